@@ -1,0 +1,100 @@
+//! The struct as it was written, with its attributes read.
+
+use proc_macro2::Span;
+use syn::spanned::Spanned;
+use syn::{Data, DeriveInput, Error, Fields, Ident, Path, Result, Type};
+
+use crate::attr::{FieldAttrs, TableAttrs, unraw};
+
+pub struct Struct<'a> {
+    pub ident: &'a Ident,
+    pub attrs: TableAttrs,
+    pub fields: Vec<Field<'a>>,
+}
+
+pub struct Field<'a> {
+    pub attrs: FieldAttrs,
+    /// The column's name, if the field tells it.
+    pub column: Option<Ident>,
+    pub ty: &'a Type,
+    pub span: Span,
+}
+
+impl<'a> Struct<'a> {
+    pub fn read(input: &'a DeriveInput) -> Result<Self> {
+        let data = match &input.data {
+            Data::Struct(data) => data,
+            Data::Enum(data) => return Err(Error::new_spanned(data.enum_token, NOT_A_STRUCT)),
+            Data::Union(data) => return Err(Error::new_spanned(data.union_token, NOT_A_STRUCT)),
+        };
+        let fields = match &data.fields {
+            Fields::Named(fields) => fields.named.iter(),
+            Fields::Unnamed(fields) => fields.unnamed.iter(),
+            Fields::Unit => {
+                return Err(Error::new_spanned(
+                    &input.ident,
+                    "a sharded model has fields",
+                ));
+            }
+        };
+        Ok(Struct {
+            ident: &input.ident,
+            attrs: TableAttrs::read(&input.attrs)?,
+            fields: fields.map(Field::read).collect::<Result<_>>()?,
+        })
+    }
+
+    /// The table's module: `#[diesel(table_name = ..)]`, or Diesel's guess from the struct's name.
+    pub fn table(&self) -> Path {
+        match &self.attrs.table {
+            Some(table) => table.clone(),
+            None => Ident::new(&plural_snake_case(&unraw(self.ident)), self.ident.span()).into(),
+        }
+    }
+
+    /// The columns of the primary key: `#[diesel(primary_key(..))]`, or `id`.
+    pub fn primary_key(&self) -> Vec<Ident> {
+        match &self.attrs.primary_key {
+            Some(columns) => columns.clone(),
+            None => vec![Ident::new("id", self.ident.span())],
+        }
+    }
+}
+
+const NOT_A_STRUCT: &str = "only a struct that models a table's row can have sharded fields";
+
+impl<'a> Field<'a> {
+    fn read(field: &'a syn::Field) -> Result<Self> {
+        let attrs = FieldAttrs::read(&field.attrs)?;
+        Ok(Field {
+            column: attrs.column.clone().or_else(|| field.ident.clone()),
+            attrs,
+            ty: &field.ty,
+            span: field.ident.as_ref().map_or(field.ty.span(), Ident::span),
+        })
+    }
+}
+
+/// `VideoStatistic` → `video_statistics`
+fn plural_snake_case(name: &str) -> String {
+    let mut snake = String::with_capacity(name.len() + 2);
+    for (i, c) in name.char_indices() {
+        if c.is_uppercase() && i > 0 {
+            snake.push('_');
+        }
+        snake.extend(c.to_lowercase());
+    }
+    snake.push('s');
+    snake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plural_snake_case;
+
+    #[test]
+    fn a_table_is_guessed_as_diesel_does() {
+        assert_eq!(plural_snake_case("Video"), "videos");
+        assert_eq!(plural_snake_case("VideoStatistic"), "video_statistics");
+    }
+}

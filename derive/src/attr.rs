@@ -1,0 +1,175 @@
+//! The attributes as they were written: `#[sharded(..)]`, and what `#[diesel(..)]` says that matters here.
+
+use proc_macro2::{Span, TokenTree};
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::{Attribute, Error, Ident, LitInt, LitStr, Meta, Path, Result, Token, parenthesized};
+
+/// `#[sharded(table_name = .., shards = ..)]` on the struct.
+#[derive(Default)]
+pub struct TableAttrs {
+    pub shards_table: Option<LitStr>,
+    pub shards: Option<LitInt>,
+    /// `#[diesel(table_name = ..)]`
+    pub table: Option<Path>,
+    /// `#[diesel(primary_key(..))]`
+    pub primary_key: Option<Vec<Ident>>,
+}
+
+/// `#[sharded]` or `#[sharded(sql_type = "..")]` on a field.
+#[derive(Default)]
+pub struct FieldAttrs {
+    /// Where `#[sharded]` stands without arguments, if it does.
+    pub sharded: Option<Span>,
+    pub sql_type: Option<LitStr>,
+    /// `#[diesel(column_name = ..)]`
+    pub column: Option<Ident>,
+}
+
+impl TableAttrs {
+    pub fn read(attrs: &[Attribute]) -> Result<Self> {
+        let mut read = TableAttrs::default();
+        for attr in attrs {
+            if attr.path().is_ident("sharded") {
+                if let Meta::Path(path) = &attr.meta {
+                    let message = "`#[sharded]` without arguments stands on a field; on the struct, write \
+                                   `#[sharded(table_name = .., shards = ..)]` or leave it out";
+                    return Err(Error::new_spanned(path, message));
+                }
+                attr.parse_nested_meta(|meta| {
+                    if meta.path.is_ident("table_name") {
+                        let name: Name = meta.value()?.parse()?;
+                        set(&mut read.shards_table, name.into_lit_str(), &meta.path)
+                    } else if meta.path.is_ident("shards") {
+                        let shards: LitInt = meta.value()?.parse()?;
+                        set(&mut read.shards, shards, &meta.path)
+                    } else {
+                        let message = "unknown attribute: `#[sharded(..)]` on a struct takes `table_name` and `shards`";
+                        Err(Error::new_spanned(&meta.path, message))
+                    }
+                })?;
+            } else if attr.path().is_ident("diesel") {
+                for item in attr.parse_args_with(diesel_items)? {
+                    match item {
+                        DieselItem::TableName(table) => read.table = Some(table),
+                        DieselItem::PrimaryKey(columns) => read.primary_key = Some(columns),
+                        DieselItem::ColumnName(_) | DieselItem::Other => {}
+                    }
+                }
+            }
+        }
+        Ok(read)
+    }
+}
+
+impl FieldAttrs {
+    pub fn read(attrs: &[Attribute]) -> Result<Self> {
+        let mut read = FieldAttrs::default();
+        for attr in attrs {
+            if attr.path().is_ident("sharded") {
+                if let Meta::Path(path) = &attr.meta {
+                    let span = path.get_ident().map_or_else(Span::call_site, Ident::span);
+                    set(&mut read.sharded, span, path)?;
+                    continue;
+                }
+                attr.parse_nested_meta(|meta| {
+                    if meta.path.is_ident("sql_type") {
+                        let sql_type: LitStr = meta.value()?.parse()?;
+                        set(&mut read.sql_type, sql_type, &meta.path)
+                    } else {
+                        let message = "unknown attribute: on a field, write `#[sharded]`, or `#[sharded(sql_type = \"..\")]` \
+                                       for the type of its column in the shards table";
+                        Err(Error::new_spanned(&meta.path, message))
+                    }
+                })?;
+            } else if attr.path().is_ident("diesel") {
+                for item in attr.parse_args_with(diesel_items)? {
+                    if let DieselItem::ColumnName(column) = item {
+                        read.column = Some(column);
+                    }
+                }
+            }
+        }
+        Ok(read)
+    }
+}
+
+fn set<T>(slot: &mut Option<T>, value: T, path: &Path) -> Result<()> {
+    if slot.replace(value).is_some() {
+        let name = path
+            .get_ident()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        return Err(Error::new_spanned(path, format!("`{name}` is given twice")));
+    }
+    Ok(())
+}
+
+/// A table's or column's name: an identifier, or a string for what is none.
+struct Name(Ident, Option<LitStr>);
+
+impl Name {
+    fn into_lit_str(self) -> LitStr {
+        let Name(ident, literal) = self;
+        literal.unwrap_or_else(|| LitStr::new(&unraw(&ident), ident.span()))
+    }
+}
+
+impl Parse for Name {
+    fn parse(input: ParseStream) -> Result<Self> {
+        if input.peek(LitStr) {
+            let literal: LitStr = input.parse()?;
+            Ok(Name(Ident::new("_unused", literal.span()), Some(literal)))
+        } else {
+            Ok(Name(input.parse()?, None))
+        }
+    }
+}
+
+/// An identifier's text without `r#`.
+pub fn unraw(ident: &Ident) -> String {
+    let text = ident.to_string();
+    text.strip_prefix("r#").map(str::to_owned).unwrap_or(text)
+}
+
+/// What Diesel's own attributes say. Those that say nothing here are stepped over, whatever they hold: Diesel checks them.
+enum DieselItem {
+    TableName(Path),
+    PrimaryKey(Vec<Ident>),
+    ColumnName(Ident),
+    Other,
+}
+
+fn diesel_items(input: ParseStream) -> Result<Vec<DieselItem>> {
+    let mut items = vec![];
+    while !input.is_empty() {
+        items.push(diesel_item(input)?);
+        while !input.is_empty() && !input.peek(Token![,]) {
+            input.parse::<TokenTree>()?;
+        }
+        input.parse::<Option<Token![,]>>()?;
+    }
+    Ok(items)
+}
+
+fn diesel_item(input: ParseStream) -> Result<DieselItem> {
+    let Ok(name) = input.parse::<Ident>() else {
+        return Ok(DieselItem::Other);
+    };
+    if name == "table_name" && input.parse::<Option<Token![=]>>()?.is_some() {
+        Ok(DieselItem::TableName(input.call(Path::parse_mod_style)?))
+    } else if name == "primary_key" && input.peek(syn::token::Paren) {
+        let columns;
+        parenthesized!(columns in input);
+        let columns = Punctuated::<Ident, Token![,]>::parse_terminated(&columns)?;
+        Ok(DieselItem::PrimaryKey(columns.into_iter().collect()))
+    } else if name == "column_name" && input.parse::<Option<Token![=]>>()?.is_some() {
+        if input.peek(LitStr) {
+            Ok(DieselItem::ColumnName(input.parse::<LitStr>()?.parse()?))
+        } else {
+            Ok(DieselItem::ColumnName(input.parse()?))
+        }
+    } else {
+        Ok(DieselItem::Other)
+    }
+}

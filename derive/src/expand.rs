@@ -1,0 +1,138 @@
+//! The impls that the struct stands for.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote, quote_spanned};
+use syn::{DeriveInput, Ident, LitStr, Path, Result};
+
+use crate::ast::{Field, Struct};
+use crate::attr::unraw;
+use crate::valid::Valid;
+
+pub fn derive(input: &DeriveInput) -> TokenStream {
+    try_derive(input).unwrap_or_else(|error| error.to_compile_error())
+}
+
+fn try_derive(input: &DeriveInput) -> Result<TokenStream> {
+    let model = Struct::read(input)?;
+    let valid = model.validate()?;
+    Ok(expand(&model, &valid))
+}
+
+fn expand(
+    model: &Struct,
+    Valid {
+        shards,
+        key,
+        fields,
+    }: &Valid,
+) -> TokenStream {
+    let module = model.table();
+    let table = quote!(#module::table);
+    let shards_table = model.attrs.shards_table.clone().unwrap_or_else(|| {
+        let name = module
+            .segments
+            .last()
+            .map(|last| &last.ident)
+            .unwrap_or(model.ident);
+        LitStr::new(&format!("{}_shards", unraw(name)), name.span())
+    });
+
+    let key_types = key.iter().map(|(_, field)| field.ty);
+    let key_type = match key.as_slice() {
+        [(_, field)] => field.ty.to_token_stream(),
+        _ => quote!((#(#key_types),*)),
+    };
+    let key_columns = key.iter().map(|(column, _)| quote!(#module::#column));
+    let primary_key = match key.as_slice() {
+        [(column, _)] => quote!(#module::#column),
+        _ => quote!((#(#key_columns),*)),
+    };
+    let key_filters = key_filters(&table, &module, key);
+
+    let key_descriptions = key.iter().map(|item| description(&module, item, "key"));
+    let field_descriptions = fields
+        .iter()
+        .map(|item| description(&module, item, "field"));
+    let columns = fields.iter().map(|(column, field)| {
+        let span = field
+            .ty
+            .to_token_stream()
+            .into_iter()
+            .next()
+            .map_or(field.span, |t| t.span());
+        quote_spanned! {span=>
+            impl ::diesel_sharded::ShardedColumn for #module::#column {}
+            ::diesel_sharded::__counting_updates!(#module::#column);
+        }
+    });
+
+    quote! {
+        const _: () = {
+            use ::diesel_sharded::__diesel as diesel;
+
+            impl ::diesel_sharded::ShardedTable for #table {
+                type Key = #key_type;
+                const TABLE: &'static Self = &#table;
+                const SHARDS_TABLE: &'static str = #shards_table;
+                const SHARDS: u16 = #shards;
+                const KEY: &'static [::diesel_sharded::ShardsColumn] = &[#(#key_descriptions),*];
+                const FIELDS: &'static [::diesel_sharded::ShardsColumn] = &[#(#field_descriptions),*];
+
+                fn is_key_filter(where_clause: ::std::any::TypeId) -> bool {
+                    #(
+                        <<#key_filters as diesel::query_builder::IntoUpdateTarget>::WhereClause
+                            as diesel::query_builder::QueryId>::query_id()
+                            == ::std::option::Option::Some(where_clause)
+                    )||*
+                }
+            }
+
+            // The struct's key is the table's.
+            const _: fn(<#table as diesel::Table>::PrimaryKey) -> #primary_key = |key| key;
+
+            #(#columns)*
+        };
+    }
+}
+
+/// The queries whose `WHERE` clauses name the whole key: `find`, and filters that are chained in the key's order or, for
+/// two columns, the other way round.
+fn key_filters(table: &TokenStream, module: &Path, key: &[(Ident, &Field)]) -> Vec<TokenStream> {
+    let types = key.iter().map(|(_, field)| field.ty);
+    let mut filters = vec![match key {
+        [(_, field)] => {
+            let ty = field.ty;
+            quote!(diesel::dsl::Find<#table, #ty>)
+        }
+        _ => quote!(diesel::dsl::Find<#table, (#(#types),*)>),
+    }];
+    let chained = |keys: &mut dyn Iterator<Item = &(Ident, &Field)>| {
+        keys.fold(table.clone(), |query, (column, field)| {
+            let ty = field.ty;
+            quote!(diesel::dsl::Filter<#query, diesel::dsl::Eq<#module::#column, #ty>>)
+        })
+    };
+    if key.len() > 2 {
+        filters.push(chained(&mut key.iter()));
+    }
+    if key.len() == 2 {
+        filters.push(chained(&mut key.iter().rev()));
+    }
+    filters
+}
+
+fn description(module: &Path, (column, field): &(Ident, &Field), kind: &str) -> TokenStream {
+    let kind = Ident::new(kind, field.span);
+    let sql_type = field
+        .attrs
+        .sql_type
+        .as_ref()
+        .map(|sql_type| quote!(.sql_type(#sql_type)));
+    let span = field
+        .ty
+        .to_token_stream()
+        .into_iter()
+        .next()
+        .map_or(field.span, |t| t.span());
+    quote_spanned!(span=> ::diesel_sharded::ShardsColumn::#kind::<#module::#column>() #sql_type)
+}

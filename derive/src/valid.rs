@@ -1,0 +1,127 @@
+//! What is refused, and why.
+
+use syn::{Error, GenericArgument, Ident, PathArguments, Result, Type};
+
+use crate::ast::{Field, Struct};
+use crate::attr::unraw;
+
+/// The column of a shards table that numbers the shards.
+const SHARD: &str = "shard";
+
+/// A struct in which everything is there that the impls need.
+pub struct Valid<'a> {
+    pub shards: u16,
+    pub key: Vec<(Ident, &'a Field<'a>)>,
+    pub fields: Vec<(Ident, &'a Field<'a>)>,
+}
+
+impl Struct<'_> {
+    pub fn validate(&self) -> Result<Valid<'_>> {
+        let fields = self.sharded_fields()?;
+        let key = self.key_fields()?;
+        for (column, field) in &fields {
+            if key.iter().any(|(key, _)| key == column) {
+                let message =
+                    format!("`{column}` is part of the primary key: a key cannot be counted");
+                return Err(Error::new(
+                    field.attrs.sharded.unwrap_or(field.span),
+                    message,
+                ));
+            }
+        }
+        for (column, field) in key.iter().chain(&fields) {
+            if unraw(column) == SHARD {
+                let message = "a shards table has its own column `shard`: rename this one";
+                return Err(Error::new(field.span, message));
+            }
+        }
+        for field in &self.fields {
+            if let Some(sql_type) = &field.attrs.sql_type {
+                let in_table = |(_, other): &(Ident, &Field)| std::ptr::eq(*other, field);
+                if !key.iter().chain(&fields).any(in_table) {
+                    let message = "this field has no column in the shards table: only key columns and fields with \
+                                   `#[sharded]` have";
+                    return Err(Error::new_spanned(sql_type, message));
+                }
+            }
+        }
+        Ok(Valid {
+            shards: self.shards()?,
+            key,
+            fields,
+        })
+    }
+
+    fn shards(&self) -> Result<u16> {
+        let Some(shards) = &self.attrs.shards else {
+            return Ok(16);
+        };
+        match shards.base10_parse::<u16>() {
+            Ok(number @ 1..=4096) => Ok(number),
+            _ => Err(Error::new_spanned(
+                shards,
+                "`shards` is a number from 1 to 4096",
+            )),
+        }
+    }
+
+    fn sharded_fields(&self) -> Result<Vec<(Ident, &Field<'_>)>> {
+        let mut fields = vec![];
+        for field in &self.fields {
+            if field.attrs.sharded.is_none() {
+                continue;
+            }
+            let Some(column) = &field.column else {
+                let message = "name the column of this field: `#[diesel(column_name = ..)]`";
+                return Err(Error::new(field.span, message));
+            };
+            if is_option(field.ty) {
+                let message = "a sharded field cannot be nullable, since NULL + 1 is NULL: make the column NOT NULL DEFAULT 0 \
+                               and the field a plain number";
+                return Err(Error::new_spanned(field.ty, message));
+            }
+            fields.push((column.clone(), field));
+        }
+        if fields.is_empty() {
+            let message = "no field is sharded: put `#[sharded]` on the fields to count";
+            return Err(Error::new_spanned(self.ident, message));
+        }
+        Ok(fields)
+    }
+
+    fn key_fields(&self) -> Result<Vec<(Ident, &Field<'_>)>> {
+        let columns = self.primary_key();
+        if columns.is_empty() {
+            return Err(Error::new_spanned(
+                self.ident,
+                "`primary_key` names no column",
+            ));
+        }
+        columns
+            .into_iter()
+            .map(|column| {
+                let Some(field) = self.fields.iter().find(|field| field.column.as_ref() == Some(&column)) else {
+                    let message = format!(
+                        "the primary key `{column}` is no field of this struct: add the field, or name the key with \
+                         `#[diesel(primary_key(..))]`"
+                    );
+                    return Err(Error::new_spanned(&column, message));
+                };
+                if let Type::Reference(_) = field.ty {
+                    let message = "a key field of a sharded model owns its value: `String` instead of `&str`";
+                    return Err(Error::new_spanned(field.ty, message));
+                }
+                Ok((column, field))
+            })
+            .collect()
+    }
+}
+
+fn is_option(ty: &Type) -> bool {
+    let Type::Path(path) = ty else { return false };
+    path.path.segments.last().is_some_and(|last| {
+        last.ident == "Option"
+            && matches!(&last.arguments, PathArguments::AngleBracketed(arguments)
+                if arguments.args.iter().any(|a| matches!(a, GenericArgument::Type(_))))
+    })
+}

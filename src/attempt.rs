@@ -1,0 +1,559 @@
+//! The state machine of a counting update: it decides, and somebody else carries out.
+//!
+//! It is told what became of the last step and answers with the next one: begin, run this statement on shard 11, sleep 3 ms,
+//! done. It neither holds a connection nor sleeps, so the synchronous and an asynchronous runner decide nothing, and a
+//! test can walk it through any failure without a database.
+//!
+//! | target | outside a transaction | inside the caller's |
+//! |---|---|---|
+//! | by key | Count; if that found no row: Begin, Create, Count, Commit | Count; if that found no row: Create, Count |
+//! | by any filter | Begin, Create, Count, Commit | Create, Count |
+//! | by key, rows wanted | Begin, Count (Create, Count), Load, Commit | Count (Create, Count), Load |
+//! | by any filter, rows wanted | Begin, Pick, Create, Count, Load, Commit | Pick, Create, Count, Load |
+
+use std::time::Duration;
+
+use diesel::result::Error as DieselError;
+
+use crate::conflict::Failure;
+use crate::dialect::Dialect;
+use crate::error::Error;
+use crate::retry::{Attempts, Retry};
+
+/// One statement of a counting update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Statement {
+    /// Looks whether the shard is there, without a lock.
+    Find,
+    /// Adds to the shards.
+    Count,
+    /// Inserts the shards that are missing, at zero, and locks the others.
+    Create,
+    /// Reads the keys of the parents that a filter matches.
+    Pick,
+    /// Reads the counted parents with their totals.
+    Load,
+}
+
+/// What the runner has to do next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Begin,
+    Run(Statement),
+    Commit,
+    Rollback,
+    Sleep(Duration),
+    /// The end: the number of parents counted, or why none was.
+    Finish(Result<usize, Error>),
+}
+
+/// What a counting update is about, as far as its steps depend on it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    /// The filter names the key and nothing else.
+    pub(crate) by_key: bool,
+    /// The counted rows are wanted back.
+    pub(crate) returning: bool,
+    /// The caller has a transaction open.
+    pub(crate) in_transaction: bool,
+    /// How many shards there are to choose from, at least 1.
+    pub(crate) shards: u16,
+    pub(crate) shards_table: &'static str,
+    pub(crate) dialect: Dialect,
+}
+
+#[derive(Debug)]
+pub(crate) struct CountingAttempt {
+    plan: Plan,
+    attempts: Attempts,
+    shard: i32,
+    /// The step that is being carried out.
+    at: At,
+    /// The missing shards were created in this attempt.
+    created: bool,
+    /// A transaction of our own is open.
+    open: bool,
+    counted: usize,
+}
+
+#[derive(Debug)]
+enum At {
+    Start,
+    Begin,
+    Run(Statement),
+    Commit,
+    /// Rolling back, and what comes after that.
+    Rollback(Box<Step>),
+    Sleep,
+    End,
+}
+
+impl CountingAttempt {
+    pub(crate) fn new(plan: Plan, retry: Retry) -> Self {
+        let attempts = Attempts::start(retry);
+        CountingAttempt {
+            shard: choose_shard(&plan, &attempts),
+            plan,
+            attempts,
+            at: At::Start,
+            created: false,
+            open: false,
+            counted: 0,
+        }
+    }
+
+    /// The shard of the current attempt.
+    pub(crate) fn shard(&self) -> i32 {
+        self.shard
+    }
+
+    pub(crate) fn retry(&self) -> &Retry {
+        self.attempts.retry()
+    }
+
+    /// The next step, after the last one ended with `outcome`: the number of rows that it met, where it met any.
+    pub(crate) fn next(&mut self, outcome: Result<usize, DieselError>) -> Step {
+        let step = match outcome {
+            Ok(rows) => self.succeeded(rows),
+            Err(error) => self.failed(error),
+        };
+        self.at = match &step {
+            Step::Begin => At::Begin,
+            Step::Run(statement) => At::Run(*statement),
+            Step::Commit => At::Commit,
+            Step::Rollback => return step, // `at` holds what comes after it
+            Step::Sleep(_) => At::Sleep,
+            Step::Finish(_) => At::End,
+        };
+        step
+    }
+
+    fn succeeded(&mut self, rows: usize) -> Step {
+        match std::mem::replace(&mut self.at, At::End) {
+            At::Start => self.start(),
+            At::Begin => {
+                self.open = true;
+                if self.plan.by_key && !self.plan.returning {
+                    Step::Run(Statement::Create) // Count has found no row
+                } else {
+                    self.first_statement()
+                }
+            }
+            At::Run(Statement::Find) if rows == 0 => Step::Run(Statement::Create),
+            At::Run(Statement::Find) => Step::Run(Statement::Count),
+            At::Run(Statement::Pick) if rows == 0 => self.end(),
+            At::Run(Statement::Pick) => Step::Run(Statement::Create),
+            At::Run(Statement::Create) => {
+                self.created = true;
+                Step::Run(Statement::Count)
+            }
+            At::Run(Statement::Count) if rows == 0 && !self.created => {
+                if self.open || self.plan.in_transaction {
+                    Step::Run(Statement::Create)
+                } else {
+                    Step::Begin
+                }
+            }
+            At::Run(Statement::Count) => {
+                self.counted = rows;
+                if self.plan.returning && rows > 0 {
+                    Step::Run(Statement::Load)
+                } else {
+                    self.end()
+                }
+            }
+            At::Run(Statement::Load) => self.end(),
+            At::Commit => Step::Finish(Ok(self.counted)),
+            At::Rollback(then) => *then,
+            At::Sleep => {
+                self.shard = choose_shard(&self.plan, &self.attempts);
+                self.created = false;
+                self.start()
+            }
+            At::End => Step::Finish(Ok(self.counted)),
+        }
+    }
+
+    fn start(&mut self) -> Step {
+        let several_statements = !self.plan.by_key || self.plan.returning;
+        if several_statements && !self.plan.in_transaction {
+            Step::Begin
+        } else {
+            self.first_statement()
+        }
+    }
+
+    fn first_statement(&self) -> Step {
+        Step::Run(match self.plan {
+            Plan {
+                by_key: false,
+                returning: true,
+                ..
+            } => Statement::Pick,
+            Plan { by_key: false, .. } => Statement::Create,
+            Plan {
+                in_transaction: true,
+                dialect,
+                ..
+            } if dialect.missing_row_locks_gap() => Statement::Find,
+            _ => Statement::Count,
+        })
+    }
+
+    fn end(&self) -> Step {
+        if self.open {
+            Step::Commit
+        } else {
+            Step::Finish(Ok(self.counted))
+        }
+    }
+
+    fn failed(&mut self, error: DieselError) -> Step {
+        let at = std::mem::replace(&mut self.at, At::End);
+        if let At::Rollback(then) = at {
+            return *then;
+        }
+        let commits = match at {
+            At::Commit => true,
+            At::Run(Statement::Count) => !self.open && !self.plan.in_transaction,
+            _ => false,
+        };
+        let then = self.after_failure(error, commits);
+        if std::mem::take(&mut self.open) {
+            self.at = At::Rollback(Box::new(then));
+            Step::Rollback
+        } else {
+            then
+        }
+    }
+
+    /// `commits`: the step that failed would have committed the count.
+    fn after_failure(&mut self, error: DieselError, commits: bool) -> Step {
+        let Plan {
+            dialect,
+            shards_table,
+            in_transaction,
+            ..
+        } = self.plan;
+        Step::Finish(Err(match dialect.classify(&error) {
+            // The caller's transaction: what it was told by Diesel so far it is told still, and so is what retries it.
+            Failure::Conflict(_) | Failure::ConnectionLost if in_transaction => {
+                Error::Diesel(error)
+            }
+            Failure::Conflict(conflict) => {
+                let attempts = self.attempts.attempt();
+                match self.attempts.after(conflict) {
+                    Some(delay) => return Step::Sleep(delay),
+                    None => Error::ConflictPersisted {
+                        conflict,
+                        attempts,
+                        elapsed: self.attempts.elapsed(),
+                        source: error,
+                    },
+                }
+            }
+            Failure::ConnectionLost if commits => Error::OutcomeUnknown { source: error },
+            Failure::ConnectionLost => Error::ConnectionLost { source: error },
+            Failure::Overflow => Error::Overflow { source: error },
+            Failure::Other if dialect.is_missing_table(&error, shards_table) => {
+                Error::MissingShardsTable {
+                    table: shards_table,
+                    source: error,
+                }
+            }
+            Failure::Other => Error::Diesel(error),
+        }))
+    }
+}
+
+/// A shard at random, a fresh one for each attempt, as in
+/// [App Engine's article](https://web.archive.org/web/2010/http://code.google.com/appengine/articles/sharding_counters.html).
+fn choose_shard(plan: &Plan, attempts: &Attempts) -> i32 {
+    let shards = u64::from(plan.shards.max(1));
+    (attempts.retry().random() % shards) as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conflict::Conflict;
+    use diesel::result::DatabaseErrorKind;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    fn plan(dialect: Dialect) -> Plan {
+        Plan {
+            by_key: true,
+            returning: false,
+            in_transaction: false,
+            shards: 4,
+            shards_table: "videos_shards",
+            dialect,
+        }
+    }
+
+    fn error(message: &str) -> DieselError {
+        DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned()))
+    }
+
+    fn deadlock() -> DieselError {
+        error("deadlock detected")
+    }
+
+    fn lost() -> DieselError {
+        DieselError::DatabaseError(DatabaseErrorKind::ClosedConnection, Box::new(String::new()))
+    }
+
+    /// Walks the machine through `outcomes` and writes down its steps.
+    fn walk(plan: Plan, retry: Retry, outcomes: Vec<Result<usize, DieselError>>) -> Vec<String> {
+        let mut machine = CountingAttempt::new(plan, retry);
+        let mut steps = vec![machine.next(Ok(0))];
+        steps.extend(outcomes.into_iter().map(|outcome| machine.next(outcome)));
+        steps.iter().map(name).collect()
+    }
+
+    fn name(step: &Step) -> String {
+        match step {
+            Step::Run(statement) => format!("{statement:?}"),
+            Step::Sleep(_) => "Sleep".into(),
+            Step::Finish(Ok(rows)) => format!("{rows} counted"),
+            Step::Finish(Err(error)) => format!("{error:?}")
+                .split([' ', '('])
+                .next()
+                .unwrap()
+                .into(),
+            step => format!("{step:?}"),
+        }
+    }
+
+    #[test]
+    fn a_shard_that_is_there_takes_one_statement() {
+        let steps = walk(plan(Dialect::Postgres), Retry::new(), vec![Ok(1)]);
+        assert_eq!(steps, ["Count", "1 counted"]);
+    }
+
+    #[test]
+    fn a_missing_shard_is_created_in_one_transaction() {
+        let steps = walk(
+            plan(Dialect::Postgres),
+            Retry::new(),
+            vec![Ok(0), Ok(0), Ok(1), Ok(1), Ok(0)],
+        );
+        assert_eq!(
+            steps,
+            ["Count", "Begin", "Create", "Count", "Commit", "1 counted"]
+        );
+    }
+
+    #[test]
+    fn a_missing_parent_counts_nothing() {
+        let steps = walk(
+            plan(Dialect::Sqlite),
+            Retry::new(),
+            vec![Ok(0), Ok(0), Ok(0), Ok(0), Ok(0)],
+        );
+        assert_eq!(
+            steps,
+            ["Count", "Begin", "Create", "Count", "Commit", "0 counted"]
+        );
+    }
+
+    #[test]
+    fn a_filter_needs_both_statements_in_a_transaction() {
+        let plan = Plan {
+            by_key: false,
+            ..plan(Dialect::Postgres)
+        };
+        let steps = walk(plan, Retry::new(), vec![Ok(0), Ok(2), Ok(3), Ok(0)]);
+        assert_eq!(steps, ["Begin", "Create", "Count", "Commit", "3 counted"]);
+    }
+
+    #[test]
+    fn wanted_rows_are_read_before_the_commit() {
+        let by_key = Plan {
+            returning: true,
+            ..plan(Dialect::Mysql)
+        };
+        let steps = walk(by_key, Retry::new(), vec![Ok(0), Ok(1), Ok(1), Ok(0)]);
+        assert_eq!(steps, ["Begin", "Count", "Load", "Commit", "1 counted"]);
+        let by_filter = Plan {
+            by_key: false,
+            ..by_key
+        };
+        let steps = walk(
+            by_filter,
+            Retry::new(),
+            vec![Ok(0), Ok(3), Ok(0), Ok(3), Ok(3), Ok(0)],
+        );
+        assert_eq!(
+            steps,
+            [
+                "Begin",
+                "Pick",
+                "Create",
+                "Count",
+                "Load",
+                "Commit",
+                "3 counted"
+            ]
+        );
+        let steps = walk(by_filter, Retry::new(), vec![Ok(0), Ok(0), Ok(0)]);
+        assert_eq!(steps, ["Begin", "Pick", "Commit", "0 counted"]);
+    }
+
+    #[test]
+    fn inside_the_callers_transaction_none_is_begun_and_nothing_is_retried() {
+        let inside = |dialect| Plan {
+            in_transaction: true,
+            ..plan(dialect)
+        };
+        let steps = walk(
+            inside(Dialect::Postgres),
+            Retry::new(),
+            vec![Ok(0), Ok(1), Ok(1)],
+        );
+        assert_eq!(steps, ["Count", "Create", "Count", "1 counted"]);
+        let steps = walk(
+            inside(Dialect::Mysql),
+            Retry::new(),
+            vec![Ok(0), Ok(1), Ok(1)],
+        );
+        assert_eq!(steps, ["Find", "Create", "Count", "1 counted"]);
+        let steps = walk(
+            inside(Dialect::Postgres),
+            Retry::new(),
+            vec![Err(deadlock())],
+        );
+        assert_eq!(steps, ["Count", "Diesel"]);
+    }
+
+    #[test]
+    fn a_conflict_is_rolled_back_slept_on_and_tried_again() {
+        let steps = walk(
+            Plan {
+                by_key: false,
+                ..plan(Dialect::Postgres)
+            },
+            Retry::new(),
+            vec![
+                Ok(0),
+                Err(deadlock()),
+                Ok(0),
+                Ok(0),
+                Ok(0),
+                Ok(1),
+                Ok(1),
+                Ok(0),
+            ],
+        );
+        assert_eq!(
+            steps,
+            [
+                "Begin",
+                "Create",
+                "Rollback",
+                "Sleep",
+                "Begin",
+                "Create",
+                "Count",
+                "Commit",
+                "1 counted"
+            ]
+        );
+    }
+
+    #[test]
+    fn conflicts_end_with_the_attempts() {
+        let steps = walk(
+            plan(Dialect::Postgres),
+            Retry::new().with_attempts(2),
+            vec![Err(deadlock()), Ok(0), Err(deadlock())],
+        );
+        assert_eq!(steps, ["Count", "Sleep", "Count", "ConflictPersisted"]);
+    }
+
+    #[test]
+    fn each_attempt_takes_a_fresh_shard() {
+        static DRAWN: AtomicU64 = AtomicU64::new(0);
+        let retry = Retry::new()
+            .with_jitter(false)
+            .with_random(|| DRAWN.fetch_add(1, Ordering::Relaxed));
+        let mut machine = CountingAttempt::new(plan(Dialect::Postgres), retry);
+        let mut shards = vec![];
+        for _ in 0..3 {
+            machine.next(Ok(0));
+            shards.push(machine.shard());
+            machine.next(Err(deadlock()));
+        }
+        assert_eq!(shards, [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_connection_lost_is_an_unknown_outcome_only_where_the_count_may_be_committed() {
+        let steps = walk(plan(Dialect::Postgres), Retry::new(), vec![Err(lost())]);
+        assert_eq!(steps, ["Count", "OutcomeUnknown"]);
+        let filter = Plan {
+            by_key: false,
+            ..plan(Dialect::Postgres)
+        };
+        let steps = walk(
+            filter,
+            Retry::new(),
+            vec![Ok(0), Ok(1), Err(lost()), Err(lost())],
+        );
+        assert_eq!(
+            steps,
+            ["Begin", "Create", "Count", "Rollback", "ConnectionLost"]
+        );
+        let steps = walk(
+            filter,
+            Retry::new(),
+            vec![Ok(0), Ok(1), Ok(1), Err(lost()), Ok(0)],
+        );
+        assert_eq!(
+            steps,
+            [
+                "Begin",
+                "Create",
+                "Count",
+                "Commit",
+                "Rollback",
+                "OutcomeUnknown"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_conflict_at_commit_is_tried_again() {
+        let commit = DieselError::DatabaseError(
+            DatabaseErrorKind::SerializationFailure,
+            Box::new(String::new()),
+        );
+        let filter = Plan {
+            by_key: false,
+            ..plan(Dialect::Postgres)
+        };
+        let steps = walk(
+            filter,
+            Retry::new(),
+            vec![Ok(0), Ok(1), Ok(1), Err(commit), Ok(0)],
+        );
+        assert_eq!(
+            steps,
+            ["Begin", "Create", "Count", "Commit", "Rollback", "Sleep"]
+        );
+    }
+
+    #[test]
+    fn a_missing_shards_table_is_named() {
+        let steps = walk(
+            plan(Dialect::Sqlite),
+            Retry::new(),
+            vec![Err(error("no such table: videos_shards"))],
+        );
+        assert_eq!(steps, ["Count", "MissingShardsTable"]);
+        assert_eq!(
+            Dialect::Sqlite.classify(&error("database is locked")),
+            Failure::Conflict(Conflict::Busy)
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! What a failed statement means for the attempt that sent it.
+
+use std::fmt;
+
+/// A transient failure that a new attempt can cure.
+///
+/// In every one of these the database has undone the attempt, so that trying again doubles nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Conflict {
+    /// The transaction could not be serialized: PostgreSQL's 40001, MariaDB's 1020.
+    Serialization,
+    /// Two transactions waited for each other: PostgreSQL's 40P01, MySQL's 1213.
+    Deadlock,
+    /// A lock was not had in time, or not at once (`NOWAIT`): PostgreSQL's 55P03, MySQL's 1205 and 3572.
+    LockTimeout,
+    /// The statement took longer than the database allows: PostgreSQL's `statement_timeout`, MySQL's 3024 and MariaDB's
+    /// 1969. On a hot row that is time spent waiting for its lock.
+    StatementTimeout,
+    /// Another connection is writing: SQLite's BUSY, BUSY_SNAPSHOT and LOCKED.
+    Busy,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Conflict::Serialization => "serialization failure",
+            Conflict::Deadlock => "deadlock",
+            Conflict::LockTimeout => "lock timeout",
+            Conflict::StatementTimeout => "statement timeout",
+            Conflict::Busy => "database busy",
+        })
+    }
+}
+
+/// What the text and kind of an error tell; see `Dialect::classify`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Conflict(Conflict),
+    /// The connection is gone. Whether what was in flight took effect depends on what it was.
+    ConnectionLost,
+    /// A value left the range of its column.
+    Overflow,
+    /// Nothing that this crate knows better than Diesel.
+    Other,
+}

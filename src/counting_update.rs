@@ -1,0 +1,125 @@
+//! What may be written to shards: `column.eq(column + n)`, and nothing else.
+
+use diesel::query_builder::AsChangeset;
+
+/// A counting update: `column.eq(column + n)` or `column.eq(column - n)` on a sharded field, or a tuple of up to 8 such.
+///
+/// `n` is a value or a reference; up to three may be chained (`views + 1 + bonus`). The derive implements this for the
+/// types that Diesel gives these expressions. `Columns` is the column, which is the application's own type: it is what
+/// lets the application's crate write the impl. `Operations` keeps two impls apart. Both are inferred.
+#[diagnostic::on_unimplemented(
+    message = "this is not a counting update of a sharded field: `{Self}`",
+    label = "expected `column.eq(column + n)` or `column.eq(column - n)`",
+    note = "shards can only be added to: to set a value, or to change a column without `#[sharded]`, use `diesel::update`, \
+            which stays correct on every column",
+    note = "a tuple that also sets a plain column locks the parent's row anyway, so that shards would gain nothing: give \
+            the whole tuple to `diesel::update`, or make two updates of it"
+)]
+pub trait CountingUpdate<Columns, Operations>: AsChangeset {
+    /// The columns' names, by which a column counted twice in one update is found.
+    const COLUMNS: &'static [&'static str];
+}
+
+/// `+ n`, after the operations in `Before`.
+#[derive(Debug)]
+pub struct Plus<Before>(Before);
+/// `- n`, after the operations in `Before`.
+#[derive(Debug)]
+pub struct Minus<Before>(Before);
+/// `+ &n`, after the operations in `Before`.
+#[derive(Debug)]
+pub struct PlusRef<Before>(Before);
+/// `- &n`, after the operations in `Before`.
+#[derive(Debug)]
+pub struct MinusRef<Before>(Before);
+
+macro_rules! tuples {
+    ($($(($change:ident, $columns:ident, $operations:ident, $index:tt))+;)+) => {$(
+        impl<Target, $($change, $columns, $operations),+> CountingUpdate<($($columns,)+), ($($operations,)+)> for ($($change,)+)
+        where
+            $($change: CountingUpdate<$columns, $operations, Target = Target>,)+
+            ($($change,)+): AsChangeset,
+        {
+            const COLUMNS: &'static [&'static str] = &[$($change::COLUMNS[0]),+];
+        }
+    )+};
+}
+
+tuples! {
+    (A, CA, OA, 0);
+    (A, CA, OA, 0) (B, CB, OB, 1);
+    (A, CA, OA, 0) (B, CB, OB, 1) (C, CC, OC, 2);
+    (A, CA, OA, 0) (B, CB, OB, 1) (C, CC, OC, 2) (D, CD, OD, 3);
+    (A, CA, OA, 0) (B, CB, OB, 1) (C, CC, OC, 2) (D, CD, OD, 3) (E, CE, OE, 4);
+    (A, CA, OA, 0) (B, CB, OB, 1) (C, CC, OC, 2) (D, CD, OD, 3) (E, CE, OE, 4) (F, CF, OF, 5);
+    (A, CA, OA, 0) (B, CB, OB, 1) (C, CC, OC, 2) (D, CD, OD, 3) (E, CE, OE, 4) (F, CF, OF, 5) (G, CG, OG, 6);
+    (A, CA, OA, 0) (B, CB, OB, 1) (C, CC, OC, 2) (D, CD, OD, 3) (E, CE, OE, 4) (F, CF, OF, 5) (G, CG, OG, 6) (H, CH, OH, 7);
+}
+
+/// Whether no name occurs twice: databases disagree on what `SET a = a + 1, a = a + 2` adds.
+pub(crate) const fn are_distinct(names: &[&str]) -> bool {
+    let mut i = 0;
+    while i < names.len() {
+        let mut j = i + 1;
+        while j < names.len() {
+            if are_equal(names[i].as_bytes(), names[j].as_bytes()) {
+                return false;
+            }
+            j += 1;
+        }
+        i += 1;
+    }
+    true
+}
+
+const fn are_equal(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// Implements [`CountingUpdate`] for the one to three operations that may follow a column; the derive calls it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __counting_updates {
+    ($column:ty) => {
+        $crate::__counting_updates!(@operand $column; $column; (); []; 'a 'b 'c);
+    };
+    (@operand $column:ty; $sum:ty; $operations:ty; [$($used:lifetime)*]; $new:lifetime $($rest:lifetime)*) => {
+        $crate::__counting_updates!(@sum $column; $crate::dsl::AddValue<$column, $sum>;
+            $crate::counting_update::Plus<$operations>; [$($used)*]; $($rest)*);
+        $crate::__counting_updates!(@sum $column; $crate::dsl::SubValue<$column, $sum>;
+            $crate::counting_update::Minus<$operations>; [$($used)*]; $($rest)*);
+        $crate::__counting_updates!(@sum $column; $crate::dsl::AddRef<$new, $column, $sum>;
+            $crate::counting_update::PlusRef<$operations>; [$($used)* $new]; $($rest)*);
+        $crate::__counting_updates!(@sum $column; $crate::dsl::SubRef<$new, $column, $sum>;
+            $crate::counting_update::MinusRef<$operations>; [$($used)* $new]; $($rest)*);
+    };
+    (@operand $column:ty; $sum:ty; $operations:ty; [$($used:lifetime)*]; ) => {};
+    (@sum $column:ty; $sum:ty; $operations:ty; [$($used:lifetime)*]; $($rest:lifetime)*) => {
+        impl<$($used),*> $crate::CountingUpdate<$column, $operations> for $crate::__diesel::dsl::Eq<$column, $sum> {
+            const COLUMNS: &'static [&'static str] = &[<$column as $crate::__diesel::Column>::NAME];
+        }
+        $crate::__counting_updates!(@operand $column; $sum; $operations; [$($used)*]; $($rest)*);
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::are_distinct;
+
+    #[test]
+    fn a_column_counted_twice_is_found() {
+        assert!(are_distinct(&[]));
+        assert!(are_distinct(&["views", "likes", "view"]));
+        assert!(!are_distinct(&["views", "likes", "views"]));
+    }
+}

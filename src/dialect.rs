@@ -1,0 +1,445 @@
+//! Everything in which PostgreSQL, MySQL/MariaDB and SQLite differ: SQL text, and what their errors mean.
+//!
+//! A dialect is a value, not a type, so that an application's own `MultiConnection` enum can tell at run time which of
+//! its variants it holds. This file knows no policy: it says that an error is a deadlock, not what to do about one.
+
+mod postgres_messages;
+
+use diesel::Connection;
+use diesel::backend::Backend;
+use diesel::connection::BoxableConnection;
+use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
+use diesel::sql_types::{HasSqlType, Integer};
+
+use crate::conflict::{Conflict, Failure};
+use crate::retry::Isolation;
+
+/// The family of SQL that a connection speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// PostgreSQL.
+    Postgres,
+    /// MySQL and MariaDB.
+    Mysql,
+    /// SQLite.
+    Sqlite,
+}
+
+/// A Diesel backend whose connections can count on shards.
+///
+/// Implemented for `Pg`, `Mysql` and `Sqlite` (each behind the feature of its name), and by
+/// [`multi_connection!`](crate::multi_connection) for the `MultiBackend` of an application.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a backend that `diesel_sharded` can count on",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` (or `postgres_backend`, `mysql_backend`)",
+    note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
+)]
+pub trait ShardedBackend: Backend + HasSqlType<Integer> {
+    /// The dialect of this backend.
+    fn dialect(&self) -> Dialect;
+
+    /// A builder for SQL in this dialect.
+    fn query_builder(&self) -> Self::QueryBuilder;
+
+    /// The backend of a connection of unknown type, if it can be told.
+    fn backend_behind(conn: &dyn BoxableConnection<Self>) -> Option<Self>
+    where
+        Self: Sized;
+}
+
+/// Tells the backend of a connection as a value.
+///
+/// Separate from [`ShardedBackend`] because the backend of a `MultiConnection` enum does not know which variant a
+/// connection is; only the connection does.
+#[diagnostic::on_unimplemented(
+    message = "`diesel_sharded` cannot tell which database a `{Conn}` is connected to",
+    note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
+)]
+pub trait BackendOf<Conn: Connection<Backend = Self>>: ShardedBackend {
+    /// The backend of `conn`.
+    fn backend_of(conn: &Conn) -> Self;
+}
+
+macro_rules! backend {
+    ($feature:literal, $backend:ty, $dialect:ident) => {
+        #[cfg(feature = $feature)]
+        impl ShardedBackend for $backend {
+            fn dialect(&self) -> Dialect {
+                Dialect::$dialect
+            }
+
+            fn query_builder(&self) -> Self::QueryBuilder {
+                Default::default()
+            }
+
+            fn backend_behind(_: &dyn BoxableConnection<Self>) -> Option<Self> {
+                Some(Self::default())
+            }
+        }
+
+        #[cfg(feature = $feature)]
+        impl<Conn: Connection<Backend = Self>> BackendOf<Conn> for $backend {
+            fn backend_of(_: &Conn) -> Self {
+                Self::default()
+            }
+        }
+    };
+}
+
+backend!("postgres_backend", diesel::pg::Pg, Postgres);
+backend!("mysql_backend", diesel::mysql::Mysql, Mysql);
+backend!("sqlite", diesel::sqlite::Sqlite, Sqlite);
+
+/// The type of a column, as far as a shards table has to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the names are Diesel's
+pub enum ColumnType {
+    SmallInt,
+    Integer,
+    BigInt,
+    UnsignedSmallInt,
+    UnsignedInteger,
+    UnsignedBigInt,
+    Double,
+    Numeric,
+    Text,
+    Binary,
+    Uuid,
+    Date,
+}
+
+/// How a total of one column type is brought back to that type, so that no overflow passes unseen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TotalForm {
+    /// `(base + sum)`: whoever reads it checks the range.
+    Plain,
+    /// `CAST(base + sum AS type)`, which fails out of range.
+    Cast(&'static str),
+    /// SQLite makes a float of an integer that grew too large, and Diesel cuts it to the column's width. Where this
+    /// condition on `total` does not hold, `abs` of the smallest integer raises "integer overflow": no other function
+    /// of SQLite's raises an error.
+    Checked(&'static str),
+}
+
+impl Dialect {
+    /// Follows `INSERT INTO shards (key, shard) SELECT …`: what is there already stays, and is locked in key order.
+    ///
+    /// Postgres: `DO UPDATE … WHERE FALSE` locks the row without writing a version of it. MySQL: an upsert takes the
+    /// exclusive lock at once, where `INSERT IGNORE` would take a shared one first, on which two writers deadlock.
+    pub(crate) fn keeps_and_locks(self) -> KeepsAndLocks {
+        match self {
+            Dialect::Postgres => KeepsAndLocks::ConflictLocks,
+            Dialect::Sqlite => KeepsAndLocks::ConflictIgnored,
+            Dialect::Mysql => KeepsAndLocks::DuplicateKeyLocks,
+        }
+    }
+
+    /// MySQL names the joined rows before `SET`, the others after it in a `FROM` clause.
+    pub(crate) fn joins_before_set(self) -> bool {
+        self == Dialect::Mysql
+    }
+
+    /// MySQL only: an `UPDATE` that finds no row locks the gap where it would be, and two transactions that both do so
+    /// before both insert there deadlock. In a caller's transaction a plain read has to look first.
+    pub(crate) fn missing_row_locks_gap(self) -> bool {
+        self == Dialect::Mysql
+    }
+
+    /// The isolation level for the crate's own transactions. MySQL's default would lock the parent rows that a filter
+    /// reads, and the gaps between shards.
+    pub(crate) fn own_isolation(self) -> Option<Isolation> {
+        (self == Dialect::Mysql).then_some(Isolation::ReadCommitted)
+    }
+
+    /// The statement that sets the isolation level, and whether it stands before `BEGIN`.
+    pub(crate) fn set_isolation(self, isolation: Isolation) -> Option<(&'static str, bool)> {
+        let sql = match isolation {
+            Isolation::ReadCommitted => "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+            Isolation::RepeatableRead => "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+            Isolation::Serializable => "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+        };
+        match self {
+            Dialect::Postgres => Some((sql, false)),
+            Dialect::Mysql => Some((sql, true)),
+            Dialect::Sqlite => None, // always serializable
+        }
+    }
+
+    /// Whether `BEGIN IMMEDIATE` exists, which takes the write lock before the first read.
+    pub(crate) fn begins_immediate(self) -> bool {
+        self == Dialect::Sqlite
+    }
+
+    /// Statements that tell before COMMIT whether the transaction begun is still the one that is open.
+    ///
+    /// Postgres answers the COMMIT of an aborted transaction with ROLLBACK and no error. MySQL ends the transaction at
+    /// a deadlock and runs what follows in autocommit mode; a savepoint set at the start is gone then. SQLite's COMMIT
+    /// fails by itself when there is no transaction.
+    pub(crate) fn survival_check(self) -> Option<SurvivalCheck> {
+        match self {
+            Dialect::Postgres => Some(SurvivalCheck {
+                at_begin: None,
+                before_commit: "SELECT 1",
+            }),
+            Dialect::Mysql => Some(SurvivalCheck {
+                at_begin: Some("SAVEPOINT diesel_sharded"),
+                before_commit: "RELEASE SAVEPOINT diesel_sharded",
+            }),
+            Dialect::Sqlite => None,
+        }
+    }
+
+    /// How a total is written; see [`Total`](crate::Total) for the whole.
+    pub(crate) fn total_form(self, column: ColumnType) -> TotalForm {
+        use ColumnType::{BigInt, Integer, SmallInt};
+        match (self, column) {
+            // SUM widens: smallint and integer to bigint, bigint to numeric.
+            (Dialect::Postgres, SmallInt) => TotalForm::Cast("smallint"),
+            (Dialect::Postgres, Integer) => TotalForm::Cast("integer"),
+            (Dialect::Postgres, BigInt) => TotalForm::Cast("bigint"),
+            (Dialect::Sqlite, SmallInt) => TotalForm::Checked("total BETWEEN -32768 AND 32767"),
+            (Dialect::Sqlite, Integer) => {
+                TotalForm::Checked("total BETWEEN -2147483648 AND 2147483647")
+            }
+            (Dialect::Sqlite, BigInt) => TotalForm::Checked("typeof(total) = 'integer'"),
+            // MySQL sums integers as DECIMAL, which Diesel reads into an integer and refuses when it does not fit.
+            _ => TotalForm::Plain,
+        }
+    }
+
+    /// The type of a sharded field's column in a shards table, where one row alone may be negative.
+    pub(crate) fn field_type(self, column: ColumnType) -> &'static str {
+        use ColumnType::{UnsignedBigInt, UnsignedInteger, UnsignedSmallInt};
+        match column {
+            // `signed - unsigned` is unsigned in MySQL and fails below zero; `decimal - unsigned` is not.
+            UnsignedSmallInt | UnsignedInteger | UnsignedBigInt => "DECIMAL(20, 0)",
+            signed => self.key_type(signed),
+        }
+    }
+
+    /// The type of a key column in a shards table.
+    pub(crate) fn key_type(self, column: ColumnType) -> &'static str {
+        use ColumnType::*;
+        match (self, column) {
+            (_, SmallInt) => "SMALLINT",
+            (_, Integer) => "INTEGER",
+            (_, BigInt) => "BIGINT",
+            (_, UnsignedSmallInt) => "SMALLINT UNSIGNED",
+            (_, UnsignedInteger) => "INTEGER UNSIGNED",
+            (_, UnsignedBigInt) => "BIGINT UNSIGNED",
+            (Dialect::Postgres, Double) => "DOUBLE PRECISION",
+            (_, Double) => "DOUBLE",
+            (Dialect::Mysql, Numeric) => "DECIMAL(65, 20)",
+            (_, Numeric) => "NUMERIC",
+            (Dialect::Mysql, Text) => "VARCHAR(255)",
+            (_, Text) => "TEXT",
+            (Dialect::Postgres, Binary) => "BYTEA",
+            (Dialect::Mysql, Binary) => "VARBINARY(255)",
+            (Dialect::Sqlite, Binary) => "BLOB",
+            (Dialect::Postgres, Uuid) => "UUID",
+            (_, Uuid) => "BINARY(16)",
+            (_, Date) => "DATE",
+        }
+    }
+
+    /// SQLite keeps whatever value it is given; this makes a shard that overflows an error.
+    pub(crate) fn range_check(self, column: ColumnType) -> Option<&'static str> {
+        match (self, column) {
+            (Dialect::Sqlite, ColumnType::SmallInt) => Some(" BETWEEN -32768 AND 32767"),
+            (Dialect::Sqlite, ColumnType::Integer) => Some(" BETWEEN -2147483648 AND 2147483647"),
+            // One less than there are: the float that overflows downwards equals the smallest integer.
+            (Dialect::Sqlite, ColumnType::BigInt) => {
+                Some(" BETWEEN -9223372036854775807 AND 9223372036854775807")
+            }
+            _ => None,
+        }
+    }
+
+    /// What follows the column list of `CREATE TABLE`.
+    ///
+    /// Postgres: a shard that is updated in place (HOT) needs room on its page for the versions to come.
+    pub(crate) fn table_options(self) -> &'static str {
+        match self {
+            Dialect::Postgres => " WITH (fillfactor = 50)",
+            Dialect::Mysql => " ENGINE = InnoDB",
+            Dialect::Sqlite => " WITHOUT ROWID",
+        }
+    }
+
+    /// SQLite enforces foreign keys only where a connection asks for it, and hands out a deleted row's id again: a
+    /// trigger has to delete the shards, or a new row would inherit them.
+    pub(crate) fn deletes_by_trigger(self) -> bool {
+        self == Dialect::Sqlite
+    }
+
+    /// The lock on both tables under which shards are folded and dropped, so that no count arrives in between.
+    pub(crate) fn exclusive(self) -> Option<Exclusive> {
+        match self {
+            Dialect::Postgres => Some(Exclusive {
+                lock: "LOCK TABLE ",
+                lock_mode: " IN ACCESS EXCLUSIVE MODE",
+                each: "",
+                unlock: None,
+            }),
+            Dialect::Mysql => Some(Exclusive {
+                lock: "LOCK TABLES ",
+                lock_mode: "",
+                each: " WRITE",
+                unlock: Some("UNLOCK TABLES"),
+            }),
+            Dialect::Sqlite => None, // the first write of the transaction locks the database
+        }
+    }
+
+    /// What a failed statement means.
+    pub(crate) fn classify(self, error: &DieselError) -> Failure {
+        let (kind, information) = match error {
+            DieselError::DatabaseError(kind, information) => (kind, information.as_ref()),
+            // The rollback that followed a failed COMMIT failed too: nobody can say what became of the COMMIT.
+            DieselError::RollbackErrorOnCommit { commit_error, .. } => {
+                return match self.classify(commit_error) {
+                    known @ Failure::Conflict(_) => known,
+                    _ => Failure::ConnectionLost,
+                };
+            }
+            DieselError::BrokenTransactionManager => return Failure::ConnectionLost,
+            _ => return Failure::Other,
+        };
+        match kind {
+            // Diesel gives this kind to MySQL's 1213, a deadlock, and to Postgres' 40001.
+            DatabaseErrorKind::SerializationFailure if self == Dialect::Mysql => {
+                Failure::Conflict(Conflict::Deadlock)
+            }
+            DatabaseErrorKind::SerializationFailure => Failure::Conflict(Conflict::Serialization),
+            DatabaseErrorKind::ClosedConnection => Failure::ConnectionLost,
+            DatabaseErrorKind::UnableToSendCommand if self == Dialect::Postgres => {
+                Failure::ConnectionLost
+            }
+            // SQLite reports a shard out of range through the CHECK of the shards table.
+            DatabaseErrorKind::CheckViolation if self == Dialect::Sqlite => Failure::Overflow,
+            _ => self.classify_message(information),
+        }
+    }
+
+    fn classify_message(self, information: &dyn DatabaseErrorInformation) -> Failure {
+        let message = information.message();
+        match self {
+            Dialect::Postgres => postgres_messages::classify(message),
+            Dialect::Mysql => MYSQL_MESSAGES
+                .iter()
+                .find(|(text, _)| message.contains(text))
+                .map_or(Failure::Other, |(_, failure)| *failure),
+            Dialect::Sqlite => SQLITE_MESSAGES
+                .iter()
+                .find(|(text, _)| message.contains(text))
+                .map_or(Failure::Other, |(_, failure)| *failure),
+        }
+    }
+
+    /// Whether a failed statement failed because there is no table of this name.
+    pub(crate) fn is_missing_table(self, error: &DieselError, table: &str) -> bool {
+        let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
+            return false;
+        };
+        let message = information.message();
+        match self {
+            // The text is in the server's language, but the position is that of the table in our statement:
+            // `UPDATE "…` or `INSERT INTO "…`. A missing column or privilege is reported elsewhere, or nowhere.
+            Dialect::Postgres => {
+                message.contains(table) && matches!(information.statement_position(), Some(8 | 13))
+            }
+            Dialect::Mysql => message.contains(table) && message.contains("doesn't exist"),
+            Dialect::Sqlite => message.contains("no such table") && message.contains(table),
+        }
+    }
+}
+
+/// See [`Dialect::keeps_and_locks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeepsAndLocks {
+    /// `ON CONFLICT (key, shard) DO UPDATE SET shard = excluded.shard WHERE FALSE`
+    ConflictLocks,
+    /// `ON CONFLICT (key, shard) DO NOTHING`
+    ConflictIgnored,
+    /// `ON DUPLICATE KEY UPDATE shard = shards.shard`
+    DuplicateKeyLocks,
+}
+
+/// See [`Dialect::survival_check`].
+pub(crate) struct SurvivalCheck {
+    pub(crate) at_begin: Option<&'static str>,
+    pub(crate) before_commit: &'static str,
+}
+
+/// See [`Dialect::exclusive`].
+pub(crate) struct Exclusive {
+    pub(crate) lock: &'static str,
+    pub(crate) each: &'static str,
+    pub(crate) lock_mode: &'static str,
+    pub(crate) unlock: Option<&'static str>,
+}
+
+/// Diesel drops MySQL's error numbers; the texts are those of the server's default language and of the client library.
+/// Sources: MySQL 9 error reference, MariaDB `errmsg-utf8.txt`, both client libraries' `errmsg.c`.
+const MYSQL_MESSAGES: &[(&str, Failure)] = &[
+    // 1213
+    (
+        "Deadlock found when trying to get lock",
+        Failure::Conflict(Conflict::Deadlock),
+    ),
+    // 1205; MariaDB answers NOWAIT with it too
+    (
+        "Lock wait timeout exceeded",
+        Failure::Conflict(Conflict::LockTimeout),
+    ),
+    // 3572, MySQL's NOWAIT
+    (
+        "lock(s) could not be acquired immediately",
+        Failure::Conflict(Conflict::LockTimeout),
+    ),
+    // 1020, MariaDB under innodb_snapshot_isolation
+    (
+        "Record has changed since last read",
+        Failure::Conflict(Conflict::Serialization),
+    ),
+    // 3024 (MySQL), 1969 (MariaDB)
+    (
+        "maximum statement execution time exceeded",
+        Failure::Conflict(Conflict::StatementTimeout),
+    ),
+    (
+        "max_statement_time exceeded",
+        Failure::Conflict(Conflict::StatementTimeout),
+    ),
+    // 2006, 2013, 2055; 1927, 1053, 4031; 1159-1161
+    ("erver has gone away", Failure::ConnectionLost),
+    ("Lost connection to", Failure::ConnectionLost),
+    ("Connection was killed", Failure::ConnectionLost),
+    ("Server shutdown in progress", Failure::ConnectionLost),
+    (
+        "client was disconnected by the server",
+        Failure::ConnectionLost,
+    ),
+    ("communication packets", Failure::ConnectionLost),
+    // 1264, 1690
+    ("Out of range value for column", Failure::Overflow),
+    ("value is out of range in", Failure::Overflow),
+];
+
+/// Diesel drops SQLite's result codes; the texts are those of `sqlite3ErrStr` and `sqlite3_errmsg`.
+const SQLITE_MESSAGES: &[(&str, Failure)] = &[
+    // SQLITE_BUSY and SQLITE_BUSY_SNAPSHOT
+    ("database is locked", Failure::Conflict(Conflict::Busy)),
+    // SQLITE_LOCKED and SQLITE_LOCKED_SHAREDCACHE
+    (
+        "database table is locked",
+        Failure::Conflict(Conflict::Busy),
+    ),
+    (
+        "database schema is locked",
+        Failure::Conflict(Conflict::Busy),
+    ),
+    ("integer overflow", Failure::Overflow),
+];

@@ -1,0 +1,266 @@
+//! The texts of those of PostgreSQL's errors that matter here, in every language that it ships.
+//!
+//! Diesel hands on the server's text and no SQLSTATE, and the text is in the language of `lc_messages`, which only a
+//! superuser may change. Source: the message catalogues (`postgres-*.mo`) of PostgreSQL 15 and 18.
+
+use crate::conflict::{Conflict, Failure};
+
+/// What a text means; `%s` in a pattern stands for the name of a relation.
+pub(super) fn classify(message: &str) -> Failure {
+    PATTERNS
+        .iter()
+        .find(|(patterns, _)| patterns.iter().any(|pattern| matches(pattern, message)))
+        .map_or(Failure::Other, |(_, failure)| *failure)
+}
+
+fn matches(pattern: &str, message: &str) -> bool {
+    match pattern.split_once("%s") {
+        Some((before, after)) => message
+            .strip_prefix(before)
+            .is_some_and(|rest| rest.ends_with(after)),
+        None => pattern == message,
+    }
+}
+
+const PATTERNS: &[(&[&str], Failure)] = &[
+    (DEADLOCK, Failure::Conflict(Conflict::Deadlock)),
+    (LOCK_TIMEOUT, Failure::Conflict(Conflict::LockTimeout)),
+    (
+        STATEMENT_TIMEOUT,
+        Failure::Conflict(Conflict::StatementTimeout),
+    ),
+    (OVERFLOW, Failure::Overflow),
+];
+
+/// 40P01
+const DEADLOCK: &[&str] = &[
+    "deadlock detected",
+    "Verklemmung (Deadlock) entdeckt",
+    "se ha detectado un deadlock",
+    "interblocage (deadlock) détecté",
+    "rilevato deadlock",
+    "デッドロックを検出しました",
+    "ნაპოვნია ურთიერთბლოკირება",
+    "deadlock 발생했음",
+    "обнаружена взаимоблокировка",
+    "deadlock upptäckt",
+    "виявлено взаємне блокування",
+    "检测到死锁",
+    "發現死結",
+    "terdeteksi 'deadlock'",
+    "wykryto zakleszczenie",
+    "impasse detectado",
+    "çıkmaz (deadlock) durumu saptandı",
+];
+
+/// 55P03: `NOWAIT` and `lock_timeout`
+const LOCK_TIMEOUT: &[&str] = &[
+    "could not obtain lock on row in relation \"%s\"",
+    "konnte Sperre für Zeile in Relation »%s« nicht setzen",
+    "no se pudo bloquear un candado en la fila de la relación «%s»",
+    "n'a pas pu obtenir un verrou sur la relation « %s »",
+    "lock di riga nella relazione \"%s\" fallito",
+    "リレーション\"%s\"の行ロックを取得できませんでした",
+    "ურთიერთობაში \"%s\" მწკრივის დაბლოკვის შეცდომა",
+    "\"%s\" 릴레이션의 잠금 정보를 구할 수 없음",
+    "не удалось получить блокировку строки в таблице \"%s\"",
+    "kunde inte låsa rad i relationen \"%s\"",
+    "не вдалося отримати блокування у рядку стосовно \"%s\"",
+    "无法获取关系 \"%s\" 中行的锁",
+    "無法取得關聯 \"%s\" 中的資料列鎖定",
+    "no se pudo bloquear un “lock” en la fila de la relación «%s»",
+    "tidak mendapatkan kunci pada baris relasi « %s »",
+    "nie można nałożyć blokady na rekord w relacji \"%s\"",
+    "não foi possível obter bloqueio na linha da relação \"%s\"",
+    "\"%s\" tablosundaki satır için lock alınamadı",
+    "无法在关系 \"%s\"中的记录上获得锁",
+    "could not obtain lock on relation \"%s\"",
+    "konnte Sperre für Relation »%s« nicht setzen",
+    "no se pudo bloquear un candado en la relación «%s»",
+    "lock della relazione \"%s\" fallito",
+    "リレーション\"%s\"のロックを取得できませんでした",
+    "ბლოკის მიღების შეცდომა ურთიერთობაზე %s\"",
+    "не удалось получить блокировку таблицы \"%s\"",
+    "kunde inte ta lås på relationen \"%s\"",
+    "не вдалося отримати блокування зв'язку \"%s\"",
+    "无法获取关系 \"%s\" 上的锁",
+    "無法取得關聯 \"%s\" 的鎖定",
+    "no se pudo bloquear un “lock” en la relación «%s»",
+    "tidak mendapatkan 'lock' pada relasi« %s »",
+    "nie można nałożyć blokady na relację \"%s\"",
+    "não foi possível obter bloqueio na relação \"%s\"",
+    "\"%s\" tablosu için kilit alınamadı",
+    "无法在关系 \"%s\" 上获得锁",
+    "canceling statement due to lock timeout",
+    "storniere Anfrage wegen Zeitüberschreitung einer Sperre",
+    "cancelando la sentencia debido a que se agotó el tiempo de espera de candados (locks)",
+    "annulation de la requête à cause du délai écoulé pour l'obtention des verrous",
+    "annullamento dell'istruzione a causa di timeout di lock",
+    "ロックのタイムアウトのためステートメントをキャンセルしています",
+    "გამოსახულება გაუქმდება ბლოკის მოლოდინის ვადის ამოწურვის გამო",
+    "잠금 대기 시간 초과로 작업을 취소합니다.",
+    "выполнение оператора отменено из-за тайм-аута блокировки",
+    "avbryter sats på grund av lås-timeout",
+    "виконання оператора скасовано через тайм-аут блокування",
+    "由于锁超时，正在取消语句",
+    "由於鎖定逾時，正在取消敘述",
+    "cancelando la sentencia debido a que se agotó el tiempo de espera de “locks”",
+    "pembatalan perintah karena kunci kehabisan waktu tunggu",
+    "anulowano polecenie z powodu przekroczenia czasu blokady",
+    "cancelando comando por causa do tempo de espera (timeout) do bloqueio",
+    "由于锁超时，取消语句操作",
+];
+
+/// 57014, of which a request to cancel is not one
+const STATEMENT_TIMEOUT: &[&str] = &[
+    "canceling statement due to statement timeout",
+    "storniere Anfrage wegen Zeitüberschreitung der Anfrage",
+    "cancelando la sentencia debido a que se agotó el tiempo de espera de sentencias",
+    "annulation de la requête à cause du délai écoulé pour l'exécution de l'instruction",
+    "annullamento dell'istruzione a causa di timeout",
+    "ステートメントのタイムアウトのためステートメントをキャンセルしています",
+    "명령실행시간 초과로 작업을 취소합니다.",
+    "выполнение оператора отменено из-за тайм-аута",
+    "avbryter sats på grund av sats-timeout",
+    "виконання оператора скасовано через тайм-аут",
+    "由于语句执行超时，正在取消语句",
+    "因為陳述式逾時，正在取消陳述式",
+    "pembatalan perintah karena perintah kehabisan waktu tunggu",
+    "anulowano polecenie z powodu przekroczonego czasu wykonania",
+    "cancelando comando por causa do tempo de espera (timeout) do comando",
+    "sorgu zaman aşımına uğradı ve iptal edildi",
+    "由于语句执行超时，正在取消查询命令",
+];
+
+/// 22003
+const OVERFLOW: &[&str] = &[
+    "smallint out of range",
+    "smallint ist außerhalb des gültigen Bereichs",
+    "smallint fuera de rango",
+    "smallint en dehors des limites",
+    "il valore è fuori dall'intervallo consentito per il tipo smallint",
+    "smallintの範囲外です",
+    "smallint დიაპაზონს გარეთაა",
+    "smallint의 범위를 벗어났습니다.",
+    "smallint вне диапазона",
+    "smallint utanför sitt intervall",
+    "двобайтове ціле поза діапазоном",
+    "smallint 超出范围",
+    "smallint 超過範圍",
+    "'smallint' melebihi jangkauan",
+    "poza zakresem smallint",
+    "smallint fora do intervalo",
+    "smallint sıra dışıdır",
+    "integer out of range",
+    "integer ist außerhalb des gültigen Bereichs",
+    "entero fuera de rango",
+    "entier en dehors des limites",
+    "intero fuori dall'intervallo",
+    "integerの範囲外です",
+    "მთელი მნიშვნელობა დიაპაზონს გარეთაა",
+    "정수 범위를 벗어남",
+    "целое вне диапазона",
+    "heltal utanför giltigt intervall",
+    "ціле число поза діапазоном",
+    "integer 超出范围",
+    "integer 超過範圍",
+    "nilai integer melebihi jangkauan",
+    "liczba całkowita poza zakresem",
+    "inteiro fora do intervalo",
+    "integer sıra dışıdır",
+    "整数超出范围",
+    "bigint out of range",
+    "bigint ist außerhalb des gültigen Bereichs",
+    "bigint fuera de rango",
+    "bigint en dehors des limites",
+    "bigint fuori dall'intervallo consentito",
+    "bigintの範囲外です",
+    "bigint დიაპაზონს გარეთაა",
+    "bigint의 범위를 벗어났습니다.",
+    "bigint вне диапазона",
+    "bigint utanför sitt intervall",
+    "bigint поза діапазоном",
+    "bigint 超出范围",
+    "bigint 超過範圍",
+    "bigint diluar jangkauan",
+    "bigint poza zakresem",
+    "bigint fora do intervalo",
+    "biginit değeri sıra dışıdır",
+    "numeric field overflow",
+    "Feldüberlauf bei Typ »numeric«",
+    "desbordamiento de campo numeric",
+    "champ numérique en dehors des limites",
+    "il campo numeric causa un overflow",
+    "numericフィールドのオーバーフロー",
+    "რიცხვითი ველის გადავსება",
+    "수치 필드 오버플로우",
+    "переполнение поля numeric",
+    "overflow i numeric-fält",
+    "надлишок поля numeric",
+    "numeric 字段溢出",
+    "numeric 欄位溢出",
+    "field numerik melebihi jangkauan",
+    "przepełnienie pola liczbowego",
+    "estouro de campo numeric",
+    "numerik alan kapsamını taşımaktadır",
+    "数字字段溢出",
+    "value out of range: overflow",
+    "Wert ist außerhalb des gültigen Bereichs: Überlauf",
+    "valor fuera de rango: desbordamiento",
+    "valeur en dehors des limites : dépassement",
+    "il valore è fuori dall'intervallo consentito: overflow",
+    "範囲外の値です: オーバーフロー",
+    "მნიშვნელობა დიაპაზონს გარეთაა: გადავსება",
+    "값이 범위를 벗어남: 오버플로",
+    "значение вне диапазона: переполнение",
+    "värde utanför giltigt intervall: overflow",
+    "значення поза діапазоном: надлишок",
+    "值超出范围: 上溢",
+    "值超出範圍: 溢出",
+    "nilai melebihi jangkauan : melewati",
+    "wartość nie z zakresu: poza zakresem",
+    "valor fora do intervalo: estouro (overflow)",
+    "değer kapsam dışıdır: overflow",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_language_tells_the_same() {
+        for (message, conflict) in [
+            ("deadlock detected", Conflict::Deadlock),
+            ("Verklemmung (Deadlock) entdeckt", Conflict::Deadlock),
+            ("デッドロックを検出しました", Conflict::Deadlock),
+            (
+                "could not obtain lock on row in relation \"a\"",
+                Conflict::LockTimeout,
+            ),
+            (
+                "konnte Sperre für Zeile in Relation »a« nicht setzen",
+                Conflict::LockTimeout,
+            ),
+            (
+                "выполнение оператора отменено из-за тайм-аута блокировки",
+                Conflict::LockTimeout,
+            ),
+            (
+                "выполнение оператора отменено из-за тайм-аута",
+                Conflict::StatementTimeout,
+            ),
+        ] {
+            assert_eq!(classify(message), Failure::Conflict(conflict), "{message}");
+        }
+        assert_eq!(classify("ganzzahl"), Failure::Other);
+        assert_eq!(classify("bigint fuera de rango"), Failure::Overflow);
+    }
+
+    #[test]
+    fn a_cancel_request_is_no_conflict() {
+        assert_eq!(
+            classify("canceling statement due to user request"),
+            Failure::Other
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! Sharded fields: which columns of which table are counted on shards.
+
+use std::any::TypeId;
+
+use diesel::associations::HasTable;
+use diesel::prelude::*;
+use diesel::sql_types::{self, SqlType};
+
+use crate::dialect::ColumnType;
+
+/// A table with sharded fields. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no sharded fields",
+    note = "derive `diesel_sharded::ShardedField` for the model of that table, with `#[sharded]` on the fields to count",
+    note = "`diesel::update` writes to any table"
+)]
+pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + 'static {
+    /// The Rust type of the primary key: one type, or a tuple for a composite key.
+    type Key;
+
+    /// The table itself.
+    const TABLE: &'static Self;
+
+    /// The name of its shards table.
+    const SHARDS_TABLE: &'static str;
+
+    /// How many shards a writer chooses from, from 1 to 4096. Readers add up whatever rows there are.
+    const SHARDS: u16;
+
+    /// The columns of the primary key, which the shards table has too.
+    const KEY: &'static [ShardsColumn];
+
+    /// The sharded fields, which the shards table has too.
+    const FIELDS: &'static [ShardsColumn];
+
+    /// Whether a `WHERE` clause with this query id compares the whole key with values and does nothing else.
+    fn is_key_filter(where_clause: TypeId) -> bool;
+}
+
+/// A column that is counted on shards. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a sharded field",
+    note = "put `#[sharded]` on its field in the model that derives `diesel_sharded::ShardedField`"
+)]
+pub trait ShardedColumn: Column<Table: ShardedTable, SqlType: FieldType> + Copy + 'static {}
+
+/// A column of a shards table, of its parent's name and type.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardsColumn {
+    pub(crate) name: &'static str,
+    pub(crate) column_type: ColumnType,
+    /// Stands in a `CREATE TABLE` instead of what `column_type` would.
+    pub(crate) sql_type: Option<&'static str>,
+}
+
+impl ShardsColumn {
+    /// A column of the primary key.
+    pub const fn key<C: Column>() -> Self
+    where
+        C::SqlType: KeyType,
+    {
+        ShardsColumn {
+            name: C::NAME,
+            column_type: <C::SqlType as KeyType>::COLUMN,
+            sql_type: None,
+        }
+    }
+
+    /// A sharded field.
+    pub const fn field<C: ShardedColumn>() -> Self {
+        ShardsColumn {
+            name: C::NAME,
+            column_type: <C::SqlType as FieldType>::COLUMN,
+            sql_type: None,
+        }
+    }
+
+    /// Declares the column with this type in `CREATE TABLE`.
+    #[must_use]
+    pub const fn sql_type(mut self, sql_type: &'static str) -> Self {
+        self.sql_type = Some(sql_type);
+        self
+    }
+}
+
+/// The SQL types that a sharded field may have.
+#[diagnostic::on_unimplemented(
+    message = "a column of type `{Self}` cannot be counted on shards",
+    note = "a sharded field is a NOT NULL column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature \
+            `numeric`) or MySQL's `Unsigned<..>`"
+)]
+pub trait FieldType: SqlType {
+    /// What is added to such a column: `i64` for `BigInt`.
+    type Value;
+    /// The type in a shards table.
+    const COLUMN: ColumnType;
+}
+
+/// The SQL types that a key column of a sharded table may have.
+#[diagnostic::on_unimplemented(
+    message = "a column of type `{Self}` cannot be a key column of a sharded table",
+    note = "key columns are `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`, `Date`, `Uuid` (PostgreSQL) or MySQL's \
+            `Unsigned<..>`"
+)]
+pub trait KeyType: SqlType {
+    /// The type in a shards table.
+    const COLUMN: ColumnType;
+}
+
+macro_rules! field_types {
+    ($($(#[$cfg:meta])* $sql_type:ty => $value:ty, $column:ident;)*) => {$(
+        $(#[$cfg])*
+        impl FieldType for $sql_type {
+            type Value = $value;
+            const COLUMN: ColumnType = ColumnType::$column;
+        }
+    )*};
+}
+
+field_types! {
+    sql_types::SmallInt => i16, SmallInt;
+    sql_types::Integer => i32, Integer;
+    sql_types::BigInt => i64, BigInt;
+    sql_types::Double => f64, Double;
+    #[cfg(feature = "numeric")]
+    sql_types::Numeric => bigdecimal::BigDecimal, Numeric;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::SmallInt> => u16, UnsignedSmallInt;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::Integer> => u32, UnsignedInteger;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::BigInt> => u64, UnsignedBigInt;
+}
+
+macro_rules! key_types {
+    ($($(#[$cfg:meta])* $sql_type:ty => $column:ident;)*) => {$(
+        $(#[$cfg])*
+        impl KeyType for $sql_type {
+            const COLUMN: ColumnType = ColumnType::$column;
+        }
+    )*};
+}
+
+key_types! {
+    sql_types::SmallInt => SmallInt;
+    sql_types::Integer => Integer;
+    sql_types::BigInt => BigInt;
+    sql_types::Text => Text;
+    sql_types::Binary => Binary;
+    sql_types::Date => Date;
+    #[cfg(all(feature = "uuid", feature = "postgres_backend"))]
+    sql_types::Uuid => Uuid;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::SmallInt> => UnsignedSmallInt;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::Integer> => UnsignedInteger;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::BigInt> => UnsignedBigInt;
+}

@@ -1,0 +1,83 @@
+//! An application's own enum of connections.
+
+/// Lets an enum with Diesel's `#[derive(MultiConnection)]` count on shards: the same statements then run on whichever
+/// database it is connected to.
+///
+/// Call it once beside the enum, with the enum's name and each variant's dialect:
+///
+/// ```
+/// # use diesel::prelude::*;
+/// #[derive(diesel::MultiConnection)]
+/// pub enum AnyConnection {
+///     Sqlite(SqliteConnection),
+///     // Postgres(PgConnection), Mysql(MysqlConnection)
+/// }
+///
+/// diesel_sharded::multi_connection!(AnyConnection { Sqlite: Sqlite });
+/// ```
+///
+/// The dialects are [`Postgres`](crate::Dialect::Postgres), [`Mysql`](crate::Dialect::Mysql) and
+/// [`Sqlite`](crate::Dialect::Sqlite). With the feature `r2d2`, the enum counts from inside a pool too.
+#[macro_export]
+macro_rules! multi_connection {
+    ($connection:ident { $($variant:ident: $dialect:ident),+ $(,)? }) => {
+        const _: () = {
+            use $crate::__diesel as diesel;
+            type Backend = <$connection as diesel::Connection>::Backend;
+            type Builder = <Backend as diesel::backend::Backend>::QueryBuilder;
+
+            impl $crate::ShardedBackend for Backend {
+                fn dialect(&self) -> $crate::Dialect {
+                    match self {
+                        $(Backend::$variant(_) => $crate::Dialect::$dialect,)+
+                    }
+                }
+
+                fn query_builder(&self) -> Builder {
+                    match self {
+                        $(Backend::$variant(_) => Builder::$variant(::std::default::Default::default()),)+
+                    }
+                }
+
+                fn backend_behind(
+                    conn: &dyn diesel::connection::BoxableConnection<Self>,
+                ) -> ::std::option::Option<Self> {
+                    conn.downcast_ref::<$connection>()
+                        .map(<Self as $crate::BackendOf<$connection>>::backend_of)
+                }
+            }
+
+            impl $crate::BackendOf<$connection> for Backend {
+                fn backend_of(conn: &$connection) -> Self {
+                    match conn {
+                        $($connection::$variant(_) => Backend::$variant(::std::default::Default::default()),)+
+                    }
+                }
+            }
+
+            $crate::__pooled_connection!($connection);
+        };
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+#[cfg(feature = "r2d2")]
+macro_rules! __pooled_connection {
+    ($connection:ident) => {
+        type Pooled = diesel::r2d2::PooledConnection<diesel::r2d2::ConnectionManager<$connection>>;
+
+        impl $crate::BackendOf<Pooled> for Backend {
+            fn backend_of(conn: &Pooled) -> Self {
+                <Self as $crate::BackendOf<$connection>>::backend_of(conn)
+            }
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+#[cfg(not(feature = "r2d2"))]
+macro_rules! __pooled_connection {
+    ($connection:ident) => {};
+}

@@ -1,0 +1,13 @@
+//! Attempts: how many, how far apart, and whole transactions that are tried again.
+//!
+//! A counting update outside a transaction is tried again by itself when it meets a [`Conflict`](crate::Conflict), each
+//! time on a fresh shard. Inside a transaction nothing is: the whole transaction is the unit, and [`transaction`]
+//! tries it again.
+
+mod policy;
+mod transaction;
+
+pub(crate) use self::policy::Attempts;
+pub use self::policy::{Attempted, Retry};
+pub use self::transaction::{Isolation, Transaction, transaction};
+pub(crate) use self::transaction::{TransactionOptions, begin, in_transaction, rollback};

@@ -1,0 +1,317 @@
+//! How often, how far apart and how long.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+
+use crate::conflict::Conflict;
+
+/// The policy by which an operation that met a [`Conflict`] is tried again: exponential backoff with full jitter, bounded
+/// by a number of attempts *and* by a deadline.
+///
+/// | setting | default | meaning |
+/// |---|---|---|
+/// | [`with_attempts`](Self::with_attempts) | 32 | attempts in all, the first one included; 1 tries once |
+/// | [`with_base`](Self::with_base) | 1 ms | the longest sleep before the second attempt; it doubles with each further one |
+/// | [`with_cap`](Self::with_cap) | 100 ms | the longest sleep before any attempt |
+/// | [`with_deadline`](Self::with_deadline) | 10 s | no attempt starts later than this after the first one |
+/// | [`with_jitter`](Self::with_jitter) | on | sleep a random time between zero and that longest one |
+///
+/// The deadline does not cut short a statement that is waiting inside the database: `lock_timeout` (PostgreSQL),
+/// `innodb_lock_wait_timeout` (MySQL) and `busy_timeout` (SQLite) do.
+///
+/// Full jitter after [Exponential Backoff And Jitter](https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
+///
+/// ```
+/// use std::time::Duration;
+/// use diesel_sharded::retry::Retry;
+///
+/// const PATIENT: Retry = Retry::new().with_attempts(100).with_deadline(Duration::from_secs(30));
+/// PATIENT.make_process_wide();
+/// # Retry::new().make_process_wide();
+/// ```
+#[derive(Clone)]
+#[must_use = "a policy does nothing until it is given to `.retry(..)`, `retry::transaction` or `make_process_wide`"]
+pub struct Retry {
+    attempts: u32,
+    base: Duration,
+    cap: Duration,
+    deadline: Duration,
+    jitter: bool,
+    clock: fn() -> Instant,
+    sleep: Option<Arc<dyn Fn(Duration) + Send + Sync>>,
+    notify: Option<Arc<dyn Fn(&Attempted) + Send + Sync>>,
+    random: Option<Arc<dyn Fn() -> u64 + Send + Sync>>,
+}
+
+/// An attempt that ended in a conflict and is followed by another; see [`Retry::with_notify`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attempted {
+    /// What the attempt met.
+    pub conflict: Conflict,
+    /// Its number, from 1.
+    pub attempt: u32,
+    /// The sleep before the next attempt.
+    pub delay: Duration,
+}
+
+static PROCESS_WIDE: RwLock<Retry> = RwLock::new(Retry::new());
+
+impl Retry {
+    /// The policy with the defaults above.
+    pub const fn new() -> Self {
+        Retry {
+            attempts: 32,
+            base: Duration::from_millis(1),
+            cap: Duration::from_millis(100),
+            deadline: Duration::from_secs(10),
+            jitter: true,
+            clock: Instant::now,
+            sleep: None,
+            notify: None,
+            random: None,
+        }
+    }
+
+    /// One attempt only: a conflict is reported at once.
+    pub const fn never() -> Self {
+        Self::new().with_attempts(1)
+    }
+
+    /// Sets the number of attempts, the first one included. Zero counts as one.
+    pub const fn with_attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    /// Sets the longest sleep before the second attempt.
+    pub const fn with_base(mut self, base: Duration) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// Sets the longest sleep before any attempt.
+    pub const fn with_cap(mut self, cap: Duration) -> Self {
+        self.cap = cap;
+        self
+    }
+
+    /// Sets the time after the first attempt's start at which no further one starts.
+    pub const fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Sleeps a random part of each delay (`true`, the default), or the whole of it.
+    pub const fn with_jitter(mut self, jitter: bool) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// Tells the time by `clock` instead of [`Instant::now`].
+    pub const fn with_clock(mut self, clock: fn() -> Instant) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sleeps by `sleep` instead of [`std::thread::sleep`].
+    pub fn with_sleep(mut self, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Self {
+        self.sleep = Some(Arc::new(sleep));
+        self
+    }
+
+    /// Calls `notify` before each sleep, to log or count conflicts.
+    pub fn with_notify(mut self, notify: impl Fn(&Attempted) + Send + Sync + 'static) -> Self {
+        self.notify = Some(Arc::new(notify));
+        self
+    }
+
+    /// Draws the shard and the jitter from `random` instead of [`rand::random`]; 64 even bits a call.
+    pub fn with_random(mut self, random: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        self.random = Some(Arc::new(random));
+        self
+    }
+
+    /// Makes this the policy of every operation in this process that is given none of its own.
+    pub fn make_process_wide(self) {
+        *PROCESS_WIDE.write().unwrap_or_else(PoisonError::into_inner) = self;
+    }
+
+    /// The policy of operations that are given none of their own.
+    pub fn process_wide() -> Self {
+        PROCESS_WIDE
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Sleeps as this policy does.
+    pub(crate) fn sleep(&self, delay: Duration) {
+        match &self.sleep {
+            Some(sleep) => sleep(delay),
+            None => std::thread::sleep(delay),
+        }
+    }
+
+    pub(crate) fn random(&self) -> u64 {
+        match &self.random {
+            Some(random) => random(),
+            None => rand::random(),
+        }
+    }
+}
+
+impl Default for Retry {
+    /// The process-wide policy.
+    fn default() -> Self {
+        Self::process_wide()
+    }
+}
+
+impl fmt::Debug for Retry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retry")
+            .field("attempts", &self.attempts)
+            .field("base", &self.base)
+            .field("cap", &self.cap)
+            .field("deadline", &self.deadline)
+            .field("jitter", &self.jitter)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The attempts of one operation under a policy. Decides; neither sleeps nor runs anything.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    retry: Retry,
+    /// Made when the first conflict comes: most operations meet none.
+    delays: Option<ExponentialBackoff>,
+    attempt: u32,
+    started: Instant,
+}
+
+impl Attempts {
+    pub(crate) fn start(retry: Retry) -> Self {
+        Attempts {
+            attempt: 1,
+            started: (retry.clock)(),
+            delays: None,
+            retry,
+        }
+    }
+
+    /// The delay before the next attempt, or `None` when this one was the last.
+    pub(crate) fn after(&mut self, conflict: Conflict) -> Option<Duration> {
+        let left = self.retry.deadline.checked_sub(self.elapsed())?;
+        if self.attempt >= self.retry.attempts || left.is_zero() {
+            return None;
+        }
+        let longest = self.longest_delay();
+        let delay = if self.retry.jitter {
+            longest.mul_f64(self.retry.random() as f64 / u64::MAX as f64)
+        } else {
+            longest
+        };
+        let delay = delay.min(left);
+        if let Some(notify) = &self.retry.notify {
+            notify(&Attempted {
+                conflict,
+                attempt: self.attempt,
+                delay,
+            });
+        }
+        self.attempt += 1;
+        Some(delay)
+    }
+
+    fn longest_delay(&mut self) -> Duration {
+        let Retry { base, cap, .. } = self.retry;
+        self.delays
+            .get_or_insert_with(|| {
+                ExponentialBuilder::new()
+                    .with_min_delay(base)
+                    .with_max_delay(cap)
+                    .without_max_times()
+                    .build()
+            })
+            .next()
+            .unwrap_or(cap)
+    }
+
+    pub(crate) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        (self.retry.clock)().saturating_duration_since(self.started)
+    }
+
+    pub(crate) fn retry(&self) -> &Retry {
+        &self.retry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    fn delays(mut attempts: Attempts) -> Vec<u64> {
+        std::iter::from_fn(|| attempts.after(Conflict::Deadlock))
+            .take(20)
+            .map(|delay| delay.as_millis() as u64)
+            .collect()
+    }
+
+    #[test]
+    fn delays_double_up_to_the_cap_and_end_with_the_attempts() {
+        let retry = Retry::new()
+            .with_attempts(7)
+            .with_cap(Duration::from_millis(10))
+            .with_jitter(false);
+        assert_eq!(delays(Attempts::start(retry)), [1, 2, 4, 8, 10, 10]);
+    }
+
+    #[test]
+    fn full_jitter_reaches_from_zero_to_the_whole_delay() {
+        let with = |bits: u64| {
+            let retry = Retry::new().with_attempts(4).with_random(move || bits);
+            delays(Attempts::start(retry))
+        };
+        assert_eq!(with(0), [0, 0, 0]);
+        assert_eq!(with(u64::MAX), [1, 2, 4]);
+    }
+
+    #[test]
+    fn one_attempt_or_none_is_never_followed_by_another() {
+        assert_eq!(delays(Attempts::start(Retry::never())), [0; 0]);
+        assert_eq!(
+            delays(Attempts::start(Retry::new().with_attempts(0))),
+            [0; 0]
+        );
+    }
+
+    #[test]
+    fn the_last_delay_ends_at_the_deadline() {
+        static MILLIS: AtomicU64 = AtomicU64::new(0);
+        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        fn clock() -> Instant {
+            *START.get_or_init(Instant::now) + Duration::from_millis(MILLIS.load(Ordering::Relaxed))
+        }
+        let retry = Retry::new()
+            .with_base(Duration::from_millis(60))
+            .with_deadline(Duration::from_millis(100))
+            .with_jitter(false)
+            .with_clock(clock);
+        let mut attempts = Attempts::start(retry);
+        let mut next = || {
+            let delay = attempts.after(Conflict::Busy).map(|d| d.as_millis() as u64);
+            MILLIS.fetch_add(delay.unwrap_or(0), Ordering::Relaxed);
+            delay
+        };
+        assert_eq!([next(), next(), next()], [Some(60), Some(40), None]);
+    }
+}

@@ -1,0 +1,360 @@
+//! Whole transactions that are tried again.
+
+use std::error::Error as StdError;
+
+use diesel::Connection;
+use diesel::connection::TransactionManager;
+use diesel::result::{Error as DieselError, QueryResult};
+
+use super::policy::{Attempts, Retry};
+use crate::conflict::Failure;
+use crate::dialect::{BackendOf, Dialect, ShardedBackend};
+use crate::error::Error;
+
+/// Runs `f` in a transaction, and again from the start when it meets a conflict.
+///
+/// What a counting update leaves to its caller inside `conn.transaction(..)`: there a conflict ends the whole transaction,
+/// so only the whole can be tried again. `f` must therefore have no effects besides those on `conn`.
+///
+/// ```sql
+/// BEGIN; …; SELECT 1; COMMIT;                                                            -- PostgreSQL
+/// BEGIN; SAVEPOINT diesel_sharded; …; RELEASE SAVEPOINT diesel_sharded; COMMIT;          -- MySQL, MariaDB
+/// BEGIN IMMEDIATE; …; COMMIT;                                                            -- SQLite
+/// ```
+///
+/// The statements before `COMMIT` ask whether the transaction still lives. An error that the closure swallows may have ended
+/// it; PostgreSQL would answer `COMMIT` with a rollback and no error, MySQL would already have committed what followed.
+///
+/// Inside a transaction that is open already, `f` runs once, in a savepoint, as Diesel's own `transaction` does. For
+/// an isolation level see [`Transaction`].
+///
+/// # Errors
+/// Whatever `f` returns, also when it is a conflict and the policy is used up. Of its own, as
+/// [`diesel_sharded::Error`](crate::Error) inside Diesel's error: `TransactionAborted`, `ConnectionLost`,
+/// `OutcomeUnknown`, and `ConflictPersisted` when `BEGIN` or `COMMIT` itself met the last conflict.
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), views.eq(0))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::prelude::*;
+/// use diesel_sharded::retry::{self, Retry};
+/// use diesel_sharded::update;
+///
+/// let total = retry::transaction(conn, Retry::default(), |conn| {
+///     update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
+///     all.find(7).select(views.total()).first::<i64>(conn)
+/// })?;
+/// assert_eq!(total, 1);
+/// # Ok(())
+/// # }
+/// ```
+pub fn transaction<Conn, T, E, F>(conn: &mut Conn, policy: Retry, f: F) -> Result<T, E>
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+    F: FnMut(&mut Conn) -> Result<T, E>,
+    E: From<DieselError> + StdError + 'static,
+{
+    Transaction::new().retry(policy).run(conn, f)
+}
+
+/// How far concurrent transactions may see each other, as SQL names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Isolation {
+    /// Each statement sees what was committed before it.
+    ReadCommitted,
+    /// All statements see what was committed before the first one.
+    RepeatableRead,
+    /// As if the transactions had run one after the other. SQLite's only level.
+    Serializable,
+}
+
+/// [`transaction`] with an isolation level.
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// use diesel_sharded::retry::{Isolation, Transaction};
+///
+/// let answer = Transaction::new()
+///     .isolation(Isolation::Serializable)
+///     .run(conn, |conn| diesel::select(42.into_sql::<diesel::sql_types::Integer>()).get_result::<i32>(conn))?;
+/// # assert_eq!(answer, 42);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "a transaction does nothing until it is `run`"]
+pub struct Transaction {
+    retry: Retry,
+    options: TransactionOptions,
+}
+
+/// How a transaction begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TransactionOptions {
+    pub(crate) isolation: Option<Isolation>,
+    pub(crate) immediate: bool,
+}
+
+impl Default for TransactionOptions {
+    fn default() -> Self {
+        TransactionOptions {
+            isolation: None,
+            immediate: true,
+        }
+    }
+}
+
+impl Transaction {
+    /// The database's own isolation level, the process-wide policy, and `BEGIN IMMEDIATE` on SQLite.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the policy by which the transaction is tried again.
+    pub fn retry(mut self, policy: Retry) -> Self {
+        self.retry = policy;
+        self
+    }
+
+    /// Sets the isolation level. SQLite's transactions are serializable whatever is asked for.
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.options.isolation = Some(isolation);
+        self
+    }
+
+    /// On SQLite, begins without the write lock. A transaction that reads first and then writes may then end in
+    /// BUSY_SNAPSHOT, which no `busy_timeout` waits for; it is tried again. No effect elsewhere.
+    pub fn deferred(mut self) -> Self {
+        self.options.immediate = false;
+        self
+    }
+
+    /// Runs `f`; see [`transaction`].
+    ///
+    /// # Errors
+    /// As [`transaction`]; also [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) when an isolation level is
+    /// asked for inside a transaction that is open already.
+    pub fn run<Conn, T, E, F>(self, conn: &mut Conn, mut f: F) -> Result<T, E>
+    where
+        Conn: Connection,
+        Conn::Backend: BackendOf<Conn>,
+        F: FnMut(&mut Conn) -> Result<T, E>,
+        E: From<DieselError> + StdError + 'static,
+    {
+        if in_transaction(conn)? {
+            return match self.options.isolation {
+                Some(_) => Err(DieselError::AlreadyInTransaction.into()),
+                None => conn.transaction(f),
+            };
+        }
+        let dialect = Conn::Backend::backend_of(conn).dialect();
+        let mut attempts = Attempts::start(self.retry);
+        loop {
+            let error = match attempt(conn, dialect, self.options, &mut f) {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
+            };
+            let conflict = match error.database_error().map(|e| dialect.classify(e)) {
+                Some(Failure::Conflict(conflict)) => conflict,
+                failure => return Err(error.given_up(failure)),
+            };
+            match attempts.after(conflict) {
+                Some(delay) => attempts.retry().sleep(delay),
+                None => return Err(error.used_up(conflict, &attempts)),
+            }
+        }
+    }
+}
+
+/// One attempt's error, and where it came from.
+enum Failed<E> {
+    /// From `BEGIN`: nothing had happened.
+    Begin(DieselError),
+    /// From the caller's closure.
+    Body(E),
+    /// The closure returned `Ok`, but the transaction is gone.
+    Aborted,
+    /// The connection was lost before `COMMIT` was sent.
+    Lost(DieselError),
+    /// From `COMMIT`.
+    Commit(DieselError),
+}
+
+fn attempt<Conn, T, E>(
+    conn: &mut Conn,
+    dialect: Dialect,
+    options: TransactionOptions,
+    f: &mut impl FnMut(&mut Conn) -> Result<T, E>,
+) -> Result<T, Failed<E>>
+where
+    Conn: Connection,
+{
+    begin(conn, dialect, options).map_err(Failed::Begin)?;
+    let survival = dialect.survival_check();
+    if let Some(mark) = survival.as_ref().and_then(|check| check.at_begin) {
+        conn.batch_execute(mark).map_err(|e| {
+            rollback(conn);
+            Failed::Begin(e)
+        })?;
+    }
+    let value = f(conn).map_err(|e| {
+        rollback(conn);
+        Failed::Body(e)
+    })?;
+    if let Some(check) = survival {
+        conn.batch_execute(check.before_commit).map_err(|e| {
+            rollback(conn);
+            match dialect.classify(&e) {
+                Failure::ConnectionLost => Failed::Lost(e),
+                _ => Failed::Aborted,
+            }
+        })?;
+    }
+    Conn::TransactionManager::commit_transaction(conn).map_err(Failed::Commit)?;
+    Ok(value)
+}
+
+impl<E: From<DieselError> + StdError + 'static> Failed<E> {
+    fn database_error(&self) -> Option<&DieselError> {
+        match self {
+            Failed::Begin(e) | Failed::Lost(e) | Failed::Commit(e) => Some(e),
+            Failed::Body(e) => database_error(e),
+            Failed::Aborted => None,
+        }
+    }
+
+    /// The caller's error when no new attempt can help.
+    fn given_up(self, failure: Option<Failure>) -> E {
+        let lost = failure == Some(Failure::ConnectionLost);
+        let error = match self {
+            Failed::Body(e) => return e,
+            Failed::Aborted => Error::TransactionAborted,
+            Failed::Begin(source) | Failed::Lost(source) if lost => {
+                Error::ConnectionLost { source }
+            }
+            Failed::Commit(source) if lost => Error::OutcomeUnknown { source },
+            Failed::Begin(e) | Failed::Lost(e) | Failed::Commit(e) => Error::Diesel(e),
+        };
+        DieselError::from(error).into()
+    }
+
+    /// The caller's error when the policy allows no further attempt.
+    fn used_up(self, conflict: crate::Conflict, attempts: &Attempts) -> E {
+        let source = match self {
+            Failed::Body(e) => return e,
+            Failed::Begin(e) | Failed::Lost(e) | Failed::Commit(e) => e,
+            Failed::Aborted => return DieselError::from(Error::TransactionAborted).into(),
+        };
+        DieselError::from(Error::ConflictPersisted {
+            conflict,
+            attempts: attempts.attempt(),
+            elapsed: attempts.elapsed(),
+            source,
+        })
+        .into()
+    }
+}
+
+/// The database's error behind an application's own, if there is one.
+fn database_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a DieselError> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(DieselError::QueryBuilderError(boxed)) = error.downcast_ref() {
+            // Diesel's `source` steps over the box.
+            next = Some(boxed.as_ref());
+            continue;
+        }
+        if let Some(error) = error.downcast_ref::<DieselError>() {
+            return Some(error);
+        }
+        next = match error.downcast_ref::<Error>() {
+            Some(Error::Diesel(error)) => Some(error),
+            _ => error.source(),
+        };
+    }
+    None
+}
+
+/// Whether a transaction is open on `conn`, as far as Diesel knows.
+pub(crate) fn in_transaction<Conn: Connection>(conn: &mut Conn) -> QueryResult<bool> {
+    let status = Conn::TransactionManager::transaction_manager_status_mut(conn);
+    Ok(status.transaction_depth()?.is_some())
+}
+
+/// Begins a transaction; on an error none is open.
+pub(crate) fn begin<Conn: Connection>(
+    conn: &mut Conn,
+    dialect: Dialect,
+    options: TransactionOptions,
+) -> QueryResult<()> {
+    let isolation = options.isolation.and_then(|i| dialect.set_isolation(i));
+    if let Some((sql, true)) = isolation {
+        conn.batch_execute(sql)?;
+    }
+    Conn::TransactionManager::begin_transaction(conn)?;
+    let begun = match isolation {
+        Some((sql, false)) => conn.batch_execute(sql),
+        _ if options.immediate && dialect.begins_immediate() => begin_immediate(conn),
+        _ => Ok(()),
+    };
+    begun.inspect_err(|_| rollback(conn))
+}
+
+/// Diesel's transaction manager says `BEGIN` for every connection behind a generic `Conn`. This puts the immediate
+/// transaction in its place: both are a transaction at depth one.
+fn begin_immediate<Conn: Connection>(conn: &mut Conn) -> QueryResult<()> {
+    conn.batch_execute("COMMIT; BEGIN IMMEDIATE")
+        .inspect_err(|_| {
+            // So that the manager's rollback finds a transaction. It fails only where the connection does, as will that.
+            let _ = conn.batch_execute("BEGIN");
+        })
+}
+
+/// Rolls back what is open. A failure leaves the transaction manager in its error state, where a pool drops the
+/// connection; the error that led here says more than that one would.
+pub(crate) fn rollback<Conn: Connection>(conn: &mut Conn) {
+    if matches!(in_transaction(conn), Ok(true)) {
+        let _ = Conn::TransactionManager::rollback_transaction(conn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conflict::Conflict;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the application's own")]
+    struct AppError(#[from] DieselError);
+
+    #[test]
+    fn a_database_error_is_found_behind_the_applications_own() {
+        let found =
+            |error: &(dyn StdError + 'static)| database_error(error).map(ToString::to_string);
+        assert_eq!(
+            found(&AppError(DieselError::NotFound)).unwrap(),
+            "Record not found"
+        );
+        let wrapped = DieselError::from(Error::ConflictPersisted {
+            conflict: Conflict::Busy,
+            attempts: 1,
+            elapsed: Default::default(),
+            source: DieselError::NotFound,
+        });
+        assert_eq!(found(&AppError(wrapped)).unwrap(), "Record not found");
+        assert_eq!(found(&std::fmt::Error), None);
+    }
+}

@@ -1,0 +1,466 @@
+//! The shards table: its `CREATE TABLE` and `DROP TABLE`, as text and as a Diesel migration.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use diesel::connection::BoxableConnection;
+use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationVersion};
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
+
+use crate::dialect::{BackendOf, ShardedBackend};
+use crate::field::{ShardedTable, ShardsColumn};
+use crate::sql::{SHARD, push_from_shards, push_unique_key};
+use crate::total::push_total;
+
+/// The shards table of `T`, from what the derive knows of its parent: one column for each column of the key, `shard`, and
+/// one for each sharded field.
+///
+/// ```sql
+/// -- PostgreSQL; the fillfactor leaves room on the page for new versions of a row
+/// CREATE TABLE "videos_shards" (
+///     "id" BIGINT NOT NULL,
+///     "shard" INTEGER NOT NULL,
+///     "views" BIGINT NOT NULL DEFAULT 0,
+///     PRIMARY KEY ("id", "shard"),
+///     FOREIGN KEY ("id") REFERENCES "videos" ("id") ON UPDATE CASCADE ON DELETE CASCADE
+/// ) WITH (fillfactor = 50)
+/// ```
+///
+/// MySQL: `ENGINE = InnoDB`; an unsigned field is a `DECIMAL(20, 0)` here, since one shard alone may be negative. SQLite:
+/// `WITHOUT ROWID`, a `CHECK` of the range of integers, and two triggers that delete and rename shards with their parent,
+/// since foreign keys are off there unless a connection asks for them, and a deleted row's id is given out again.
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos;
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let conn = &mut SqliteConnection::establish(":memory:")?;
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// use diesel_migrations::MigrationHarness;
+/// use diesel_sharded::ShardsTable;
+///
+/// let shards_table = ShardsTable::of(videos::table);
+/// conn.run_migration(&shards_table.migration("20260101000000"))?;
+/// # assert!(shards_table.create_sql(&diesel::sqlite::Sqlite)?.starts_with("CREATE TABLE `videos_shards`"));
+/// # conn.revert_migration(&shards_table.migration("20260101000000"))?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a description of a table; `create` or `migration` makes one of it"]
+pub struct ShardsTable<T> {
+    table: PhantomData<T>,
+}
+
+impl<T: ShardedTable> ShardsTable<T> {
+    /// The shards table of a table with sharded fields: `ShardsTable::of(videos::table)`.
+    pub const fn of(_table: T) -> Self {
+        ShardsTable { table: PhantomData }
+    }
+
+    /// The statements that create it, separated by semicolons: `create_sql(&Pg)`.
+    ///
+    /// # Errors
+    /// [`QueryBuilderError`](diesel::result::Error::QueryBuilderError) if a name cannot be quoted.
+    pub fn create_sql<DB>(&self, backend: &DB) -> QueryResult<String>
+    where
+        DB: ShardedBackend,
+        T: QueryFragment<DB>,
+    {
+        let mut statements = vec![render(&CreateTable::<T>(PhantomData), backend)?];
+        if backend.dialect().deletes_by_trigger() {
+            for trigger in [Trigger::Delete, Trigger::Update] {
+                statements.push(render(&CreateTrigger::<T>(trigger, PhantomData), backend)?);
+            }
+        }
+        Ok(statements.join(";\n"))
+    }
+
+    /// The statements that fold every shard into its parent and then drop the shards table: no count is lost. They hold a
+    /// lock on both tables, under which no count can arrive in between, and on PostgreSQL and SQLite need a transaction
+    /// around them. A count that comes later fails with [`MissingShardsTable`](crate::Error::MissingShardsTable).
+    ///
+    /// ```sql
+    /// LOCK TABLE "videos", "videos_shards" IN ACCESS EXCLUSIVE MODE;          -- MySQL: LOCK TABLES … WRITE
+    /// UPDATE "videos" SET "views" = … WHERE EXISTS (SELECT 1 FROM "videos_shards" WHERE …);
+    /// DROP TABLE "videos_shards"                                              -- MySQL: ; UNLOCK TABLES
+    /// ```
+    ///
+    /// # Errors
+    /// As [`create_sql`](Self::create_sql).
+    pub fn drop_sql<DB>(&self, backend: &DB) -> QueryResult<String>
+    where
+        DB: ShardedBackend,
+        T: QueryFragment<DB>,
+    {
+        let mut statements = vec![];
+        let exclusive = backend.dialect().exclusive();
+        if exclusive.is_some() {
+            statements.push(render(&LockTables::<T>(PhantomData), backend)?);
+        }
+        statements.push(render(&FoldAll::<T>(PhantomData), backend)?);
+        if backend.dialect().deletes_by_trigger() {
+            for trigger in [Trigger::Delete, Trigger::Update] {
+                statements.push(render(&DropTrigger::<T>(trigger, PhantomData), backend)?);
+            }
+        }
+        statements.push(render(&DropTable::<T>(PhantomData), backend)?);
+        statements.extend(exclusive.and_then(|lock| lock.unlock).map(str::to_owned));
+        Ok(statements.join(";\n"))
+    }
+
+    /// Creates it.
+    ///
+    /// # Errors
+    /// The database's, also when it is there already.
+    pub fn create<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: Connection,
+        Conn::Backend: BackendOf<Conn>,
+        T: QueryFragment<Conn::Backend>,
+    {
+        let sql = self.create_sql(&Conn::Backend::backend_of(conn))?;
+        conn.transaction(|conn| conn.batch_execute(&sql))
+    }
+
+    /// Folds every shard into its parent and drops it; see [`drop_sql`](Self::drop_sql).
+    ///
+    /// # Errors
+    /// The database's; nothing is folded or dropped then.
+    pub fn drop<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: Connection,
+        Conn::Backend: BackendOf<Conn>,
+        T: QueryFragment<Conn::Backend>,
+    {
+        let backend = Conn::Backend::backend_of(conn);
+        let sql = self.drop_sql(&backend)?;
+        conn.transaction(|conn| {
+            conn.batch_execute(&sql)
+                .inspect_err(|_| unlock(&backend, |sql| conn.batch_execute(sql)))
+        })
+    }
+
+    /// A migration that creates it, and that folds and drops it when reverted. `version` orders it among the
+    /// application's own; in Diesel's own form that is the time, `20260101000000`.
+    pub fn migration(&self, version: impl Into<String>) -> ShardsMigration<T> {
+        ShardsMigration {
+            name: ShardsMigrationName {
+                version: version.into(),
+                table: T::SHARDS_TABLE,
+            },
+            table: PhantomData,
+        }
+    }
+}
+
+impl<T> Clone for ShardsTable<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for ShardsTable<T> {}
+
+impl<T: ShardedTable> fmt::Debug for ShardsTable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ShardsTable({})", T::SHARDS_TABLE)
+    }
+}
+
+/// Releases the locks that MySQL keeps when a statement after `LOCK TABLES` failed. The failure is what is reported.
+fn unlock<DB: ShardedBackend>(backend: &DB, run: impl FnOnce(&str) -> QueryResult<()>) {
+    if let Some(sql) = backend.dialect().exclusive().and_then(|lock| lock.unlock) {
+        let _ = run(sql);
+    }
+}
+
+fn render<DB, S>(statement: &S, backend: &DB) -> QueryResult<String>
+where
+    DB: ShardedBackend,
+    S: QueryFragment<DB>,
+{
+    let mut builder = backend.query_builder();
+    statement.to_sql(&mut builder, backend)?;
+    Ok(builder.finish())
+}
+
+/// A Diesel migration that creates a shards table; made by [`ShardsTable::migration`].
+#[derive(Debug, Clone)]
+pub struct ShardsMigration<T> {
+    name: ShardsMigrationName,
+    table: PhantomData<T>,
+}
+
+#[derive(Debug, Clone)]
+struct ShardsMigrationName {
+    version: String,
+    table: &'static str,
+}
+
+impl fmt::Display for ShardsMigrationName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_create_{}", self.version, self.table)
+    }
+}
+
+impl MigrationName for ShardsMigrationName {
+    fn version(&self) -> MigrationVersion<'_> {
+        MigrationVersion::from(self.version.as_str())
+    }
+}
+
+/// In a transaction, as Diesel does by default.
+struct InTransaction;
+
+impl MigrationMetadata for InTransaction {}
+
+impl<T, DB> Migration<DB> for ShardsMigration<T>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
+        let backend = backend_behind(conn)?;
+        let sql = ShardsTable::of(*T::TABLE).create_sql(&backend)?;
+        Ok(conn.batch_execute(&sql)?)
+    }
+
+    fn revert(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
+        let backend = backend_behind(conn)?;
+        let sql = ShardsTable::of(*T::TABLE).drop_sql(&backend)?;
+        let dropped = conn.batch_execute(&sql);
+        Ok(dropped.inspect_err(|_| unlock(&backend, |sql| conn.batch_execute(sql)))?)
+    }
+
+    fn metadata(&self) -> &dyn MigrationMetadata {
+        &InTransaction
+    }
+
+    fn name(&self) -> &dyn MigrationName {
+        &self.name
+    }
+}
+
+fn backend_behind<DB: ShardedBackend>(
+    conn: &mut dyn BoxableConnection<DB>,
+) -> diesel::migration::Result<DB> {
+    DB::backend_behind(conn)
+        .ok_or_else(|| "this connection is none that `multi_connection!` was told of".into())
+}
+
+struct CreateTable<T>(PhantomData<T>);
+
+impl<T, DB> QueryFragment<DB> for CreateTable<T>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let dialect = out.backend().dialect();
+        out.push_sql("CREATE TABLE ");
+        out.push_identifier(T::SHARDS_TABLE)?;
+        out.push_sql(" (\n    ");
+        for column in T::KEY {
+            out.push_identifier(column.name)?;
+            out.push_sql(" ");
+            out.push_sql(sql_type(column, |column_type| {
+                dialect.key_type(column_type)
+            }));
+            out.push_sql(" NOT NULL,\n    ");
+        }
+        out.push_identifier(SHARD)?;
+        out.push_sql(" INTEGER NOT NULL,\n    ");
+        for column in T::FIELDS {
+            out.push_identifier(column.name)?;
+            out.push_sql(" ");
+            out.push_sql(sql_type(column, |column_type| {
+                dialect.field_type(column_type)
+            }));
+            out.push_sql(" NOT NULL DEFAULT 0");
+            if let Some(range) = dialect.range_check(column.column_type) {
+                out.push_sql(" CHECK (");
+                out.push_identifier(column.name)?;
+                out.push_sql(range);
+                out.push_sql(")");
+            }
+            out.push_sql(",\n    ");
+        }
+        out.push_sql("PRIMARY KEY ");
+        push_unique_key::<T, DB>(out.reborrow())?;
+        out.push_sql(",\n    FOREIGN KEY (");
+        push_key_names::<T, DB>(out.reborrow())?;
+        out.push_sql(") REFERENCES ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" (");
+        push_key_names::<T, DB>(out.reborrow())?;
+        out.push_sql(") ON UPDATE CASCADE ON DELETE CASCADE\n)");
+        out.push_sql(dialect.table_options());
+        Ok(())
+    }
+}
+
+fn sql_type<'a>(
+    column: &ShardsColumn,
+    of_dialect: impl FnOnce(crate::dialect::ColumnType) -> &'a str,
+) -> &'a str {
+    column
+        .sql_type
+        .unwrap_or_else(|| of_dialect(column.column_type))
+}
+
+/// SQLite's stand-ins for a foreign key's actions.
+#[derive(Clone, Copy)]
+enum Trigger {
+    Delete,
+    Update,
+}
+
+impl Trigger {
+    fn push_name<T: ShardedTable, DB: ShardedBackend>(
+        self,
+        mut out: AstPass<'_, '_, DB>,
+    ) -> QueryResult<()> {
+        let action = match self {
+            Trigger::Delete => "delete",
+            Trigger::Update => "update",
+        };
+        out.push_identifier(&format!("{}_{action}", T::SHARDS_TABLE))
+    }
+}
+
+struct CreateTrigger<T>(Trigger, PhantomData<T>);
+
+impl<T, DB> QueryFragment<DB> for CreateTrigger<T>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("CREATE TRIGGER ");
+        self.0.push_name::<T, DB>(out.reborrow())?;
+        match self.0 {
+            Trigger::Delete => out.push_sql(" AFTER DELETE ON "),
+            Trigger::Update => {
+                out.push_sql(" AFTER UPDATE OF ");
+                push_key_names::<T, DB>(out.reborrow())?;
+                out.push_sql(" ON ");
+            }
+        }
+        T::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" BEGIN ");
+        match self.0 {
+            Trigger::Delete => {
+                out.push_sql("DELETE FROM ");
+                out.push_identifier(T::SHARDS_TABLE)?;
+            }
+            Trigger::Update => {
+                out.push_sql("UPDATE ");
+                out.push_identifier(T::SHARDS_TABLE)?;
+                for (i, column) in T::KEY.iter().enumerate() {
+                    out.push_sql(if i == 0 { " SET " } else { ", " });
+                    out.push_identifier(column.name)?;
+                    out.push_sql(" = NEW.");
+                    out.push_identifier(column.name)?;
+                }
+            }
+        }
+        for (i, column) in T::KEY.iter().enumerate() {
+            out.push_sql(if i == 0 { " WHERE " } else { " AND " });
+            out.push_identifier(column.name)?;
+            out.push_sql(" = OLD.");
+            out.push_identifier(column.name)?;
+        }
+        out.push_sql("; END");
+        Ok(())
+    }
+}
+
+struct DropTrigger<T>(Trigger, PhantomData<T>);
+
+impl<T, DB> QueryFragment<DB> for DropTrigger<T>
+where
+    T: ShardedTable,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("DROP TRIGGER ");
+        self.0.push_name::<T, DB>(out)
+    }
+}
+
+struct LockTables<T>(PhantomData<T>);
+
+impl<T, DB> QueryFragment<DB> for LockTables<T>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        if let Some(exclusive) = out.backend().dialect().exclusive() {
+            out.push_sql(exclusive.lock);
+            T::TABLE.walk_ast(out.reborrow())?;
+            out.push_sql(exclusive.each);
+            out.push_sql(", ");
+            out.push_identifier(T::SHARDS_TABLE)?;
+            out.push_sql(exclusive.each);
+            out.push_sql(exclusive.lock_mode);
+        }
+        Ok(())
+    }
+}
+
+/// Moves all shards of all parents into the bases; the shards themselves are about to be dropped.
+struct FoldAll<T>(PhantomData<T>);
+
+impl<T, DB> QueryFragment<DB> for FoldAll<T>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        for (i, field) in T::FIELDS.iter().enumerate() {
+            out.push_sql(if i == 0 { " SET " } else { ", " });
+            out.push_identifier(field.name)?;
+            out.push_sql(" = ");
+            push_total::<T, DB>(field, out.reborrow())?;
+        }
+        out.push_sql(" WHERE EXISTS (SELECT 1");
+        push_from_shards::<T, DB>(out.reborrow())?;
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
+struct DropTable<T>(PhantomData<T>);
+
+impl<T, DB> QueryFragment<DB> for DropTable<T>
+where
+    T: ShardedTable,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("DROP TABLE ");
+        out.push_identifier(T::SHARDS_TABLE)
+    }
+}
+
+/// `id`, or all columns of a composite key
+fn push_key_names<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable,
+    DB: ShardedBackend,
+{
+    for (i, column) in T::KEY.iter().enumerate() {
+        if i > 0 {
+            out.push_sql(", ");
+        }
+        out.push_identifier(column.name)?;
+    }
+    Ok(())
+}

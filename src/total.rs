@@ -1,0 +1,160 @@
+//! `views.total()`: base + sum of shards, inside any Diesel query.
+
+use std::marker::PhantomData;
+
+use diesel::backend::Backend;
+use diesel::expression::{AppearsOnTable, Expression, SelectableExpression, ValidGrouping};
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+
+use crate::dialect::{ShardedBackend, TotalForm};
+use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
+use crate::sql::{push_column, push_from_shards, push_shards_column};
+
+/// The exact value of a sharded field, base + sum of shards, read in one statement; made by
+/// [`total`](ShardedExpressionMethods::total).
+///
+/// Has the column's own SQL type, so it stands wherever the column could: in `select`, `filter`, `order`, joins, boxed
+/// queries, and in a `Selectable` model:
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos;
+/// # use diesel::prelude::*;
+/// use diesel_sharded::prelude::*;
+/// use diesel_sharded::{ShardedField, Total};
+///
+/// #[derive(Queryable, Selectable, Identifiable, ShardedField)]
+/// struct Video {
+///     id: i64,
+///     #[sharded]
+///     #[diesel(select_expression = videos::views.total(), select_expression_type = Total<videos::views>)]
+///     views: i64,
+/// }
+/// ```
+///
+/// ```sql
+/// -- PostgreSQL; no CAST where SUM keeps the type (double precision, numeric)
+/// CAST(("videos"."views" + COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards"
+///     WHERE "videos_shards"."id" = "videos"."id"), 0)) AS bigint)
+/// -- MySQL, MariaDB
+/// (`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards`
+///     WHERE `videos_shards`.`id` = `videos`.`id`), 0))
+/// -- SQLite; integer and smallint check their range instead of the type
+/// (SELECT CASE WHEN typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END
+///     FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards`
+///         WHERE `videos_shards`.`id` = `videos`.`id`))
+/// ```
+///
+/// A total that leaves the range of the column's type is an error when it is read: the database's own on PostgreSQL and
+/// SQLite ("integer overflow"), Diesel's when it reads the value on MySQL. It is never wrapped or cut.
+#[derive(Debug, Clone, Copy, Default)]
+#[must_use = "an expression does nothing until it is part of a query"]
+pub struct Total<C> {
+    column: PhantomData<C>,
+}
+
+/// Adds [`total`](Self::total) to sharded fields.
+pub trait ShardedExpressionMethods: ShardedColumn {
+    /// The exact value of this field: base + sum of shards. See [`Total`] for the SQL.
+    fn total(self) -> Total<Self> {
+        Total {
+            column: PhantomData,
+        }
+    }
+}
+
+impl<C: ShardedColumn> ShardedExpressionMethods for C {}
+
+impl<C: Expression> Expression for Total<C> {
+    type SqlType = C::SqlType;
+}
+
+impl<C: ValidGrouping<G>, G> ValidGrouping<G> for Total<C> {
+    type IsAggregate = C::IsAggregate;
+}
+
+impl<C: SelectableExpression<QS>, QS> SelectableExpression<QS> for Total<C> where
+    Self: AppearsOnTable<QS>
+{
+}
+
+impl<C: AppearsOnTable<QS>, QS> AppearsOnTable<QS> for Total<C> {}
+
+impl<C: QueryId> QueryId for Total<C> {
+    type QueryId = Total<C::QueryId>;
+    const HAS_STATIC_QUERY_ID: bool = C::HAS_STATIC_QUERY_ID;
+}
+
+impl<C, DB> QueryFragment<DB> for Total<C>
+where
+    DB: ShardedBackend,
+    C: ShardedColumn + QueryFragment<DB>,
+    C::Table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_total::<C::Table, DB>(&ShardsColumn::field::<C>(), out)
+    }
+}
+
+/// Writes the total of a sharded field of `T`.
+pub(crate) fn push_total<T, DB>(
+    field: &ShardsColumn,
+    mut out: AstPass<'_, '_, DB>,
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    let name = field.name;
+    match out.backend().dialect().total_form(field.column_type) {
+        TotalForm::Plain => push_sum::<T, DB>(name, out),
+        TotalForm::Cast(sql_type) => {
+            out.push_sql("CAST(");
+            push_sum::<T, DB>(name, out.reborrow())?;
+            out.push_sql(" AS ");
+            out.push_sql(sql_type);
+            out.push_sql(")");
+            Ok(())
+        }
+        TotalForm::Checked(condition) => {
+            out.push_sql("(SELECT CASE WHEN ");
+            out.push_sql(condition);
+            out.push_sql(" THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT ");
+            push_column::<T, DB>(name, out.reborrow())?;
+            out.push_sql(" + COALESCE(");
+            push_sum_of_shards::<T, DB>(name, out.reborrow())?;
+            out.push_sql(", 0) AS total");
+            push_from_shards::<T, DB>(out.reborrow())?;
+            out.push_sql("))");
+            Ok(())
+        }
+    }
+}
+
+/// `(base + COALESCE((SELECT SUM(…) FROM shards WHERE …), 0))`
+fn push_sum<T, DB>(name: &str, mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    out.push_sql("(");
+    push_column::<T, DB>(name, out.reborrow())?;
+    out.push_sql(" + COALESCE((SELECT ");
+    push_sum_of_shards::<T, DB>(name, out.reborrow())?;
+    push_from_shards::<T, DB>(out.reborrow())?;
+    out.push_sql("), 0))");
+    Ok(())
+}
+
+/// `SUM(shards.name)`
+fn push_sum_of_shards<T, DB>(name: &str, mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable,
+    DB: Backend,
+{
+    out.push_sql("SUM(");
+    push_shards_column::<T, DB>(name, out.reborrow())?;
+    out.push_sql(")");
+    Ok(())
+}

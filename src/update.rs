@@ -1,0 +1,427 @@
+//! `update(..).set(..)`: Diesel's update statement, written to shards.
+
+use std::marker::PhantomData;
+
+use diesel::associations::HasTable;
+use diesel::connection::LoadConnection;
+use diesel::deserialize::FromSqlRow;
+use diesel::dsl::{Filter, Find, SqlTypeOf};
+use diesel::expression::{Expression, QueryMetadata};
+use diesel::expression_methods::EqAll;
+use diesel::prelude::*;
+use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_dsl::methods::{ExecuteDsl, FilterDsl, FindDsl, LoadQuery};
+use diesel::result::Error as DieselError;
+use diesel::serialize::ToSql;
+use diesel::sql_types::Integer;
+
+use crate::attempt::{Plan, Statement};
+use crate::boxed::BoxedRows;
+use crate::counting_update::{CountingUpdate, are_distinct};
+use crate::dialect::{BackendOf, ShardedBackend};
+use crate::error::Error;
+use crate::field::ShardedTable;
+use crate::retry::{Retry, in_transaction};
+use crate::returning::{NoReturning, ReadAs, Returning, ReturningTotals, SelectTotals};
+use crate::runner;
+use crate::statement::{
+    CountByKey, CountPicked, CreateShards, FindShard, KeysAre, RequireUnqualified, SelectParents,
+};
+
+/// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
+pub fn update<Source, Kind>(source: Source) -> UpdateStatement<Source::Query, SetNotCalled>
+where
+    Source: UpdateSource<Kind>,
+{
+    UpdateStatement {
+        query: source.into_query(),
+        values: SetNotCalled,
+        returning: NoReturning,
+        retry: None,
+    }
+}
+
+/// What [`update`] takes: a table, a query with only filters, or a model that is `Identifiable`.
+///
+/// `Kind` keeps the two impls apart and is inferred.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be updated",
+    note = "only tables, queries with nothing but filters, and references to `Identifiable` models can be"
+)]
+pub trait UpdateSource<Kind> {
+    /// A query for the rows to count.
+    type Query: IntoUpdateTarget;
+
+    /// The query for the rows to count.
+    fn into_query(self) -> Self::Query;
+}
+
+/// The kind of [`UpdateSource`] that is a table or a query.
+#[derive(Debug)]
+pub struct Rows;
+/// The kind of [`UpdateSource`] that is a model.
+#[derive(Debug)]
+pub struct Model;
+
+impl<Query: IntoUpdateTarget + QueryDsl> UpdateSource<Rows> for Query {
+    type Query = Self;
+
+    fn into_query(self) -> Self {
+        self
+    }
+}
+
+impl<M> UpdateSource<Model> for M
+where
+    M: Identifiable,
+    M::Table: FindDsl<M::Id>,
+    Find<M::Table, M::Id>: IntoUpdateTarget,
+{
+    type Query = Find<M::Table, M::Id>;
+
+    fn into_query(self) -> Self::Query {
+        FindDsl::find(M::table(), self.id())
+    }
+}
+
+/// A counting update; made by [`update`].
+#[derive(Debug, Clone)]
+#[must_use = "an update counts nothing until it is `.execute(conn)`-d or its rows are read"]
+pub struct UpdateStatement<Query, Values = SetNotCalled, Ret = NoReturning> {
+    query: Query,
+    values: Values,
+    returning: Ret,
+    retry: Option<Retry>,
+}
+
+/// `.set(..)` was not called yet.
+#[derive(Debug, Clone, Copy)]
+pub struct SetNotCalled;
+
+/// The changes that `.set(..)` was given.
+#[derive(Debug, Clone, Copy)]
+pub struct Values<V>(V);
+
+impl<Query, Ret> UpdateStatement<Query, SetNotCalled, Ret> {
+    /// Sets what to count: `column.eq(column + n)`, `column.eq(column - n)`, or a tuple of up to 8 of these.
+    ///
+    /// Anything else does not compile: see [`CountingUpdate`].
+    pub fn set<V, Columns, Operations>(self, values: V) -> UpdateStatement<Query, Values<V>, Ret>
+    where
+        Query: HasTable<Table: ShardedTable>,
+        V: CountingUpdate<Columns, Operations, Target = Query::Table>,
+    {
+        const {
+            assert!(
+                are_distinct(V::COLUMNS),
+                "a sharded field is counted twice in one update: add the two amounts up"
+            );
+        }
+        UpdateStatement {
+            query: self.query,
+            values: Values(values),
+            returning: self.returning,
+            retry: self.retry,
+        }
+    }
+}
+
+impl<Query, Values, Ret> UpdateStatement<Query, Values, Ret> {
+    /// Counts only rows that match `predicate` too. A filter on a sharded field sees its base; filter on
+    /// `field.total()` instead.
+    pub fn filter<Predicate>(
+        self,
+        predicate: Predicate,
+    ) -> UpdateStatement<Filter<Query, Predicate>, Values, Ret>
+    where
+        Query: FilterDsl<Predicate>,
+    {
+        UpdateStatement {
+            query: self.query.filter(predicate),
+            values: self.values,
+            returning: self.returning,
+            retry: self.retry,
+        }
+    }
+
+    /// Boxes the filter, so that further ones keep the type. Costs the statement its place among the prepared ones.
+    pub fn into_boxed<'a, DB>(self) -> UpdateStatement<BoxedRows<'a, Query::Table, DB>, Values, Ret>
+    where
+        Query: IntoUpdateTarget<Table: IntoUpdateTarget<WhereClause: QueryId>>,
+        Query::WhereClause: QueryFragment<DB> + QueryId + Send + 'a,
+        DB: diesel::backend::Backend,
+    {
+        UpdateStatement {
+            query: BoxedRows::new(self.query),
+            values: self.values,
+            returning: self.returning,
+            retry: self.retry,
+        }
+    }
+
+    /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one when the update meets a conflict.
+    /// Without effect inside a transaction, where nothing is tried again.
+    pub fn retry(mut self, policy: Retry) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+}
+
+impl<Query, V> UpdateStatement<Query, Values<V>, NoReturning>
+where
+    Query: HasTable,
+{
+    /// Reads `selection` of the counted rows, in which every sharded column is given as its total.
+    pub fn returning<S, Kind>(
+        self,
+        selection: S,
+    ) -> UpdateStatement<Query, Values<V>, ReturningTotals<S::Output>>
+    where
+        S: SelectTotals<Query::Table, Kind>,
+    {
+        UpdateStatement {
+            query: self.query,
+            values: self.values,
+            returning: ReturningTotals(selection.with_totals()),
+            retry: self.retry,
+        }
+    }
+}
+
+impl<Query, Values, Ret, Conn> RunQueryDsl<Conn> for UpdateStatement<Query, Values, Ret> {}
+
+impl<Q, V, Ret, Conn, DB, T, W> ExecuteDsl<Conn, DB> for UpdateStatement<Q, Values<V>, Ret>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+    T: ShardedTable + QueryFragment<DB> + QueryId,
+    W: QueryFragment<DB> + QueryId,
+    Conn: Connection<Backend = DB>,
+    DB: BackendOf<Conn>,
+    i32: ToSql<Integer, DB>,
+{
+    fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
+        let retry = update.retry.unwrap_or_default();
+        let filter = update.query.into_update_target().where_clause;
+        let changes = Changes::<T, V>::new(update.values);
+        let plan = plan::<T, W, _>(conn, false)?;
+        let counted = runner::count(
+            conn,
+            plan,
+            retry,
+            |conn, statement, shard| match statement {
+                Statement::Count if !plan.by_key => {
+                    conn.execute_returning_count(&CountPicked::<T, _, V, _> {
+                        changes: &changes.changeset,
+                        filter: &filter,
+                        shard,
+                        types: PhantomData,
+                    })
+                }
+                statement => changes.write(conn, statement, &filter, shard),
+            },
+        );
+        counted.map_err(|error| explain::<T, _>(conn, error).into())
+    }
+}
+
+impl<'query, Q, V, Ret, Conn, DB, T, W, U> LoadQuery<'query, Conn, U>
+    for UpdateStatement<Q, Values<V>, Ret>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+    T: ShardedTable + QueryFragment<DB> + QueryId,
+    W: QueryFragment<DB> + QueryId,
+    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
+    U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB>,
+    T::PrimaryKey: EqAll<T::Key, Output: QueryFragment<DB> + QueryId> + QueryFragment<DB> + QueryId,
+    T::Key: FromSqlRow<SqlTypeOf<T::PrimaryKey>, DB>,
+    Conn: LoadConnection<Backend = DB>,
+    DB: BackendOf<Conn>
+        + QueryMetadata<SqlTypeOf<Ret::Selection>>
+        + QueryMetadata<SqlTypeOf<T::PrimaryKey>>,
+    i32: ToSql<Integer, DB>,
+{
+    type RowIter<'conn>
+        = std::vec::IntoIter<QueryResult<U>>
+    where
+        Conn: 'conn;
+
+    fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
+        let retry = self.retry.unwrap_or_default();
+        let filter = self.query.into_update_target().where_clause;
+        let changes = Changes::<T, V>::new(self.values);
+        let selection = self.returning.selection();
+        let plan = plan::<T, W, _>(conn, true)?;
+        let mut picked = vec![];
+        let mut rows = vec![];
+        let counted = runner::count(
+            conn,
+            plan,
+            retry,
+            |conn, statement, shard| match statement {
+                Statement::Pick => {
+                    let keys = load::<T, SqlTypeOf<T::PrimaryKey>, _, _, _, _>(
+                        conn,
+                        &T::TABLE.primary_key(),
+                        &filter,
+                    )?;
+                    let met = keys.len();
+                    picked = in_chunks::<T>(keys);
+                    Ok(met)
+                }
+                Statement::Load => {
+                    rows.clear();
+                    if plan.by_key {
+                        rows = load::<T, <Ret::Selection as ReadAs<U, DB>>::Row, _, _, _, _>(
+                            conn, &selection, &filter,
+                        )?;
+                    }
+                    for keys in &picked {
+                        rows.append(&mut load::<
+                            T,
+                            <Ret::Selection as ReadAs<U, DB>>::Row,
+                            _,
+                            _,
+                            _,
+                            _,
+                        >(conn, &selection, keys)?);
+                    }
+                    Ok(rows.len())
+                }
+                write if plan.by_key => changes.write(conn, write, &filter, shard),
+                write => picked
+                    .iter()
+                    .map(|keys| changes.write(conn, write, keys, shard))
+                    .sum(),
+            },
+        );
+        counted.map_err(|error| explain::<T, _>(conn, error))?;
+        Ok(rows.into_iter().map(Ok).collect::<Vec<_>>().into_iter())
+    }
+}
+
+/// The changes of an update, as written (`V`) and as Diesel's tree.
+struct Changes<T, V: AsChangeset> {
+    changeset: V::Changeset,
+    table: PhantomData<T>,
+}
+
+impl<T, V: AsChangeset> Changes<T, V> {
+    fn new(values: Values<V>) -> Self {
+        Changes {
+            changeset: values.0.as_changeset(),
+            table: PhantomData,
+        }
+    }
+
+    /// Sends a statement that writes, for parents whose keys `filter` names. (`Create` takes any filter.)
+    fn write<Conn, W>(
+        &self,
+        conn: &mut Conn,
+        statement: Statement,
+        filter: &W,
+        shard: i32,
+    ) -> QueryResult<usize>
+    where
+        Conn: Connection,
+        Conn::Backend: BackendOf<Conn>,
+        T: ShardedTable + QueryFragment<Conn::Backend> + QueryId,
+        W: QueryFragment<Conn::Backend> + QueryId,
+        V: QueryId,
+        V::Changeset: QueryFragment<Conn::Backend>,
+        i32: ToSql<Integer, Conn::Backend>,
+    {
+        match statement {
+            Statement::Find => conn.execute_returning_count(&FindShard::<T, _> {
+                filter,
+                shard,
+                table: PhantomData,
+            }),
+            Statement::Create => conn.execute_returning_count(&CreateShards::<T, _> {
+                filter,
+                shard,
+                table: PhantomData,
+            }),
+            Statement::Count => conn.execute_returning_count(&CountByKey::<T, _, V, _> {
+                changes: &self.changeset,
+                filter,
+                shard,
+                types: PhantomData,
+            }),
+            Statement::Pick | Statement::Load => Ok(0), // these read
+        }
+    }
+}
+
+fn plan<T, W, Conn>(conn: &mut Conn, returning: bool) -> QueryResult<Plan>
+where
+    T: ShardedTable,
+    W: QueryId,
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    Ok(Plan {
+        by_key: W::query_id().is_some_and(T::is_key_filter),
+        returning,
+        in_transaction: in_transaction(conn)?,
+        shards: T::SHARDS,
+        shards_table: T::SHARDS_TABLE,
+        dialect: Conn::Backend::backend_of(conn).dialect(),
+    })
+}
+
+/// Reads `selection` of the parents that `filter` matches.
+fn load<T, Row, S, W, U, Conn>(conn: &mut Conn, selection: &S, filter: &W) -> QueryResult<Vec<U>>
+where
+    T: ShardedTable + QueryFragment<Conn::Backend> + QueryId,
+    S: Expression + QueryFragment<Conn::Backend> + QueryId,
+    W: QueryFragment<Conn::Backend> + QueryId,
+    U: FromSqlRow<Row, Conn::Backend>,
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn> + QueryMetadata<S::SqlType>,
+{
+    let query = SelectParents::<T, _, _> {
+        selection,
+        filter,
+        table: PhantomData,
+    };
+    conn.load(query)?
+        .map(|row| U::build_from_row(&row?).map_err(DieselError::DeserializationError))
+        .collect()
+}
+
+/// `WHERE` clauses for `keys`, each of a length that every planner and every limit on parameters bears.
+fn in_chunks<T>(keys: Vec<T::Key>) -> Vec<KeysAre<<T::PrimaryKey as EqAll<T::Key>>::Output>>
+where
+    T: ShardedTable,
+    T::PrimaryKey: EqAll<T::Key>,
+{
+    let mut keys = keys.into_iter().peekable();
+    let mut chunks = vec![];
+    while keys.peek().is_some() {
+        let chunk = keys.by_ref().take(100);
+        chunks.push(KeysAre(
+            chunk
+                .map(|key| T::TABLE.primary_key().eq_all(key))
+                .collect(),
+        ));
+    }
+    chunks
+}
+
+/// Finds a clearer reason for an error that the database gave for a statement of ours.
+fn explain<T, Conn>(conn: &mut Conn, error: Error) -> Error
+where
+    T: ShardedTable + QueryFragment<Conn::Backend>,
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    if let Error::Diesel(DieselError::DatabaseError(..)) = error {
+        let required = conn.execute_returning_count(&RequireUnqualified::<T>(PhantomData));
+        if let Err(reason @ Error::QualifiedTable { .. }) = required.map_err(Error::from) {
+            return reason;
+        }
+    }
+    error
+}

@@ -1,0 +1,174 @@
+//! Databases to test on: one empty database a test, on a server that the whole test process shares.
+//!
+//! A server is, in this order: the one at `POSTGRES_DATABASE_URL` or `MYSQL_DATABASE_URL`; a private one, started from the
+//! installed binaries in a temporary folder on a free port and stopped with the process; a container of the images that
+//! `scripts/images.sh` builds. `TEST_SERVERS=containers` asks for the last at once. SQLite's database is a file in
+//! `SQLITE_DATABASE_URL`, a folder, or in the temporary folder.
+
+mod container;
+mod private;
+pub mod schema;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use tempfile::TempDir;
+
+/// The kinds of servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Server {
+    Postgres,
+    /// MySQL or MariaDB.
+    Mysql,
+}
+
+impl Server {
+    /// The address of a running server, with a user that may do everything, up to the database's name.
+    fn address(self) -> &'static str {
+        static POSTGRES: OnceLock<String> = OnceLock::new();
+        static MYSQL: OnceLock<String> = OnceLock::new();
+        let address = match self {
+            Server::Postgres => &POSTGRES,
+            Server::Mysql => &MYSQL,
+        };
+        address.get_or_init(|| self.start())
+    }
+
+    fn start(self) -> String {
+        let variable = match self {
+            Server::Postgres => "POSTGRES_DATABASE_URL",
+            Server::Mysql => "MYSQL_DATABASE_URL",
+        };
+        if let Ok(url) = std::env::var(variable) {
+            let (address, _database) = url
+                .rsplit_once('/')
+                .unwrap_or_else(|| panic!("{variable} has no database: {url}"));
+            return address.to_owned();
+        }
+        if std::env::var("TEST_SERVERS").as_deref() == Ok("containers") {
+            return container::start(self);
+        }
+        private::start(self).unwrap_or_else(|missing| {
+            eprintln!("{missing}; trying a container");
+            container::start(self)
+        })
+    }
+
+    /// A database that is there from the start.
+    fn maintenance_url(self) -> String {
+        match self {
+            Server::Postgres => format!("{}/postgres", self.address()),
+            Server::Mysql => format!("{}/mysql", self.address()),
+        }
+    }
+
+    fn execute(self, sql: &str) {
+        let url = self.maintenance_url();
+        match self {
+            Server::Postgres => PgConnection::establish(&url)
+                .unwrap_or_else(|e| panic!("no connection to {url}: {e}"))
+                .batch_execute(sql),
+            Server::Mysql => MysqlConnection::establish(&url)
+                .unwrap_or_else(|e| panic!("no connection to {url}: {e}"))
+                .batch_execute(sql),
+        }
+        .unwrap_or_else(|e| panic!("{sql}: {e}"));
+    }
+}
+
+/// An empty database that is deleted when dropped.
+#[derive(Debug)]
+pub struct Database {
+    url: String,
+    on: On,
+}
+
+#[derive(Debug)]
+enum On {
+    Server(Server, String),
+    Folder(#[expect(dead_code, reason = "deletes the folder when dropped")] TempDir),
+}
+
+impl Database {
+    pub fn on_server(server: Server) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "sharded_{}_{}",
+            std::process::id(),
+            NUMBER.fetch_add(1, Ordering::Relaxed)
+        );
+        server.execute(&format!("CREATE DATABASE {name}"));
+        Database {
+            url: format!("{}/{name}", server.address()),
+            on: On::Server(server, name),
+        }
+    }
+
+    pub fn in_file() -> Self {
+        let folder = match std::env::var_os("SQLITE_DATABASE_URL") {
+            Some(folder) => TempDir::new_in(folder),
+            None => TempDir::new(),
+        }
+        .expect("a temporary folder");
+        Database {
+            url: folder.path().join("test.db").to_string_lossy().into_owned(),
+            on: On::Folder(folder),
+        }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if let (On::Server(server, name), false) = (&self.on, std::thread::panicking()) {
+            let force = match server {
+                Server::Postgres => " WITH (FORCE)",
+                Server::Mysql => "",
+            };
+            server.execute(&format!("DROP DATABASE {name}{force}"));
+        }
+    }
+}
+
+/// A connection type that the tests run on.
+pub trait TestConnection: Connection + Sized {
+    /// A new, empty database for connections of this type.
+    fn database() -> Database;
+
+    /// A connection to `database`, set up as an application would.
+    fn connect(database: &Database) -> Self {
+        Self::establish(database.url()).unwrap_or_else(|e| panic!("{}: {e}", database.url()))
+    }
+}
+
+impl TestConnection for PgConnection {
+    fn database() -> Database {
+        Database::on_server(Server::Postgres)
+    }
+}
+
+impl TestConnection for MysqlConnection {
+    fn database() -> Database {
+        Database::on_server(Server::Mysql)
+    }
+}
+
+impl TestConnection for SqliteConnection {
+    fn database() -> Database {
+        Database::in_file()
+    }
+
+    fn connect(database: &Database) -> Self {
+        let mut conn = Self::establish(database.url()).expect("a SQLite file");
+        conn.batch_execute(
+            "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;",
+        )
+        .expect("pragmas");
+        conn
+    }
+}

@@ -1,0 +1,261 @@
+//! Servers started from installed binaries, each in a temporary folder, on a free port of 127.0.0.1.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use diesel::prelude::*;
+
+use crate::Server;
+
+/// Starts a server, or says what is not installed.
+pub fn start(server: Server) -> Result<String, String> {
+    match server {
+        Server::Postgres => start_postgres(),
+        Server::Mysql => start_mysql(),
+    }
+}
+
+fn start_postgres() -> Result<String, String> {
+    let missing = "no PostgreSQL server is installed: apt-get install postgresql";
+    let bin = newest(Path::new("/usr/lib/postgresql"))
+        .map(|version| version.join("bin"))
+        .filter(|bin| bin.join("postgres").exists())
+        .or_else(|| Some(find("postgres")?.parent()?.to_owned()))
+        .ok_or(missing)?;
+    let folder = folder();
+    let owner = unprivileged("postgres");
+    hand_over(&folder, owner);
+    let data = folder.join("data");
+    let mut initdb = as_user(bin.join("initdb"), owner);
+    initdb.arg("-D").arg(&data);
+    run(initdb.args([
+        "-U",
+        "postgres",
+        "--auth=trust",
+        "--encoding=UTF8",
+        "--locale=C.UTF-8",
+    ]));
+    let port = free_port();
+    let mut postgres = vec![
+        bin.join("postgres").into_os_string(),
+        "-D".into(),
+        data.into(),
+    ];
+    postgres.extend([
+        "-k".into(),
+        folder.clone().into(),
+        "-p".into(),
+        port.to_string().into(),
+    ]);
+    for setting in [
+        "listen_addresses=127.0.0.1",
+        "max_connections=300",
+        "shared_preload_libraries=pg_stat_statements",
+        "max_prepared_transactions=10",
+        "fsync=off",
+    ] {
+        postgres.extend(["-c".into(), setting.into()]);
+    }
+    // German messages, for the test that an error is told by more than its English text.
+    let locales = folder.join("locales");
+    fs::create_dir(&locales).expect("a folder for locales");
+    run(Command::new("localedef")
+        .args(["-i", "de_DE", "-f", "UTF-8"])
+        .arg(locales.join("de_DE.UTF-8")));
+    spawn(
+        postgres,
+        owner,
+        &folder,
+        &[("LOCPATH", locales.as_os_str())],
+    );
+    let address = format!("postgres://postgres@127.0.0.1:{port}");
+    wait_for(&folder, || {
+        PgConnection::establish(&format!("{address}/postgres"))
+    });
+    Ok(address)
+}
+
+fn start_mysql() -> Result<String, String> {
+    let missing = "no MariaDB or MySQL server is installed: apt-get install mariadb-server";
+    let server = find("mariadbd").or_else(|| find("mysqld")).ok_or(missing)?;
+    let folder = folder();
+    let owner = unprivileged("mysql");
+    hand_over(&folder, owner);
+    let data = folder.join("data");
+    match find("mariadb-install-db") {
+        Some(install) => run(as_user(install, owner)
+            .args([
+                "--no-defaults",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+            ])
+            .arg(option("--datadir=", &data))),
+        None => run(as_user(server.clone(), owner)
+            .args(["--no-defaults", "--initialize-insecure"])
+            .arg(option("--datadir=", &data))),
+    }
+    let port = free_port();
+    let mut mysql = vec![server.into_os_string(), "--no-defaults".into()];
+    mysql.push(option("--datadir=", &data).into());
+    mysql.push(option("--socket=", &folder.join("socket")).into());
+    mysql.push(option("--pid-file=", &folder.join("pid")).into());
+    mysql.push(format!("--port={port}").into());
+    for setting in [
+        "--bind-address=127.0.0.1",
+        "--max-connections=300",
+        "--innodb-flush-log-at-trx-commit=0",
+        "--sync-binlog=0",
+        "--skip-name-resolve",
+    ] {
+        mysql.push(setting.into());
+    }
+    spawn(mysql, owner, &folder, &[]);
+    let address = format!("mysql://root@127.0.0.1:{port}");
+    wait_for(&folder, || {
+        MysqlConnection::establish(&format!("{address}/mysql"))
+    });
+    Ok(address)
+}
+
+fn option(name: &str, path: &Path) -> String {
+    format!("{name}{}", path.display())
+}
+
+/// A new folder that the server's keeper deletes.
+fn folder() -> PathBuf {
+    tempfile::Builder::new()
+        .prefix("diesel-sharded-")
+        .tempdir()
+        .expect("a temporary folder")
+        .keep()
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// The user and group for a server that will not run as root: those of `name`, or of "nobody". `None` if we are not root.
+fn unprivileged(name: &str) -> Option<(u32, u32)> {
+    let we_are_root = fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0);
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let user = |name: &str| {
+        let line = users
+            .lines()
+            .find(|line| line.split(':').next() == Some(name))?;
+        let mut ids = line.split(':').skip(2).map_while(|id| id.parse().ok());
+        Some((ids.next()?, ids.next()?))
+    };
+    we_are_root.then(|| {
+        user(name)
+            .or_else(|| user("nobody"))
+            .expect("a user other than root")
+    })
+}
+
+fn hand_over(folder: &Path, owner: Option<(u32, u32)>) {
+    if let Some((user, group)) = owner {
+        chown(folder, Some(user), Some(group)).expect("the folder's owner can be set");
+    }
+}
+
+fn as_user(program: PathBuf, owner: Option<(u32, u32)>) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir("/");
+    if let Some((user, group)) = owner {
+        command.uid(user).gid(group);
+    }
+    command
+}
+
+fn run(command: &mut Command) {
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Starts `command` under a keeper that stops it and deletes its folder as soon as this process is gone, however it went.
+fn spawn(
+    command: Vec<OsString>,
+    owner: Option<(u32, u32)>,
+    folder: &Path,
+    environment: &[(&str, &OsStr)],
+) {
+    const KEEPER: &str = r#"folder=$1; shift
+        "$@" >"$folder/log" 2>&1 </dev/null & server=$!
+        trap '' INT TERM
+        cat >/dev/null
+        kill -QUIT $server 2>/dev/null; kill -KILL $server 2>/dev/null; wait $server 2>/dev/null
+        rm -rf "$folder""#;
+    let mut keeper = as_user("/bin/sh".into(), owner);
+    keeper
+        .arg("-c")
+        .arg(KEEPER)
+        .arg("keeper")
+        .arg(folder)
+        .args(command);
+    keeper.envs(environment.iter().copied());
+    keep(&mut keeper);
+}
+
+/// Starts a keeper, whose standard input closes when this process ends.
+pub fn keep(keeper: &mut Command) {
+    static KEEPERS: Mutex<Vec<Child>> = Mutex::new(vec![]);
+    let keeper = keeper
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0) // Ctrl-C reaches us only
+        .spawn()
+        .expect("/bin/sh");
+    KEEPERS
+        .lock()
+        .expect("no panic while it is held")
+        .push(keeper);
+}
+
+fn wait_for<T, E: std::fmt::Display>(folder: &Path, mut connect: impl FnMut() -> Result<T, E>) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        match connect() {
+            Ok(_) => return,
+            Err(_) if Instant::now() < patience => std::thread::sleep(Duration::from_millis(50)),
+            Err(error) => {
+                let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
+                panic!("the server did not start: {error}\n{log}");
+            }
+        }
+    }
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// The folder with the greatest number for a name.
+fn newest(folder: &Path) -> Option<PathBuf> {
+    fs::read_dir(folder)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .max_by_key(|path| {
+            let name = path.file_name().map(OsStr::to_string_lossy);
+            name.and_then(|name| name.parse::<u32>().ok())
+        })
+}

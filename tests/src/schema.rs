@@ -1,0 +1,234 @@
+//! The tables of the test cases, and their models.
+
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use diesel_sharded::prelude::*;
+use diesel_sharded::{BackendOf, Dialect, ShardedBackend, ShardedTable, ShardsTable, Total};
+
+diesel::table! {
+    videos (id) {
+        id -> BigInt,
+        slug -> Text,
+        title -> Text,
+        views -> BigInt,
+        likes -> Integer,
+        channel -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    videos_shards (id, shard) {
+        id -> BigInt,
+        shard -> Integer,
+        views -> BigInt,
+        likes -> Integer,
+    }
+}
+
+diesel::table! {
+    comments (id) {
+        id -> BigInt,
+        video_id -> BigInt,
+    }
+}
+
+diesel::joinable!(comments -> videos (video_id));
+diesel::allow_tables_to_appear_in_same_query!(videos, comments);
+
+#[derive(Debug, Clone, PartialEq, Queryable, Selectable, Identifiable, ShardedField)]
+#[diesel(table_name = videos)]
+#[sharded(table_name = videos_shards, shards = 4)]
+pub struct Video {
+    pub id: i64,
+    pub slug: String,
+    #[sharded]
+    #[diesel(select_expression = videos::views.total(), select_expression_type = Total<videos::views>)]
+    pub views: i64,
+    #[sharded]
+    #[diesel(select_expression = videos::likes.total(), select_expression_type = Total<videos::likes>)]
+    pub likes: i32,
+}
+
+/// All columns, in the table's order.
+#[derive(Debug, Clone, PartialEq, Queryable)]
+pub struct WholeVideo {
+    pub id: i64,
+    pub slug: String,
+    pub title: String,
+    pub views: i64,
+    pub likes: i32,
+    pub channel: Option<String>,
+}
+
+/// A model that selects plain columns: what it reads after a count has to be totals all the same.
+#[derive(Debug, Clone, PartialEq, Queryable, Selectable)]
+#[diesel(table_name = videos)]
+pub struct PlainVideo {
+    pub id: i64,
+    pub views: i64,
+}
+
+diesel::table! {
+    #[sql_name = "Watch \"lists\""]
+    watchlists (name) {
+        #[max_length = 100]
+        name -> Text,
+        #[sql_name = "order"]
+        entries -> Integer,
+    }
+}
+
+#[derive(Debug, Queryable, Selectable, Identifiable, ShardedField)]
+#[diesel(primary_key(name), table_name = watchlists)]
+#[sharded(table_name = "watch \"list\" shards")]
+pub struct Watchlist {
+    #[sharded(sql_type = "VARCHAR(100)")]
+    pub name: String,
+    #[sharded]
+    #[diesel(column_name = entries)]
+    pub number_of_entries: i32,
+}
+
+diesel::table! {
+    downloads (version, day) {
+        version -> Integer,
+        day -> Integer,
+        number -> Integer,
+    }
+}
+
+#[derive(Debug, Queryable, ShardedField)]
+#[diesel(primary_key(version, day))]
+#[diesel(table_name = downloads)]
+pub struct Download {
+    pub version: i32,
+    pub day: Day,
+    #[sharded]
+    pub number: i32,
+}
+
+/// A date as all three databases take it without a date library.
+pub type Day = diesel_day::Day;
+
+mod diesel_day {
+    use diesel::backend::Backend;
+    use diesel::deserialize::{self, FromSql, FromSqlRow};
+    use diesel::expression::AsExpression;
+    use diesel::serialize::{self, Output, ToSql};
+    use diesel::sql_types::Integer;
+
+    /// Days since some day, kept as an integer: a key type of the application's own.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, AsExpression, FromSqlRow)]
+    #[diesel(sql_type = Integer)]
+    pub struct Day(pub i32);
+
+    impl<DB: Backend> ToSql<Integer, DB> for Day
+    where
+        i32: ToSql<Integer, DB>,
+    {
+        fn to_sql<'b>(&'b self, out: &mut Output<'b, '_, DB>) -> serialize::Result {
+            self.0.to_sql(out)
+        }
+    }
+
+    impl<DB: Backend> FromSql<Integer, DB> for Day
+    where
+        i32: FromSql<Integer, DB>,
+    {
+        fn from_sql(bytes: DB::RawValue<'_>) -> deserialize::Result<Self> {
+            i32::from_sql(bytes).map(Day)
+        }
+    }
+}
+
+diesel::table! {
+    measures (id) {
+        id -> SmallInt,
+        small -> SmallInt,
+        medium -> Integer,
+        large -> BigInt,
+        real -> Double,
+        exact -> Numeric,
+        f -> BigInt,
+        g -> BigInt,
+        h -> BigInt,
+    }
+}
+
+#[derive(Debug, ShardedField)]
+#[diesel(table_name = measures)]
+#[sharded(shards = 2)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+pub struct Measure {
+    id: i16,
+    #[sharded]
+    small: i16,
+    #[sharded]
+    medium: i32,
+    #[sharded]
+    large: i64,
+    #[sharded]
+    real: f64,
+    #[sharded]
+    exact: bigdecimal::BigDecimal,
+    #[sharded]
+    f: i64,
+    #[sharded]
+    g: i64,
+    #[sharded]
+    h: i64,
+}
+
+/// Creates the tables and three videos: ids 1 to 3, slugs "a" to "c", views 100, 200, 300, likes 1, 2, 3; two
+/// comments on video 3; measure 1, all zero.
+pub fn create<Conn>(conn: &mut Conn)
+where
+    Conn: Connection<Backend: BackendOf<Conn>>,
+    videos::table: QueryFragment<Conn::Backend>,
+    watchlists::table: QueryFragment<Conn::Backend>,
+    downloads::table: QueryFragment<Conn::Backend>,
+    measures::table: QueryFragment<Conn::Backend>,
+{
+    let dialect = Conn::Backend::backend_of(conn).dialect();
+    let (double, watchlists) = match dialect {
+        Dialect::Mysql => ("DOUBLE", r#"`Watch "lists"`"#),
+        _ => ("DOUBLE PRECISION", r#""Watch ""lists""""#),
+    };
+    let order = if dialect == Dialect::Mysql {
+        "`order`"
+    } else {
+        "\"order\""
+    };
+    let sql = format!(
+        "CREATE TABLE videos (id BIGINT PRIMARY KEY, slug VARCHAR(100) NOT NULL UNIQUE, title VARCHAR(100) NOT NULL, \
+             views BIGINT NOT NULL DEFAULT 0, likes INTEGER NOT NULL DEFAULT 0, channel VARCHAR(100));
+         CREATE TABLE comments (id BIGINT PRIMARY KEY, video_id BIGINT NOT NULL);
+         CREATE TABLE {watchlists} (name VARCHAR(100) PRIMARY KEY, {order} INTEGER NOT NULL DEFAULT 0);
+         CREATE TABLE downloads (version INTEGER, day INTEGER, number INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (version, day));
+         CREATE TABLE measures (id SMALLINT PRIMARY KEY, small SMALLINT NOT NULL DEFAULT 0, medium INTEGER NOT NULL DEFAULT 0, \
+             large BIGINT NOT NULL DEFAULT 0, {real} {double} NOT NULL DEFAULT 0, exact DECIMAL(30, 6) NOT NULL DEFAULT 0, \
+             f BIGINT NOT NULL DEFAULT 0, g BIGINT NOT NULL DEFAULT 0, h BIGINT NOT NULL DEFAULT 0);
+         INSERT INTO videos VALUES (1, 'a', 'A', 100, 1, NULL), (2, 'b', 'B', 200, 2, 'news'), (3, 'c', 'C', 300, 3, 'news');
+         INSERT INTO comments VALUES (1, 3), (2, 3);
+         INSERT INTO measures (id) VALUES (1)",
+        real = if dialect == Dialect::Mysql { "`real`" } else { "\"real\"" },
+    );
+    for statement in sql.split(";\n") {
+        conn.batch_execute(statement)
+            .unwrap_or_else(|e| panic!("{statement}: {e}"));
+    }
+    create_shards(conn, videos::table);
+    create_shards(conn, watchlists::table);
+    create_shards(conn, downloads::table);
+    create_shards(conn, measures::table);
+}
+
+fn create_shards<T, Conn>(conn: &mut Conn, table: T)
+where
+    T: ShardedTable + QueryFragment<Conn::Backend>,
+    Conn: Connection<Backend: BackendOf<Conn>>,
+{
+    ShardsTable::of(table)
+        .create(conn)
+        .unwrap_or_else(|e| panic!("{}: {e}", T::SHARDS_TABLE));
+}

@@ -1,0 +1,85 @@
+//! Every shape of update that applications write has to work by changing the import alone.
+
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded::update;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{Video, comments};
+
+use super::{Conn, database};
+
+/// The bases and totals of all videos, by id.
+fn counts(conn: &mut Conn) -> Vec<(i64, i64, i32)> {
+    videos
+        .select((views, views.total(), likes.total()))
+        .order(id)
+        .load(conn)
+        .unwrap()
+}
+
+const UNCOUNTED: [(i64, i64, i32); 3] = [(100, 100, 1), (200, 200, 2), (300, 300, 3)];
+
+const BONUS: i32 = 10;
+
+fn video() -> Video {
+    Video {
+        id: 2,
+        slug: "b".into(),
+        views: 0,
+        likes: 0,
+    }
+}
+
+macro_rules! counts {
+    ($($name:ident: $update:expr => [$one:expr, $two:expr, $three:expr];)+) => {$(
+        #[test]
+        fn $name() {
+            let (_database, mut conn) = database();
+            let conn = &mut conn;
+            let added: [(i64, i32); 3] = [$one, $two, $three];
+            let counted = added.iter().filter(|added| **added != (0, 0)).count();
+            for time in 1..=2 {
+                assert_eq!($update.execute(conn), Ok(counted), "rows counted, time {time}");
+            }
+            let expected = UNCOUNTED.iter().zip(added).map(|((base, v, l), (dv, dl))| (*base, v + 2 * dv, l + 2 * dl));
+            assert_eq!(counts(conn), expected.collect::<Vec<_>>());
+        }
+    )+};
+}
+
+counts! {
+    find: update(videos.find(2)).set(views.eq(views + 1)) => [(0, 0), (1, 0), (0, 0)];
+    filter_by_key: update(videos.filter(id.eq(2))).set(views.eq(views + 1)) => [(0, 0), (1, 0), (0, 0)];
+    filter_before_set: update(videos).filter(id.eq(2)).set(views.eq(views + 1)) => [(0, 0), (1, 0), (0, 0)];
+    filter_after_set: update(videos).set(views.eq(views + 1)).filter(id.eq(2)) => [(0, 0), (1, 0), (0, 0)];
+    model: update(&video()).set(views.eq(views + 1)) => [(0, 0), (1, 0), (0, 0)];
+    model_and_filter: update(&video()).filter(slug.eq("b")).set(views.eq(views + 1)) => [(0, 0), (1, 0), (0, 0)];
+    several_filters: update(videos.filter(id.ge(2)).filter(slug.ne("c"))).set(views.eq(views + 1)) => [(0, 0), (1, 0), (0, 0)];
+    and: update(videos.filter(id.eq(2).and(slug.eq("b")))).set(views.eq(views + 1)) => [(0, 0), (1, 0), (0, 0)];
+    or: update(videos.filter(id.eq(2).or(slug.eq("c")))).set(views.eq(views + 1)) => [(0, 0), (1, 0), (1, 0)];
+    filter_by_another_column: update(videos.filter(slug.eq("b"))).set(views.eq(views + 1)) => [(0, 0), (1, 0), (0, 0)];
+    filter_by_nullable_column: update(videos.filter(channel.eq("news"))).set(views.eq(views + 1)) => [(0, 0), (1, 0), (1, 0)];
+    filter_by_null: update(videos.filter(channel.is_null())).set(views.eq(views + 1)) => [(1, 0), (0, 0), (0, 0)];
+    filter_by_total: update(videos.filter(likes.total().ge(2))).set(views.eq(views + 1)) => [(0, 0), (1, 0), (1, 0)];
+    eq_any: update(videos.filter(id.eq_any([1, 3]))).set(views.eq(views + 1)) => [(1, 0), (0, 0), (1, 0)];
+    whole_table: update(videos).set(views.eq(views + 1)) => [(1, 0), (1, 0), (1, 0)];
+    boxed: update(videos).into_boxed().filter(id.ge(2)).set(views.eq(views + 1)).filter(id.le(2)) => [(0, 0), (1, 0), (0, 0)];
+    boxed_find: update(videos.find(2)).set(views.eq(views + 1)).into_boxed() => [(0, 0), (1, 0), (0, 0)];
+    boxed_whole_table: update(videos).set(views.eq(views + 1)).into_boxed() => [(1, 0), (1, 0), (1, 0)];
+    subquery: update(videos.filter(id.eq_any(comments::table.select(comments::video_id)))).set(views.eq(views + 1))
+        => [(0, 0), (0, 0), (1, 0)];
+    no_such_key: update(videos.find(4)).set(views.eq(views + 1)) => [(0, 0), (0, 0), (0, 0)];
+    no_such_row: update(videos.filter(slug.eq("z"))).set(views.eq(views + 1)) => [(0, 0), (0, 0), (0, 0)];
+
+    minus: update(videos.find(2)).set(views.eq(views - 1)) => [(0, 0), (-1, 0), (0, 0)];
+    variable: update(videos.find(2)).set(likes.eq(likes + BONUS)) => [(0, 0), (0, 10), (0, 0)];
+    reference: update(videos.find(2)).set(likes.eq(likes + &BONUS)) => [(0, 0), (0, 10), (0, 0)];
+    minus_reference: update(videos.find(2)).set(likes.eq(likes - &BONUS)) => [(0, 0), (0, -10), (0, 0)];
+    chain: update(videos.find(2)).set(likes.eq(likes + 1 + BONUS)) => [(0, 0), (0, 11), (0, 0)];
+    mixed_chain: update(videos.find(2)).set(likes.eq(likes + 1 - &BONUS + 2)) => [(0, 0), (0, -7), (0, 0)];
+    one_tuple: update(videos.find(2)).set((views.eq(views + 5),)) => [(0, 0), (5, 0), (0, 0)];
+    tuple: update(videos.find(2)).set((views.eq(views + 5), likes.eq(likes - 1))) => [(0, 0), (5, -1), (0, 0)];
+    tuple_by_filter: update(videos.filter(slug.eq("b"))).set((views.eq(views + 5), likes.eq(likes - 1)))
+        => [(0, 0), (5, -1), (0, 0)];
+    borrowed_key: update(videos.find(&video().id)).set(views.eq(views + 1)) => [(0, 0), (1, 0), (0, 0)];
+}
