@@ -109,11 +109,19 @@ impl<T, C: Column<Table = T>> SelectTotals<T, IsTotal> for Total<C> {
 }
 
 /// `Model::as_returning()` with totals.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct FreshSelect<U, DB, S> {
     selection: S,
     model: PhantomData<(U, DB)>,
 }
+
+impl<U, DB, S: Copy> Clone for FreshSelect<U, DB, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<U, DB, S: Copy> Copy for FreshSelect<U, DB, S> {}
 
 impl<T, U, DB, Kind> SelectTotals<T, IsSelectable<U, Kind>> for AsSelect<U, DB>
 where

@@ -4,13 +4,15 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use diesel::connection::BoxableConnection;
-use diesel::migration::{Migration, MigrationMetadata, MigrationName, MigrationVersion};
+use diesel::migration::{
+    Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion,
+};
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::field::{ShardedTable, ShardsColumn};
-use crate::sql::{SHARD, push_from_shards, push_unique_key};
+use crate::sql::{SHARD, push_column, push_from_shards, push_unique_key};
 use crate::total::push_total;
 
 /// The shards table of `T`, from what the derive knows of its parent: one column for each column of the key, `shard`, and
@@ -44,7 +46,7 @@ use crate::total::push_total;
 /// use diesel_sharded::ShardsTable;
 ///
 /// let shards_table = ShardsTable::of(videos::table);
-/// conn.run_migration(&shards_table.migration("20260101000000"))?;
+/// conn.run_pending_migrations(shards_table.migration("20260101000000"))?;
 /// # assert!(shards_table.create_sql(&diesel::sqlite::Sqlite)?.starts_with("CREATE TABLE `videos_shards`"));
 /// # conn.revert_migration(&shards_table.migration("20260101000000"))?;
 /// # Ok(())
@@ -189,7 +191,7 @@ where
 }
 
 /// A Diesel migration that creates a shards table; made by [`ShardsTable::migration`].
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct ShardsMigration<T> {
     name: ShardsMigrationName,
     table: PhantomData<T>,
@@ -242,6 +244,26 @@ where
 
     fn name(&self) -> &dyn MigrationName {
         &self.name
+    }
+}
+
+/// As the one migration of a source, it runs by `conn.run_pending_migrations(..)`.
+impl<T, DB> MigrationSource<DB> for ShardsMigration<T>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn migrations(&self) -> diesel::migration::Result<Vec<Box<dyn Migration<DB>>>> {
+        Ok(vec![Box::new(self.clone())])
+    }
+}
+
+impl<T> Clone for ShardsMigration<T> {
+    fn clone(&self) -> Self {
+        ShardsMigration {
+            name: self.name.clone(),
+            table: PhantomData,
+        }
     }
 }
 
@@ -414,6 +436,8 @@ where
 }
 
 /// Moves all shards of all parents into the bases; the shards themselves are about to be dropped.
+///
+/// MySQL's locked tables may stand only once in a statement, so the shards are summed up in one place there.
 struct FoldAll<T>(PhantomData<T>);
 
 impl<T, DB> QueryFragment<DB> for FoldAll<T>
@@ -422,19 +446,62 @@ where
     DB: ShardedBackend,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let joins_before_set = out.backend().dialect().joins_before_set();
         out.push_sql("UPDATE ");
         T::TABLE.walk_ast(out.reborrow())?;
+        if joins_before_set {
+            out.push_sql(" JOIN ");
+            push_folded::<T, DB>(out.reborrow())?;
+        }
         for (i, field) in T::FIELDS.iter().enumerate() {
             out.push_sql(if i == 0 { " SET " } else { ", " });
-            out.push_identifier(field.name)?;
-            out.push_sql(" = ");
-            push_total::<T, DB>(field, out.reborrow())?;
+            if joins_before_set {
+                push_column::<T, DB>(field.name, out.reborrow())?;
+                out.push_sql(" = ");
+                push_column::<T, DB>(field.name, out.reborrow())?;
+                out.push_sql(" + folded.");
+                out.push_identifier(field.name)?;
+            } else {
+                out.push_identifier(field.name)?;
+                out.push_sql(" = ");
+                push_total::<T, DB>(field, out.reborrow())?;
+            }
         }
-        out.push_sql(" WHERE EXISTS (SELECT 1");
-        push_from_shards::<T, DB>(out.reborrow())?;
-        out.push_sql(")");
+        if !joins_before_set {
+            out.push_sql(" WHERE EXISTS (SELECT 1");
+            push_from_shards::<T, DB>(out.reborrow())?;
+            out.push_sql(")");
+        }
         Ok(())
     }
+}
+
+/// `(SELECT key, SUM(field) AS field FROM shards GROUP BY key) AS folded ON folded.key = parent.key`
+fn push_folded<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    out.push_sql("(SELECT ");
+    push_key_names::<T, DB>(out.reborrow())?;
+    for field in T::FIELDS {
+        out.push_sql(", SUM(");
+        out.push_identifier(field.name)?;
+        out.push_sql(") AS ");
+        out.push_identifier(field.name)?;
+    }
+    out.push_sql(" FROM ");
+    out.push_identifier(T::SHARDS_TABLE)?;
+    out.push_sql(" GROUP BY ");
+    push_key_names::<T, DB>(out.reborrow())?;
+    out.push_sql(") AS folded");
+    for (i, column) in T::KEY.iter().enumerate() {
+        out.push_sql(if i == 0 { " ON folded." } else { " AND folded." });
+        out.push_identifier(column.name)?;
+        out.push_sql(" = ");
+        push_column::<T, DB>(column.name, out.reborrow())?;
+    }
+    Ok(())
 }
 
 struct DropTable<T>(PhantomData<T>);

@@ -107,10 +107,10 @@ pub struct Download {
     pub number: i32,
 }
 
-/// A date as all three databases take it without a date library.
-pub type Day = diesel_day::Day;
 
-mod diesel_day {
+pub use self::day::Day;
+
+mod day {
     use diesel::backend::Backend;
     use diesel::deserialize::{self, FromSql, FromSqlRow};
     use diesel::expression::AsExpression;
@@ -152,6 +152,13 @@ diesel::table! {
         f -> BigInt,
         g -> BigInt,
         h -> BigInt,
+    }
+}
+
+diesel::table! {
+    measures_shards (id, shard) {
+        id -> SmallInt,
+        shard -> Integer,
     }
 }
 

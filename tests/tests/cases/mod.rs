@@ -1,7 +1,14 @@
 use super::Conn;
 use diesel_sharded_tests::{Database, TestConnection, schema};
 
+mod concurrency;
+mod keys_and_fields;
+mod properties;
+mod returning;
 mod shapes;
+mod tables;
+mod totals;
+mod transactions;
 
 /// A database with the tables of `schema`.
 fn database() -> (Database, Conn) {

@@ -1,0 +1,121 @@
+//! Counted rows come back with exact totals, also where the database has no RETURNING.
+
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded::update;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{PlainVideo, Video, WholeVideo, videos_shards};
+
+use super::database;
+
+#[test]
+fn get_result_reads_all_columns_with_totals() {
+    let (_database, mut conn) = database();
+    for n in 1..=3 {
+        let video: WholeVideo = update(videos.find(2))
+            .set((views.eq(views + 1), likes.eq(likes + 10)))
+            .get_result(&mut conn)
+            .unwrap();
+        let expected = WholeVideo {
+            id: 2,
+            slug: "b".into(),
+            title: "B".into(),
+            views: 200 + n,
+            likes: 2 + 10 * n as i32,
+            channel: Some("news".into()),
+        };
+        assert_eq!(video, expected);
+    }
+}
+
+#[test]
+fn get_results_reads_every_counted_row() {
+    let (_database, mut conn) = database();
+    let mut counted: Vec<WholeVideo> = update(videos.filter(channel.eq("news")))
+        .set(views.eq(views + 1))
+        .get_results(&mut conn)
+        .unwrap();
+    counted.sort_by_key(|video| video.id);
+    let counted: Vec<_> = counted.into_iter().map(|video| (video.id, video.views)).collect();
+    assert_eq!(counted, [(2, 201), (3, 301)]);
+}
+
+#[test]
+fn a_row_that_the_count_moves_out_of_its_filter_comes_back_too() {
+    let (_database, mut conn) = database();
+    let counted: Vec<(i64, i64)> = update(videos.filter(views.total().le(100)))
+        .set(views.eq(views + 1))
+        .returning((id, views))
+        .get_results(&mut conn)
+        .unwrap();
+    assert_eq!(counted, [(1, 101)]);
+    let counted: Vec<i64> = update(videos.filter(views.total().le(100)))
+        .set(views.eq(views + 1))
+        .returning(id)
+        .get_results(&mut conn)
+        .unwrap();
+    assert_eq!(counted, [0; 0]);
+}
+
+#[test]
+fn more_rows_than_one_statement_names() {
+    let (_database, mut conn) = database();
+    let more = (4..=350).map(|n| (id.eq(n), slug.eq(n.to_string()), title.eq("many")));
+    diesel::insert_into(videos)
+        .values(more.collect::<Vec<_>>())
+        .execute(&mut conn)
+        .unwrap();
+    let counted: Vec<i64> = update(videos.filter(title.eq("many")))
+        .set(views.eq(views + 1))
+        .returning(views)
+        .get_results(&mut conn)
+        .unwrap();
+    assert_eq!(counted, [1; 347]);
+}
+
+#[test]
+fn returning_gives_totals_for_columns_and_models() {
+    let (_database, mut conn) = database();
+    let count = || update(videos.find(1)).set(views.eq(views + 1));
+    assert_eq!(count().returning(views).get_result(&mut conn), Ok(101_i64));
+    assert_eq!(count().returning(views.total()).get_result(&mut conn), Ok(102_i64));
+    assert_eq!(
+        count().returning((id, (views, title))).get_result(&mut conn),
+        Ok((1_i64, (103_i64, "A".to_owned())))
+    );
+    let video = count().returning(Video::as_returning()).get_result(&mut conn).unwrap();
+    assert_eq!(video.views, 104);
+    let plain = count().returning(PlainVideo::as_select()).get_result(&mut conn).unwrap();
+    assert_eq!(plain, PlainVideo { id: 1, views: 105 });
+    let (plain, name) = count()
+        .returning((PlainVideo::as_returning(), slug))
+        .get_result::<(PlainVideo, String)>(&mut conn)
+        .unwrap();
+    assert_eq!((plain.views, name.as_str()), (106, "a"));
+}
+
+#[test]
+fn no_row_is_not_found() {
+    let (_database, mut conn) = database();
+    let count = || update(videos.find(4)).set(views.eq(views + 1)).returning(views);
+    assert_eq!(count().get_result::<i64>(&mut conn), Err(diesel::NotFound));
+    assert_eq!(count().get_result::<i64>(&mut conn).optional(), Ok(None));
+    assert_eq!(count().get_results::<i64>(&mut conn), Ok(vec![]));
+    let orphans = videos_shards::table.filter(videos_shards::id.eq(4)).count();
+    assert_eq!(orphans.get_result(&mut conn), Ok(0));
+}
+
+#[test]
+fn inside_a_transaction_too() {
+    let (_database, mut conn) = database();
+    let read = conn.transaction(|conn| {
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)?;
+        update(videos.filter(slug.eq("a")))
+            .set(views.eq(views + 1))
+            .returning(views)
+            .get_result::<i64>(conn)
+    });
+    assert_eq!(read, Ok(102));
+}

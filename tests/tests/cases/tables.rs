@@ -1,0 +1,133 @@
+//! Shards tables: made, missed, folded and dropped.
+
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::prelude::*;
+use diesel_sharded::{Error, ShardsTable, update};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{videos as table, videos_shards};
+
+use super::{Conn, database};
+
+fn shards(conn: &mut Conn) -> i64 {
+    videos_shards::table.count().get_result(conn).unwrap()
+}
+
+#[test]
+fn a_missing_shards_table_names_its_migration() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    ShardsTable::of(table::table).drop(conn).unwrap();
+    macro_rules! missing {
+        ($update:expr) => {
+            let error = Error::from($update.execute(conn).unwrap_err());
+            assert!(matches!(error, Error::MissingShardsTable { table: "videos_shards", .. }), "{error:?}");
+            assert!(error.to_string().contains(".migration(version)"), "{error}");
+        };
+    }
+    missing!(update(videos.find(1)).set(views.eq(views + 1)));
+    missing!(update(videos.filter(slug.eq("a"))).set(views.eq(views + 1)));
+}
+
+#[test]
+fn leaving_folds_and_loses_nothing() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for _ in 0..10 {
+        update(videos.find(2))
+            .set((views.eq(views + 3), likes.eq(likes - 1)))
+            .execute(conn)
+            .unwrap();
+    }
+    ShardsTable::of(table::table).drop(conn).unwrap();
+    let bases = videos.select((views, likes)).order(id).load::<(i64, i32)>(conn);
+    assert_eq!(bases, Ok(vec![(100, 1), (230, -8), (300, 3)]));
+    diesel::update(videos.find(2)).set(views.eq(views + 1)).execute(conn).unwrap();
+    diesel::delete(videos.find(2)).execute(conn).unwrap();
+}
+
+#[test]
+fn a_migration_runs_and_reverts() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    ShardsTable::of(table::table).drop(conn).unwrap();
+    let migration = ShardsTable::of(table::table).migration("20260101000000");
+    let run = |conn: &mut Conn| conn.run_pending_migrations(migration.clone()).unwrap().len();
+    assert_eq!((run(conn), run(conn)), (1, 0));
+    update(videos.find(1)).set(views.eq(views + 1)).execute(conn).unwrap();
+    conn.revert_migration(&migration).unwrap();
+    assert_eq!(videos.find(1).select(views).first(conn), Ok(101_i64));
+}
+
+#[test]
+fn shards_go_with_their_parent() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    update(videos).set(views.eq(views + 1)).execute(conn).unwrap();
+    assert_eq!(shards(conn), 3);
+    diesel::delete(videos.find(2)).execute(conn).unwrap();
+    assert_eq!(shards(conn), 2);
+    assert_eq!(update(videos.find(2)).set(views.eq(views + 1)).execute(conn), Ok(0));
+    assert_eq!(shards(conn), 2);
+    diesel::insert_into(videos)
+        .values((id.eq(2), slug.eq("again"), title.eq("Again")))
+        .execute(conn)
+        .unwrap();
+    assert_eq!(videos.find(2).select(views.total()).first(conn), Ok(0_i64));
+}
+
+#[test]
+fn shards_follow_their_parents_key() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    update(videos.find(2)).set(views.eq(views + 1)).execute(conn).unwrap();
+    diesel::update(videos.find(2)).set(id.eq(20)).execute(conn).unwrap();
+    assert_eq!(videos.find(20).select(views.total()).first(conn), Ok(201_i64));
+}
+
+#[test]
+fn other_writers_of_the_base_stay_correct() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    update(videos.find(1)).set(views.eq(views + 1)).execute(conn).unwrap();
+    diesel::update(videos.find(1)).set(views.eq(views + 10)).execute(conn).unwrap();
+    update(videos.find(1)).set(views.eq(views + 1)).execute(conn).unwrap();
+    assert_eq!(videos.find(1).select(views.total()).first(conn), Ok(112_i64));
+}
+
+#[test]
+fn shards_stay_within_their_number() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for _ in 0..60 {
+        update(videos.find(1)).set(views.eq(views + 1)).execute(conn).unwrap();
+    }
+    let numbers = videos_shards::table.select(videos_shards::shard).order(videos_shards::shard);
+    assert_eq!(numbers.load(conn), Ok(vec![0, 1, 2, 3]));
+}
+
+mod schema_qualified {
+    diesel::table! {
+        analytics.pages (id) {
+            id -> BigInt,
+            hits -> BigInt,
+        }
+    }
+
+    #[derive(diesel_sharded::ShardedField)]
+    #[expect(dead_code, reason = "the derive reads the fields' types")]
+    pub struct Page {
+        id: i64,
+        #[sharded]
+        hits: i64,
+    }
+}
+
+#[test]
+fn a_table_inside_a_schema_is_refused_with_a_reason() {
+    use schema_qualified::pages::dsl::*;
+    let (_database, mut conn) = database();
+    let error = update(pages.find(1)).set(hits.eq(hits + 1)).execute(&mut conn);
+    let error = Error::from(error.unwrap_err());
+    assert!(matches!(error, Error::QualifiedTable { .. }), "{error:?}");
+}

@@ -1,0 +1,155 @@
+//! Inside the caller's transaction, beside other statements.
+
+use diesel::prelude::*;
+use diesel::result::Error as DieselError;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, Isolation, Retry, Transaction};
+use diesel_sharded::update;
+use diesel_sharded_tests::TestConnection;
+use diesel_sharded_tests::schema::videos::dsl::*;
+
+use super::{Conn, database};
+
+fn total(conn: &mut Conn) -> i64 {
+    videos.find(1).select(views.total()).first(conn).unwrap()
+}
+
+#[test]
+fn a_count_is_part_of_the_callers_transaction() {
+    let (database, mut conn) = database();
+    let mut other = Conn::connect(&database);
+    conn.transaction(|conn| {
+        diesel::update(videos.find(1)).set(title.eq("new")).execute(conn)?;
+        assert_eq!(update(videos.find(1)).set(views.eq(views + 1)).execute(conn)?, 1);
+        assert_eq!(total(conn), 101);
+        assert_eq!(total(&mut other), 100);
+        QueryResult::Ok(())
+    })
+    .unwrap();
+    assert_eq!(total(&mut other), 101);
+}
+
+#[test]
+fn a_rollback_takes_the_count_back() {
+    let (_database, mut conn) = database();
+    for source in 0..2 {
+        let result: QueryResult<()> = conn.transaction(|conn| {
+            let counted = match source {
+                0 => update(videos.find(1)).set(views.eq(views + 1)).execute(conn),
+                _ => update(videos.filter(slug.eq("a"))).set(views.eq(views + 1)).execute(conn),
+            };
+            assert_eq!(counted, Ok(1));
+            Err(DieselError::RollbackTransaction)
+        });
+        assert_eq!(result, Err(DieselError::RollbackTransaction));
+        assert_eq!(total(&mut conn), 100);
+    }
+}
+
+#[test]
+fn a_nested_transaction_is_a_savepoint() {
+    let (_database, mut conn) = database();
+    conn.transaction(|conn| {
+        update(videos.find(1)).set(views.eq(views + 1)).execute(conn)?;
+        let inner: QueryResult<()> = conn.transaction(|conn| {
+            update(videos.find(1)).set(views.eq(views + 10)).execute(conn)?;
+            Err(DieselError::RollbackTransaction)
+        });
+        assert_eq!(inner, Err(DieselError::RollbackTransaction));
+        QueryResult::Ok(())
+    })
+    .unwrap();
+    assert_eq!(total(&mut conn), 101);
+}
+
+#[test]
+fn the_crates_error_passes_through_a_transactions_closure() {
+    let (_database, mut conn) = database();
+    let result = conn.transaction::<(), diesel_sharded::Error, _>(|conn| {
+        update(videos.find(1)).set(views.eq(views + 1)).execute(conn)?;
+        Err(diesel_sharded::Error::TransactionAborted)
+    });
+    assert!(matches!(result, Err(diesel_sharded::Error::TransactionAborted)));
+    assert_eq!(total(&mut conn), 100);
+}
+
+#[test]
+fn a_retried_transaction_commits_once() {
+    let (_database, mut conn) = database();
+    let mut runs = 0;
+    let counted: QueryResult<usize> = retry::transaction(&mut conn, Retry::new(), |conn| {
+        runs += 1;
+        let counted = update(videos.find(1)).set(views.eq(views + 1)).execute(conn)?;
+        if runs < 3 {
+            return Err(deadlock());
+        }
+        Ok(counted)
+    });
+    assert_eq!((counted, runs), (Ok(1), 3));
+    assert_eq!(total(&mut conn), 101);
+}
+
+/// What every backend reports in its own way and every dialect takes for a conflict.
+fn deadlock() -> DieselError {
+    let text = match std::any::type_name::<Conn>() {
+        name if name.contains("Pg") => "deadlock detected",
+        name if name.contains("Mysql") => "Deadlock found when trying to get lock; try restarting transaction",
+        _ => "database is locked",
+    };
+    DieselError::DatabaseError(
+        diesel::result::DatabaseErrorKind::Unknown,
+        Box::new(text.to_owned()),
+    )
+}
+
+#[test]
+fn a_retried_transaction_returns_other_errors_at_once() {
+    let (_database, mut conn) = database();
+    let mut runs = 0;
+    let result: QueryResult<()> = retry::transaction(&mut conn, Retry::new(), |conn| {
+        runs += 1;
+        update(videos.find(1)).set(views.eq(views + 1)).execute(conn)?;
+        Err(DieselError::NotFound)
+    });
+    assert_eq!((result, runs), (Err(DieselError::NotFound), 1));
+    assert_eq!(total(&mut conn), 100);
+}
+
+#[test]
+fn isolation_levels_are_set_and_refused_inside_a_transaction() {
+    let (_database, mut conn) = database();
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+        let counted: QueryResult<usize> = Transaction::new()
+            .isolation(isolation)
+            .run(&mut conn, |conn| update(videos.find(1)).set(views.eq(views + 1)).execute(conn));
+        assert_eq!(counted, Ok(1));
+    }
+    let nested: QueryResult<()> = conn.transaction(|conn| {
+        retry::transaction(conn, Retry::new(), |conn| {
+            update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
+        })?;
+        Transaction::new().isolation(Isolation::Serializable).run(conn, |_| Ok(()))
+    });
+    assert_eq!(nested, Err(DieselError::AlreadyInTransaction));
+    assert_eq!(total(&mut conn), 103);
+}
+
+/// The connection type alone decides; the counting code names no database.
+#[test]
+fn a_function_that_is_generic_over_its_connection() {
+    use diesel::query_dsl::methods::ExecuteDsl;
+    use diesel_sharded::dsl::{Count, Plus};
+    use diesel_sharded_tests::schema::videos as table;
+
+    fn count<C>(conn: &mut C, video: i64) -> QueryResult<usize>
+    where
+        C: Connection,
+        Count<diesel::dsl::Find<table::table, i64>, Plus<table::views>>: ExecuteDsl<C>,
+    {
+        update(videos.find(video)).set(views.eq(views + 1)).execute(conn)
+    }
+
+    let (_database, mut conn) = database();
+    assert_eq!(count(&mut conn, 1), Ok(1));
+    assert_eq!(total(&mut conn), 101);
+}
