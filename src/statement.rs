@@ -57,7 +57,7 @@ where
 /// WHERE "picked"."key_0" = "videos"."id" AND "videos"."shard" = $2
 /// -- MySQL, MariaDB
 /// UPDATE `videos_shards` AS `videos`
-/// JOIN (SELECT `videos`.`id` AS `key_0` FROM `videos` WHERE …) AS `picked` ON `picked`.`key_0` = `videos`.`id`
+/// JOIN (SELECT DISTINCT `videos`.`id` AS `key_0` FROM `videos` WHERE …) AS `picked` ON `picked`.`key_0` = `videos`.`id`
 /// SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?
 /// ```
 pub(crate) struct CountPicked<'a, T, W, V, Ch> {
@@ -164,7 +164,8 @@ where
 /// Finds the shard of a parent named by its key, without locking anything.
 ///
 /// ```sql
-/// SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?
+/// SELECT 1 FROM (SELECT 1) AS one
+/// WHERE /*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?)
 /// ```
 pub(crate) struct FindShard<'a, T, W> {
     pub(crate) filter: &'a W,
@@ -180,11 +181,16 @@ where
     i32: ToSql<Integer, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT 1 FROM ");
+        let always = out.backend().dialect().finds_without_a_look();
+        out.push_sql("SELECT 1 FROM (SELECT 1) AS one WHERE ");
+        out.push_sql(always);
+        out.push_sql("EXISTS (SELECT 1 FROM ");
         push_shards_as_parent::<T, DB>(out.reborrow())?;
         self.filter.walk_ast(out.reborrow())?;
         out.push_sql(" AND ");
-        push_shard_is::<T, DB>(&self.shard, out)
+        push_shard_is::<T, DB>(&self.shard, out.reborrow())?;
+        out.push_sql(")");
+        Ok(())
     }
 }
 
@@ -335,7 +341,9 @@ where
     W: QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    out.push_sql("(SELECT ");
+    let select = out.backend().dialect().select_unmerged();
+    out.push_sql("(");
+    out.push_sql(select);
     for (i, column) in T::KEY.iter().enumerate() {
         if i > 0 {
             out.push_sql(", ");

@@ -314,13 +314,9 @@ pub(crate) fn begin<Conn: Connection>(
 }
 
 /// Diesel's transaction manager says `BEGIN` for every connection behind a generic `Conn`. This puts the immediate
-/// transaction in its place: both are a transaction at depth one.
+/// transaction in its place: both are a transaction at depth one. Where it fails there is none, and Diesel notices.
 fn begin_immediate<Conn: Connection>(conn: &mut Conn) -> QueryResult<()> {
     conn.batch_execute("COMMIT; BEGIN IMMEDIATE")
-        .inspect_err(|_| {
-            // So that the manager's rollback finds a transaction. It fails only where the connection does, as will that.
-            let _ = conn.batch_execute("BEGIN");
-        })
 }
 
 /// Rolls back what is open. A failure leaves the transaction manager in its error state, where a pool drops the

@@ -9,11 +9,15 @@ mod container;
 mod private;
 pub mod schema;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use diesel::connection::SimpleConnection;
+use diesel::dsl::{select, sql};
 use diesel::prelude::*;
+use diesel::sql_types::Text;
+use diesel_sharded::Conflict;
+use diesel_sharded::retry::Retry;
 use tempfile::TempDir;
 
 /// The kinds of servers.
@@ -140,6 +144,9 @@ pub trait TestConnection: Connection + Sized {
     /// A new, empty database for connections of this type.
     fn database() -> Database;
 
+    /// What is at the other end of this connection, and its version.
+    fn version(&mut self) -> String;
+
     /// A connection to `database`, set up as an application would.
     fn connect(database: &Database) -> Self {
         Self::establish(database.url()).unwrap_or_else(|e| panic!("{}: {e}", database.url()))
@@ -147,18 +154,30 @@ pub trait TestConnection: Connection + Sized {
 }
 
 impl TestConnection for PgConnection {
+    fn version(&mut self) -> String {
+        select(sql::<Text>("version()")).get_result(self).expect("a version")
+    }
+
     fn database() -> Database {
         Database::on_server(Server::Postgres)
     }
 }
 
 impl TestConnection for MysqlConnection {
+    fn version(&mut self) -> String {
+        select(sql::<Text>("VERSION()")).get_result(self).expect("a version")
+    }
+
     fn database() -> Database {
         Database::on_server(Server::Mysql)
     }
 }
 
 impl TestConnection for SqliteConnection {
+    fn version(&mut self) -> String {
+        select(sql::<Text>("'SQLite ' || sqlite_version()")).get_result(self).expect("a version")
+    }
+
     fn database() -> Database {
         Database::in_file()
     }
@@ -171,4 +190,20 @@ impl TestConnection for SqliteConnection {
         .expect("pragmas");
         conn
     }
+}
+
+/// A policy that writes down the conflicts it meets.
+pub fn recording() -> (Retry, Arc<Mutex<Vec<Conflict>>>) {
+    let met = Arc::new(Mutex::new(vec![]));
+    let writes = Arc::clone(&met);
+    let policy = Retry::new().with_notify(move |attempted| {
+        writes.lock().expect("no panic while it is held").push(attempted.conflict);
+    });
+    (policy, met)
+}
+
+/// Draws the shards (and jitters) of the given numbers in turn, then the last one for ever.
+pub fn drawing(numbers: &'static [u64]) -> impl Fn() -> u64 {
+    let next = AtomicU32::new(0);
+    move || numbers[(next.fetch_add(1, Ordering::Relaxed) as usize).min(numbers.len() - 1)]
 }

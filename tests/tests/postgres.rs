@@ -1,5 +1,170 @@
-//! The cases of `cases/`, and what is postgres's own.
+//! The cases of `cases/`, and what is PostgreSQL's own.
 
 mod cases;
+mod servers;
 
-type Conn = diesel::PgConnection;
+use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Text};
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::Isolation;
+use diesel_sharded::{Conflict, ShardsTable, update};
+use diesel_sharded_tests::TestConnection;
+use diesel_sharded_tests::schema::videos::dsl::*;
+
+type Conn = PgConnection;
+
+const GERMAN: &str = "SET lc_messages = 'de_DE.UTF-8'";
+
+#[test]
+fn deadlock() {
+    servers::deadlock("SET deadlock_timeout = '50ms'");
+}
+
+#[test]
+fn deadlock_in_german() {
+    servers::deadlock(&format!("SET deadlock_timeout = '50ms'; {GERMAN}"));
+}
+
+#[test]
+fn the_server_really_speaks_german() {
+    let (_database, mut conn) = servers::database();
+    conn.batch_execute(GERMAN).unwrap();
+    let error = conn.batch_execute("SELECT 1/0").unwrap_err();
+    assert_eq!(error.to_string(), "Division durch Null");
+}
+
+#[test]
+fn lock_timeout() {
+    servers::a_locked_shard("SET lock_timeout = '50ms'", Conflict::LockTimeout);
+    servers::a_lock_that_stays("SET lock_timeout = '50ms'", Conflict::LockTimeout);
+}
+
+#[test]
+fn lock_timeout_in_german() {
+    servers::a_locked_shard(&format!("SET lock_timeout = '50ms'; {GERMAN}"), Conflict::LockTimeout);
+}
+
+#[test]
+fn statement_timeout() {
+    servers::a_locked_shard("SET statement_timeout = '50ms'", Conflict::StatementTimeout);
+    servers::a_locked_shard(&format!("SET statement_timeout = '50ms'; {GERMAN}"), Conflict::StatementTimeout);
+}
+
+#[test]
+fn nowait() {
+    const SQL: &str = "SELECT 1 FROM videos_shards WHERE id = 1 AND shard = 0 FOR UPDATE NOWAIT";
+    servers::nowait("SELECT 1", SQL);
+    servers::nowait(GERMAN, SQL);
+}
+
+#[test]
+fn serialization_failure() {
+    servers::serialization(Isolation::RepeatableRead, "SELECT 1");
+    servers::serialization(Isolation::Serializable, "SELECT 1");
+    servers::serialization(Isolation::Serializable, GERMAN);
+}
+
+#[test]
+fn a_swallowed_error_is_not_acknowledged() {
+    servers::a_swallowed_error_is_not_acknowledged(|conn| {
+        diesel::sql_query("SELECT 1/0").execute(conn).unwrap_err();
+    });
+}
+
+#[test]
+fn a_killed_backend() {
+    servers::a_connection_cut(
+        "pg_backend_pid()::bigint",
+        |pid| format!("SELECT pg_terminate_backend({pid})"),
+    );
+}
+
+/// The statements of this database that the server has seen, without those of this test itself.
+fn statements(conn: &mut Conn) -> Vec<(String, i64)> {
+    diesel::select(sql::<(Text, BigInt)>(
+        "query, calls FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
+         WHERE d.datname = current_database() AND query NOT LIKE '%pg_stat_%' ORDER BY query",
+    ))
+    .load(conn)
+    .unwrap()
+}
+
+#[test]
+fn a_count_by_key_is_one_statement_and_never_touches_the_parent() {
+    let (database, mut conn) = servers::database();
+    conn.batch_execute("CREATE EXTENSION pg_stat_statements; SELECT pg_stat_statements_reset()").unwrap();
+    let touched = "SELECT (COALESCE(seq_scan, 0) + COALESCE(idx_scan, 0) + n_tup_upd)::bigint AS touched \
+                   FROM pg_stat_user_tables WHERE relname = 'videos'";
+    let touches = |conn: &mut Conn| {
+        conn.batch_execute("SELECT pg_stat_clear_snapshot()").unwrap();
+        let read = sql::<BigInt>(&format!("touched FROM ({touched}) AS t"));
+        diesel::select(read).get_result::<i64>(conn).unwrap()
+    };
+    // Statistics are sent when a connection ends.
+    drop(conn);
+    let mut watching = Conn::connect(&database);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let before = touches(&mut watching);
+    let mut conn = Conn::connect(&database);
+    for _ in 0..50 {
+        update(videos.find(1)).set(views.eq(views + 1)).execute(&mut conn).unwrap();
+    }
+    drop(conn);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let expected = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3"#;
+    let counts: Vec<_> = statements(&mut watching)
+        .into_iter()
+        .filter(|(query, _)| query.contains("videos"))
+        .collect();
+    assert_eq!(counts, [(expected.to_owned(), 50)]);
+    assert_eq!(touches(&mut watching), before);
+}
+
+/// A holder of the parent's row lock, as a fold will be, stops no count.
+#[test]
+fn a_locked_parent_stops_no_count() {
+    let (database, mut conn) = servers::database();
+    let mut holder = Conn::connect(&database);
+    holder.batch_execute("BEGIN; SELECT 1 FROM videos FOR UPDATE").unwrap();
+    conn.batch_execute("SET lock_timeout = '100ms'").unwrap();
+    let counted = update(videos.find(1)).set(views.eq(views + 1)).execute(&mut conn);
+    assert_eq!(counted, Ok(1));
+    conn.transaction(|conn| update(videos.find(1)).set(views.eq(views + 1)).execute(conn)).unwrap();
+    holder.batch_execute("ROLLBACK").unwrap();
+}
+
+mod uuid_key {
+    use super::*;
+
+    diesel::table! {
+        pages (id) {
+            id -> Uuid,
+            hits -> BigInt,
+        }
+    }
+
+    #[derive(ShardedField)]
+    #[expect(dead_code, reason = "the derive reads the fields' types")]
+    struct Page {
+        id: uuid::Uuid,
+        #[sharded]
+        hits: i64,
+    }
+
+    #[test]
+    fn counts() {
+        use self::pages::dsl::*;
+        let database = Conn::database();
+        let conn = &mut Conn::connect(&database);
+        conn.batch_execute("CREATE TABLE pages (id UUID PRIMARY KEY, hits BIGINT NOT NULL)").unwrap();
+        ShardsTable::of(pages).create(conn).unwrap();
+        let key = uuid::Uuid::new_v4();
+        diesel::insert_into(pages).values((id.eq(key), hits.eq(0))).execute(conn).unwrap();
+        assert_eq!(update(pages.find(key)).set(hits.eq(hits + 1)).execute(conn), Ok(1));
+        assert_eq!(update(pages.find(uuid::Uuid::nil())).set(hits.eq(hits + 1)).execute(conn), Ok(0));
+        let counted = update(pages.filter(hits.total().ge(1))).set(hits.eq(hits + 1)).returning((id, hits));
+        assert_eq!(counted.get_results(conn), Ok(vec![(key, 2_i64)]));
+    }
+}

@@ -1,5 +1,114 @@
-//! The cases of `cases/`, and what is sqlite's own.
+//! The cases of `cases/`, and what is SQLite's own.
 
 mod cases;
 
-type Conn = diesel::SqliteConnection;
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, Retry, Transaction};
+use diesel_sharded::{Conflict, Error, update};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{Database, TestConnection, recording, schema};
+
+type Conn = SqliteConnection;
+
+/// Two connections that do not wait for each other inside SQLite.
+fn impatient() -> (Database, Conn, Conn) {
+    let database = Conn::database();
+    let mut conns = [Conn::connect(&database), Conn::connect(&database)];
+    schema::create(&mut conns[0]);
+    for conn in &mut conns {
+        conn.batch_execute("PRAGMA busy_timeout = 0").unwrap();
+    }
+    let [one, other] = conns;
+    (database, one, other)
+}
+
+fn total(conn: &mut Conn) -> i64 {
+    videos.find(1).select(views.total()).first(conn).unwrap()
+}
+
+#[test]
+fn busy() {
+    let (_database, mut conn, mut writer) = impatient();
+    writer.batch_execute("BEGIN IMMEDIATE").unwrap();
+    for by_key in [true, false] {
+        let policy = Retry::new().with_attempts(3);
+        let counted = match by_key {
+            true => update(videos.find(1)).set(views.eq(views + 1)).retry(policy).execute(&mut conn),
+            false => update(videos).set(views.eq(views + 1)).retry(policy).execute(&mut conn),
+        };
+        let error = Error::from(counted.unwrap_err());
+        assert!(
+            matches!(error, Error::ConflictPersisted { conflict: Conflict::Busy, attempts: 3, .. }),
+            "{error:?}"
+        );
+    }
+    writer.batch_execute("COMMIT").unwrap();
+    assert_eq!(update(videos.find(1)).set(views.eq(views + 1)).execute(&mut conn), Ok(1));
+    assert_eq!(total(&mut conn), 101);
+}
+
+/// A transaction that read before another one wrote cannot write any more; no `busy_timeout` helps it.
+#[test]
+fn busy_snapshot() {
+    let (_database, mut conn, mut other) = impatient();
+    conn.batch_execute("PRAGMA busy_timeout = 5000").unwrap();
+    let (policy, met) = recording();
+    let mut first = true;
+    let counted: QueryResult<usize> = Transaction::new().deferred().retry(policy).run(&mut conn, |conn| {
+        let seen = total(conn);
+        if std::mem::take(&mut first) {
+            assert_eq!(seen, 100);
+            update(videos.find(1)).set(views.eq(views + 1)).execute(&mut other)?;
+        }
+        update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
+    });
+    assert_eq!(counted, Ok(1));
+    assert_eq!(*met.lock().unwrap(), [Conflict::Busy]);
+    assert_eq!(total(&mut conn), 102);
+}
+
+/// With the write lock taken at once there is no such conflict.
+#[test]
+fn immediate_is_the_default() {
+    let (_database, mut conn, mut other) = impatient();
+    let counted: QueryResult<usize> = retry::transaction(&mut conn, Retry::never(), |conn| {
+        assert_eq!(total(conn), 100);
+        let busy = update(videos.find(1)).set(views.eq(views + 1)).retry(Retry::never()).execute(&mut other);
+        assert!(busy.is_err(), "{busy:?}");
+        update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
+    });
+    assert_eq!(counted, Ok(1));
+    assert_eq!(total(&mut other), 101);
+}
+
+#[test]
+fn table_locked_in_a_shared_cache() {
+    let url = "file:shared?mode=memory&cache=shared";
+    let mut conn = Conn::establish(url).unwrap();
+    schema::create(&mut conn);
+    let mut writer = Conn::establish(url).unwrap();
+    writer.batch_execute("BEGIN IMMEDIATE; UPDATE videos_shards SET views = 0").unwrap();
+    let policy = Retry::new().with_attempts(2);
+    let error = update(videos.find(1)).set(views.eq(views + 1)).retry(policy).execute(&mut conn);
+    let error = Error::from(error.unwrap_err());
+    assert!(matches!(error, Error::ConflictPersisted { conflict: Conflict::Busy, .. }), "{error:?}");
+}
+
+/// Without foreign keys, as SQLite is by default, and with them.
+#[test]
+fn deleted_parents_leave_no_shards_with_foreign_keys_too() {
+    let (_database, mut conn, _) = impatient();
+    for foreign_keys in ["OFF", "ON"] {
+        conn.batch_execute(&format!("PRAGMA foreign_keys = {foreign_keys}")).unwrap();
+        let new = (id.eq(9), slug.eq("i"), title.eq("I"));
+        diesel::insert_into(videos).values(new).execute(&mut conn).unwrap();
+        update(videos.find(9)).set(views.eq(views + 5)).execute(&mut conn).unwrap();
+        diesel::update(videos.find(9)).set(id.eq(8)).execute(&mut conn).unwrap();
+        assert_eq!(videos.find(8).select(views.total()).first(&mut conn), Ok(5_i64));
+        diesel::delete(videos.find(8)).execute(&mut conn).unwrap();
+        let left = schema::videos_shards::table.count().get_result(&mut conn);
+        assert_eq!(left, Ok(0_i64));
+    }
+}

@@ -55,35 +55,39 @@ fn overlapping_filters_never_deadlock() {
 }
 
 #[test]
-fn first_counts_race_inside_transactions_without_a_deadlock() {
+fn counts_race_inside_transactions() {
     let (database, mut conn) = database();
+    // PostgreSQL, and MySQL without snapshot isolation, need no second attempt.
+    let policy = match Conn::version(&mut conn).as_str() {
+        version if version.contains("MariaDB") && !version.starts_with("10.") => Retry::new(),
+        version if version.contains("SQLite") => Retry::new(),
+        _ => Retry::never(),
+    };
     on_threads(16, &database, |_, conn| {
-        let policy = Retry::never(); // a conflict is a failure here
-        let policy = if std::any::type_name::<Conn>().contains("Sqlite") { Retry::new() } else { policy };
-        let counted: QueryResult<usize> = retry::transaction(conn, policy, |conn| {
-            update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
-        });
-        assert_eq!(counted, Ok(1));
+        for _ in 0..10 {
+            let counted: QueryResult<usize> = retry::transaction(conn, policy.clone(), |conn| {
+                update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
+            });
+            assert_eq!(counted, Ok(1));
+        }
     });
-    assert_eq!(totals(&mut conn), [116, 200, 300]);
+    assert_eq!(totals(&mut conn), [260, 200, 300]);
 }
 
 #[test]
-fn rows_given_back_under_contention_are_all_different() {
+fn rows_given_back_under_contention_hold_what_was_committed_and_their_own_count() {
     let (database, mut conn) = database();
-    let seen = std::sync::Mutex::new(vec![]);
     on_threads(8, &database, |_, conn| {
+        let mut last = 100;
         for _ in 0..25 {
             let total = update(videos.find(1))
                 .set(views.eq(views + 1))
                 .returning(views)
                 .get_result::<i64>(conn)
                 .unwrap();
-            seen.lock().unwrap().push(total);
+            assert!(total > last, "{total} after {last}");
+            last = total;
         }
     });
-    let seen = seen.into_inner().unwrap();
-    assert_eq!(seen.iter().max(), Some(&300), "the last one saw all");
-    assert!(seen.iter().all(|total| (101..=300).contains(total)));
     assert_eq!(totals(&mut conn), [300, 200, 300]);
 }

@@ -1,0 +1,200 @@
+//! Conflicts that databases with many writers raise, each provoked for real.
+
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, Isolation, Retry, Transaction};
+use diesel_sharded::{Conflict, Error, update};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{TestConnection, drawing, recording, schema};
+
+use super::Conn;
+
+pub fn database() -> (diesel_sharded_tests::Database, Conn) {
+    let database = Conn::database();
+    let mut conn = Conn::connect(&database);
+    schema::create(&mut conn);
+    for _ in 0..4 {
+        // All four shards of video 1 are there, at zero.
+        for shard in [0, 1, 2, 3] {
+            let policy = Retry::new().with_random(move || shard);
+            update(videos.find(1)).set(views.eq(views + 0)).retry(policy).execute(&mut conn).unwrap();
+        }
+    }
+    (database, conn)
+}
+
+pub fn total(conn: &mut Conn) -> i64 {
+    videos.find(1).select(views.total()).first(conn).unwrap()
+}
+
+/// Counts on shard 0 and leaves the transaction open: the shard is locked until `conn` commits.
+pub fn lock_shard_0(conn: &mut Conn) {
+    conn.batch_execute("BEGIN").unwrap();
+    let locked = diesel::update(schema::videos_shards::table.find((1, 0)))
+        .set(schema::videos_shards::likes.eq(0))
+        .execute(conn);
+    assert_eq!(locked, Ok(1));
+}
+
+/// Two transactions that lock two rows in opposite order; the one that the database ends is tried again.
+pub fn deadlock(prepare: &str) {
+    let (database, mut conn) = database();
+    let (policy, met) = recording();
+    let both_hold_one = Barrier::new(2);
+    let messages = Mutex::new(vec![]);
+    thread::scope(|scope| {
+        for (shard, rows) in [(0, [2, 3]), (1, [3, 2])] {
+            let (database, policy, both_hold_one, messages) = (&database, policy.clone(), &both_hold_one, &messages);
+            scope.spawn(move || {
+                let mut conn = Conn::connect(database);
+                conn.batch_execute(prepare).unwrap();
+                let mut first = true;
+                let done: QueryResult<usize> = retry::transaction(&mut conn, policy, |conn| {
+                    let own_shard = Retry::new().with_random(move || shard);
+                    update(videos.find(1)).set(views.eq(views + 1)).retry(own_shard).execute(conn)?;
+                    diesel::update(videos.find(rows[0])).set(title.eq("x")).execute(conn)?;
+                    if std::mem::take(&mut first) {
+                        both_hold_one.wait();
+                    }
+                    diesel::update(videos.find(rows[1]))
+                        .set(title.eq("x"))
+                        .execute(conn)
+                        .inspect_err(|e| messages.lock().unwrap().push(e.to_string()))
+                });
+                assert_eq!(done, Ok(1));
+            });
+        }
+    });
+    let messages = messages.into_inner().unwrap();
+    assert!(met.lock().unwrap().contains(&Conflict::Deadlock), "{met:?} {messages:?}");
+    assert_eq!(total(&mut conn), 102);
+}
+
+/// A locked shard ends the attempt by the database's own time limit; the next one takes another shard.
+pub fn a_locked_shard(limit: &str, expected: Conflict) {
+    let (database, mut conn) = database();
+    let mut holder = Conn::connect(&database);
+    lock_shard_0(&mut holder);
+    conn.batch_execute(limit).unwrap();
+    let (policy, met) = recording();
+    let policy = policy.with_random(drawing(&[0, 0, 1]));
+    let counted = update(videos.find(1)).set(views.eq(views + 1)).retry(policy).execute(&mut conn);
+    assert_eq!(counted, Ok(1));
+    assert_eq!(*met.lock().unwrap(), [expected]);
+    holder.batch_execute("COMMIT").unwrap();
+    assert_eq!(total(&mut conn), 101);
+}
+
+/// When every attempt meets the lock, the error says so, and nothing was counted.
+pub fn a_lock_that_stays(limit: &str, expected: Conflict) {
+    let (database, mut conn) = database();
+    let mut holder = Conn::connect(&database);
+    lock_shard_0(&mut holder);
+    conn.batch_execute(limit).unwrap();
+    for by_key in [true, false] {
+        let policy = Retry::new().with_attempts(2).with_random(|| 0);
+        let counted = match by_key {
+            true => update(videos.find(1)).set(views.eq(views + 1)).retry(policy).execute(&mut conn),
+            false => update(videos.filter(slug.eq("a"))).set(views.eq(views + 1)).retry(policy).execute(&mut conn),
+        };
+        match Error::from(counted.unwrap_err()) {
+            Error::ConflictPersisted { conflict, attempts: 2, .. } => assert_eq!(conflict, expected),
+            other => panic!("{other:?}"),
+        }
+    }
+    holder.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(total(&mut conn), 100);
+    assert_eq!(update(videos.find(1)).set(views.eq(views + 1)).execute(&mut conn), Ok(1));
+}
+
+pub fn nowait(prepare: &str, sql: &str) {
+    let (database, mut conn) = database();
+    let mut holder = Conn::connect(&database);
+    lock_shard_0(&mut holder);
+    conn.batch_execute(prepare).unwrap();
+    let (policy, met) = recording();
+    let mut first = true;
+    let done: QueryResult<()> = retry::transaction(&mut conn, policy, |conn| {
+        if !std::mem::take(&mut first) {
+            holder.batch_execute("ROLLBACK")?;
+        }
+        diesel::sql_query(sql).execute(conn)?;
+        Ok(())
+    });
+    assert_eq!(done, Ok(()));
+    assert_eq!(*met.lock().unwrap(), [Conflict::LockTimeout]);
+}
+
+/// A transaction that read before another one wrote what it then counts on.
+pub fn serialization(isolation: Isolation, prepare: &str) {
+    let (database, mut conn) = database();
+    let mut other = Conn::connect(&database);
+    conn.batch_execute(prepare).unwrap();
+    let (policy, met) = recording();
+    let policy = policy.with_base(Duration::ZERO);
+    let mut first = true;
+    let same_shard = Retry::new().with_random(|| 0);
+    // Inside a transaction the shard is drawn by the update's own policy; nothing is tried again by it.
+    let done: QueryResult<usize> = Transaction::new().isolation(isolation).retry(policy).run(&mut conn, |conn| {
+        let seen = videos.find(1).select(views.total()).first::<i64>(conn)?;
+        if std::mem::take(&mut first) {
+            assert_eq!(seen, 100);
+            let counted = update(videos.find(1)).set(views.eq(views + 1)).retry(same_shard.clone());
+            counted.execute(&mut other)?;
+        }
+        update(videos.find(1)).set(views.eq(views + 1)).retry(same_shard.clone()).execute(conn)
+    });
+    assert_eq!(done, Ok(1));
+    assert_eq!(*met.lock().unwrap(), [Conflict::Serialization]);
+    assert_eq!(total(&mut conn), 102);
+}
+
+/// The closure drops the error of a statement that made the database give up the transaction.
+pub fn a_swallowed_error_is_not_acknowledged(swallow: impl Fn(&mut Conn)) {
+    let (_database, mut conn) = database();
+    let done: QueryResult<()> = retry::transaction(&mut conn, Retry::new(), |conn| {
+        update(videos.find(1)).set(views.eq(views + 1)).execute(conn)?;
+        swallow(conn);
+        Ok(())
+    });
+    let error = Error::from(done.unwrap_err());
+    assert!(matches!(error, Error::TransactionAborted), "{error:?}");
+    assert_eq!(total(&mut conn), 100);
+    assert_eq!(update(videos.find(1)).set(views.eq(views + 1)).execute(&mut conn), Ok(1));
+}
+
+/// The connection is cut while a statement waits for a lock.
+pub fn a_connection_cut(connection_id: &str, kill: impl Fn(i64) -> String + Sync) {
+    for by_key in [true, false] {
+        let (database, mut conn) = database();
+        let mut holder = Conn::connect(&database);
+        let number: i64 = diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(connection_id))
+            .get_result(&mut conn)
+            .unwrap();
+        lock_shard_0(&mut holder);
+        let policy = Retry::new().with_random(|| 0);
+        let error = thread::scope(|scope| {
+            let counting = scope.spawn(|| match by_key {
+                true => update(videos.find(1)).set(views.eq(views + 1)).retry(policy).execute(&mut conn),
+                false => update(videos.filter(slug.eq("a"))).set(views.eq(views + 1)).retry(policy).execute(&mut conn),
+            });
+            thread::sleep(Duration::from_millis(300)); // it waits for the lock by now
+            Conn::connect(&database).batch_execute(&kill(number)).unwrap();
+            Error::from(counting.join().unwrap().unwrap_err())
+        });
+        match (by_key, &error) {
+            // A single statement commits by itself: nobody can say whether it did.
+            (true, Error::OutcomeUnknown { .. }) => {}
+            // A transaction whose COMMIT was not sent yet did not.
+            (false, Error::ConnectionLost { .. }) => {}
+            _ => panic!("{error:?}"),
+        }
+        holder.batch_execute("ROLLBACK").unwrap();
+        assert_eq!(total(&mut holder), 100);
+    }
+}
