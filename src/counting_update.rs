@@ -35,6 +35,7 @@ pub struct MinusRef<Before>(Before);
 
 macro_rules! tuples {
     ($($(($change:ident, $columns:ident, $operations:ident, $index:tt))+;)+) => {$(
+        #[diagnostic::do_not_recommend]
         impl<Target, $($change, $columns, $operations),+> CountingUpdate<($($columns,)+), ($($operations,)+)> for ($($change,)+)
         where
             $($change: CountingUpdate<$columns, $operations, Target = Target>,)+
@@ -86,29 +87,31 @@ const fn are_equal(a: &[u8], b: &[u8]) -> bool {
     true
 }
 
-/// Implements [`CountingUpdate`] for the one to three operations that may follow a column; the derive calls it.
+/// Implements [`CountingUpdate`] for the one to three operations that may follow a column, with values of a type; the
+/// derive calls it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __counting_updates {
-    ($column:ty) => {
-        $crate::__counting_updates!(@operand $column; $column; (); []; 'a 'b 'c);
+    ($column:ty, $value:ty) => {
+        $crate::__counting_updates!(@operand $column, $value; $column; (); []; 'a 'b 'c);
     };
-    (@operand $column:ty; $sum:ty; $operations:ty; [$($used:lifetime)*]; $new:lifetime $($rest:lifetime)*) => {
-        $crate::__counting_updates!(@sum $column; $crate::dsl::AddValue<$column, $sum>;
-            $crate::counting_update::Plus<$operations>; [$($used)*]; $($rest)*);
-        $crate::__counting_updates!(@sum $column; $crate::dsl::SubValue<$column, $sum>;
-            $crate::counting_update::Minus<$operations>; [$($used)*]; $($rest)*);
-        $crate::__counting_updates!(@sum $column; $crate::dsl::AddRef<$new, $column, $sum>;
-            $crate::counting_update::PlusRef<$operations>; [$($used)* $new]; $($rest)*);
-        $crate::__counting_updates!(@sum $column; $crate::dsl::SubRef<$new, $column, $sum>;
-            $crate::counting_update::MinusRef<$operations>; [$($used)* $new]; $($rest)*);
+    (@operand $column:ty, $value:ty; $sum:ty; $before:ty; [$($used:lifetime)*]; $new:lifetime $($rest:lifetime)*) => {
+        $crate::__counting_updates!(@sum $column, $value; <$sum as ::std::ops::Add<$value>>::Output;
+            $crate::counting_update::Plus<$before>; [$($used)*]; $($rest)*);
+        $crate::__counting_updates!(@sum $column, $value; <$sum as ::std::ops::Sub<$value>>::Output;
+            $crate::counting_update::Minus<$before>; [$($used)*]; $($rest)*);
+        $crate::__counting_updates!(@sum $column, $value; <$sum as ::std::ops::Add<&$new $value>>::Output;
+            $crate::counting_update::PlusRef<$before>; [$($used)* $new]; $($rest)*);
+        $crate::__counting_updates!(@sum $column, $value; <$sum as ::std::ops::Sub<&$new $value>>::Output;
+            $crate::counting_update::MinusRef<$before>; [$($used)* $new]; $($rest)*);
     };
-    (@operand $column:ty; $sum:ty; $operations:ty; [$($used:lifetime)*]; ) => {};
-    (@sum $column:ty; $sum:ty; $operations:ty; [$($used:lifetime)*]; $($rest:lifetime)*) => {
+    (@operand $column:ty, $value:ty; $sum:ty; $before:ty; [$($used:lifetime)*]; ) => {};
+    (@sum $column:ty, $value:ty; $sum:ty; $operations:ty; [$($used:lifetime)*]; $($rest:lifetime)*) => {
+        #[diagnostic::do_not_recommend] // there are dozens
         impl<$($used),*> $crate::CountingUpdate<$column, $operations> for $crate::__diesel::dsl::Eq<$column, $sum> {
             const COLUMNS: &'static [&'static str] = &[<$column as $crate::__diesel::Column>::NAME];
         }
-        $crate::__counting_updates!(@operand $column; $sum; $operations; [$($used)*]; $($rest)*);
+        $crate::__counting_updates!(@operand $column, $value; $sum; $operations; [$($used)*]; $($rest)*);
     };
 }
 

@@ -19,19 +19,10 @@ pub type Count<Source, Changes, Kind = crate::update::Rows> =
     UpdateStatement<<Source as UpdateSource<Kind>>::Query, Values<Changes>>;
 
 /// The type of `column.eq(column + n)`.
-pub type Plus<C> = dsl::Eq<C, AddValue<C, C>>;
+pub type Plus<C> = dsl::Eq<C, dsl::Add<C, Value<C>>>;
 
 /// The type of `column.eq(column - n)`.
-pub type Minus<C> = dsl::Eq<C, SubValue<C, C>>;
+pub type Minus<C> = dsl::Eq<C, dsl::Sub<C, Value<C>>>;
 
-/// What is added to the column `C`.
+/// The type of what is added to the column `C`: `i64` for a `BigInt`.
 pub type Value<C> = <<C as Expression>::SqlType as FieldType>::Value;
-
-/// The type of `sum + n`, where `n` is a value for the column `C`.
-pub type AddValue<C, Sum> = <Sum as std::ops::Add<Value<C>>>::Output;
-/// The type of `sum - n`, where `n` is a value for the column `C`.
-pub type SubValue<C, Sum> = <Sum as std::ops::Sub<Value<C>>>::Output;
-/// The type of `sum + &n`, where `n` is a value for the column `C`.
-pub type AddRef<'a, C, Sum> = <Sum as std::ops::Add<&'a Value<C>>>::Output;
-/// The type of `sum - &n`, where `n` is a value for the column `C`.
-pub type SubRef<'a, C, Sum> = <Sum as std::ops::Sub<&'a Value<C>>>::Output;

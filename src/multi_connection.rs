@@ -3,7 +3,8 @@
 /// Lets an enum with Diesel's `#[derive(MultiConnection)]` count on shards: the same statements then run on whichever
 /// database it is connected to.
 ///
-/// Call it once beside the enum, with the enum's name and each variant's dialect:
+/// Call it once beside the enum, with the enum's name and each variant's dialect, under the variant's own `#[cfg]` where it
+/// has one:
 ///
 /// ```
 /// # use diesel::prelude::*;
@@ -20,7 +21,7 @@
 /// [`Sqlite`](crate::Dialect::Sqlite). With the feature `r2d2`, the enum counts from inside a pool too.
 #[macro_export]
 macro_rules! multi_connection {
-    ($connection:ident { $($variant:ident: $dialect:ident),+ $(,)? }) => {
+    ($connection:ident { $($(#[$attribute:meta])* $variant:ident: $dialect:ident),+ $(,)? }) => {
         const _: () = {
             use $crate::__diesel as diesel;
             type Backend = <$connection as diesel::Connection>::Backend;
@@ -29,13 +30,13 @@ macro_rules! multi_connection {
             impl $crate::ShardedBackend for Backend {
                 fn dialect(&self) -> $crate::Dialect {
                     match self {
-                        $(Backend::$variant(_) => $crate::Dialect::$dialect,)+
+                        $($(#[$attribute])* Backend::$variant(_) => $crate::Dialect::$dialect,)+
                     }
                 }
 
                 fn query_builder(&self) -> Builder {
                     match self {
-                        $(Backend::$variant(_) => Builder::$variant(::std::default::Default::default()),)+
+                        $($(#[$attribute])* Backend::$variant(_) => Builder::$variant(::std::default::Default::default()),)+
                     }
                 }
 
@@ -50,7 +51,7 @@ macro_rules! multi_connection {
             impl $crate::BackendOf<$connection> for Backend {
                 fn backend_of(conn: &$connection) -> Self {
                     match conn {
-                        $($connection::$variant(_) => Backend::$variant(::std::default::Default::default()),)+
+                        $($(#[$attribute])* $connection::$variant(_) => Backend::$variant(::std::default::Default::default()),)+
                     }
                 }
             }

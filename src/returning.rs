@@ -92,6 +92,7 @@ pub struct IsTotal;
 #[derive(Debug)]
 pub struct IsSelectable<U, Kind>(PhantomData<(U, Kind)>);
 
+#[diagnostic::do_not_recommend]
 impl<T, C: Column<Table = T>> SelectTotals<T, IsColumn> for C {
     type Output = Fresh<C>;
 

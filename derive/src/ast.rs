@@ -2,7 +2,7 @@
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Fields, Ident, Path, Result, Type};
+use syn::{Data, DeriveInput, Error, Fields, Ident, Path, PathSegment, Result, Type};
 
 use crate::attr::{FieldAttrs, TableAttrs, unraw};
 
@@ -72,6 +72,23 @@ impl<'a> Field<'a> {
             ty: &field.ty,
             span: field.ident.as_ref().map_or(field.ty.span(), Ident::span),
         })
+    }
+
+    /// The field's type where it is a plain number, which is then what is added to the column. An application's own type
+    /// may stand for a number too; what is added to its column is told by the column.
+    pub fn number(&self) -> Option<&'a Type> {
+        let numbers = ["i16", "i32", "i64", "u16", "u32", "u64", "f64", "BigDecimal"];
+        self.last_segment()
+            .is_some_and(|last| numbers.iter().any(|number| last.ident == number))
+            .then_some(self.ty)
+    }
+
+    /// `i64` of `std::primitive::i64`
+    pub fn last_segment(&self) -> Option<&'a PathSegment> {
+        match self.ty {
+            Type::Path(path) => path.path.segments.last(),
+            _ => None,
+        }
     }
 }
 

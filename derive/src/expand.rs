@@ -60,9 +60,13 @@ fn expand(
             .into_iter()
             .next()
             .map_or(field.span, |t| t.span());
+        let value = match field.number() {
+            Some(number) => number.to_token_stream(),
+            None => quote_spanned!(span=> ::diesel_sharded::dsl::Value<#module::#column>),
+        };
         quote_spanned! {span=>
             impl ::diesel_sharded::ShardedColumn for #module::#column {}
-            ::diesel_sharded::__counting_updates!(#module::#column);
+            ::diesel_sharded::__counting_updates!(#module::#column, #value);
         }
     });
 

@@ -1,6 +1,6 @@
 //! What is refused, and why.
 
-use syn::{Error, GenericArgument, Ident, PathArguments, Result, Type};
+use syn::{Error, Ident, Result, Type};
 
 use crate::ast::{Field, Struct};
 use crate::attr::unraw;
@@ -75,7 +75,12 @@ impl Struct<'_> {
                 let message = "name the column of this field: `#[diesel(column_name = ..)]`";
                 return Err(Error::new(field.span, message));
             };
-            if is_option(field.ty) {
+            let is = |name: &str| field.last_segment().is_some_and(|last| last.ident == name);
+            if ["String", "str", "bool", "Vec"].into_iter().any(is) {
+                let message = "a sharded field is a number";
+                return Err(Error::new_spanned(field.ty, message));
+            }
+            if is("Option") {
                 let message = "a sharded field cannot be nullable, since NULL + 1 is NULL: make the column NOT NULL DEFAULT 0 \
                                and the field a plain number";
                 return Err(Error::new_spanned(field.ty, message));
@@ -115,13 +120,4 @@ impl Struct<'_> {
             })
             .collect()
     }
-}
-
-fn is_option(ty: &Type) -> bool {
-    let Type::Path(path) = ty else { return false };
-    path.path.segments.last().is_some_and(|last| {
-        last.ident == "Option"
-            && matches!(&last.arguments, PathArguments::AngleBracketed(arguments)
-                if arguments.args.iter().any(|a| matches!(a, GenericArgument::Type(_))))
-    })
 }

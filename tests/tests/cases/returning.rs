@@ -60,11 +60,13 @@ fn a_row_that_the_count_moves_out_of_its_filter_comes_back_too() {
 #[test]
 fn more_rows_than_one_statement_names() {
     let (_database, mut conn) = database();
-    let more = (4..=350).map(|n| (id.eq(n), slug.eq(n.to_string()), title.eq("many")));
-    diesel::insert_into(videos)
-        .values(more.collect::<Vec<_>>())
-        .execute(&mut conn)
-        .unwrap();
+    conn.transaction(|conn| {
+        (4..=350_i64).try_for_each(|n| {
+            let video = (id.eq(n), slug.eq(n.to_string()), title.eq("many"));
+            diesel::insert_into(videos).values(video).execute(conn).map(drop)
+        })
+    })
+    .unwrap();
     let counted: Vec<i64> = update(videos.filter(title.eq("many")))
         .set(views.eq(views + 1))
         .returning(views)

@@ -1,0 +1,19 @@
+diesel::table! {
+    videos (id) {
+        id -> BigInt,
+        title -> Text,
+        views -> BigInt,
+        likes -> Integer,
+        rating -> Nullable<BigInt>,
+    }
+}
+
+#[derive(diesel_sharded::ShardedField)]
+#[sharded(shards = 4, shards = 8)]
+struct Video {
+    id: i64,
+    #[sharded]
+    views: i64,
+}
+
+fn main() {}

@@ -1,0 +1,18 @@
+diesel::table! {
+    videos (id) {
+        id -> BigInt,
+        title -> Text,
+        views -> BigInt,
+        likes -> Integer,
+        rating -> Nullable<BigInt>,
+    }
+}
+
+#[derive(diesel_sharded::ShardedField)]
+struct Video {
+    id: i64,
+    #[sharded]
+    title: String,
+}
+
+fn main() {}
