@@ -1,35 +1,45 @@
 //! Eight threads watch one video 500 times each, and not one view is lost.
 //!
-//!     cargo run --example video_views
-//!     DATABASE_URL=postgres://user@localhost/database cargo run --example video_views --features postgres
-//!     DATABASE_URL=mysql://user@127.0.0.1/database    cargo run --example video_views --features mysql
+//! ```sh
+//! cargo run --example video_views
+//! DATABASE_URL=postgres://user@localhost/database cargo run --example video_views --features postgres
+//! DATABASE_URL=mysql://user@127.0.0.1/database cargo run --example video_views --features mysql
+//! ```
 //!
 //! Without `DATABASE_URL` it runs on a SQLite file in the temporary folder. The code is the same on all three.
 
 use std::error::Error;
+use std::process::ExitCode;
 
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{ShardsTable, Total, update};
 
-diesel::table! {
-    demo_videos (id) {
-        id -> BigInt,
-        title -> Text,
-        views -> BigInt,
+const THREADS: i64 = 8;
+const VIEWS: i64 = 500;
+
+mod schema {
+    diesel::table! {
+        demo_videos (id) {
+            id -> BigInt,
+            title -> Text,
+            views -> BigInt,
+        }
+    }
+
+    // Only to draw the shards: an application reads `views.total()` and needs no such table.
+    diesel::table! {
+        demo_videos_shards (id, shard) {
+            id -> BigInt,
+            shard -> Integer,
+            views -> BigInt,
+        }
     }
 }
 
-// To show the single shards; an application reads `views.total()`.
-diesel::table! {
-    demo_videos_shards (id, shard) {
-        id -> BigInt,
-        shard -> Integer,
-        views -> BigInt,
-    }
-}
-
-use self::demo_videos::dsl::{demo_videos as videos, views};
+use schema::demo_videos::dsl::{demo_videos as videos, views};
+use schema::{demo_videos, demo_videos_shards};
 
 #[derive(Queryable, Selectable, Identifiable, ShardedField)]
 #[diesel(table_name = demo_videos)]
@@ -49,4 +59,128 @@ enum AnyConnection {
     #[cfg(feature = "mysql")]
     Mysql(MysqlConnection),
     Sqlite(SqliteConnection),
+}
+
+diesel_sharded::multi_connection!(AnyConnection {
+    #[cfg(feature = "postgres")]
+    Postgres: Postgres,
+    #[cfg(feature = "mysql")]
+    Mysql: Mysql,
+    Sqlite: Sqlite,
+});
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
+    let url = match std::env::var("DATABASE_URL") {
+        Ok(url) => url,
+        Err(_) => {
+            let file = std::env::temp_dir().join("diesel_sharded_video_views.db");
+            format!("{}", file.display())
+        }
+    };
+    let conn = &mut connect(&url)?;
+    let video = create(conn)?;
+
+    println!(
+        "{THREADS} threads watch “{}” {VIEWS} times each",
+        video.title
+    );
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| scope.spawn(|| watch(&url, video.id).map_err(|e| e.to_string())))
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| match thread.join() {
+                Ok(result) => result,
+                Err(_) => Err("a thread panicked".to_owned()),
+            })
+    })?;
+
+    draw_shards(conn, video.id)?;
+    let video: Video = videos
+        .find(video.id)
+        .select(Video::as_select())
+        .first(conn)?;
+    let expected = THREADS * VIEWS;
+    println!("total {} of {expected}", video.views);
+    ShardsTable::of(demo_videos::table).drop(conn)?;
+    conn.batch_execute("DROP TABLE demo_videos")?;
+    Ok(if video.views == expected {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The application's own code: nothing in it names a database.
+fn watch(url: &str, video: i64) -> Result<(), Box<dyn Error>> {
+    let conn = &mut connect(url)?;
+    for _ in 0..VIEWS {
+        update(videos.find(video))
+            .set(views.eq(views + 1))
+            .execute(conn)?;
+    }
+    Ok(())
+}
+
+fn connect(url: &str) -> Result<AnyConnection, Box<dyn Error>> {
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
+    let mut conn = match scheme {
+        #[cfg(feature = "postgres")]
+        Some("postgres" | "postgresql") => AnyConnection::Postgres(PgConnection::establish(url)?),
+        #[cfg(feature = "mysql")]
+        Some("mysql") => AnyConnection::Mysql(MysqlConnection::establish(url)?),
+        None => AnyConnection::Sqlite(SqliteConnection::establish(url)?),
+        Some(other) => {
+            return Err(format!(
+                "DATABASE_URL: add `--features postgres` or `--features mysql` for {other}://"
+            )
+            .into());
+        }
+    };
+    #[allow(
+        irrefutable_let_patterns,
+        reason = "without features there is SQLite alone"
+    )]
+    if let AnyConnection::Sqlite(conn) = &mut conn {
+        conn.batch_execute(
+            "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
+        )?;
+    }
+    Ok(conn)
+}
+
+/// The parent's table, as an application has it already, with one video; and its shards table.
+fn create(conn: &mut AnyConnection) -> Result<Video, Box<dyn Error>> {
+    conn.batch_execute("DROP TABLE IF EXISTS demo_videos_shards")?;
+    conn.batch_execute("DROP TABLE IF EXISTS demo_videos")?;
+    conn.batch_execute(
+        "CREATE TABLE demo_videos (id BIGINT PRIMARY KEY, title VARCHAR(100) NOT NULL, views BIGINT NOT NULL DEFAULT 0)",
+    )?;
+    ShardsTable::of(demo_videos::table).create(conn)?;
+    let video = (
+        demo_videos::id.eq(7),
+        demo_videos::title.eq("Me at the zoo"),
+    );
+    diesel::insert_into(videos).values(video).execute(conn)?;
+    Ok(videos.find(7).select(Video::as_select()).first(conn)?)
+}
+
+fn draw_shards(conn: &mut AnyConnection, video: i64) -> QueryResult<()> {
+    let shards: Vec<(i32, i64)> = demo_videos_shards::table
+        .filter(demo_videos_shards::id.eq(video))
+        .select((demo_videos_shards::shard, demo_videos_shards::views))
+        .order(demo_videos_shards::shard)
+        .load(conn)?;
+    let greatest = shards
+        .iter()
+        .map(|(_, count)| *count)
+        .max()
+        .unwrap_or(1)
+        .max(1);
+    for (shard, count) in shards {
+        let bar = "█".repeat((count * 40 / greatest) as usize);
+        println!("shard {shard}  {bar} {count}");
+    }
+    Ok(())
 }

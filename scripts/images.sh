@@ -27,12 +27,13 @@ base() {
     chmod +x "$work/base/usr/sbin/policy-rc.d"
 }
 
-# image TAG PORT PACKAGE, with the start script on standard input
+# image TAG PORT PACKAGES, with the start script on standard input
 image() {
-    local tag=$1 port=$2 package=$3 root=$work/root
+    local tag=$1 port=$2 packages=$3 root=$work/root
     base
     cp -a "$work/base" "$root"
-    in_root "$root" apt-get install -y --no-install-recommends "$package"
+    # shellcheck disable=SC2086 # several packages
+    in_root "$root" apt-get install -y --no-install-recommends $packages
     in_root "$root" apt-get clean
     rm -rf "$root"/var/lib/apt/lists/* "$root"/var/lib/mysql "$root"/var/lib/postgresql/*/main
     cat >"$root/start"
@@ -43,12 +44,14 @@ image() {
 }
 
 postgres() {
-    image diesel-sharded-postgres:18 5432 postgresql-18 <<'START'
+    image diesel-sharded-postgres:18 5432 "postgresql-18 locales" <<'START'
 #!/bin/sh
 set -e
 bin=/usr/lib/postgresql/18/bin
-mkdir -p /data /run/postgresql
+mkdir -p /data /run/postgresql /locales
 chown postgres /data /run/postgresql
+localedef -i de_DE -f UTF-8 /locales/de_DE.UTF-8 # a test has the server speak German
+export LOCPATH=/locales
 # The server's own messages go to standard error, where the test waits for its "ready to accept connections".
 exec setpriv --reuid=postgres --regid=postgres --clear-groups sh -c "
     $bin/initdb -D /data -U postgres --auth=trust --encoding=UTF8 --locale=C.UTF-8 >/dev/null

@@ -1,6 +1,108 @@
-//! x
-#![allow(missing_docs)]
-extern crate self as diesel_sharded;
+//! Sharded counters for [Diesel]: `views = views + 1` without the queue on one row lock.
+//!
+//! When every request adds to the same row, every request waits for that row's lock. This crate splits the count over *N*
+//! shard rows: an update adds to one of them, chosen at random, and reading adds them up. An application changes an import:
+//!
+//! ```diff
+//! - use diesel::update;
+//! + use diesel_sharded::update;
+//!
+//!   update(videos.find(7)).set(views.eq(views + 1)).execute(conn)?;
+//! ```
+//!
+//! The same code counts on PostgreSQL, MySQL, MariaDB and SQLite. No count is lost and none is doubled; the column stays
+//! as the *base*, so that code which was not changed yet stays correct.
+//!
+//! # First use
+//!
+//! ```
+//! use diesel::prelude::*;
+//! use diesel_sharded::prelude::*;
+//! use diesel_sharded::{ShardsTable, Total, update};
+//!
+//! mod schema {
+//!     diesel::table! {
+//!         videos (id) {
+//!             id -> BigInt,
+//!             title -> Text,
+//!             views -> BigInt,
+//!             likes -> Integer,
+//!         }
+//!     }
+//! }
+//! use schema::videos::{self, dsl::*};
+//!
+//! #[derive(Queryable, Selectable, Identifiable, ShardedField)]
+//! #[diesel(table_name = videos)]
+//! #[sharded(table_name = videos_shards, shards = 16)]
+//! struct Video {
+//!     id: i64,
+//!     title: String,
+//!     #[sharded]
+//!     #[diesel(select_expression = videos::views.total(), select_expression_type = Total<videos::views>)]
+//!     views: i64,
+//!     #[sharded]
+//!     #[diesel(select_expression = videos::likes.total(), select_expression_type = Total<videos::likes>)]
+//!     likes: i32,
+//! }
+//!
+//! # fn main() -> QueryResult<()> {
+//! # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+//! # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, title TEXT NOT NULL, views BIGINT NOT NULL, likes INTEGER NOT NULL)").execute(conn)?;
+//! # diesel::insert_into(videos::table).values((id.eq(7), title.eq("zoo"), views.eq(100), likes.eq(0))).execute(conn)?;
+//! // Once, or as a migration: see `ShardsTable`.
+//! ShardsTable::of(videos::table).create(conn)?;
+//!
+//! update(videos.find(7)).set(views.eq(views + 1)).execute(conn)?;
+//! update(videos.find(7)).set((views.eq(views + 1), likes.eq(likes + 1))).execute(conn)?;
+//!
+//! let top = videos.select(Video::as_select()).order(views.total().desc()).limit(10).load(conn)?;
+//! assert_eq!((top[0].views, top[0].likes), (102, 1));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The words
+//!
+//! | word | meaning |
+//! |---|---|
+//! | sharded field | a numeric column whose counting updates go to shards; [`ShardedField`](derive@ShardedField) declares it |
+//! | base | the value in that column itself |
+//! | shard | a row of the shards table: the parent's key, a shard number, a column for each sharded field |
+//! | shards table | one for each parent table; [`ShardsTable`] creates it |
+//! | total | base + sum of shards, exact, read in one statement; [`total`](ShardedExpressionMethods::total) |
+//! | counting update | `column.eq(column ± n)`, by [`update`]; nothing else reaches the shards |
+//! | conflict | a transient failure that a new attempt can cure; [`Conflict`], [`retry`] |
+//!
+//! # Where to go on
+//!
+//! - [`update`]: every shape that is counted, what it gives back, and the SQL it sends.
+//! - [`ShardedField`](derive@ShardedField): the attributes of the derive.
+//! - [`Total`]: reading, and what it costs.
+//! - [`ShardsTable`]: the table, as text and as a migration; leaving again without losing a count.
+//! - [`retry`]: the policy, and [`retry::transaction`] for whole transactions.
+//! - [`multi_connection!`]: one enum of connections to several databases.
+//! - [`Error`]: what can go wrong, and what to do.
+//!
+//! # Features
+//!
+//! None is on by default, and none but `postgres`, `mysql` and `sqlite` links a C library.
+//!
+//! | feature | for |
+//! |---|---|
+//! | `postgres`, `mysql`, `sqlite` | Diesel's own connections, as the features of that name there |
+//! | `postgres_backend`, `mysql_backend` | the same databases through other connections |
+//! | `r2d2` | a [`multi_connection!`] enum inside a pool (plain connections need no feature for that) |
+//! | `numeric` | `BigDecimal` fields |
+//! | `uuid` | `Uuid` keys on PostgreSQL |
+//!
+//! [Diesel]: https://diesel.rs
+
+#![deny(missing_docs)]
+
+#[cfg(test)]
+extern crate self as diesel_sharded; // the derive's paths, in this crate's own tests
+
 mod attempt;
 mod boxed;
 mod conflict;
@@ -11,14 +113,17 @@ mod error;
 mod field;
 mod multi_connection;
 pub mod retry;
-mod returning;
+pub mod returning;
 mod runner;
 mod shards_table;
 mod sql;
 mod statement;
+#[cfg(test)]
+mod test_schema;
 mod total;
 mod update;
 
+pub use self::boxed::{BoxedFilter, BoxedRows};
 pub use self::conflict::Conflict;
 pub use self::counting_update::CountingUpdate;
 pub use self::dialect::{BackendOf, ColumnType, Dialect, ShardedBackend};
@@ -26,11 +131,62 @@ pub use self::error::Error;
 pub use self::field::{FieldType, KeyType, ShardedColumn, ShardedTable, ShardsColumn};
 pub use self::shards_table::{ShardsMigration, ShardsTable};
 pub use self::total::{ShardedExpressionMethods, Total};
-pub use self::update::{UpdateSource, UpdateStatement, update};
+pub use self::update::{Model, Rows, SetNotCalled, UpdateSource, UpdateStatement, Values, update};
+
+/// Declares sharded fields of a table. Goes beside Diesel's own derives on a model, in the crate that has the `table!`.
+///
+/// # On the struct
+///
+/// | attribute | meaning | default |
+/// |---|---|---|
+/// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string for one that is no identifier | `{table}_shards` |
+/// | `#[sharded(shards = 16)]` | how many shards a writer chooses from: 1 to 4096 | 16 |
+/// | `#[diesel(table_name = videos)]` | the parent's `table!` | Diesel's: the struct's name in snake case, and an `s` |
+/// | `#[diesel(primary_key(version, day))]` | the parent's key, which has to be the `table!`'s | `id` |
+///
+/// Processes may disagree on the number of shards, and it may change at any time, up and down: readers add up whatever
+/// rows there are. More shards make fewer writers meet; a reader reads as many rows as were used.
+///
+/// # On fields
+///
+/// | attribute | meaning |
+/// |---|---|
+/// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature `numeric`) or MySQL's `Unsigned<..>` of these integers |
+/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column, of the key or sharded, in the shards table, where [`create_sql`](ShardsTable::create_sql) should not choose it |
+/// | `#[diesel(column_name = ..)]` | the column's name, if it is not the field's |
+///
+/// The struct has a field for each column of the key, which may be `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`,
+/// `Date`, `Uuid` (PostgreSQL, feature `uuid`) or MySQL's `Unsigned<..>`, under any Rust type.
+///
+/// ```
+/// mod schema {
+///     diesel::table! {
+///         downloads (version, day) {
+///             version -> Integer,
+///             day -> Text,
+///             number -> Integer,
+///         }
+///     }
+/// }
+/// use schema::downloads;
+///
+/// #[derive(diesel::Queryable, diesel_sharded::ShardedField)]
+/// #[diesel(table_name = downloads, primary_key(version, day))]
+/// #[sharded(table_name = download_counts, shards = 4)]
+/// struct Download {
+///     version: i32,
+///     #[sharded(sql_type = "CHAR(10)")]
+///     day: String,
+///     #[sharded]
+///     number: i32,
+/// }
+/// ```
 pub use diesel_sharded_derive::ShardedField;
+
+/// What applications import beside `diesel::prelude::*`.
 pub mod prelude {
-    pub use crate::ShardedExpressionMethods as _;
-    pub use crate::ShardedField;
+    pub use crate::{ShardedExpressionMethods, ShardedField};
 }
+
 #[doc(hidden)]
 pub use diesel as __diesel;

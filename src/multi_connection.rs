@@ -15,6 +15,7 @@
 /// }
 ///
 /// diesel_sharded::multi_connection!(AnyConnection { Sqlite: Sqlite });
+/// # fn main() {}
 /// ```
 ///
 /// The dialects are [`Postgres`](crate::Dialect::Postgres), [`Mysql`](crate::Dialect::Mysql) and

@@ -496,7 +496,11 @@ where
     push_key_names::<T, DB>(out.reborrow())?;
     out.push_sql(") AS folded");
     for (i, column) in T::KEY.iter().enumerate() {
-        out.push_sql(if i == 0 { " ON folded." } else { " AND folded." });
+        out.push_sql(if i == 0 {
+            " ON folded."
+        } else {
+            " AND folded."
+        });
         out.push_identifier(column.name)?;
         out.push_sql(" = ");
         push_column::<T, DB>(column.name, out.reborrow())?;
@@ -530,4 +534,84 @@ where
         out.push_identifier(column.name)?;
     }
     Ok(())
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::{downloads, videos};
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::sqlite::Sqlite;
+
+    #[test]
+    fn create_on_postgres() {
+        assert_eq!(
+            ShardsTable::of(videos::table).create_sql(&Pg).unwrap(),
+            r#"CREATE TABLE "videos_shards" (
+    "id" BIGINT NOT NULL,
+    "shard" INTEGER NOT NULL,
+    "views" BIGINT NOT NULL DEFAULT 0,
+    "likes" INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY ("id", "shard"),
+    FOREIGN KEY ("id") REFERENCES "videos" ("id") ON UPDATE CASCADE ON DELETE CASCADE
+) WITH (fillfactor = 50)"#
+        );
+    }
+
+    #[test]
+    fn create_on_mysql() {
+        assert_eq!(
+            ShardsTable::of(downloads::table)
+                .create_sql(&Mysql)
+                .unwrap(),
+            r#"CREATE TABLE `download "counts"` (
+    `version` INTEGER NOT NULL,
+    `day` CHAR(10) NOT NULL,
+    `shard` INTEGER NOT NULL,
+    `number` DOUBLE NOT NULL DEFAULT 0,
+    PRIMARY KEY (`version`, `day`, `shard`),
+    FOREIGN KEY (`version`, `day`) REFERENCES `downloads` (`version`, `day`) ON UPDATE CASCADE ON DELETE CASCADE
+) ENGINE = InnoDB"#
+        );
+    }
+
+    #[test]
+    fn create_on_sqlite() {
+        assert_eq!(
+            ShardsTable::of(videos::table).create_sql(&Sqlite).unwrap(),
+            "CREATE TABLE `videos_shards` (
+    `id` BIGINT NOT NULL,
+    `shard` INTEGER NOT NULL,
+    `views` BIGINT NOT NULL DEFAULT 0 CHECK (`views` BETWEEN -9223372036854775807 AND 9223372036854775807),
+    `likes` INTEGER NOT NULL DEFAULT 0 CHECK (`likes` BETWEEN -2147483648 AND 2147483647),
+    PRIMARY KEY (`id`, `shard`),
+    FOREIGN KEY (`id`) REFERENCES `videos` (`id`) ON UPDATE CASCADE ON DELETE CASCADE
+) WITHOUT ROWID;
+CREATE TRIGGER `videos_shards_delete` AFTER DELETE ON `videos` BEGIN DELETE FROM `videos_shards` WHERE `id` = OLD.`id`; END;
+CREATE TRIGGER `videos_shards_update` AFTER UPDATE OF `id` ON `videos` BEGIN UPDATE `videos_shards` SET `id` = NEW.`id` WHERE `id` = OLD.`id`; END"
+        );
+    }
+
+    #[test]
+    fn drop_folds_first_under_a_lock() {
+        assert_eq!(
+            ShardsTable::of(downloads::table).drop_sql(&Pg).unwrap(),
+            r#"LOCK TABLE "downloads", "download ""counts""" IN ACCESS EXCLUSIVE MODE;
+UPDATE "downloads" SET "number" = ("downloads"."number" + COALESCE((SELECT SUM("download ""counts"""."number") FROM "download ""counts""" WHERE "download ""counts"""."version" = "downloads"."version" AND "download ""counts"""."day" = "downloads"."day"), 0)) WHERE EXISTS (SELECT 1 FROM "download ""counts""" WHERE "download ""counts"""."version" = "downloads"."version" AND "download ""counts"""."day" = "downloads"."day");
+DROP TABLE "download ""counts""""#
+        );
+        assert_eq!(
+            ShardsTable::of(videos::table).drop_sql(&Mysql).unwrap(),
+            "LOCK TABLES `videos` WRITE, `videos_shards` WRITE;
+UPDATE `videos` JOIN (SELECT `id`, SUM(`views`) AS `views`, SUM(`likes`) AS `likes` FROM `videos_shards` GROUP BY `id`) AS folded ON folded.`id` = `videos`.`id` SET `videos`.`views` = `videos`.`views` + folded.`views`, `videos`.`likes` = `videos`.`likes` + folded.`likes`;
+DROP TABLE `videos_shards`;
+UNLOCK TABLES"
+        );
+    }
 }

@@ -377,3 +377,180 @@ where
     }
     Ok(())
 }
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::videos::dsl::*;
+    use crate::test_schema::{downloads, sql, videos as table};
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::query_builder::{AsChangeset, IntoUpdateTarget};
+    use diesel::sqlite::Sqlite;
+
+    macro_rules! filter {
+        ($query:expr) => {
+            &$query.into_update_target().where_clause
+        };
+    }
+
+    #[test]
+    fn count_by_key() {
+        let changes = (views.eq(views + 1), likes.eq(likes - 2)).as_changeset();
+        let count = CountByKey::<table::table, _, (), _> {
+            changes: &changes,
+            filter: filter!(videos.find(7)),
+            shard: 3,
+            types: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, count),
+            r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1), "likes" = ("videos"."likes" - $2) WHERE ("videos"."id" = $3) AND "videos"."shard" = $4"#
+        );
+        assert_eq!(
+            sql!(Mysql, count),
+            "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?), `likes` = (`videos`.`likes` - ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?"
+        );
+        assert_eq!(
+            sql!(Sqlite, count),
+            "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?), `likes` = (`videos`.`likes` - ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?"
+        );
+    }
+
+    #[test]
+    fn count_picked() {
+        let changes = views.eq(views + 1).as_changeset();
+        let count = CountPicked::<table::table, _, (), _> {
+            changes: &changes,
+            filter: filter!(videos.filter(slug.eq("a"))),
+            shard: 3,
+            types: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, count),
+            r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1) FROM (SELECT "videos"."id" AS "key_0" FROM "videos" WHERE ("videos"."slug" = $2)) AS "picked" WHERE "picked"."key_0" = "videos"."id" AND "videos"."shard" = $3"#
+        );
+        assert_eq!(
+            sql!(Mysql, count),
+            "UPDATE `videos_shards` AS `videos` JOIN (SELECT DISTINCT `videos`.`id` AS `key_0` FROM `videos` WHERE (`videos`.`slug` = ?)) AS `picked` ON `picked`.`key_0` = `videos`.`id` SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?"
+        );
+        let whole_table = CountPicked::<table::table, _, (), _> {
+            filter: filter!(videos),
+            changes: &changes,
+            shard: 3,
+            types: PhantomData,
+        };
+        assert_eq!(
+            sql!(Sqlite, whole_table),
+            "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) FROM (SELECT `videos`.`id` AS `key_0` FROM `videos`) AS `picked` WHERE `picked`.`key_0` = `videos`.`id` AND `videos`.`shard` = ?"
+        );
+    }
+
+    #[test]
+    fn create_shards_of_a_composite_key() {
+        let create = CreateShards::<downloads::table, _> {
+            filter: filter!(downloads::table.filter(downloads::day.eq("x"))),
+            shard: 3,
+            table: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, create),
+            r#"INSERT INTO "download ""counts""" ("version", "day", "shard") SELECT "downloads"."version", "downloads"."day", $1 FROM "downloads" WHERE ("downloads"."day" = $2) ORDER BY "downloads"."version", "downloads"."day" ON CONFLICT ("version", "day", "shard") DO UPDATE SET "shard" = excluded."shard" WHERE FALSE"#
+        );
+        assert_eq!(
+            sql!(Mysql, create),
+            "INSERT INTO `download \"counts\"` (`version`, `day`, `shard`) SELECT `downloads`.`version`, `downloads`.`day`, ? FROM `downloads` WHERE (`downloads`.`day` = ?) ORDER BY `downloads`.`version`, `downloads`.`day` ON DUPLICATE KEY UPDATE `shard` = `download \"counts\"`.`shard`"
+        );
+        assert_eq!(
+            sql!(Sqlite, create),
+            "INSERT INTO `download \"counts\"` (`version`, `day`, `shard`) SELECT `downloads`.`version`, `downloads`.`day`, ? FROM `downloads` WHERE (`downloads`.`day` = ?) ORDER BY `downloads`.`version`, `downloads`.`day` ON CONFLICT (`version`, `day`, `shard`) DO NOTHING"
+        );
+    }
+
+    #[test]
+    fn find_shard() {
+        let find = FindShard::<table::table, _> {
+            filter: filter!(videos.find(7)),
+            shard: 3,
+            table: PhantomData,
+        };
+        assert_eq!(
+            sql!(Mysql, find),
+            "SELECT 1 FROM (SELECT 1) AS one WHERE /*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?)"
+        );
+    }
+
+    #[test]
+    fn select_parents_by_several_keys() {
+        let keys = KeysAre(vec![id.eq(1), id.eq(2)]);
+        let select = SelectParents::<table::table, _, _> {
+            selection: &id,
+            filter: &keys,
+            table: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, select),
+            r#"SELECT "videos"."id" FROM "videos" WHERE (("videos"."id" = $1) OR ("videos"."id" = $2))"#
+        );
+    }
+
+    /// Only a filter that names the whole key, and nothing else, may stand over the shards table.
+    #[test]
+    fn a_filter_by_key_is_told_from_any_other() {
+        fn by_key<T, Q>(_: Q) -> bool
+        where
+            T: ShardedTable,
+            Q: IntoUpdateTarget<Table = T, WhereClause: QueryId>,
+        {
+            <Q::WhereClause as QueryId>::query_id().is_some_and(T::is_key_filter)
+        }
+        assert!(by_key(videos.find(7)));
+        assert!(by_key(videos.find(&7)));
+        assert!(by_key(videos.filter(id.eq(7))));
+        assert!(!by_key(videos));
+        assert!(!by_key(videos.filter(id.ge(7))));
+        assert!(!by_key(videos.filter(id.ne(7))));
+        assert!(!by_key(videos.filter(id.eq(views))));
+        assert!(!by_key(videos.filter(views.eq(7))));
+        assert!(!by_key(videos.filter(id.eq_any([7]))));
+        assert!(!by_key(videos.find(7).filter(slug.eq("a"))));
+        assert!(!by_key(videos.filter(id.eq(7).or(id.eq(8)))));
+        assert!(!by_key(videos.find(7).or_filter(id.eq(8))));
+        assert!(!by_key(videos.filter(diesel::dsl::not(id.eq(7)))));
+
+        use crate::test_schema::downloads::dsl::{day, downloads, version};
+        assert!(by_key(downloads.find((1, "x"))));
+        assert!(by_key(downloads.filter(version.eq(1)).filter(day.eq("x"))));
+        assert!(by_key(downloads.filter(day.eq("x")).filter(version.eq(1))));
+        assert!(by_key(downloads.filter(version.eq(1).and(day.eq("x")))));
+        assert!(!by_key(downloads.filter(version.eq(1))));
+        assert!(!by_key(downloads.filter(version.eq(1).or(day.eq("x")))));
+        assert!(!by_key(
+            downloads.filter(version.eq(1)).filter(version.eq(1))
+        ));
+    }
+
+    #[test]
+    fn statements_by_key_stay_prepared() {
+        fn is_static<Q: QueryId>(_: &Q) -> bool {
+            Q::HAS_STATIC_QUERY_ID
+        }
+        fn values<V: AsChangeset + QueryId, W: QueryId>(v: V, filter: W) -> bool {
+            is_static(&CountByKey::<table::table, W, V, V::Changeset> {
+                changes: &v.as_changeset(),
+                filter: &filter,
+                shard: 0,
+                types: PhantomData,
+            })
+        }
+        let by_key = || videos.find(7).into_update_target().where_clause;
+        assert!(values(views.eq(views + 1), by_key()));
+        assert!(values((views.eq(views + 1), likes.eq(likes - 1)), by_key()));
+        assert!(!is_static(&KeysAre(vec![id.eq(1)])));
+    }
+}

@@ -158,3 +158,41 @@ where
     out.push_sql(")");
     Ok(())
 }
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::{downloads, sql, videos};
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::sqlite::Sqlite;
+
+    #[test]
+    fn sql_of_totals() {
+        assert_eq!(
+            sql!(Pg, videos::views.total()),
+            r#"CAST(("videos"."views" + COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"), 0)) AS bigint)"#
+        );
+        assert_eq!(
+            sql!(Mysql, videos::views.total()),
+            "(`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0))"
+        );
+        assert_eq!(
+            sql!(Sqlite, videos::views.total()),
+            "(SELECT CASE WHEN typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))"
+        );
+    }
+
+    #[test]
+    fn sql_of_a_total_under_a_composite_key() {
+        assert_eq!(
+            sql!(Pg, downloads::number.total()),
+            r#"("downloads"."number" + COALESCE((SELECT SUM("download ""counts"""."number") FROM "download ""counts""" WHERE "download ""counts"""."version" = "downloads"."version" AND "download ""counts"""."day" = "downloads"."day"), 0))"#
+        );
+    }
+}

@@ -29,6 +29,112 @@ use crate::statement::{
 };
 
 /// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, slug -> Text, views -> BigInt, likes -> Integer, } } }
+/// # use schema::videos::{self, dsl::{id, likes, slug, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(Identifiable, Queryable, Selectable, diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64, #[sharded] likes: i32 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, slug TEXT, views BIGINT NOT NULL, likes INTEGER NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), slug.eq("zoo"), views.eq(0), likes.eq(0))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::update;
+///
+/// // By key: one statement.
+/// update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
+/// // By any filter, and several fields at once.
+/// update(all.filter(slug.eq("zoo")))
+///     .set((views.eq(views + 1), likes.eq(likes - 1)))
+///     .execute(conn)?;
+/// // The counted rows come back with exact totals.
+/// let total = update(all.find(7)).set(views.eq(views + 1)).returning(views).get_result::<i64>(conn)?;
+/// assert_eq!(total, 3);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What it takes
+///
+/// Whatever [`diesel::update`] does: a table, a query with only filters, a reference to an `Identifiable` model. A filter
+/// that compares the whole key with values and does nothing else is *by key*: `find(..)`, `filter(id.eq(..))`, a model.
+///
+/// # What it sends
+///
+/// By key, that is one statement, which neither reads nor locks the parent:
+///
+/// ```sql
+/// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
+/// WHERE ("videos"."id" = $2) AND "videos"."shard" = $3
+/// ```
+///
+/// If that met no row, the shard or the parent is missing. By any other filter some shards may be there and some missing.
+/// Both take one transaction, of two statements:
+///
+/// ```sql
+/// INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE … ORDER BY "videos"."id"
+/// ON CONFLICT ("id", "shard") DO UPDATE SET "shard" = excluded."shard" WHERE FALSE;
+/// -- SQLite: ON CONFLICT … DO NOTHING; MySQL: ON DUPLICATE KEY UPDATE `shard` = `videos_shards`.`shard`
+///
+/// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
+/// FROM (SELECT "videos"."id" AS "key_0" FROM "videos" WHERE …) AS "picked"
+/// WHERE "picked"."key_0" = "videos"."id" AND "videos"."shard" = $2
+/// -- MySQL: UPDATE … JOIN (SELECT DISTINCT …) AS `picked` ON … SET … WHERE …
+/// ```
+///
+/// On MySQL that transaction is `READ COMMITTED`, so that it does not lock what the filter reads (the binary log has to
+/// be in `ROW` or `MIXED` format, the defaults).
+///
+/// # What it gives back
+///
+/// `.execute(conn)` gives the number of parents matched, as Diesel's does: `Ok(0)` for an id that is not there.
+/// `.get_result(conn)` and `.get_results(conn)` give the counted rows, with `.returning(..)` a selection of them, and in
+/// these every sharded column is its total, also for databases without `RETURNING`. The rows are read in the transaction
+/// that counts; what others have not committed by then is not in the totals.
+///
+/// # Inside a transaction
+///
+/// It is part of the caller's transaction, and nothing is tried again: a conflict ends the whole transaction, which
+/// [`retry::transaction`](crate::retry::transaction) tries again. Outside, each attempt is committed by itself and a
+/// conflict is tried again, on a fresh shard; see [`Retry`].
+///
+/// # In generic functions
+///
+/// A function that is generic over connections to one backend needs nothing: `conn: &mut impl Connection<Backend = Pg>`.
+/// One that is generic over backends too bounds the statement's type, which [`dsl`](crate::dsl) names:
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{videos as all, views}};
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// use diesel::dsl::Find;
+/// use diesel::prelude::*;
+/// use diesel::query_dsl::methods::ExecuteDsl;
+/// use diesel_sharded::dsl::{Count, Plus};
+/// use diesel_sharded::update;
+///
+/// fn count<C>(conn: &mut C, video: i64) -> QueryResult<usize>
+/// where
+///     C: Connection,
+///     Count<Find<videos::table, i64>, Plus<videos::views>>: ExecuteDsl<C>,
+/// {
+///     update(all.find(video)).set(views.eq(views + 1)).execute(conn)
+/// }
+/// ```
+///
+/// # Limits
+///
+/// - A filter on a sharded field itself sees the base; filter on `field.total()`.
+/// - The `table!` must be without a schema (`videos`, not `analytics.videos`), since the shards table takes its name.
+/// - A transaction that was begun by hand (`BEGIN` in SQL) is not known to Diesel, and so not to this crate.
+///
+/// # Errors
+/// As [`diesel::update`]'s; of its own, inside Diesel's error and found by `Error::from(error)`: see [`Error`].
 pub fn update<Source, Kind>(source: Source) -> UpdateStatement<Source::Query, SetNotCalled>
 where
     Source: UpdateSource<Kind>,
@@ -105,7 +211,18 @@ pub struct Values<V>(V);
 impl<Query, Ret> UpdateStatement<Query, SetNotCalled, Ret> {
     /// Sets what to count: `column.eq(column + n)`, `column.eq(column - n)`, or a tuple of up to 8 of these.
     ///
-    /// Anything else does not compile: see [`CountingUpdate`].
+    /// Anything else does not compile: see [`CountingUpdate`]. Nor does a field that is counted twice, since databases
+    /// disagree on what that adds:
+    ///
+    /// ```compile_fail
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// let _ = diesel_sharded::update(all.find(7)).set((views.eq(views + 1), views.eq(views + 2)));
+    /// ```
     pub fn set<V, Columns, Operations>(self, values: V) -> UpdateStatement<Query, Values<V>, Ret>
     where
         Query: HasTable<Table: ShardedTable>,

@@ -77,7 +77,16 @@ impl<'a> Field<'a> {
     /// The field's type where it is a plain number, which is then what is added to the column. An application's own type
     /// may stand for a number too; what is added to its column is told by the column.
     pub fn number(&self) -> Option<&'a Type> {
-        let numbers = ["i16", "i32", "i64", "u16", "u32", "u64", "f64", "BigDecimal"];
+        let numbers = [
+            "i16",
+            "i32",
+            "i64",
+            "u16",
+            "u32",
+            "u64",
+            "f64",
+            "BigDecimal",
+        ];
         self.last_segment()
             .is_some_and(|last| numbers.iter().any(|number| last.ident == number))
             .then_some(self.ty)

@@ -1,5 +1,7 @@
 //! `#[derive(ShardedField)]` of `diesel_sharded`, where it is documented.
 
+#![deny(missing_docs)]
+
 mod ast;
 mod attr;
 mod expand;

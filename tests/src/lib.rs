@@ -155,7 +155,9 @@ pub trait TestConnection: Connection + Sized {
 
 impl TestConnection for PgConnection {
     fn version(&mut self) -> String {
-        select(sql::<Text>("version()")).get_result(self).expect("a version")
+        select(sql::<Text>("version()"))
+            .get_result(self)
+            .expect("a version")
     }
 
     fn database() -> Database {
@@ -165,7 +167,9 @@ impl TestConnection for PgConnection {
 
 impl TestConnection for MysqlConnection {
     fn version(&mut self) -> String {
-        select(sql::<Text>("VERSION()")).get_result(self).expect("a version")
+        select(sql::<Text>("VERSION()"))
+            .get_result(self)
+            .expect("a version")
     }
 
     fn database() -> Database {
@@ -175,7 +179,9 @@ impl TestConnection for MysqlConnection {
 
 impl TestConnection for SqliteConnection {
     fn version(&mut self) -> String {
-        select(sql::<Text>("'SQLite ' || sqlite_version()")).get_result(self).expect("a version")
+        select(sql::<Text>("'SQLite ' || sqlite_version()"))
+            .get_result(self)
+            .expect("a version")
     }
 
     fn database() -> Database {
@@ -197,7 +203,10 @@ pub fn recording() -> (Retry, Arc<Mutex<Vec<Conflict>>>) {
     let met = Arc::new(Mutex::new(vec![]));
     let writes = Arc::clone(&met);
     let policy = Retry::new().with_notify(move |attempted| {
-        writes.lock().expect("no panic while it is held").push(attempted.conflict);
+        writes
+            .lock()
+            .expect("no panic while it is held")
+            .push(attempted.conflict);
     });
     (policy, met)
 }

@@ -107,7 +107,6 @@ pub struct Download {
     pub number: i32,
 }
 
-
 pub use self::day::Day;
 
 mod day {

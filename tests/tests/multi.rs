@@ -22,7 +22,11 @@ pub enum AnyConnection {
     Sqlite(SqliteConnection),
 }
 
-diesel_sharded::multi_connection!(AnyConnection { Postgres: Postgres, Mysql: Mysql, Sqlite: Sqlite });
+diesel_sharded::multi_connection!(AnyConnection {
+    Postgres: Postgres,
+    Mysql: Mysql,
+    Sqlite: Sqlite
+});
 
 type Conn = AnyConnection;
 
@@ -46,14 +50,27 @@ impl TestConnection for AnyConnection {
 
 /// The application's code: nothing in it names a database.
 fn count_and_read(conn: &mut AnyConnection) {
-    assert_eq!(update(videos.find(1)).set(views.eq(views + 1)).execute(conn), Ok(1));
-    assert_eq!(update(videos.filter(slug.eq("a"))).set(views.eq(views + 1)).execute(conn), Ok(1));
+    assert_eq!(
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn),
+        Ok(1)
+    );
+    assert_eq!(
+        update(videos.filter(slug.eq("a")))
+            .set(views.eq(views + 1))
+            .execute(conn),
+        Ok(1)
+    );
     let counted = conn.transaction(|conn| {
         let count = update(videos.filter(views.total().le(102))).set(views.eq(views + 1));
         count.returning((id, views)).get_results::<(i64, i64)>(conn)
     });
     assert_eq!(counted, Ok(vec![(1, 103)]));
-    let top = videos.select((id, views.total())).order(views.total().desc()).limit(2);
+    let top = videos
+        .select((id, views.total()))
+        .order(views.total().desc())
+        .limit(2);
     assert_eq!(top.load(conn), Ok(vec![(3_i64, 300_i64), (2, 200)]));
 }
 
@@ -83,9 +100,13 @@ fn migrations_and_folding_on_every_database() {
     for (_database, mut conn) in on_every_database() {
         schema::create(&mut conn);
         let shards_table = ShardsTable::of(table::table);
-        update(videos.find(1)).set(views.eq(views + 1)).execute(&mut conn).unwrap();
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(&mut conn)
+            .unwrap();
         shards_table.drop(&mut conn).unwrap();
-        conn.run_pending_migrations(shards_table.migration("1")).unwrap();
+        conn.run_pending_migrations(shards_table.migration("1"))
+            .unwrap();
         count_and_read_after_one(&mut conn);
         conn.revert_migration(&shards_table.migration("1")).unwrap();
         assert_eq!(videos.find(1).select(views).first(&mut conn), Ok(102_i64));
@@ -93,7 +114,10 @@ fn migrations_and_folding_on_every_database() {
 }
 
 fn count_and_read_after_one(conn: &mut AnyConnection) {
-    let total = update(videos.find(1)).set(views.eq(views + 1)).returning(views).get_result(conn);
+    let total = update(videos.find(1))
+        .set(views.eq(views + 1))
+        .returning(views)
+        .get_result(conn);
     assert_eq!(total, Ok(102_i64));
 }
 
@@ -104,8 +128,16 @@ fn in_a_pool() {
     let manager = ConnectionManager::<AnyConnection>::new(database.url());
     let pool = Pool::builder().max_size(2).build(manager).unwrap();
     let conn = &mut pool.get().unwrap();
-    assert_eq!(update(videos.find(1)).set(views.eq(views + 1)).execute(conn), Ok(1));
-    let video = update(videos.find(1)).set(views.eq(views + 1)).returning(views).get_result(conn);
+    assert_eq!(
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn),
+        Ok(1)
+    );
+    let video = update(videos.find(1))
+        .set(views.eq(views + 1))
+        .returning(views)
+        .get_result(conn);
     assert_eq!(video, Ok(102_i64));
 }
 
@@ -117,13 +149,25 @@ fn plain_connections_in_a_pool() {
         C: TestConnection + diesel::r2d2::R2D2Connection + 'static,
         C::Backend: Default,
         ConnectionManager<C>: diesel::r2d2::ManageConnection<Connection = C>,
-        diesel_sharded::dsl::Count<diesel::dsl::Find<table::table, i64>, diesel_sharded::dsl::Plus<table::views>>:
-            diesel::query_dsl::methods::ExecuteDsl<diesel::r2d2::PooledConnection<ConnectionManager<C>>>,
+        diesel_sharded::dsl::Count<
+            diesel::dsl::Find<table::table, i64>,
+            diesel_sharded::dsl::Plus<table::views>,
+        >: diesel::query_dsl::methods::ExecuteDsl<
+                diesel::r2d2::PooledConnection<ConnectionManager<C>>,
+            >,
     {
-        let pool = Pool::builder().max_size(1).build(ConnectionManager::<C>::new(database.url())).unwrap();
+        let pool = Pool::builder()
+            .max_size(1)
+            .build(ConnectionManager::<C>::new(database.url()))
+            .unwrap();
         let conn = &mut pool.get().unwrap();
         for _ in 0..3 {
-            assert_eq!(update(videos.find(1)).set(views.eq(views + 1)).execute(conn), Ok(1));
+            assert_eq!(
+                update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .execute(conn),
+                Ok(1)
+            );
         }
         conn.batch_execute("SELECT 1").unwrap();
     }
@@ -141,9 +185,21 @@ fn plain_connections_in_a_pool() {
 fn a_model_reads_totals_on_every_database() {
     for (_database, mut conn) in on_every_database() {
         schema::create(&mut conn);
-        update(videos.find(2)).set((views.eq(views + 5), likes.eq(likes + 1))).execute(&mut conn).unwrap();
-        let video = videos.find(2).select(Video::as_select()).first(&mut conn).unwrap();
+        update(videos.find(2))
+            .set((views.eq(views + 5), likes.eq(likes + 1)))
+            .execute(&mut conn)
+            .unwrap();
+        let video = videos
+            .find(2)
+            .select(Video::as_select())
+            .first(&mut conn)
+            .unwrap();
         assert_eq!((video.views, video.likes), (205, 3));
-        assert!(!select(sql::<Text>("'x'")).get_result::<String>(&mut conn).unwrap().is_empty());
+        assert!(
+            !select(sql::<Text>("'x'"))
+                .get_result::<String>(&mut conn)
+                .unwrap()
+                .is_empty()
+        );
     }
 }

@@ -24,13 +24,22 @@ fn deadlock() {
 
 #[test]
 fn lock_timeout() {
-    servers::a_locked_shard("SET SESSION innodb_lock_wait_timeout = 1", Conflict::LockTimeout);
-    servers::a_lock_that_stays("SET SESSION innodb_lock_wait_timeout = 1", Conflict::LockTimeout);
+    servers::a_locked_shard(
+        "SET SESSION innodb_lock_wait_timeout = 1",
+        Conflict::LockTimeout,
+    );
+    servers::a_lock_that_stays(
+        "SET SESSION innodb_lock_wait_timeout = 1",
+        Conflict::LockTimeout,
+    );
 }
 
 #[test]
 fn nowait() {
-    servers::nowait("SELECT 1", "SELECT 1 FROM videos_shards WHERE id = 1 AND shard = 0 FOR UPDATE NOWAIT");
+    servers::nowait(
+        "SELECT 1",
+        "SELECT 1 FROM videos_shards WHERE id = 1 AND shard = 0 FOR UPDATE NOWAIT",
+    );
 }
 
 /// MariaDB alone can end a write by a time limit of its own; MySQL's holds for reads.
@@ -38,9 +47,13 @@ fn nowait() {
 fn statement_timeout_on_mariadb() {
     let (_database, mut conn) = servers::database();
     if is_mariadb(&mut conn) {
-        servers::a_locked_shard("SET SESSION max_statement_time = 0.1", Conflict::StatementTimeout);
+        servers::a_locked_shard(
+            "SET SESSION max_statement_time = 0.1",
+            Conflict::StatementTimeout,
+        );
     } else {
-        let error = diesel::sql_query("SELECT /*+ MAX_EXECUTION_TIME(50) */ SLEEP(1) FROM videos").execute(&mut conn);
+        let error = diesel::sql_query("SELECT /*+ MAX_EXECUTION_TIME(50) */ SLEEP(1) FROM videos")
+            .execute(&mut conn);
         println!("MySQL: {error:?}");
     }
 }
@@ -51,7 +64,10 @@ fn statement_timeout_on_mariadb() {
 fn serialization_failure_on_mariadb() {
     let (_database, mut conn) = servers::database();
     if is_mariadb(&mut conn) {
-        servers::serialization(Isolation::RepeatableRead, "SET SESSION innodb_snapshot_isolation = ON");
+        servers::serialization(
+            Isolation::RepeatableRead,
+            "SET SESSION innodb_snapshot_isolation = ON",
+        );
     }
 }
 
@@ -74,10 +90,16 @@ fn a_killed_connection() {
 fn a_locked_parent_stops_no_count() {
     let (database, mut conn) = servers::database();
     let mut holder = Conn::connect(&database);
-    holder.batch_execute("BEGIN; UPDATE videos SET title = 'x' WHERE id = 1").unwrap();
-    conn.batch_execute("SET SESSION innodb_lock_wait_timeout = 1").unwrap();
+    holder
+        .batch_execute("BEGIN; UPDATE videos SET title = 'x' WHERE id = 1")
+        .unwrap();
+    conn.batch_execute("SET SESSION innodb_lock_wait_timeout = 1")
+        .unwrap();
     let policy = Retry::never();
-    let counted = update(videos.find(1)).set(views.eq(views + 1)).retry(policy).execute(&mut conn);
+    let counted = update(videos.find(1))
+        .set(views.eq(views + 1))
+        .retry(policy)
+        .execute(&mut conn);
     assert_eq!(counted, Ok(1));
     holder.batch_execute("ROLLBACK").unwrap();
 }
@@ -116,18 +138,36 @@ mod unsigned_parent {
         .unwrap();
         ShardsTable::of(pages).create(conn).unwrap();
         let row = (id.eq(1), hits.eq(u64::MAX - 10), likes.eq(5));
-        diesel::insert_into(pages).values(row).execute(conn).unwrap();
+        diesel::insert_into(pages)
+            .values(row)
+            .execute(conn)
+            .unwrap();
         for _ in 0..10 {
-            update(pages.find(1)).set((hits.eq(hits + 3), likes.eq(likes + 1))).execute(conn).unwrap();
-            update(pages.find(1)).set((hits.eq(hits - 2), likes.eq(likes - 1))).execute(conn).unwrap();
+            update(pages.find(1))
+                .set((hits.eq(hits + 3), likes.eq(likes + 1)))
+                .execute(conn)
+                .unwrap();
+            update(pages.find(1))
+                .set((hits.eq(hits - 2), likes.eq(likes - 1)))
+                .execute(conn)
+                .unwrap();
         }
         let totals = pages.select((hits.total(), likes.total()));
         assert_eq!(totals.first(conn), Ok((u64::MAX, 5_u32)));
-        update(pages.find(1)).set(likes.eq(likes - 6)).execute(conn).unwrap();
+        update(pages.find(1))
+            .set(likes.eq(likes - 6))
+            .execute(conn)
+            .unwrap();
         let below_zero = pages.select(likes.total()).first::<u32>(conn);
         assert!(below_zero.is_err(), "{below_zero:?}");
-        update(pages.find(1)).set(likes.eq(likes + 7)).execute(conn).unwrap();
+        update(pages.find(1))
+            .set(likes.eq(likes + 7))
+            .execute(conn)
+            .unwrap();
         ShardsTable::of(pages).drop(conn).unwrap();
-        assert_eq!(pages.select((hits, likes)).first(conn), Ok((u64::MAX, 6_u32)));
+        assert_eq!(
+            pages.select((hits, likes)).first(conn),
+            Ok((u64::MAX, 6_u32))
+        );
     }
 }

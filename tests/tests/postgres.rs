@@ -43,13 +43,19 @@ fn lock_timeout() {
 
 #[test]
 fn lock_timeout_in_german() {
-    servers::a_locked_shard(&format!("SET lock_timeout = '50ms'; {GERMAN}"), Conflict::LockTimeout);
+    servers::a_locked_shard(
+        &format!("SET lock_timeout = '50ms'; {GERMAN}"),
+        Conflict::LockTimeout,
+    );
 }
 
 #[test]
 fn statement_timeout() {
     servers::a_locked_shard("SET statement_timeout = '50ms'", Conflict::StatementTimeout);
-    servers::a_locked_shard(&format!("SET statement_timeout = '50ms'; {GERMAN}"), Conflict::StatementTimeout);
+    servers::a_locked_shard(
+        &format!("SET statement_timeout = '50ms'; {GERMAN}"),
+        Conflict::StatementTimeout,
+    );
 }
 
 #[test]
@@ -75,10 +81,9 @@ fn a_swallowed_error_is_not_acknowledged() {
 
 #[test]
 fn a_killed_backend() {
-    servers::a_connection_cut(
-        "pg_backend_pid()::bigint",
-        |pid| format!("SELECT pg_terminate_backend({pid})"),
-    );
+    servers::a_connection_cut("pg_backend_pid()::bigint", |pid| {
+        format!("SELECT pg_terminate_backend({pid})")
+    });
 }
 
 /// The statements of this database that the server has seen, without those of this test itself.
@@ -94,11 +99,13 @@ fn statements(conn: &mut Conn) -> Vec<(String, i64)> {
 #[test]
 fn a_count_by_key_is_one_statement_and_never_touches_the_parent() {
     let (database, mut conn) = servers::database();
-    conn.batch_execute("CREATE EXTENSION pg_stat_statements; SELECT pg_stat_statements_reset()").unwrap();
+    conn.batch_execute("CREATE EXTENSION pg_stat_statements; SELECT pg_stat_statements_reset()")
+        .unwrap();
     let touched = "SELECT (COALESCE(seq_scan, 0) + COALESCE(idx_scan, 0) + n_tup_upd)::bigint AS touched \
                    FROM pg_stat_user_tables WHERE relname = 'videos'";
     let touches = |conn: &mut Conn| {
-        conn.batch_execute("SELECT pg_stat_clear_snapshot()").unwrap();
+        conn.batch_execute("SELECT pg_stat_clear_snapshot()")
+            .unwrap();
         let read = sql::<BigInt>(&format!("touched FROM ({touched}) AS t"));
         diesel::select(read).get_result::<i64>(conn).unwrap()
     };
@@ -109,7 +116,10 @@ fn a_count_by_key_is_one_statement_and_never_touches_the_parent() {
     let before = touches(&mut watching);
     let mut conn = Conn::connect(&database);
     for _ in 0..50 {
-        update(videos.find(1)).set(views.eq(views + 1)).execute(&mut conn).unwrap();
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(&mut conn)
+            .unwrap();
     }
     drop(conn);
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -127,11 +137,20 @@ fn a_count_by_key_is_one_statement_and_never_touches_the_parent() {
 fn a_locked_parent_stops_no_count() {
     let (database, mut conn) = servers::database();
     let mut holder = Conn::connect(&database);
-    holder.batch_execute("BEGIN; SELECT 1 FROM videos FOR UPDATE").unwrap();
+    holder
+        .batch_execute("BEGIN; SELECT 1 FROM videos FOR UPDATE")
+        .unwrap();
     conn.batch_execute("SET lock_timeout = '100ms'").unwrap();
-    let counted = update(videos.find(1)).set(views.eq(views + 1)).execute(&mut conn);
+    let counted = update(videos.find(1))
+        .set(views.eq(views + 1))
+        .execute(&mut conn);
     assert_eq!(counted, Ok(1));
-    conn.transaction(|conn| update(videos.find(1)).set(views.eq(views + 1)).execute(conn)).unwrap();
+    conn.transaction(|conn| {
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)
+    })
+    .unwrap();
     holder.batch_execute("ROLLBACK").unwrap();
 }
 
@@ -158,13 +177,27 @@ mod uuid_key {
         use self::pages::dsl::*;
         let database = Conn::database();
         let conn = &mut Conn::connect(&database);
-        conn.batch_execute("CREATE TABLE pages (id UUID PRIMARY KEY, hits BIGINT NOT NULL)").unwrap();
+        conn.batch_execute("CREATE TABLE pages (id UUID PRIMARY KEY, hits BIGINT NOT NULL)")
+            .unwrap();
         ShardsTable::of(pages).create(conn).unwrap();
         let key = uuid::Uuid::new_v4();
-        diesel::insert_into(pages).values((id.eq(key), hits.eq(0))).execute(conn).unwrap();
-        assert_eq!(update(pages.find(key)).set(hits.eq(hits + 1)).execute(conn), Ok(1));
-        assert_eq!(update(pages.find(uuid::Uuid::nil())).set(hits.eq(hits + 1)).execute(conn), Ok(0));
-        let counted = update(pages.filter(hits.total().ge(1))).set(hits.eq(hits + 1)).returning((id, hits));
+        diesel::insert_into(pages)
+            .values((id.eq(key), hits.eq(0)))
+            .execute(conn)
+            .unwrap();
+        assert_eq!(
+            update(pages.find(key)).set(hits.eq(hits + 1)).execute(conn),
+            Ok(1)
+        );
+        assert_eq!(
+            update(pages.find(uuid::Uuid::nil()))
+                .set(hits.eq(hits + 1))
+                .execute(conn),
+            Ok(0)
+        );
+        let counted = update(pages.filter(hits.total().ge(1)))
+            .set(hits.eq(hits + 1))
+            .returning((id, hits));
         assert_eq!(counted.get_results(conn), Ok(vec![(key, 2_i64)]));
     }
 }

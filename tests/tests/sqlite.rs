@@ -35,17 +35,35 @@ fn busy() {
     for by_key in [true, false] {
         let policy = Retry::new().with_attempts(3);
         let counted = match by_key {
-            true => update(videos.find(1)).set(views.eq(views + 1)).retry(policy).execute(&mut conn),
-            false => update(videos).set(views.eq(views + 1)).retry(policy).execute(&mut conn),
+            true => update(videos.find(1))
+                .set(views.eq(views + 1))
+                .retry(policy)
+                .execute(&mut conn),
+            false => update(videos)
+                .set(views.eq(views + 1))
+                .retry(policy)
+                .execute(&mut conn),
         };
         let error = Error::from(counted.unwrap_err());
         assert!(
-            matches!(error, Error::ConflictPersisted { conflict: Conflict::Busy, attempts: 3, .. }),
+            matches!(
+                error,
+                Error::ConflictPersisted {
+                    conflict: Conflict::Busy,
+                    attempts: 3,
+                    ..
+                }
+            ),
             "{error:?}"
         );
     }
     writer.batch_execute("COMMIT").unwrap();
-    assert_eq!(update(videos.find(1)).set(views.eq(views + 1)).execute(&mut conn), Ok(1));
+    assert_eq!(
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(&mut conn),
+        Ok(1)
+    );
     assert_eq!(total(&mut conn), 101);
 }
 
@@ -56,14 +74,22 @@ fn busy_snapshot() {
     conn.batch_execute("PRAGMA busy_timeout = 5000").unwrap();
     let (policy, met) = recording();
     let mut first = true;
-    let counted: QueryResult<usize> = Transaction::new().deferred().retry(policy).run(&mut conn, |conn| {
-        let seen = total(conn);
-        if std::mem::take(&mut first) {
-            assert_eq!(seen, 100);
-            update(videos.find(1)).set(views.eq(views + 1)).execute(&mut other)?;
-        }
-        update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
-    });
+    let counted: QueryResult<usize> =
+        Transaction::new()
+            .deferred()
+            .retry(policy)
+            .run(&mut conn, |conn| {
+                let seen = total(conn);
+                if std::mem::take(&mut first) {
+                    assert_eq!(seen, 100);
+                    update(videos.find(1))
+                        .set(views.eq(views + 1))
+                        .execute(&mut other)?;
+                }
+                update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .execute(conn)
+            });
     assert_eq!(counted, Ok(1));
     assert_eq!(*met.lock().unwrap(), [Conflict::Busy]);
     assert_eq!(total(&mut conn), 102);
@@ -75,9 +101,14 @@ fn immediate_is_the_default() {
     let (_database, mut conn, mut other) = impatient();
     let counted: QueryResult<usize> = retry::transaction(&mut conn, Retry::never(), |conn| {
         assert_eq!(total(conn), 100);
-        let busy = update(videos.find(1)).set(views.eq(views + 1)).retry(Retry::never()).execute(&mut other);
+        let busy = update(videos.find(1))
+            .set(views.eq(views + 1))
+            .retry(Retry::never())
+            .execute(&mut other);
         assert!(busy.is_err(), "{busy:?}");
-        update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)
     });
     assert_eq!(counted, Ok(1));
     assert_eq!(total(&mut other), 101);
@@ -89,11 +120,25 @@ fn table_locked_in_a_shared_cache() {
     let mut conn = Conn::establish(url).unwrap();
     schema::create(&mut conn);
     let mut writer = Conn::establish(url).unwrap();
-    writer.batch_execute("BEGIN IMMEDIATE; UPDATE videos_shards SET views = 0").unwrap();
+    writer
+        .batch_execute("BEGIN IMMEDIATE; UPDATE videos_shards SET views = 0")
+        .unwrap();
     let policy = Retry::new().with_attempts(2);
-    let error = update(videos.find(1)).set(views.eq(views + 1)).retry(policy).execute(&mut conn);
+    let error = update(videos.find(1))
+        .set(views.eq(views + 1))
+        .retry(policy)
+        .execute(&mut conn);
     let error = Error::from(error.unwrap_err());
-    assert!(matches!(error, Error::ConflictPersisted { conflict: Conflict::Busy, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            Error::ConflictPersisted {
+                conflict: Conflict::Busy,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }
 
 /// Without foreign keys, as SQLite is by default, and with them.
@@ -101,12 +146,25 @@ fn table_locked_in_a_shared_cache() {
 fn deleted_parents_leave_no_shards_with_foreign_keys_too() {
     let (_database, mut conn, _) = impatient();
     for foreign_keys in ["OFF", "ON"] {
-        conn.batch_execute(&format!("PRAGMA foreign_keys = {foreign_keys}")).unwrap();
+        conn.batch_execute(&format!("PRAGMA foreign_keys = {foreign_keys}"))
+            .unwrap();
         let new = (id.eq(9), slug.eq("i"), title.eq("I"));
-        diesel::insert_into(videos).values(new).execute(&mut conn).unwrap();
-        update(videos.find(9)).set(views.eq(views + 5)).execute(&mut conn).unwrap();
-        diesel::update(videos.find(9)).set(id.eq(8)).execute(&mut conn).unwrap();
-        assert_eq!(videos.find(8).select(views.total()).first(&mut conn), Ok(5_i64));
+        diesel::insert_into(videos)
+            .values(new)
+            .execute(&mut conn)
+            .unwrap();
+        update(videos.find(9))
+            .set(views.eq(views + 5))
+            .execute(&mut conn)
+            .unwrap();
+        diesel::update(videos.find(9))
+            .set(id.eq(8))
+            .execute(&mut conn)
+            .unwrap();
+        assert_eq!(
+            videos.find(8).select(views.total()).first(&mut conn),
+            Ok(5_i64)
+        );
         diesel::delete(videos.find(8)).execute(&mut conn).unwrap();
         let left = schema::videos_shards::table.count().get_result(&mut conn);
         assert_eq!(left, Ok(0_i64));

@@ -30,7 +30,12 @@ fn sixty_four_threads_count_one_row() {
     let (database, mut conn) = database();
     on_threads(64, &database, |_, conn| {
         for _ in 0..500 {
-            assert_eq!(update(videos.find(1)).set(views.eq(views + 1)).execute(conn), Ok(1));
+            assert_eq!(
+                update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .execute(conn),
+                Ok(1)
+            );
         }
     });
     assert_eq!(totals(&mut conn), [100 + 64 * 500, 200, 300]);
@@ -43,9 +48,15 @@ fn overlapping_filters_never_deadlock() {
         for round in 0..30 {
             let counted = match (number + round) % 4 {
                 0 => update(videos).set(views.eq(views + 1)).execute(conn),
-                1 => update(videos.filter(id.le(2))).set(views.eq(views + 1)).execute(conn),
-                2 => update(videos.filter(id.ge(2))).set(views.eq(views + 1)).execute(conn),
-                _ => update(videos.filter(id.eq_any([3, 1]))).set(views.eq(views + 1)).execute(conn),
+                1 => update(videos.filter(id.le(2)))
+                    .set(views.eq(views + 1))
+                    .execute(conn),
+                2 => update(videos.filter(id.ge(2)))
+                    .set(views.eq(views + 1))
+                    .execute(conn),
+                _ => update(videos.filter(id.eq_any([3, 1])))
+                    .set(views.eq(views + 1))
+                    .execute(conn),
             };
             assert!(matches!(counted, Ok(2 | 3)), "{counted:?}");
         }
@@ -66,7 +77,9 @@ fn counts_race_inside_transactions() {
     on_threads(16, &database, |_, conn| {
         for _ in 0..10 {
             let counted: QueryResult<usize> = retry::transaction(conn, policy.clone(), |conn| {
-                update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
+                update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .execute(conn)
             });
             assert_eq!(counted, Ok(1));
         }

@@ -16,9 +16,14 @@ fn a_text_key_and_names_that_need_quotes() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     for list in ["it's \"mine\"", "`b`; DROP TABLE videos --"] {
-        diesel::insert_into(watchlists).values(name.eq(list)).execute(conn).unwrap();
+        diesel::insert_into(watchlists)
+            .values(name.eq(list))
+            .execute(conn)
+            .unwrap();
         for _ in 0..10 {
-            let counted = update(watchlists.find(list)).set(entries.eq(entries + 1)).execute(conn);
+            let counted = update(watchlists.find(list))
+                .set(entries.eq(entries + 1))
+                .execute(conn);
             assert_eq!(counted, Ok(1));
         }
         let counted = update(watchlists.filter(name.like(list)))
@@ -49,7 +54,10 @@ fn a_composite_key_with_a_type_of_the_applications_own() {
             .load::<i32>(conn)
             .unwrap()
     };
-    update(downloads.find((1, Day(1)))).set(number.eq(number + 1)).execute(conn).unwrap();
+    update(downloads.find((1, Day(1))))
+        .set(number.eq(number + 1))
+        .execute(conn)
+        .unwrap();
     assert_eq!(three(conn), [1, 0, 0]);
     update(downloads.filter(version.eq(1)).filter(day.eq(Day(2))))
         .set(number.eq(number + 10))
@@ -96,10 +104,22 @@ fn eight_fields_of_every_type_in_one_update() {
     let shards: i64 = measures_shards::table.count().get_result(conn).unwrap();
     assert!((1..=2).contains(&shards), "{shards} shards");
     let totals = measures
-        .select((small.total(), medium.total(), large.total(), real.total(), exact.total(), f.total(), g.total(), h.total()))
+        .select((
+            small.total(),
+            medium.total(),
+            large.total(),
+            real.total(),
+            exact.total(),
+            f.total(),
+            g.total(),
+            h.total(),
+        ))
         .first::<(i16, i32, i64, f64, BigDecimal, i64, i64, i64)>(conn);
     let quarter = BigDecimal::from_str("1.25").unwrap();
-    assert_eq!(totals, Ok((5, -10, 15_000_000_000, 2.5, quarter, 5, -5, 10)));
+    assert_eq!(
+        totals,
+        Ok((5, -10, 15_000_000_000, 2.5, quarter, 5, -5, 10))
+    );
 }
 
 #[test]
@@ -121,7 +141,10 @@ fn a_shard_out_of_range_is_a_typed_error_and_counts_nothing() {
                     }
                 };
                 assert!(matches!(error, Error::Overflow { .. }), "{error:?}");
-                assert_eq!(measures.find(1).select($field.total()).first(conn), Ok($amount));
+                assert_eq!(
+                    measures.find(1).select($field.total()).first(conn),
+                    Ok($amount)
+                );
             }
         };
     }

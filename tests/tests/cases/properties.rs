@@ -68,7 +68,9 @@ fn apply(conn: &mut Conn, Operation { change, rows, .. }: &Operation) -> QueryRe
                 Change::Both(v, l) => update($source)
                     .set((views.eq(views - v), likes.eq(likes + l)))
                     .execute(conn),
-                Change::Base(n) => diesel::update($source).set(views.eq(views - n)).execute(conn),
+                Change::Base(n) => diesel::update($source)
+                    .set(views.eq(views - n))
+                    .execute(conn),
             }
         };
     }
@@ -81,7 +83,15 @@ fn apply(conn: &mut Conn, Operation { change, rows, .. }: &Operation) -> QueryRe
 }
 
 /// What `apply` does to plain numbers; the number of rows met.
-fn apply_to(model: &mut [(i64, i64, i32)], Operation { change, rows, commits, .. }: &Operation) -> usize {
+fn apply_to(
+    model: &mut [(i64, i64, i32)],
+    Operation {
+        change,
+        rows,
+        commits,
+        ..
+    }: &Operation,
+) -> usize {
     let mut met = 0;
     for (key, v, l) in model {
         let in_rows = match *rows {
@@ -119,14 +129,21 @@ fn any_sequence_of_updates_equals_a_plain_column() {
         .run(&operations(), |operations| {
             let conn = &mut *conn.borrow_mut();
             diesel::delete(videos_shards::table).execute(conn).unwrap();
-            diesel::update(videos).set((views.eq(0), likes.eq(0))).execute(conn).unwrap();
+            diesel::update(videos)
+                .set((views.eq(0), likes.eq(0)))
+                .execute(conn)
+                .unwrap();
             let mut model = [(1, 0, 0), (2, 0, 0), (3, 0, 0)];
             for operation in &operations {
                 let met = if operation.in_transaction {
                     let mut met = Ok(0);
                     let _: QueryResult<()> = conn.transaction(|conn| {
                         met = apply(conn, operation);
-                        if operation.commits { Ok(()) } else { Err(diesel::result::Error::RollbackTransaction) }
+                        if operation.commits {
+                            Ok(())
+                        } else {
+                            Err(diesel::result::Error::RollbackTransaction)
+                        }
                     });
                     met
                 } else {
@@ -134,7 +151,10 @@ fn any_sequence_of_updates_equals_a_plain_column() {
                 };
                 prop_assert_eq!(met, Ok(apply_to(&mut model, operation)));
             }
-            let read = videos.select((id, views.total(), likes.total())).order(id).load(conn);
+            let read = videos
+                .select((id, views.total(), likes.total()))
+                .order(id)
+                .load(conn);
             prop_assert_eq!(read, Ok(model.to_vec()));
             Ok(())
         })

@@ -36,7 +36,10 @@ fn get_results_reads_every_counted_row() {
         .get_results(&mut conn)
         .unwrap();
     counted.sort_by_key(|video| video.id);
-    let counted: Vec<_> = counted.into_iter().map(|video| (video.id, video.views)).collect();
+    let counted: Vec<_> = counted
+        .into_iter()
+        .map(|video| (video.id, video.views))
+        .collect();
     assert_eq!(counted, [(2, 201), (3, 301)]);
 }
 
@@ -63,7 +66,10 @@ fn more_rows_than_one_statement_names() {
     conn.transaction(|conn| {
         (4..=350_i64).try_for_each(|n| {
             let video = (id.eq(n), slug.eq(n.to_string()), title.eq("many"));
-            diesel::insert_into(videos).values(video).execute(conn).map(drop)
+            diesel::insert_into(videos)
+                .values(video)
+                .execute(conn)
+                .map(drop)
         })
     })
     .unwrap();
@@ -80,14 +86,25 @@ fn returning_gives_totals_for_columns_and_models() {
     let (_database, mut conn) = database();
     let count = || update(videos.find(1)).set(views.eq(views + 1));
     assert_eq!(count().returning(views).get_result(&mut conn), Ok(101_i64));
-    assert_eq!(count().returning(views.total()).get_result(&mut conn), Ok(102_i64));
     assert_eq!(
-        count().returning((id, (views, title))).get_result(&mut conn),
+        count().returning(views.total()).get_result(&mut conn),
+        Ok(102_i64)
+    );
+    assert_eq!(
+        count()
+            .returning((id, (views, title)))
+            .get_result(&mut conn),
         Ok((1_i64, (103_i64, "A".to_owned())))
     );
-    let video = count().returning(Video::as_returning()).get_result(&mut conn).unwrap();
+    let video = count()
+        .returning(Video::as_returning())
+        .get_result(&mut conn)
+        .unwrap();
     assert_eq!(video.views, 104);
-    let plain = count().returning(PlainVideo::as_select()).get_result(&mut conn).unwrap();
+    let plain = count()
+        .returning(PlainVideo::as_select())
+        .get_result(&mut conn)
+        .unwrap();
     assert_eq!(plain, PlainVideo { id: 1, views: 105 });
     let (plain, name) = count()
         .returning((PlainVideo::as_returning(), slug))
@@ -99,7 +116,11 @@ fn returning_gives_totals_for_columns_and_models() {
 #[test]
 fn no_row_is_not_found() {
     let (_database, mut conn) = database();
-    let count = || update(videos.find(4)).set(views.eq(views + 1)).returning(views);
+    let count = || {
+        update(videos.find(4))
+            .set(views.eq(views + 1))
+            .returning(views)
+    };
     assert_eq!(count().get_result::<i64>(&mut conn), Err(diesel::NotFound));
     assert_eq!(count().get_result::<i64>(&mut conn).optional(), Ok(None));
     assert_eq!(count().get_results::<i64>(&mut conn), Ok(vec![]));

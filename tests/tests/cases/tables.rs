@@ -21,7 +21,16 @@ fn a_missing_shards_table_names_its_migration() {
     macro_rules! missing {
         ($update:expr) => {
             let error = Error::from($update.execute(conn).unwrap_err());
-            assert!(matches!(error, Error::MissingShardsTable { table: "videos_shards", .. }), "{error:?}");
+            assert!(
+                matches!(
+                    error,
+                    Error::MissingShardsTable {
+                        table: "videos_shards",
+                        ..
+                    }
+                ),
+                "{error:?}"
+            );
             assert!(error.to_string().contains(".migration(version)"), "{error}");
         };
     }
@@ -40,9 +49,15 @@ fn leaving_folds_and_loses_nothing() {
             .unwrap();
     }
     ShardsTable::of(table::table).drop(conn).unwrap();
-    let bases = videos.select((views, likes)).order(id).load::<(i64, i32)>(conn);
+    let bases = videos
+        .select((views, likes))
+        .order(id)
+        .load::<(i64, i32)>(conn);
     assert_eq!(bases, Ok(vec![(100, 1), (230, -8), (300, 3)]));
-    diesel::update(videos.find(2)).set(views.eq(views + 1)).execute(conn).unwrap();
+    diesel::update(videos.find(2))
+        .set(views.eq(views + 1))
+        .execute(conn)
+        .unwrap();
     diesel::delete(videos.find(2)).execute(conn).unwrap();
 }
 
@@ -52,9 +67,16 @@ fn a_migration_runs_and_reverts() {
     let conn = &mut conn;
     ShardsTable::of(table::table).drop(conn).unwrap();
     let migration = ShardsTable::of(table::table).migration("20260101000000");
-    let run = |conn: &mut Conn| conn.run_pending_migrations(migration.clone()).unwrap().len();
+    let run = |conn: &mut Conn| {
+        conn.run_pending_migrations(migration.clone())
+            .unwrap()
+            .len()
+    };
     assert_eq!((run(conn), run(conn)), (1, 0));
-    update(videos.find(1)).set(views.eq(views + 1)).execute(conn).unwrap();
+    update(videos.find(1))
+        .set(views.eq(views + 1))
+        .execute(conn)
+        .unwrap();
     conn.revert_migration(&migration).unwrap();
     assert_eq!(videos.find(1).select(views).first(conn), Ok(101_i64));
 }
@@ -63,11 +85,19 @@ fn a_migration_runs_and_reverts() {
 fn shards_go_with_their_parent() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    update(videos).set(views.eq(views + 1)).execute(conn).unwrap();
+    update(videos)
+        .set(views.eq(views + 1))
+        .execute(conn)
+        .unwrap();
     assert_eq!(shards(conn), 3);
     diesel::delete(videos.find(2)).execute(conn).unwrap();
     assert_eq!(shards(conn), 2);
-    assert_eq!(update(videos.find(2)).set(views.eq(views + 1)).execute(conn), Ok(0));
+    assert_eq!(
+        update(videos.find(2))
+            .set(views.eq(views + 1))
+            .execute(conn),
+        Ok(0)
+    );
     assert_eq!(shards(conn), 2);
     diesel::insert_into(videos)
         .values((id.eq(2), slug.eq("again"), title.eq("Again")))
@@ -80,19 +110,40 @@ fn shards_go_with_their_parent() {
 fn shards_follow_their_parents_key() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    update(videos.find(2)).set(views.eq(views + 1)).execute(conn).unwrap();
-    diesel::update(videos.find(2)).set(id.eq(20)).execute(conn).unwrap();
-    assert_eq!(videos.find(20).select(views.total()).first(conn), Ok(201_i64));
+    update(videos.find(2))
+        .set(views.eq(views + 1))
+        .execute(conn)
+        .unwrap();
+    diesel::update(videos.find(2))
+        .set(id.eq(20))
+        .execute(conn)
+        .unwrap();
+    assert_eq!(
+        videos.find(20).select(views.total()).first(conn),
+        Ok(201_i64)
+    );
 }
 
 #[test]
 fn other_writers_of_the_base_stay_correct() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    update(videos.find(1)).set(views.eq(views + 1)).execute(conn).unwrap();
-    diesel::update(videos.find(1)).set(views.eq(views + 10)).execute(conn).unwrap();
-    update(videos.find(1)).set(views.eq(views + 1)).execute(conn).unwrap();
-    assert_eq!(videos.find(1).select(views.total()).first(conn), Ok(112_i64));
+    update(videos.find(1))
+        .set(views.eq(views + 1))
+        .execute(conn)
+        .unwrap();
+    diesel::update(videos.find(1))
+        .set(views.eq(views + 10))
+        .execute(conn)
+        .unwrap();
+    update(videos.find(1))
+        .set(views.eq(views + 1))
+        .execute(conn)
+        .unwrap();
+    assert_eq!(
+        videos.find(1).select(views.total()).first(conn),
+        Ok(112_i64)
+    );
 }
 
 #[test]
@@ -100,9 +151,14 @@ fn shards_stay_within_their_number() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     for _ in 0..60 {
-        update(videos.find(1)).set(views.eq(views + 1)).execute(conn).unwrap();
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)
+            .unwrap();
     }
-    let numbers = videos_shards::table.select(videos_shards::shard).order(videos_shards::shard);
+    let numbers = videos_shards::table
+        .select(videos_shards::shard)
+        .order(videos_shards::shard);
     assert_eq!(numbers.load(conn), Ok(vec![0, 1, 2, 3]));
 }
 
@@ -127,7 +183,9 @@ mod schema_qualified {
 fn a_table_inside_a_schema_is_refused_with_a_reason() {
     use schema_qualified::pages::dsl::*;
     let (_database, mut conn) = database();
-    let error = update(pages.find(1)).set(hits.eq(hits + 1)).execute(&mut conn);
+    let error = update(pages.find(1))
+        .set(hits.eq(hits + 1))
+        .execute(&mut conn);
     let error = Error::from(error.unwrap_err());
     assert!(matches!(error, Error::QualifiedTable { .. }), "{error:?}");
 }

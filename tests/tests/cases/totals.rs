@@ -10,9 +10,18 @@ use super::{Conn, database};
 
 /// Videos 1 to 3 have 150, 200 and 301 views; video 2 has no shard.
 fn counted(conn: &mut Conn) {
-    update(videos.find(1)).set(views.eq(views + 20)).execute(conn).unwrap();
-    update(videos.find(1)).set(views.eq(views + 30)).execute(conn).unwrap();
-    update(videos.find(3)).set(views.eq(views + 1)).execute(conn).unwrap();
+    update(videos.find(1))
+        .set(views.eq(views + 20))
+        .execute(conn)
+        .unwrap();
+    update(videos.find(1))
+        .set(views.eq(views + 30))
+        .execute(conn)
+        .unwrap();
+    update(videos.find(3))
+        .set(views.eq(views + 1))
+        .execute(conn)
+        .unwrap();
 }
 
 #[test]
@@ -20,22 +29,40 @@ fn select_filter_and_order() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     counted(conn);
-    let totals = videos.select((id, views.total())).order(views.total().desc());
-    assert_eq!(totals.load(conn), Ok(vec![(3_i64, 301_i64), (2, 200), (1, 150)]));
+    let totals = videos
+        .select((id, views.total()))
+        .order(views.total().desc());
+    assert_eq!(
+        totals.load(conn),
+        Ok(vec![(3_i64, 301_i64), (2, 200), (1, 150)])
+    );
     let few = videos.filter(views.total().lt(200)).select(id);
     assert_eq!(few.load(conn), Ok(vec![1_i64]));
     let between = videos.filter(views.total().between(200, 300)).select(id);
     assert_eq!(between.load(conn), Ok(vec![2_i64]));
-    update(videos.find(1)).set(views.eq(views + 500)).execute(conn).unwrap();
-    let top = videos.select(Video::as_select()).order(views.total().desc()).limit(1);
-    assert_eq!(top.first(conn).map(|video| (video.id, video.views)), Ok((1, 650)));
+    update(videos.find(1))
+        .set(views.eq(views + 500))
+        .execute(conn)
+        .unwrap();
+    let top = videos
+        .select(Video::as_select())
+        .order(views.total().desc())
+        .limit(1);
+    assert_eq!(
+        top.first(conn).map(|video| (video.id, video.views)),
+        Ok((1, 650))
+    );
 }
 
 #[test]
 fn in_the_models_that_select_it() {
     let (_database, mut conn) = database();
     counted(&mut conn);
-    let video: Video = videos.find(1).select(Video::as_select()).first(&mut conn).unwrap();
+    let video: Video = videos
+        .find(1)
+        .select(Video::as_select())
+        .first(&mut conn)
+        .unwrap();
     assert_eq!((video.views, video.likes), (150, 1));
 }
 
@@ -54,7 +81,15 @@ fn joined_rows_do_not_multiply_it() {
         .select((id, views.total(), comments::id.nullable()))
         .order((id, comments::id))
         .load::<(i64, i64, Option<i64>)>(conn);
-    assert_eq!(left, Ok(vec![(1, 150, None), (2, 200, None), (3, 301, Some(1)), (3, 301, Some(2))]));
+    assert_eq!(
+        left,
+        Ok(vec![
+            (1, 150, None),
+            (2, 200, None),
+            (3, 301, Some(1)),
+            (3, 301, Some(2))
+        ])
+    );
     let nullable = comments::table
         .left_join(table::table)
         .select(views.total().nullable())
@@ -68,10 +103,14 @@ fn boxed_queries_and_subqueries() {
     let conn = &mut conn;
     counted(conn);
     let mut boxed = videos.select((id, views.total())).into_boxed();
-    boxed = boxed.filter(views.total().gt(180)).order(views.total().asc());
+    boxed = boxed
+        .filter(views.total().gt(180))
+        .order(views.total().asc());
     assert_eq!(boxed.load(conn), Ok(vec![(2_i64, 200_i64), (3, 301)]));
     let popular = videos.filter(views.total().gt(300)).select(id);
-    let said = comments::table.filter(comments::video_id.eq_any(popular)).count();
+    let said = comments::table
+        .filter(comments::video_id.eq_any(popular))
+        .count();
     assert_eq!(said.get_result(conn), Ok(2_i64));
 }
 
@@ -82,7 +121,10 @@ fn its_type_can_be_named() {
         (id, views.total())
     }
     let (_database, mut conn) = database();
-    assert_eq!(videos.find(1).select(columns()).first(&mut conn), Ok((1_i64, 100_i64)));
+    assert_eq!(
+        videos.find(1).select(columns()).first(&mut conn),
+        Ok((1_i64, 100_i64))
+    );
 }
 
 #[test]
@@ -102,14 +144,25 @@ fn a_total_out_of_range_is_an_error_when_read() {
         ($field:ident, $min:expr, $max:expr) => {
             for (base, towards, back) in [($max, 1, -1), ($min + 1, -2, 1)] {
                 use schema::measures::dsl::*;
-                diesel::delete(diesel_sharded_tests::schema::measures_shards::table).execute(conn).unwrap();
-                diesel::update(measures.find(1)).set($field.eq(base)).execute(conn).unwrap();
-                update(measures.find(1)).set($field.eq($field + towards)).execute(conn).unwrap();
+                diesel::delete(diesel_sharded_tests::schema::measures_shards::table)
+                    .execute(conn)
+                    .unwrap();
+                diesel::update(measures.find(1))
+                    .set($field.eq(base))
+                    .execute(conn)
+                    .unwrap();
+                update(measures.find(1))
+                    .set($field.eq($field + towards))
+                    .execute(conn)
+                    .unwrap();
                 let read = measures.find(1).select($field.total());
                 let result = read.first(conn);
                 assert!(result.is_err(), "{} + {towards}: {result:?}", base);
                 let _ = if false { Ok(base) } else { result }; // its type
-                update(measures.find(1)).set($field.eq($field + back)).execute(conn).unwrap();
+                update(measures.find(1))
+                    .set($field.eq($field + back))
+                    .execute(conn)
+                    .unwrap();
                 let edge = if towards > 0 { $max } else { $min };
                 assert_eq!(read.first(conn), Ok(edge));
             }

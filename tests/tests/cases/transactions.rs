@@ -19,8 +19,15 @@ fn a_count_is_part_of_the_callers_transaction() {
     let (database, mut conn) = database();
     let mut other = Conn::connect(&database);
     conn.transaction(|conn| {
-        diesel::update(videos.find(1)).set(title.eq("new")).execute(conn)?;
-        assert_eq!(update(videos.find(1)).set(views.eq(views + 1)).execute(conn)?, 1);
+        diesel::update(videos.find(1))
+            .set(title.eq("new"))
+            .execute(conn)?;
+        assert_eq!(
+            update(videos.find(1))
+                .set(views.eq(views + 1))
+                .execute(conn)?,
+            1
+        );
         assert_eq!(total(conn), 101);
         assert_eq!(total(&mut other), 100);
         QueryResult::Ok(())
@@ -35,8 +42,12 @@ fn a_rollback_takes_the_count_back() {
     for source in 0..2 {
         let result: QueryResult<()> = conn.transaction(|conn| {
             let counted = match source {
-                0 => update(videos.find(1)).set(views.eq(views + 1)).execute(conn),
-                _ => update(videos.filter(slug.eq("a"))).set(views.eq(views + 1)).execute(conn),
+                0 => update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .execute(conn),
+                _ => update(videos.filter(slug.eq("a")))
+                    .set(views.eq(views + 1))
+                    .execute(conn),
             };
             assert_eq!(counted, Ok(1));
             Err(DieselError::RollbackTransaction)
@@ -50,9 +61,13 @@ fn a_rollback_takes_the_count_back() {
 fn a_nested_transaction_is_a_savepoint() {
     let (_database, mut conn) = database();
     conn.transaction(|conn| {
-        update(videos.find(1)).set(views.eq(views + 1)).execute(conn)?;
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)?;
         let inner: QueryResult<()> = conn.transaction(|conn| {
-            update(videos.find(1)).set(views.eq(views + 10)).execute(conn)?;
+            update(videos.find(1))
+                .set(views.eq(views + 10))
+                .execute(conn)?;
             Err(DieselError::RollbackTransaction)
         });
         assert_eq!(inner, Err(DieselError::RollbackTransaction));
@@ -66,10 +81,15 @@ fn a_nested_transaction_is_a_savepoint() {
 fn the_crates_error_passes_through_a_transactions_closure() {
     let (_database, mut conn) = database();
     let result = conn.transaction::<(), diesel_sharded::Error, _>(|conn| {
-        update(videos.find(1)).set(views.eq(views + 1)).execute(conn)?;
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)?;
         Err(diesel_sharded::Error::TransactionAborted)
     });
-    assert!(matches!(result, Err(diesel_sharded::Error::TransactionAborted)));
+    assert!(matches!(
+        result,
+        Err(diesel_sharded::Error::TransactionAborted)
+    ));
     assert_eq!(total(&mut conn), 100);
 }
 
@@ -79,7 +99,9 @@ fn a_retried_transaction_commits_once() {
     let mut runs = 0;
     let counted: QueryResult<usize> = retry::transaction(&mut conn, Retry::new(), |conn| {
         runs += 1;
-        let counted = update(videos.find(1)).set(views.eq(views + 1)).execute(conn)?;
+        let counted = update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)?;
         if runs < 3 {
             return Err(deadlock());
         }
@@ -93,7 +115,9 @@ fn a_retried_transaction_commits_once() {
 fn deadlock() -> DieselError {
     let text = match std::any::type_name::<Conn>() {
         name if name.contains("Pg") => "deadlock detected",
-        name if name.contains("Mysql") => "Deadlock found when trying to get lock; try restarting transaction",
+        name if name.contains("Mysql") => {
+            "Deadlock found when trying to get lock; try restarting transaction"
+        }
         _ => "database is locked",
     };
     DieselError::DatabaseError(
@@ -108,7 +132,9 @@ fn a_retried_transaction_returns_other_errors_at_once() {
     let mut runs = 0;
     let result: QueryResult<()> = retry::transaction(&mut conn, Retry::new(), |conn| {
         runs += 1;
-        update(videos.find(1)).set(views.eq(views + 1)).execute(conn)?;
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)?;
         Err(DieselError::NotFound)
     });
     assert_eq!((result, runs), (Err(DieselError::NotFound), 1));
@@ -118,17 +144,30 @@ fn a_retried_transaction_returns_other_errors_at_once() {
 #[test]
 fn isolation_levels_are_set_and_refused_inside_a_transaction() {
     let (_database, mut conn) = database();
-    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
-        let counted: QueryResult<usize> = Transaction::new()
-            .isolation(isolation)
-            .run(&mut conn, |conn| update(videos.find(1)).set(views.eq(views + 1)).execute(conn));
+    for isolation in [
+        Isolation::ReadCommitted,
+        Isolation::RepeatableRead,
+        Isolation::Serializable,
+    ] {
+        let counted: QueryResult<usize> =
+            Transaction::new()
+                .isolation(isolation)
+                .run(&mut conn, |conn| {
+                    update(videos.find(1))
+                        .set(views.eq(views + 1))
+                        .execute(conn)
+                });
         assert_eq!(counted, Ok(1));
     }
     let nested: QueryResult<()> = conn.transaction(|conn| {
         retry::transaction(conn, Retry::new(), |conn| {
-            update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
+            update(videos.find(1))
+                .set(views.eq(views + 1))
+                .execute(conn)
         })?;
-        Transaction::new().isolation(Isolation::Serializable).run(conn, |_| Ok(()))
+        Transaction::new()
+            .isolation(Isolation::Serializable)
+            .run(conn, |_| Ok(()))
     });
     assert_eq!(nested, Err(DieselError::AlreadyInTransaction));
     assert_eq!(total(&mut conn), 103);
@@ -146,7 +185,9 @@ fn a_function_that_is_generic_over_its_connection() {
         C: Connection,
         Count<diesel::dsl::Find<table::table, i64>, Plus<table::views>>: ExecuteDsl<C>,
     {
-        update(videos.find(video)).set(views.eq(views + 1)).execute(conn)
+        update(videos.find(video))
+            .set(views.eq(views + 1))
+            .execute(conn)
     }
 
     let (_database, mut conn) = database();

@@ -22,7 +22,11 @@ pub fn database() -> (diesel_sharded_tests::Database, Conn) {
         // All four shards of video 1 are there, at zero.
         for shard in [0, 1, 2, 3] {
             let policy = Retry::new().with_random(move || shard);
-            update(videos.find(1)).set(views.eq(views + 0)).retry(policy).execute(&mut conn).unwrap();
+            update(videos.find(1))
+                .set(views.eq(views + 0))
+                .retry(policy)
+                .execute(&mut conn)
+                .unwrap();
         }
     }
     (database, conn)
@@ -49,15 +53,21 @@ pub fn deadlock(prepare: &str) {
     let messages = Mutex::new(vec![]);
     thread::scope(|scope| {
         for (shard, rows) in [(0, [2, 3]), (1, [3, 2])] {
-            let (database, policy, both_hold_one, messages) = (&database, policy.clone(), &both_hold_one, &messages);
+            let (database, policy, both_hold_one, messages) =
+                (&database, policy.clone(), &both_hold_one, &messages);
             scope.spawn(move || {
                 let mut conn = Conn::connect(database);
                 conn.batch_execute(prepare).unwrap();
                 let mut first = true;
                 let done: QueryResult<usize> = retry::transaction(&mut conn, policy, |conn| {
                     let own_shard = Retry::new().with_random(move || shard);
-                    update(videos.find(1)).set(views.eq(views + 1)).retry(own_shard).execute(conn)?;
-                    diesel::update(videos.find(rows[0])).set(title.eq("x")).execute(conn)?;
+                    update(videos.find(1))
+                        .set(views.eq(views + 1))
+                        .retry(own_shard)
+                        .execute(conn)?;
+                    diesel::update(videos.find(rows[0]))
+                        .set(title.eq("x"))
+                        .execute(conn)?;
                     if std::mem::take(&mut first) {
                         both_hold_one.wait();
                     }
@@ -71,7 +81,10 @@ pub fn deadlock(prepare: &str) {
         }
     });
     let messages = messages.into_inner().unwrap();
-    assert!(met.lock().unwrap().contains(&Conflict::Deadlock), "{met:?} {messages:?}");
+    assert!(
+        met.lock().unwrap().contains(&Conflict::Deadlock),
+        "{met:?} {messages:?}"
+    );
     assert_eq!(total(&mut conn), 102);
 }
 
@@ -83,7 +96,10 @@ pub fn a_locked_shard(limit: &str, expected: Conflict) {
     conn.batch_execute(limit).unwrap();
     let (policy, met) = recording();
     let policy = policy.with_random(drawing(&[0, 0, 1]));
-    let counted = update(videos.find(1)).set(views.eq(views + 1)).retry(policy).execute(&mut conn);
+    let counted = update(videos.find(1))
+        .set(views.eq(views + 1))
+        .retry(policy)
+        .execute(&mut conn);
     assert_eq!(counted, Ok(1));
     assert_eq!(*met.lock().unwrap(), [expected]);
     holder.batch_execute("COMMIT").unwrap();
@@ -99,17 +115,32 @@ pub fn a_lock_that_stays(limit: &str, expected: Conflict) {
     for by_key in [true, false] {
         let policy = Retry::new().with_attempts(2).with_random(|| 0);
         let counted = match by_key {
-            true => update(videos.find(1)).set(views.eq(views + 1)).retry(policy).execute(&mut conn),
-            false => update(videos.filter(slug.eq("a"))).set(views.eq(views + 1)).retry(policy).execute(&mut conn),
+            true => update(videos.find(1))
+                .set(views.eq(views + 1))
+                .retry(policy)
+                .execute(&mut conn),
+            false => update(videos.filter(slug.eq("a")))
+                .set(views.eq(views + 1))
+                .retry(policy)
+                .execute(&mut conn),
         };
         match Error::from(counted.unwrap_err()) {
-            Error::ConflictPersisted { conflict, attempts: 2, .. } => assert_eq!(conflict, expected),
+            Error::ConflictPersisted {
+                conflict,
+                attempts: 2,
+                ..
+            } => assert_eq!(conflict, expected),
             other => panic!("{other:?}"),
         }
     }
     holder.batch_execute("ROLLBACK").unwrap();
     assert_eq!(total(&mut conn), 100);
-    assert_eq!(update(videos.find(1)).set(views.eq(views + 1)).execute(&mut conn), Ok(1));
+    assert_eq!(
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(&mut conn),
+        Ok(1)
+    );
 }
 
 pub fn nowait(prepare: &str, sql: &str) {
@@ -140,15 +171,24 @@ pub fn serialization(isolation: Isolation, prepare: &str) {
     let mut first = true;
     let same_shard = Retry::new().with_random(|| 0);
     // Inside a transaction the shard is drawn by the update's own policy; nothing is tried again by it.
-    let done: QueryResult<usize> = Transaction::new().isolation(isolation).retry(policy).run(&mut conn, |conn| {
-        let seen = videos.find(1).select(views.total()).first::<i64>(conn)?;
-        if std::mem::take(&mut first) {
-            assert_eq!(seen, 100);
-            let counted = update(videos.find(1)).set(views.eq(views + 1)).retry(same_shard.clone());
-            counted.execute(&mut other)?;
-        }
-        update(videos.find(1)).set(views.eq(views + 1)).retry(same_shard.clone()).execute(conn)
-    });
+    let done: QueryResult<usize> =
+        Transaction::new()
+            .isolation(isolation)
+            .retry(policy)
+            .run(&mut conn, |conn| {
+                let seen = videos.find(1).select(views.total()).first::<i64>(conn)?;
+                if std::mem::take(&mut first) {
+                    assert_eq!(seen, 100);
+                    let counted = update(videos.find(1))
+                        .set(views.eq(views + 1))
+                        .retry(same_shard.clone());
+                    counted.execute(&mut other)?;
+                }
+                update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .retry(same_shard.clone())
+                    .execute(conn)
+            });
     assert_eq!(done, Ok(1));
     assert_eq!(*met.lock().unwrap(), [Conflict::Serialization]);
     assert_eq!(total(&mut conn), 102);
@@ -158,14 +198,21 @@ pub fn serialization(isolation: Isolation, prepare: &str) {
 pub fn a_swallowed_error_is_not_acknowledged(swallow: impl Fn(&mut Conn)) {
     let (_database, mut conn) = database();
     let done: QueryResult<()> = retry::transaction(&mut conn, Retry::new(), |conn| {
-        update(videos.find(1)).set(views.eq(views + 1)).execute(conn)?;
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)?;
         swallow(conn);
         Ok(())
     });
     let error = Error::from(done.unwrap_err());
     assert!(matches!(error, Error::TransactionAborted), "{error:?}");
     assert_eq!(total(&mut conn), 100);
-    assert_eq!(update(videos.find(1)).set(views.eq(views + 1)).execute(&mut conn), Ok(1));
+    assert_eq!(
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(&mut conn),
+        Ok(1)
+    );
 }
 
 /// The connection is cut while a statement waits for a lock.
@@ -173,18 +220,27 @@ pub fn a_connection_cut(connection_id: &str, kill: impl Fn(i64) -> String + Sync
     for by_key in [true, false] {
         let (database, mut conn) = database();
         let mut holder = Conn::connect(&database);
-        let number: i64 = diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(connection_id))
-            .get_result(&mut conn)
-            .unwrap();
+        let number: i64 =
+            diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(connection_id))
+                .get_result(&mut conn)
+                .unwrap();
         lock_shard_0(&mut holder);
         let policy = Retry::new().with_random(|| 0);
         let error = thread::scope(|scope| {
             let counting = scope.spawn(|| match by_key {
-                true => update(videos.find(1)).set(views.eq(views + 1)).retry(policy).execute(&mut conn),
-                false => update(videos.filter(slug.eq("a"))).set(views.eq(views + 1)).retry(policy).execute(&mut conn),
+                true => update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .retry(policy)
+                    .execute(&mut conn),
+                false => update(videos.filter(slug.eq("a")))
+                    .set(views.eq(views + 1))
+                    .retry(policy)
+                    .execute(&mut conn),
             });
             thread::sleep(Duration::from_millis(300)); // it waits for the lock by now
-            Conn::connect(&database).batch_execute(&kill(number)).unwrap();
+            Conn::connect(&database)
+                .batch_execute(&kill(number))
+                .unwrap();
             Error::from(counting.join().unwrap().unwrap_err())
         });
         match (by_key, &error) {

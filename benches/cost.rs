@@ -1,0 +1,121 @@
+//! What a counting update costs at one connection, beside Diesel's own update of the same row.
+//!
+//!     cargo bench -p diesel_sharded_benches --bench cost
+//!
+//! Wall time on every database; instructions of the client on PostgreSQL, if valgrind is installed. The private servers do
+//! not wait for the disk, which shows a difference between the two the most.
+
+use std::process::Command;
+
+use diesel::prelude::*;
+use diesel_sharded::update;
+use diesel_sharded_benches::side_by_side;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{TestConnection, schema};
+
+const UPDATES: usize = 1000;
+
+macro_rules! wall_time {
+    ($name:literal, $connection:ty) => {
+        let database = <$connection>::database();
+        let (conn, other) = (
+            &mut <$connection>::connect(&database),
+            &mut <$connection>::connect(&database),
+        );
+        schema::create(conn);
+        let [plain, sharded] = side_by_side(
+            31,
+            [
+                &mut || {
+                    times(UPDATES, || {
+                        diesel::update(videos.find(1))
+                            .set(views.eq(views + 1))
+                            .execute(conn)
+                    })
+                },
+                &mut || {
+                    times(UPDATES, || {
+                        update(videos.find(1))
+                            .set(views.eq(views + 1))
+                            .execute(other)
+                    })
+                },
+            ],
+        );
+        let ratio = sharded.as_secs_f64() / plain.as_secs_f64();
+        println!(
+            "| {} | {:?} | {:?} | {ratio:.2} |",
+            $name,
+            plain / UPDATES as u32,
+            sharded / UPDATES as u32
+        );
+    };
+}
+
+fn times(n: usize, work: impl FnMut() -> QueryResult<usize>) {
+    let mut work = work;
+    for _ in 0..n {
+        assert_eq!(work(), Ok(1));
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, url, kind, number] = arguments.as_slice() {
+        return run(url, kind, number.parse().expect("a number"));
+    }
+    println!("One update of one row, one connection, median of 31 × {UPDATES}\n");
+    println!(
+        "| database | `diesel::update` | `diesel_sharded::update` | ratio |\n|---|---|---|---|"
+    );
+    wall_time!("PostgreSQL", PgConnection);
+    wall_time!("MySQL/MariaDB", MysqlConnection);
+    wall_time!("SQLite", SqliteConnection);
+    instructions();
+}
+
+/// The program that is watched: so many updates of one kind.
+fn run(url: &str, kind: &str, number: usize) {
+    let conn = &mut PgConnection::establish(url).expect("a connection");
+    match kind {
+        "plain" => times(number, || {
+            diesel::update(videos.find(1))
+                .set(views.eq(views + 1))
+                .execute(conn)
+        }),
+        _ => times(number, || {
+            update(videos.find(1))
+                .set(views.eq(views + 1))
+                .execute(conn)
+        }),
+    }
+}
+
+fn instructions() {
+    let database = PgConnection::database();
+    schema::create(&mut PgConnection::connect(&database));
+    run(database.url(), "sharded", 200); // all shards are there
+    let count = |kind: &str| -> Option<u64> {
+        let watched = |number: usize| {
+            let output = Command::new("valgrind")
+                .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+                .arg(std::env::current_exe().ok()?)
+                .args([database.url(), kind, &number.to_string()])
+                .output()
+                .ok()?;
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            let (_, collected) = text.split_once("Collected : ")?;
+            collected.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        Some((watched(1100)? - watched(100)?) / 1000)
+    };
+    match (count("plain"), count("sharded")) {
+        (Some(plain), Some(sharded)) => {
+            let ratio = sharded as f64 / plain as f64;
+            println!(
+                "\nClient instructions of one update on PostgreSQL (callgrind): {plain} / {sharded} = {ratio:.2}"
+            );
+        }
+        _ => println!("\nClient instructions were not counted: install valgrind"),
+    }
+}

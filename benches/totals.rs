@@ -1,0 +1,128 @@
+//! What reading totals costs: one row, a page of 50, and the top ten of 100,000 parents; beside the plain column.
+//!
+//!     cargo bench -p diesel_sharded_benches --bench totals
+//!
+//! 100,000 parents with 16 shards each. Prints times, and each database's plan for the three queries.
+
+use std::cell::RefCell;
+
+use diesel::connection::SimpleConnection;
+use diesel::debug_query;
+use diesel::prelude::*;
+use diesel::sql_types::Text;
+use diesel_sharded::prelude::*;
+use diesel_sharded_benches::side_by_side;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{TestConnection, schema};
+
+/// A line of a plan, under the name that each database gives to that column.
+macro_rules! plan_line {
+    ($name:ident, $column:literal) => {
+        #[derive(QueryableByName)]
+        struct $name {
+            #[diesel(sql_type = Text, column_name = $column)]
+            line: String,
+        }
+    };
+}
+plan_line!(PostgresLine, "QUERY PLAN");
+plan_line!(MysqlLine, "EXPLAIN");
+plan_line!(SqliteLine, "detail");
+
+/// Reads of one column of `videos`: a page by key, with one row or fifty, and the greatest ten.
+macro_rules! page {
+    ($column:expr, $size:expr) => {
+        videos
+            .filter(id.between(5000, 4999 + $size))
+            .select((id, $column))
+    };
+}
+macro_rules! top {
+    ($column:expr) => {
+        videos.select((id, $column)).order($column.desc()).limit(10)
+    };
+}
+
+macro_rules! measure {
+    ($name:literal, $backend:ty, $connection:ty, $numbers:literal, $analyze:literal, $explain:literal, $line:ty) => {{
+        let database = <$connection>::database();
+        let conn = RefCell::new(<$connection>::connect(&database));
+        schema::create(&mut *conn.borrow_mut());
+        let fill = format!(
+            "DELETE FROM videos; \
+             INSERT INTO videos (id, slug, title, views) SELECT n, n, 'x', n % 1000 FROM ({numbers}) AS numbers; \
+             INSERT INTO videos_shards (id, shard, views) SELECT v.id, s.n, v.id % 7 FROM videos v, ({numbers}) AS s WHERE s.n <= 16; \
+             {}",
+            $analyze,
+            numbers = $numbers,
+        );
+        for statement in fill.split("; ") {
+            conn.borrow_mut().batch_execute(statement).unwrap_or_else(|e| panic!("{statement}: {e}"));
+        }
+        macro_rules! row {
+            ($what:literal, $repeat:literal, $plain:expr, $total:expr) => {
+                let [plain, total] = side_by_side(
+                    11,
+                    [
+                        &mut || (0..$repeat).for_each(|_| { $plain.load::<(i64, i64)>(&mut *conn.borrow_mut()).unwrap(); }),
+                        &mut || (0..$repeat).for_each(|_| { $total.load::<(i64, i64)>(&mut *conn.borrow_mut()).unwrap(); }),
+                    ],
+                );
+                let ratio = total.as_secs_f64() / plain.as_secs_f64();
+                println!("| {} | {} | {:?} | {:?} | {ratio:.1} |", $name, $what, plain / $repeat, total / $repeat);
+            };
+        }
+        row!("one row", 200, page!(views, 1), page!(views.total(), 1));
+        row!("page of 50", 50, page!(views, 50), page!(views.total(), 50));
+        row!("top 10 of 100,000", 1, top!(views), top!(views.total()));
+        let plan = |query: String| {
+            let query = query.split(" -- binds").next().unwrap_or_default();
+            let query = query.replace("$1", "5000").replace("$2", "5049").replace("$3", "10").replacen('?', "5000", 1).replacen('?', "5049", 1);
+            let explain = diesel::sql_query(format!("{} {query}", $explain));
+            let lines: Vec<$line> = explain.load(&mut *conn.borrow_mut()).unwrap();
+            lines.into_iter().map(|line| format!("    {}", line.line)).collect::<Vec<_>>().join("\n")
+        };
+        format!(
+            "{}, page of 50:\n{}\n{}, top 10:\n{}",
+            $name,
+            plan(debug_query::<$backend, _>(&page!(views.total(), 50)).to_string()),
+            $name,
+            plan(debug_query::<$backend, _>(&top!(views.total())).to_string().replace("$1", "10").replace('?', "10")),
+        )
+    }};
+}
+
+fn main() {
+    println!("100,000 parents, 16 shards each; medians of 11\n");
+    println!("| database | read | plain column | total | ratio |\n|---|---|---|---|---|");
+    let plans = [
+        measure!(
+            "PostgreSQL",
+            diesel::pg::Pg,
+            PgConnection,
+            "SELECT generate_series(1, 100000) AS n",
+            "VACUUM ANALYZE videos; VACUUM ANALYZE videos_shards",
+            "EXPLAIN (COSTS OFF)",
+            PostgresLine
+        ),
+        measure!(
+            "MySQL/MariaDB",
+            diesel::mysql::Mysql,
+            MysqlConnection,
+            "SELECT seq AS n FROM seq_1_to_100000",
+            "ANALYZE TABLE videos, videos_shards",
+            "EXPLAIN FORMAT=JSON",
+            MysqlLine
+        ),
+        measure!(
+            "SQLite",
+            diesel::sqlite::Sqlite,
+            SqliteConnection,
+            "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100000) SELECT n FROM numbers",
+            "ANALYZE",
+            "EXPLAIN QUERY PLAN",
+            SqliteLine
+        ),
+    ];
+    println!("\n{}", plans.join("\n"));
+}

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Installs what the tests need and is missing (Debian and Ubuntu; elsewhere it says what to install), then runs them all.
+#
+#   scripts/test.sh [ARGUMENTS OF cargo test]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# What is looked for, and the package that brings it.
+missing=()
+need() { # need PACKAGE COMMAND...: the package, unless the command succeeds
+    local package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+
+need gcc command -v cc
+need pkg-config command -v pkg-config
+need libpq-dev pkg-config --exists libpq
+need libmariadb-dev eval 'pkg-config --exists libmariadb || pkg-config --exists mysqlclient'
+need postgresql eval 'compgen -G "/usr/lib/postgresql/*/bin/postgres" || command -v postgres'
+need mariadb-server eval 'command -v mariadbd || command -v mysqld || test -x /usr/sbin/mariadbd || test -x /usr/sbin/mysqld'
+need locales test -e /usr/share/i18n/locales/de_DE
+
+if [ ${#missing[@]} -gt 0 ]; then
+    if command -v apt-get >/dev/null; then
+        echo "installing: ${missing[*]}"
+        sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+        $sudo apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}"
+    else
+        echo "Install these, or what your system calls them (the names are Debian's), and run this again: ${missing[*]}" >&2
+        exit 1
+    fi
+fi
+if ! command -v cargo >/dev/null; then
+    echo "Install Rust first: https://rustup.rs" >&2
+    exit 1
+fi
+
+exec cargo test --workspace --all-features "$@"

@@ -1,0 +1,55 @@
+//! The tables of this crate's unit tests.
+
+use crate::ShardedField;
+
+diesel::table! {
+    videos (id) {
+        id -> BigInt,
+        slug -> Text,
+        views -> BigInt,
+        likes -> Integer,
+    }
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = videos)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Video {
+    id: i64,
+    #[sharded]
+    views: i64,
+    #[sharded]
+    likes: i32,
+}
+
+diesel::table! {
+    downloads (version, day) {
+        version -> Integer,
+        day -> Text,
+        number -> Double,
+    }
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = downloads, primary_key(version, day))]
+#[sharded(table_name = "download \"counts\"")]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Download {
+    version: i32,
+    #[sharded(sql_type = "CHAR(10)")]
+    day: String,
+    #[sharded]
+    number: f64,
+}
+
+/// The SQL of a fragment on one backend, without its binds.
+macro_rules! sql {
+    ($backend:ty, $fragment:expr) => {{
+        let text = diesel::debug_query::<$backend, _>(&$fragment).to_string();
+        text.split(" -- binds")
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    }};
+}
+pub(crate) use sql;
