@@ -42,9 +42,11 @@ pub struct Retry {
     jitter: bool,
     clock: fn() -> Instant,
     sleep: Option<Arc<dyn Fn(Duration) + Send + Sync>>,
-    notify: Option<Arc<dyn Fn(&Attempted) + Send + Sync>>,
+    notify: Option<Notify>,
     random: Option<Arc<dyn Fn() -> u64 + Send + Sync>>,
 }
+
+type Notify = Arc<dyn Fn(&Attempted) + Send + Sync>;
 
 /// An attempt that ended in a conflict and is followed by another; see [`Retry::with_notify`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Every shape of update that applications write has to work by changing the import alone.
 
+#![allow(clippy::op_ref, reason = "references are among the shapes")]
+
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::update;
