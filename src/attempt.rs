@@ -10,6 +10,9 @@
 //! | by any filter | Begin, Create, Count, Commit | Create, Count |
 //! | by key, rows wanted | Begin, Count (Create, Count), Load, Commit | Count (Create, Count), Load |
 //! | by any filter, rows wanted | Begin, Pick, Create, Count, Load, Commit | Pick, Create, Count, Load |
+//!
+//! On MySQL, by key inside the caller's: FindMissing, (Create,) Count. By any filter outside: Begin, Count, FindUncounted,
+//! Commit; if some were uncounted: Rollback, and again with Create.
 
 use std::time::Duration;
 
@@ -23,8 +26,10 @@ use crate::retry::{Attempts, Retry};
 /// One statement of a counting update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Statement {
-    /// Looks whether the shard is there, without a lock.
-    Find,
+    /// Looks whether the shard is missing, without a lock: meets a row if it is.
+    FindMissing,
+    /// Looks whether this many parents were all that match: meets a row if not.
+    FindUncounted(usize),
     /// Adds to the shards.
     Count,
     /// Inserts the shards that are missing, at zero, and locks the others.
@@ -71,8 +76,11 @@ pub(crate) struct CountingAttempt {
     at: At,
     /// The missing shards were created in this attempt.
     created: bool,
+    /// A count found shards missing, so that they are created before the next.
+    creates_first: bool,
     /// A transaction of our own is open.
     open: bool,
+    picked: usize,
     counted: usize,
 }
 
@@ -97,7 +105,9 @@ impl CountingAttempt {
             attempts,
             at: At::Start,
             created: false,
+            creates_first: false,
             open: false,
+            picked: 0,
             counted: 0,
         }
     }
@@ -139,29 +149,23 @@ impl CountingAttempt {
                     self.first_statement()
                 }
             }
-            At::Run(Statement::Find) if rows == 0 => Step::Run(Statement::Create),
-            At::Run(Statement::Find) => Step::Run(Statement::Count),
+            At::Run(Statement::FindMissing) if rows > 0 => Step::Run(Statement::Create),
+            At::Run(Statement::FindMissing) => Step::Run(Statement::Count),
             At::Run(Statement::Pick) if rows == 0 => self.end(),
-            At::Run(Statement::Pick) => Step::Run(Statement::Create),
+            At::Run(Statement::Pick) => {
+                self.picked = rows;
+                self.create_or_count()
+            }
             At::Run(Statement::Create) => {
                 self.created = true;
                 Step::Run(Statement::Count)
             }
-            At::Run(Statement::Count) if rows == 0 && !self.created => {
-                if self.open || self.plan.in_transaction {
-                    Step::Run(Statement::Create)
-                } else {
-                    Step::Begin
-                }
-            }
             At::Run(Statement::Count) => {
                 self.counted = rows;
-                if self.plan.returning && rows > 0 {
-                    Step::Run(Statement::Load)
-                } else {
-                    self.end()
-                }
+                self.after_count()
             }
+            At::Run(Statement::FindUncounted(_)) if rows > 0 => self.create_first(),
+            At::Run(Statement::FindUncounted(_)) => self.end(),
             At::Run(Statement::Load) => self.end(),
             At::Commit => Step::Finish(Ok(self.counted)),
             At::Rollback(then) => *then,
@@ -184,20 +188,76 @@ impl CountingAttempt {
     }
 
     fn first_statement(&self) -> Step {
-        Step::Run(match self.plan {
-            Plan {
-                by_key: false,
-                returning: true,
-                ..
-            } => Statement::Pick,
-            Plan { by_key: false, .. } => Statement::Create,
-            Plan {
-                in_transaction: true,
-                dialect,
-                ..
-            } if dialect.missing_row_locks_gap() => Statement::Find,
-            _ => Statement::Count,
+        let Plan {
+            by_key,
+            returning,
+            in_transaction,
+            dialect,
+            ..
+        } = self.plan;
+        match (by_key, returning) {
+            (true, _) if in_transaction && dialect.missing_row_locks_gap() => {
+                Step::Run(Statement::FindMissing)
+            }
+            (true, _) => Step::Run(Statement::Count),
+            (false, true) => Step::Run(Statement::Pick),
+            (false, false) => self.create_or_count(),
+        }
+    }
+
+    /// The first statement for parents that a filter matches: some shards may be there and some may not.
+    fn create_or_count(&self) -> Step {
+        Step::Run(if self.counts_first() {
+            Statement::Count
+        } else {
+            Statement::Create
         })
+    }
+
+    /// By a filter, where creating shards would lock all parents: counts, then looks whether a shard was missing, and
+    /// only then starts again by creating shards. In a caller's transaction nothing can be started again.
+    fn counts_first(&self) -> bool {
+        let Plan {
+            by_key,
+            in_transaction,
+            dialect,
+            ..
+        } = self.plan;
+        !by_key && !in_transaction && !self.creates_first && dialect.creating_locks_parents()
+    }
+
+    fn after_count(&mut self) -> Step {
+        if self.counts_first() {
+            return match self.plan.returning {
+                true if self.counted < self.picked => self.create_first(),
+                true => Step::Run(Statement::Load),
+                false => Step::Run(Statement::FindUncounted(self.counted)),
+            };
+        }
+        if self.counted == 0 && !self.created {
+            return if self.open || self.plan.in_transaction {
+                Step::Run(Statement::Create)
+            } else {
+                Step::Begin
+            };
+        }
+        if self.plan.returning && self.counted > 0 {
+            Step::Run(Statement::Load)
+        } else {
+            self.end()
+        }
+    }
+
+    /// Takes back what was counted and starts again, this time with the shards that are missing.
+    fn create_first(&mut self) -> Step {
+        self.creates_first = true;
+        self.roll_back(Step::Begin)
+    }
+
+    fn roll_back(&mut self, then: Step) -> Step {
+        self.open = false;
+        self.at = At::Rollback(Box::new(then));
+        Step::Rollback
     }
 
     fn end(&self) -> Step {
@@ -219,9 +279,8 @@ impl CountingAttempt {
             _ => false,
         };
         let then = self.after_failure(error, commits);
-        if std::mem::take(&mut self.open) {
-            self.at = At::Rollback(Box::new(then));
-            Step::Rollback
+        if self.open {
+            self.roll_back(then)
         } else {
             then
         }
@@ -377,6 +436,7 @@ mod tests {
         assert_eq!(steps, ["Begin", "Count", "Load", "Commit", "1 counted"]);
         let by_filter = Plan {
             by_key: false,
+            dialect: Dialect::Postgres,
             ..by_key
         };
         let steps = walk(
@@ -401,6 +461,77 @@ mod tests {
     }
 
     #[test]
+    fn where_creating_locks_parents_a_filter_counts_first() {
+        let by_filter = Plan {
+            by_key: false,
+            ..plan(Dialect::Mysql)
+        };
+        let steps = walk(by_filter, Retry::new(), vec![Ok(0), Ok(3), Ok(0), Ok(0)]);
+        assert_eq!(
+            steps,
+            ["Begin", "Count", "FindUncounted(3)", "Commit", "3 counted"]
+        );
+        let some_missing = vec![Ok(0), Ok(2), Ok(1), Ok(0), Ok(0), Ok(3), Ok(3), Ok(0)];
+        let steps = walk(by_filter, Retry::new(), some_missing);
+        assert_eq!(
+            steps,
+            [
+                "Begin",
+                "Count",
+                "FindUncounted(2)",
+                "Rollback",
+                "Begin",
+                "Create",
+                "Count",
+                "Commit",
+                "3 counted"
+            ]
+        );
+        let returning = Plan {
+            returning: true,
+            ..by_filter
+        };
+        let steps = walk(
+            returning,
+            Retry::new(),
+            vec![Ok(0), Ok(3), Ok(3), Ok(3), Ok(0)],
+        );
+        assert_eq!(
+            steps,
+            ["Begin", "Pick", "Count", "Load", "Commit", "3 counted"]
+        );
+        let some_missing = vec![
+            Ok(0),
+            Ok(3),
+            Ok(2),
+            Ok(0),
+            Ok(0),
+            Ok(3),
+            Ok(3),
+            Ok(3),
+            Ok(3),
+            Ok(0),
+        ];
+        let steps = walk(returning, Retry::new(), some_missing);
+        assert_eq!(
+            steps,
+            [
+                "Begin",
+                "Pick",
+                "Count",
+                "Rollback",
+                "Begin",
+                "Pick",
+                "Create",
+                "Count",
+                "Load",
+                "Commit",
+                "3 counted"
+            ]
+        );
+    }
+
+    #[test]
     fn inside_the_callers_transaction_none_is_begun_and_nothing_is_retried() {
         let inside = |dialect| Plan {
             in_transaction: true,
@@ -415,9 +546,9 @@ mod tests {
         let steps = walk(
             inside(Dialect::Mysql),
             Retry::new(),
-            vec![Ok(0), Ok(1), Ok(1)],
+            vec![Ok(1), Ok(1), Ok(1)],
         );
-        assert_eq!(steps, ["Find", "Create", "Count", "1 counted"]);
+        assert_eq!(steps, ["FindMissing", "Create", "Count", "1 counted"]);
         let steps = walk(
             inside(Dialect::Postgres),
             Retry::new(),

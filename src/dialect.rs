@@ -9,7 +9,7 @@ use diesel::Connection;
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
 use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
-use diesel::sql_types::{HasSqlType, Integer};
+use diesel::sql_types::{BigInt, HasSqlType, Integer};
 
 use crate::conflict::{Conflict, Failure};
 use crate::retry::Isolation;
@@ -35,7 +35,7 @@ pub enum Dialect {
     note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` (or `postgres_backend`, `mysql_backend`)",
     note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
 )]
-pub trait ShardedBackend: Backend + HasSqlType<Integer> {
+pub trait ShardedBackend: Backend + HasSqlType<Integer> + HasSqlType<BigInt> {
     /// The dialect of this backend.
     fn dialect(&self) -> Dialect;
 
@@ -127,7 +127,8 @@ impl Dialect {
     /// Follows `INSERT INTO shards (key, shard) SELECT …`: what is there already stays, and is locked in key order.
     ///
     /// Postgres: `DO UPDATE … WHERE FALSE` locks the row without writing a version of it. MySQL: an upsert takes the
-    /// exclusive lock at once, where `INSERT IGNORE` would take a shared one first, on which two writers deadlock.
+    /// exclusive lock at once, where `INSERT IGNORE` would take a shared one first, on which two writers deadlock. SQLite
+    /// has one writer at a time.
     pub(crate) fn keeps_and_locks(self) -> KeepsAndLocks {
         match self {
             Dialect::Postgres => KeepsAndLocks::ConflictLocks,
@@ -136,8 +137,14 @@ impl Dialect {
         }
     }
 
-    /// MySQL names the joined rows before `SET`, the others after it in a `FROM` clause.
+    /// MySQL names joined rows before `SET`, the others after it in a `FROM` clause.
     pub(crate) fn joins_before_set(self) -> bool {
+        self == Dialect::Mysql
+    }
+
+    /// MySQL only: `CreateShards` locks every parent that it meets, for its foreign key, whether the shard is missing or
+    /// not. It is better to count first and then to look whether a shard was missing.
+    pub(crate) fn creating_locks_parents(self) -> bool {
         self == Dialect::Mysql
     }
 
@@ -147,9 +154,9 @@ impl Dialect {
         self == Dialect::Mysql
     }
 
-    /// Answers yes to that look without a read on MariaDB from 11.6 on, which alone runs what such a comment holds. Its
-    /// snapshot isolation would end the transaction if the row changed between the read and the update, as a hot row does;
-    /// better the rare deadlock of two first counts.
+    /// Answers to that look that no shard is missing, without a read: MariaDB from 11.6 on alone runs what
+    /// such a comment holds. Its snapshot isolation would end the transaction if the row changed between the read and the
+    /// update, as a hot row does; better the rare deadlock of two first counts.
     pub(crate) fn finds_without_a_look(self) -> &'static str {
         match self {
             Dialect::Mysql => "/*M!110600 TRUE OR */ ",
@@ -157,13 +164,11 @@ impl Dialect {
         }
     }
 
-    /// Begins a derived table. MySQL merges a plain one into the update around it, and then refuses one that reads a
-    /// shards table, as a filter on a total does.
-    pub(crate) fn select_unmerged(self) -> &'static str {
-        match self {
-            Dialect::Mysql => "SELECT DISTINCT ",
-            _ => "SELECT ",
-        }
+    /// Ends a derived table whose rows have to stay in their order, so that they are locked in it. MySQL drops an `ORDER BY`
+    /// without a limit, and merges a derived table without one into the update around it, where it then refuses to read
+    /// the shards table, as a filter on a total does.
+    pub(crate) fn keeps_order(self) -> Option<&'static str> {
+        (self == Dialect::Mysql).then_some(" LIMIT 18446744073709551615")
     }
 
     /// The isolation level for the crate's own transactions. MySQL's default would lock the parent rows that a filter

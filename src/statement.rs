@@ -10,7 +10,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::serialize::ToSql;
-use diesel::sql_types::Integer;
+use diesel::sql_types::{BigInt, Integer};
 
 use crate::dialect::{KeepsAndLocks, ShardedBackend};
 use crate::error::Error;
@@ -39,7 +39,8 @@ where
     i32: ToSql<Integer, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_update::<T, DB>(out.reborrow())?;
+        out.push_sql("UPDATE ");
+        push_shards_as_parent::<T, DB>(out.reborrow())?;
         out.push_sql(" SET ");
         self.changes.walk_ast(out.reborrow())?;
         self.filter.walk_ast(out.reborrow())?;
@@ -55,9 +56,9 @@ where
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
 /// FROM (SELECT "videos"."id" AS "key_0" FROM "videos" WHERE …) AS "picked"
 /// WHERE "picked"."key_0" = "videos"."id" AND "videos"."shard" = $2
-/// -- MySQL, MariaDB
-/// UPDATE `videos_shards` AS `videos`
-/// JOIN (SELECT DISTINCT `videos`.`id` AS `key_0` FROM `videos` WHERE …) AS `picked` ON `picked`.`key_0` = `videos`.`id`
+/// -- MySQL, MariaDB, which lock the shards in the order of their keys here
+/// UPDATE (SELECT `videos`.`id` AS `key_0` FROM `videos` WHERE … ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `picked`
+/// STRAIGHT_JOIN `videos_shards` AS `videos` ON `picked`.`key_0` = `videos`.`id`
 /// SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?
 /// ```
 pub(crate) struct CountPicked<'a, T, W, V, Ch> {
@@ -76,19 +77,21 @@ where
     i32: ToSql<Integer, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let joins_before_set = out.backend().dialect().joins_before_set();
-        push_update::<T, DB>(out.reborrow())?;
-        if joins_before_set {
-            out.push_sql(" JOIN ");
+        if out.backend().dialect().joins_before_set() {
+            out.push_sql("UPDATE ");
             push_picked::<T, W, DB>(self.filter, out.reborrow())?;
+            out.push_sql(" STRAIGHT_JOIN ");
+            push_shards_as_parent::<T, DB>(out.reborrow())?;
             out.push_sql(" ON ");
             push_picked_is_parent::<T, DB>(out.reborrow())?;
-        }
-        out.push_sql(" SET ");
-        self.changes.walk_ast(out.reborrow())?;
-        if joins_before_set {
+            out.push_sql(" SET ");
+            self.changes.walk_ast(out.reborrow())?;
             out.push_sql(" WHERE ");
         } else {
+            out.push_sql("UPDATE ");
+            push_shards_as_parent::<T, DB>(out.reborrow())?;
+            out.push_sql(" SET ");
+            self.changes.walk_ast(out.reborrow())?;
             out.push_sql(" FROM ");
             push_picked::<T, W, DB>(self.filter, out.reborrow())?;
             out.push_sql(" WHERE ");
@@ -161,19 +164,19 @@ where
     }
 }
 
-/// Finds the shard of a parent named by its key, without locking anything.
+/// Finds out whether the shard of a parent named by its key is missing, without locking anything.
 ///
 /// ```sql
-/// SELECT 1 FROM (SELECT 1) AS one
-/// WHERE /*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?)
+/// SELECT 1 FROM (SELECT 1) AS one WHERE NOT (/*M!110600 TRUE OR */
+///     EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))
 /// ```
-pub(crate) struct FindShard<'a, T, W> {
+pub(crate) struct FindMissing<'a, T, W> {
     pub(crate) filter: &'a W,
     pub(crate) shard: i32,
     pub(crate) table: PhantomData<T>,
 }
 
-impl<T, W, DB> QueryFragment<DB> for FindShard<'_, T, W>
+impl<T, W, DB> QueryFragment<DB> for FindMissing<'_, T, W>
 where
     DB: ShardedBackend,
     T: ShardedTable + QueryFragment<DB>,
@@ -182,15 +185,42 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let always = out.backend().dialect().finds_without_a_look();
-        out.push_sql("SELECT 1 FROM (SELECT 1) AS one WHERE ");
+        out.push_sql("SELECT 1 FROM (SELECT 1) AS one WHERE NOT (");
         out.push_sql(always);
         out.push_sql("EXISTS (SELECT 1 FROM ");
         push_shards_as_parent::<T, DB>(out.reborrow())?;
         self.filter.walk_ast(out.reborrow())?;
         out.push_sql(" AND ");
         push_shard_is::<T, DB>(&self.shard, out.reborrow())?;
-        out.push_sql(")");
+        out.push_sql("))");
         Ok(())
+    }
+}
+
+/// Finds out whether other than `counted` parents match `filter`: some of them had no shard to count on.
+///
+/// ```sql
+/// SELECT 1 FROM (SELECT COUNT(*) AS parents FROM `videos` WHERE …) AS matched WHERE parents <> ?
+/// ```
+pub(crate) struct FindUncounted<'a, T, W> {
+    pub(crate) filter: &'a W,
+    pub(crate) counted: i64,
+    pub(crate) table: PhantomData<T>,
+}
+
+impl<T, W, DB> QueryFragment<DB> for FindUncounted<'_, T, W>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+    i64: ToSql<BigInt, DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT 1 FROM (SELECT COUNT(*) AS parents FROM ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        self.filter.walk_ast(out.reborrow())?;
+        out.push_sql(") AS matched WHERE parents <> ");
+        out.push_bind_param::<BigInt, _>(&self.counted)
     }
 }
 
@@ -269,7 +299,8 @@ query_ids! {
     CountByKey<'a, T, W, V; Ch>
     CountPicked<'a, T, W, V; Ch>
     CreateShards<'a, T, W>
-    FindShard<'a, T, W>
+    FindMissing<'a, T, W>
+    FindUncounted<'a, T, W>
     SelectParents<'a, T, W, S>
 }
 
@@ -297,16 +328,6 @@ where
 impl<T> QueryId for RequireUnqualified<T> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-/// `UPDATE shards AS parent`
-fn push_update<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    out.push_sql("UPDATE ");
-    push_shards_as_parent::<T, DB>(out)
 }
 
 /// `shards AS parent`
@@ -341,9 +362,7 @@ where
     W: QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    let select = out.backend().dialect().select_unmerged();
-    out.push_sql("(");
-    out.push_sql(select);
+    out.push_sql("(SELECT ");
     for (i, column) in T::KEY.iter().enumerate() {
         if i > 0 {
             out.push_sql(", ");
@@ -355,6 +374,11 @@ where
     out.push_sql(" FROM ");
     T::TABLE.walk_ast(out.reborrow())?;
     filter.walk_ast(out.reborrow())?;
+    if let Some(limit) = out.backend().dialect().keeps_order() {
+        out.push_sql(" ORDER BY ");
+        push_key::<T, DB>(out.reborrow())?;
+        out.push_sql(limit);
+    }
     out.push_sql(") AS ");
     out.push_identifier(PICKED)
 }
@@ -437,7 +461,7 @@ mod tests {
         );
         assert_eq!(
             sql!(Mysql, count),
-            "UPDATE `videos_shards` AS `videos` JOIN (SELECT DISTINCT `videos`.`id` AS `key_0` FROM `videos` WHERE (`videos`.`slug` = ?)) AS `picked` ON `picked`.`key_0` = `videos`.`id` SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?"
+            "UPDATE (SELECT `videos`.`id` AS `key_0` FROM `videos` WHERE (`videos`.`slug` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON `picked`.`key_0` = `videos`.`id` SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?"
         );
         let whole_table = CountPicked::<table::table, _, (), _> {
             filter: filter!(videos),
@@ -473,15 +497,24 @@ mod tests {
     }
 
     #[test]
-    fn find_shard() {
-        let find = FindShard::<table::table, _> {
+    fn find_missing_and_uncounted() {
+        let by_key = FindMissing::<table::table, _> {
             filter: filter!(videos.find(7)),
             shard: 3,
             table: PhantomData,
         };
         assert_eq!(
-            sql!(Mysql, find),
-            "SELECT 1 FROM (SELECT 1) AS one WHERE /*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?)"
+            sql!(Mysql, by_key),
+            "SELECT 1 FROM (SELECT 1) AS one WHERE NOT (/*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))"
+        );
+        let by_filter = FindUncounted::<table::table, _> {
+            filter: filter!(videos.filter(slug.eq("a"))),
+            counted: 3,
+            table: PhantomData,
+        };
+        assert_eq!(
+            sql!(Mysql, by_filter),
+            "SELECT 1 FROM (SELECT COUNT(*) AS parents FROM `videos` WHERE (`videos`.`slug` = ?)) AS matched WHERE parents <> ?"
         );
     }
 

@@ -13,7 +13,7 @@ use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryI
 use diesel::query_dsl::methods::{ExecuteDsl, FilterDsl, FindDsl, LoadQuery};
 use diesel::result::Error as DieselError;
 use diesel::serialize::ToSql;
-use diesel::sql_types::Integer;
+use diesel::sql_types::{BigInt, Integer};
 
 use crate::attempt::{Plan, Statement};
 use crate::boxed::BoxedRows;
@@ -25,7 +25,8 @@ use crate::retry::{Retry, in_transaction};
 use crate::returning::{NoReturning, ReadAs, Returning, ReturningTotals, SelectTotals};
 use crate::runner;
 use crate::statement::{
-    CountByKey, CountPicked, CreateShards, FindShard, KeysAre, RequireUnqualified, SelectParents,
+    CountByKey, CountPicked, CreateShards, FindMissing, FindUncounted, KeysAre, RequireUnqualified,
+    SelectParents,
 };
 
 /// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
@@ -82,11 +83,13 @@ use crate::statement::{
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
 /// FROM (SELECT "videos"."id" AS "key_0" FROM "videos" WHERE …) AS "picked"
 /// WHERE "picked"."key_0" = "videos"."id" AND "videos"."shard" = $2
-/// -- MySQL: UPDATE … JOIN (SELECT DISTINCT …) AS `picked` ON … SET … WHERE …
+/// -- MySQL: UPDATE (SELECT …) AS `picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON … SET … WHERE …
 /// ```
 ///
 /// On MySQL that transaction is `READ COMMITTED`, so that it does not lock what the filter reads (the binary log has to
-/// be in `ROW` or `MIXED` format, the defaults).
+/// be in `ROW` or `MIXED` format, the defaults), and by a filter it counts first and creates shards only if fewer parents
+/// were counted than match, since creating locks the parents' rows for the foreign key. Inside a caller's transaction
+/// neither can be had: there a filter that is not by key locks the parents that it reads, in MySQL's default isolation.
 ///
 /// # What it gives back
 ///
@@ -316,6 +319,7 @@ where
     Conn: Connection<Backend = DB>,
     DB: BackendOf<Conn>,
     i32: ToSql<Integer, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
         let retry = update.retry.unwrap_or_default();
@@ -358,6 +362,7 @@ where
         + QueryMetadata<SqlTypeOf<Ret::Selection>>
         + QueryMetadata<SqlTypeOf<T::PrimaryKey>>,
     i32: ToSql<Integer, DB>,
+    i64: ToSql<BigInt, DB>,
 {
     type RowIter<'conn>
         = std::vec::IntoIter<QueryResult<U>>
@@ -432,7 +437,7 @@ impl<T, V: AsChangeset> Changes<T, V> {
         }
     }
 
-    /// Sends a statement that writes, for parents whose keys `filter` names. (`Create` takes any filter.)
+    /// Sends a statement for parents whose keys `filter` names. (`Create` and `FindUncounted` take any filter.)
     fn write<Conn, W>(
         &self,
         conn: &mut Conn,
@@ -448,13 +453,21 @@ impl<T, V: AsChangeset> Changes<T, V> {
         V: QueryId,
         V::Changeset: QueryFragment<Conn::Backend>,
         i32: ToSql<Integer, Conn::Backend>,
+        i64: ToSql<BigInt, Conn::Backend>,
     {
         match statement {
-            Statement::Find => conn.execute_returning_count(&FindShard::<T, _> {
+            Statement::FindMissing => conn.execute_returning_count(&FindMissing::<T, _> {
                 filter,
                 shard,
                 table: PhantomData,
             }),
+            Statement::FindUncounted(counted) => {
+                conn.execute_returning_count(&FindUncounted::<T, _> {
+                    filter,
+                    counted: i64::try_from(counted).map_err(DieselError::IntegerConversion)?,
+                    table: PhantomData,
+                })
+            }
             Statement::Create => conn.execute_returning_count(&CreateShards::<T, _> {
                 filter,
                 shard,
@@ -466,7 +479,7 @@ impl<T, V: AsChangeset> Changes<T, V> {
                 shard,
                 types: PhantomData,
             }),
-            Statement::Pick | Statement::Load => Ok(0), // these read
+            Statement::Pick | Statement::Load => Ok(0), // read rows, which only `get_result` wants
         }
     }
 }

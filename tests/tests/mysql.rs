@@ -6,10 +6,9 @@ mod servers;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{Isolation, Retry};
+use diesel_sharded::retry::Isolation;
 use diesel_sharded::{Conflict, ShardsTable, update};
 use diesel_sharded_tests::TestConnection;
-use diesel_sharded_tests::schema::videos::dsl::*;
 
 type Conn = MysqlConnection;
 
@@ -88,20 +87,10 @@ fn a_killed_connection() {
 /// By key, and also by a filter that reads the parent: neither waits for its row lock.
 #[test]
 fn a_locked_parent_stops_no_count() {
-    let (database, mut conn) = servers::database();
-    let mut holder = Conn::connect(&database);
-    holder
-        .batch_execute("BEGIN; UPDATE videos SET title = 'x' WHERE id = 1")
-        .unwrap();
-    conn.batch_execute("SET SESSION innodb_lock_wait_timeout = 1")
-        .unwrap();
-    let policy = Retry::never();
-    let counted = update(videos.find(1))
-        .set(views.eq(views + 1))
-        .retry(policy)
-        .execute(&mut conn);
-    assert_eq!(counted, Ok(1));
-    holder.batch_execute("ROLLBACK").unwrap();
+    servers::a_locked_parent_stops_no_count(
+        "UPDATE videos SET title = 'x' WHERE id = 1",
+        "SET SESSION innodb_lock_wait_timeout = 1",
+    );
 }
 
 mod unsigned_parent {

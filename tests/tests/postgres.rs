@@ -135,23 +135,10 @@ fn a_count_by_key_is_one_statement_and_never_touches_the_parent() {
 /// A holder of the parent's row lock, as a fold will be, stops no count.
 #[test]
 fn a_locked_parent_stops_no_count() {
-    let (database, mut conn) = servers::database();
-    let mut holder = Conn::connect(&database);
-    holder
-        .batch_execute("BEGIN; SELECT 1 FROM videos FOR UPDATE")
-        .unwrap();
-    conn.batch_execute("SET lock_timeout = '100ms'").unwrap();
-    let counted = update(videos.find(1))
-        .set(views.eq(views + 1))
-        .execute(&mut conn);
-    assert_eq!(counted, Ok(1));
-    conn.transaction(|conn| {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(conn)
-    })
-    .unwrap();
-    holder.batch_execute("ROLLBACK").unwrap();
+    servers::a_locked_parent_stops_no_count(
+        "SELECT 1 FROM videos FOR UPDATE",
+        "SET lock_timeout = '100ms'",
+    );
 }
 
 mod uuid_key {

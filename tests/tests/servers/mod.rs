@@ -215,6 +215,39 @@ pub fn a_swallowed_error_is_not_acknowledged(swallow: impl Fn(&mut Conn)) {
     );
 }
 
+/// Somebody holds the lock on the parent's row; its shards are there.
+pub fn a_locked_parent_stops_no_count(lock: &str, limit: &str) {
+    let (database, mut conn) = database();
+    let mut holder = Conn::connect(&database);
+    holder.batch_execute("BEGIN").unwrap();
+    diesel::sql_query(lock).execute(&mut holder).unwrap();
+    conn.batch_execute(limit).unwrap();
+    let never = Retry::never;
+    let by_key = update(videos.find(1))
+        .set(views.eq(views + 1))
+        .retry(never())
+        .execute(&mut conn);
+    assert_eq!(by_key, Ok(1));
+    let by_filter = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
+    assert_eq!(by_filter.retry(never()).execute(&mut conn), Ok(1));
+    let read_back = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
+    assert_eq!(
+        read_back
+            .retry(never())
+            .returning(views)
+            .get_result(&mut conn),
+        Ok(103_i64)
+    );
+    let in_transaction = conn.transaction(|conn| {
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)
+    });
+    assert_eq!(in_transaction, Ok(1));
+    holder.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(total(&mut conn), 104);
+}
+
 /// The connection is cut while a statement waits for a lock.
 pub fn a_connection_cut(connection_id: &str, kill: impl Fn(i64) -> String + Sync) {
     for by_key in [true, false] {
