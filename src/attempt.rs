@@ -6,19 +6,19 @@
 //!
 //! | target | outside a transaction | inside the caller's |
 //! |---|---|---|
-//! | by key | Count; if that found no row: Begin, Create, Count, Commit | Count; if that found no row: Create, Count |
+//! | by key | Count; if that met no row: Begin, Create, Count, Commit | Count; if that met no row: Create, Count |
 //! | by any filter | Begin, Create, Count, Commit | Create, Count |
-//! | by key, rows wanted | Begin, Count (Create, Count), Load, Commit | Count (Create, Count), Load |
-//! | by any filter, rows wanted | Begin, Pick, Create, Count, Load, Commit | Pick, Create, Count, Load |
+//! | by key, rows wanted | Begin, Count (Create, Count), Load, Commit | the same, in a savepoint |
+//! | by any filter, rows wanted | Begin, Pick, Create, Count, Load, Commit | the same, in a savepoint |
 //!
 //! On MySQL, by key inside the caller's: FindMissing, (Create,) Count. By any filter outside: Begin, Count, FindUncounted,
 //! Commit; if some were uncounted: Rollback, and again with Create.
 
 use std::time::Duration;
 
-use diesel::result::Error as DieselError;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use crate::conflict::Failure;
+use crate::conflict::{Conflict, Failure};
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::retry::{Attempts, Retry};
@@ -30,8 +30,10 @@ pub(crate) enum Statement {
     FindMissing,
     /// Looks whether this many parents were all that match: meets a row if not.
     FindUncounted(usize),
-    /// Adds to the shards.
-    Count,
+    /// Adds to the shards of parents that are named by their keys.
+    CountByKey,
+    /// Adds to the shards of parents that a filter matches, as the parents' table compares.
+    CountPicked,
     /// Inserts the shards that are missing, at zero, and locks the others.
     Create,
     /// Reads the keys of the parents that a filter matches.
@@ -144,13 +146,13 @@ impl CountingAttempt {
             At::Begin => {
                 self.open = true;
                 if self.plan.by_key && !self.plan.returning {
-                    Step::Run(Statement::Create) // Count has found no row
+                    Step::Run(Statement::Create) // the count has met no row
                 } else {
                     self.first_statement()
                 }
             }
             At::Run(Statement::FindMissing) if rows > 0 => Step::Run(Statement::Create),
-            At::Run(Statement::FindMissing) => Step::Run(Statement::Count),
+            At::Run(Statement::FindMissing) => Step::Run(self.count()),
             At::Run(Statement::Pick) if rows == 0 => self.end(),
             At::Run(Statement::Pick) => {
                 self.picked = rows;
@@ -158,9 +160,13 @@ impl CountingAttempt {
             }
             At::Run(Statement::Create) => {
                 self.created = true;
-                Step::Run(Statement::Count)
+                Step::Run(self.count())
             }
-            At::Run(Statement::Count) => {
+            // The shards' table compares keys in another way than the parents' does, or there is no such parent.
+            At::Run(Statement::CountByKey) if rows == 0 && self.created && self.plan.by_key => {
+                Step::Run(Statement::CountPicked)
+            }
+            At::Run(Statement::CountByKey | Statement::CountPicked) => {
                 self.counted = rows;
                 self.after_count()
             }
@@ -172,6 +178,7 @@ impl CountingAttempt {
             At::Sleep => {
                 self.shard = choose_shard(&self.plan, &self.attempts);
                 self.created = false;
+                self.counted = 0;
                 self.start()
             }
             At::End => Step::Finish(Ok(self.counted)),
@@ -179,8 +186,14 @@ impl CountingAttempt {
     }
 
     fn start(&mut self) -> Step {
-        let several_statements = !self.plan.by_key || self.plan.returning;
-        if several_statements && !self.plan.in_transaction {
+        let Plan {
+            by_key,
+            returning,
+            in_transaction,
+            ..
+        } = self.plan;
+        // Inside the caller's: a savepoint, so that a failure after the count takes the count back.
+        if returning || (!by_key && !in_transaction) {
             Step::Begin
         } else {
             self.first_statement()
@@ -199,7 +212,7 @@ impl CountingAttempt {
             (true, _) if in_transaction && dialect.missing_row_locks_gap() => {
                 Step::Run(Statement::FindMissing)
             }
-            (true, _) => Step::Run(Statement::Count),
+            (true, _) => Step::Run(self.count()),
             (false, true) => Step::Run(Statement::Pick),
             (false, false) => self.create_or_count(),
         }
@@ -208,10 +221,19 @@ impl CountingAttempt {
     /// The first statement for parents that a filter matches: some shards may be there and some may not.
     fn create_or_count(&self) -> Step {
         Step::Run(if self.counts_first() {
-            Statement::Count
+            self.count()
         } else {
             Statement::Create
         })
+    }
+
+    /// Rows that are wanted back were picked before, and have keys to count by.
+    fn count(&self) -> Statement {
+        if self.plan.by_key || self.plan.returning {
+            Statement::CountByKey
+        } else {
+            Statement::CountPicked
+        }
     }
 
     /// By a filter, where creating shards would lock all parents: counts, then looks whether a shard was missing, and
@@ -251,6 +273,7 @@ impl CountingAttempt {
     /// Takes back what was counted and starts again, this time with the shards that are missing.
     fn create_first(&mut self) -> Step {
         self.creates_first = true;
+        self.counted = 0;
         self.roll_back(Step::Begin)
     }
 
@@ -275,10 +298,16 @@ impl CountingAttempt {
         }
         let commits = match at {
             At::Commit => true,
-            At::Run(Statement::Count) => !self.open && !self.plan.in_transaction,
+            At::Run(Statement::CountByKey) => !self.open && !self.plan.in_transaction,
             _ => false,
         };
-        let then = self.after_failure(error, commits);
+        let failure = match (&at, self.plan.dialect.classify(&error)) {
+            (At::Run(Statement::Create), Failure::Other) if is_foreign_key_violation(&error) => {
+                Failure::Conflict(Conflict::ParentGone)
+            }
+            (_, failure) => failure,
+        };
+        let then = self.after_failure(failure, error, commits);
         if self.open {
             self.roll_back(then)
         } else {
@@ -287,14 +316,14 @@ impl CountingAttempt {
     }
 
     /// `commits`: the step that failed would have committed the count.
-    fn after_failure(&mut self, error: DieselError, commits: bool) -> Step {
+    fn after_failure(&mut self, failure: Failure, error: DieselError, commits: bool) -> Step {
         let Plan {
             dialect,
             shards_table,
             in_transaction,
             ..
         } = self.plan;
-        Step::Finish(Err(match dialect.classify(&error) {
+        Step::Finish(Err(match failure {
             // The caller's transaction: what it was told by Diesel so far it is told still, and so is what retries it.
             Failure::Conflict(_) | Failure::ConnectionLost if in_transaction => {
                 Error::Diesel(error)
@@ -325,6 +354,13 @@ impl CountingAttempt {
     }
 }
 
+fn is_foreign_key_violation(error: &DieselError) -> bool {
+    matches!(
+        error,
+        DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)
+    )
+}
+
 /// A shard at random, a fresh one for each attempt, as in
 /// [App Engine's article](https://web.archive.org/web/2010/http://code.google.com/appengine/articles/sharding_counters.html).
 fn choose_shard(plan: &Plan, attempts: &Attempts) -> i32 {
@@ -335,8 +371,6 @@ fn choose_shard(plan: &Plan, attempts: &Attempts) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conflict::Conflict;
-    use diesel::result::DatabaseErrorKind;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     fn plan(dialect: Dialect) -> Plan {
@@ -372,6 +406,7 @@ mod tests {
 
     fn name(step: &Step) -> String {
         match step {
+            Step::Run(Statement::CountByKey | Statement::CountPicked) => "Count".into(),
             Step::Run(statement) => format!("{statement:?}"),
             Step::Sleep(_) => "Sleep".into(),
             Step::Finish(Ok(rows)) => format!("{rows} counted"),
@@ -405,15 +440,68 @@ mod tests {
 
     #[test]
     fn a_missing_parent_counts_nothing() {
+        let nothing = (0..6).map(|_| Ok(0)).collect();
+        let steps = walk(plan(Dialect::Sqlite), Retry::new(), nothing);
+        // The second count compares the key as the parent's table does.
+        assert_eq!(
+            steps,
+            [
+                "Count",
+                "Begin",
+                "Create",
+                "Count",
+                "Count",
+                "Commit",
+                "0 counted"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_an_attempt_counted_is_forgotten_when_it_is_taken_back() {
+        let returning = Plan {
+            returning: true,
+            by_key: false,
+            ..plan(Dialect::Postgres)
+        };
+        let outcomes = vec![
+            Ok(0),
+            Ok(1),
+            Ok(1),
+            Ok(1),
+            Ok(1),
+            Err(deadlock()), // COMMIT
+            Ok(0),
+            Ok(0),
+            Ok(0),
+            Ok(0), // the second attempt picks no row
+            Ok(0),
+        ];
+        let steps = walk(returning, Retry::new(), outcomes);
+        assert_eq!(steps[steps.len() - 2..], ["Commit", "0 counted"]);
+    }
+
+    #[test]
+    fn a_parent_deleted_meanwhile_is_looked_for_again() {
+        let violation = || {
+            let kind = DatabaseErrorKind::ForeignKeyViolation;
+            DieselError::DatabaseError(kind, Box::new(String::new()))
+        };
         let steps = walk(
-            plan(Dialect::Sqlite),
+            plan(Dialect::Postgres),
             Retry::new(),
-            vec![Ok(0), Ok(0), Ok(0), Ok(0), Ok(0)],
+            vec![Ok(0), Ok(0), Err(violation()), Ok(0), Ok(0)],
         );
         assert_eq!(
             steps,
-            ["Count", "Begin", "Create", "Count", "Commit", "0 counted"]
+            ["Count", "Begin", "Create", "Rollback", "Sleep", "Count"]
         );
+        let inside = Plan {
+            in_transaction: true,
+            ..plan(Dialect::Postgres)
+        };
+        let steps = walk(inside, Retry::new(), vec![Ok(0), Err(violation())]);
+        assert_eq!(steps, ["Count", "Create", "Diesel"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod postgres_messages;
 use diesel::Connection;
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
-use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::{BigInt, HasSqlType, Integer};
 
 use crate::conflict::{Conflict, Failure};
@@ -343,12 +343,12 @@ impl Dialect {
             }
             // SQLite reports a shard out of range through the CHECK of the shards table.
             DatabaseErrorKind::CheckViolation if self == Dialect::Sqlite => Failure::Overflow,
-            _ => self.classify_message(information),
+            _ => self.classify_text(information.message()),
         }
     }
 
-    fn classify_message(self, information: &dyn DatabaseErrorInformation) -> Failure {
-        let message = information.message();
+    /// What the text of an error means.
+    pub(crate) fn classify_text(self, message: &str) -> Failure {
         match self {
             Dialect::Postgres => postgres_messages::classify(message),
             Dialect::Mysql => MYSQL_MESSAGES

@@ -6,7 +6,9 @@ use diesel::associations::HasTable;
 use diesel::prelude::*;
 use diesel::sql_types::{self, SqlType};
 
+use crate::counting_update::are_equal;
 use crate::dialect::ColumnType;
+use crate::sql::SHARD;
 
 /// A table with sharded fields. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
 #[diagnostic::on_unimplemented(
@@ -59,6 +61,7 @@ impl ShardsColumn {
     where
         C::SqlType: KeyType,
     {
+        assert_other_than_shard(C::NAME);
         ShardsColumn {
             name: C::NAME,
             column_type: <C::SqlType as KeyType>::COLUMN,
@@ -68,6 +71,7 @@ impl ShardsColumn {
 
     /// A sharded field.
     pub const fn field<C: ShardedColumn>() -> Self {
+        assert_other_than_shard(C::NAME);
         ShardsColumn {
             name: C::NAME,
             column_type: <C::SqlType as FieldType>::COLUMN,
@@ -81,6 +85,14 @@ impl ShardsColumn {
         self.sql_type = Some(sql_type);
         self
     }
+}
+
+/// The derive has looked at the name in Rust; the one in SQL may be another.
+const fn assert_other_than_shard(name: &str) {
+    assert!(
+        !are_equal(name.as_bytes(), SHARD.as_bytes()),
+        "a shards table has its own column `shard`: rename this one"
+    );
 }
 
 /// The SQL types that a sharded field may have.

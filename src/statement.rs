@@ -7,13 +7,11 @@ use std::marker::PhantomData;
 
 use diesel::expression::Expression;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment, QueryId};
-use diesel::result::Error as DieselError;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Integer};
 
 use crate::dialect::{KeepsAndLocks, ShardedBackend};
-use crate::error::Error;
 use crate::field::ShardedTable;
 use crate::sql::{SHARD, push_column, push_key, push_shards_column, push_unique_key};
 
@@ -304,32 +302,6 @@ query_ids! {
     SelectParents<'a, T, W, S>
 }
 
-/// Never reaches the database: its building fails with [`Error::QualifiedTable`] where the table is declared inside a
-/// schema, and with [`DieselError::RollbackTransaction`] where it is not.
-pub(crate) struct RequireUnqualified<T>(pub(crate) PhantomData<T>);
-
-impl<T, DB> QueryFragment<DB> for RequireUnqualified<T>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut name = out.backend().query_builder();
-        T::TABLE.to_sql(&mut name, out.backend())?;
-        let table = name.finish();
-        Err(if table.contains("\".\"") || table.contains("`.`") {
-            Error::QualifiedTable { table }.into()
-        } else {
-            DieselError::RollbackTransaction
-        })
-    }
-}
-
-impl<T> QueryId for RequireUnqualified<T> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
 /// `shards AS parent`
 fn push_shards_as_parent<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
@@ -353,7 +325,12 @@ where
     out.push_bind_param::<Integer, _>(shard)
 }
 
-const PICKED: &str = "picked";
+const PICKED: &str = "sharded_picked";
+
+/// Unlikely to be the name of a column of the application's, which would be ambiguous.
+fn picked_key(number: usize) -> String {
+    format!("sharded_key_{number}")
+}
 
 /// `(SELECT parent.key AS key_0 FROM parent WHERE …) AS picked`
 fn push_picked<'b, T, W, DB>(filter: &'b W, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
@@ -369,7 +346,7 @@ where
         }
         push_column::<T, DB>(column.name, out.reborrow())?;
         out.push_sql(" AS ");
-        out.push_identifier(&format!("key_{i}"))?;
+        out.push_identifier(&picked_key(i))?;
     }
     out.push_sql(" FROM ");
     T::TABLE.walk_ast(out.reborrow())?;
@@ -395,7 +372,7 @@ where
         }
         out.push_identifier(PICKED)?;
         out.push_sql(".");
-        out.push_identifier(&format!("key_{i}"))?;
+        out.push_identifier(&picked_key(i))?;
         out.push_sql(" = ");
         push_column::<T, DB>(column.name, out.reborrow())?;
     }
@@ -457,11 +434,11 @@ mod tests {
         };
         assert_eq!(
             sql!(Pg, count),
-            r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1) FROM (SELECT "videos"."id" AS "key_0" FROM "videos" WHERE ("videos"."slug" = $2)) AS "picked" WHERE "picked"."key_0" = "videos"."id" AND "videos"."shard" = $3"#
+            r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1) FROM (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE ("videos"."slug" = $2)) AS "sharded_picked" WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $3"#
         );
         assert_eq!(
             sql!(Mysql, count),
-            "UPDATE (SELECT `videos`.`id` AS `key_0` FROM `videos` WHERE (`videos`.`slug` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON `picked`.`key_0` = `videos`.`id` SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?"
+            "UPDATE (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE (`videos`.`slug` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `sharded_picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON `sharded_picked`.`sharded_key_0` = `videos`.`id` SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?"
         );
         let whole_table = CountPicked::<table::table, _, (), _> {
             filter: filter!(videos),
@@ -471,7 +448,7 @@ mod tests {
         };
         assert_eq!(
             sql!(Sqlite, whole_table),
-            "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) FROM (SELECT `videos`.`id` AS `key_0` FROM `videos`) AS `picked` WHERE `picked`.`key_0` = `videos`.`id` AND `videos`.`shard` = ?"
+            "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos`) AS `sharded_picked` WHERE `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ?"
         );
     }
 

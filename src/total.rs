@@ -41,7 +41,7 @@ use crate::sql::{push_column, push_from_shards, push_shards_column};
 /// (`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards`
 ///     WHERE `videos_shards`.`id` = `videos`.`id`), 0))
 /// -- SQLite; integer and smallint check their range instead of the type
-/// (SELECT CASE WHEN typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END
+/// (SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END
 ///     FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards`
 ///         WHERE `videos_shards`.`id` = `videos`.`id`))
 /// ```
@@ -70,7 +70,12 @@ impl<C: Expression> Expression for Total<C> {
     type SqlType = C::SqlType;
 }
 
-impl<C: ValidGrouping<G>, G> ValidGrouping<G> for Total<C> {
+/// In a `GROUP BY`, where the whole key is grouped by: the sum of shards is that of one parent.
+impl<C, G> ValidGrouping<G> for Total<C>
+where
+    C: ShardedColumn + ValidGrouping<G>,
+    <C::Table as Table>::PrimaryKey: ValidGrouping<G>,
+{
     type IsAggregate = C::IsAggregate;
 }
 
@@ -118,7 +123,7 @@ where
             Ok(())
         }
         TotalForm::Checked(condition) => {
-            out.push_sql("(SELECT CASE WHEN ");
+            out.push_sql("(SELECT CASE WHEN total IS NULL OR ");
             out.push_sql(condition);
             out.push_sql(" THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT ");
             push_column::<T, DB>(name, out.reborrow())?;
@@ -184,7 +189,7 @@ mod tests {
         );
         assert_eq!(
             sql!(Sqlite, videos::views.total()),
-            "(SELECT CASE WHEN typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))"
+            "(SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))"
         );
     }
 

@@ -9,7 +9,7 @@ use diesel::dsl::{Filter, Find, SqlTypeOf};
 use diesel::expression::{Expression, QueryMetadata};
 use diesel::expression_methods::EqAll;
 use diesel::prelude::*;
-use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryBuilder, QueryFragment, QueryId};
 use diesel::query_dsl::methods::{ExecuteDsl, FilterDsl, FindDsl, LoadQuery};
 use diesel::result::Error as DieselError;
 use diesel::serialize::ToSql;
@@ -25,8 +25,7 @@ use crate::retry::{Retry, in_transaction};
 use crate::returning::{NoReturning, ReadAs, Returning, ReturningTotals, SelectTotals};
 use crate::runner;
 use crate::statement::{
-    CountByKey, CountPicked, CreateShards, FindMissing, FindUncounted, KeysAre, RequireUnqualified,
-    SelectParents,
+    CountByKey, CountPicked, CreateShards, FindMissing, FindUncounted, KeysAre, SelectParents,
 };
 
 /// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
@@ -132,6 +131,7 @@ use crate::statement::{
 ///
 /// # Limits
 ///
+/// - `.get_result(conn)` without `.returning(..)` reads at most 32 columns.
 /// - A filter on a sharded field itself sees the base; filter on `field.total()`.
 /// - The `table!` must be without a schema (`videos`, not `analytics.videos`), since the shards table takes its name.
 /// - A transaction that was begun by hand (`BEGIN` in SQL) is not known to Diesel, and so not to this crate.
@@ -226,6 +226,16 @@ impl<Query, Ret> UpdateStatement<Query, SetNotCalled, Ret> {
     /// # struct Video { id: i64, #[sharded] views: i64 }
     /// let _ = diesel_sharded::update(all.find(7)).set((views.eq(views + 1), views.eq(views + 2)));
     /// ```
+    ///
+    /// ```compile_fail
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// let _ = diesel_sharded::update(all.find(7)).set(((views.eq(views + 1),), views.eq(views + 2)));
+    /// ```
     pub fn set<V, Columns, Operations>(self, values: V) -> UpdateStatement<Query, Values<V>, Ret>
     where
         Query: HasTable<Table: ShardedTable>,
@@ -264,7 +274,8 @@ impl<Query, Values, Ret> UpdateStatement<Query, Values, Ret> {
         }
     }
 
-    /// Boxes the filter, so that further ones keep the type. Costs the statement its place among the prepared ones.
+    /// Boxes the filter, so that further ones keep the type. What is in the box cannot be told, so it counts as a filter
+    /// that is not by key, and the statements are prepared each time.
     pub fn into_boxed<'a, DB>(self) -> UpdateStatement<BoxedRows<'a, Query::Table, DB>, Values, Ret>
     where
         Query: IntoUpdateTarget<Table: IntoUpdateTarget<WhereClause: QueryId>>,
@@ -326,22 +337,9 @@ where
         let filter = update.query.into_update_target().where_clause;
         let changes = Changes::<T, V>::new(update.values);
         let plan = plan::<T, W, _>(conn, false)?;
-        let counted = runner::count(
-            conn,
-            plan,
-            retry,
-            |conn, statement, shard| match statement {
-                Statement::Count if !plan.by_key => {
-                    conn.execute_returning_count(&CountPicked::<T, _, V, _> {
-                        changes: &changes.changeset,
-                        filter: &filter,
-                        shard,
-                        types: PhantomData,
-                    })
-                }
-                statement => changes.write(conn, statement, &filter, shard),
-            },
-        );
+        let counted = runner::count(conn, plan, retry, |conn, statement, shard| {
+            changes.send(conn, statement, &filter, shard)
+        });
         counted.map_err(|error| explain::<T, _>(conn, error).into())
     }
 }
@@ -377,51 +375,46 @@ where
         let plan = plan::<T, W, _>(conn, true)?;
         let mut picked = vec![];
         let mut rows = vec![];
-        let counted = runner::count(
-            conn,
-            plan,
-            retry,
-            |conn, statement, shard| match statement {
+        let counted = runner::count(conn, plan, retry, |conn, statement, shard| {
+            rows.clear(); // what an earlier attempt read was taken back with it
+            match statement {
                 Statement::Pick => {
+                    let primary_key = T::TABLE.primary_key();
                     let keys = load::<T, SqlTypeOf<T::PrimaryKey>, _, _, _, _>(
                         conn,
-                        &T::TABLE.primary_key(),
+                        &primary_key,
                         &filter,
                     )?;
                     let met = keys.len();
                     picked = in_chunks::<T>(keys);
                     Ok(met)
                 }
+                Statement::Load if plan.by_key => {
+                    rows = load::<T, Row<Ret, T, U, DB>, _, _, _, _>(conn, &selection, &filter)?;
+                    Ok(rows.len())
+                }
                 Statement::Load => {
-                    rows.clear();
-                    if plan.by_key {
-                        rows = load::<T, <Ret::Selection as ReadAs<U, DB>>::Row, _, _, _, _>(
-                            conn, &selection, &filter,
-                        )?;
-                    }
                     for keys in &picked {
-                        rows.append(&mut load::<
-                            T,
-                            <Ret::Selection as ReadAs<U, DB>>::Row,
-                            _,
-                            _,
-                            _,
-                            _,
-                        >(conn, &selection, keys)?);
+                        let mut some =
+                            load::<T, Row<Ret, T, U, DB>, _, _, _, _>(conn, &selection, keys)?;
+                        rows.append(&mut some);
                     }
                     Ok(rows.len())
                 }
-                write if plan.by_key => changes.write(conn, write, &filter, shard),
-                write => picked
+                statement if plan.by_key => changes.send(conn, statement, &filter, shard),
+                statement => picked
                     .iter()
-                    .map(|keys| changes.write(conn, write, keys, shard))
+                    .map(|keys| changes.send(conn, statement, keys, shard))
                     .sum(),
-            },
-        );
+            }
+        });
         counted.map_err(|error| explain::<T, _>(conn, error))?;
         Ok(rows.into_iter().map(Ok).collect::<Vec<_>>().into_iter())
     }
 }
+
+/// The SQL type of a row that `Ret` asks for.
+type Row<Ret, T, U, DB> = <<Ret as Returning<T>>::Selection as ReadAs<U, DB>>::Row;
 
 /// The changes of an update, as written (`V`) and as Diesel's tree.
 struct Changes<T, V: AsChangeset> {
@@ -437,8 +430,8 @@ impl<T, V: AsChangeset> Changes<T, V> {
         }
     }
 
-    /// Sends a statement for parents whose keys `filter` names. (`Create` and `FindUncounted` take any filter.)
-    fn write<Conn, W>(
+    /// Sends a statement about the parents that `filter` matches. `FindMissing` and `CountByKey` take only one by key.
+    fn send<Conn, W>(
         &self,
         conn: &mut Conn,
         statement: Statement,
@@ -473,7 +466,13 @@ impl<T, V: AsChangeset> Changes<T, V> {
                 shard,
                 table: PhantomData,
             }),
-            Statement::Count => conn.execute_returning_count(&CountByKey::<T, _, V, _> {
+            Statement::CountByKey => conn.execute_returning_count(&CountByKey::<T, _, V, _> {
+                changes: &self.changeset,
+                filter,
+                shard,
+                types: PhantomData,
+            }),
+            Statement::CountPicked => conn.execute_returning_count(&CountPicked::<T, _, V, _> {
                 changes: &self.changeset,
                 filter,
                 shard,
@@ -541,17 +540,21 @@ where
 }
 
 /// Finds a clearer reason for an error that the database gave for a statement of ours.
-fn explain<T, Conn>(conn: &mut Conn, error: Error) -> Error
+fn explain<T, Conn>(conn: &Conn, error: Error) -> Error
 where
     T: ShardedTable + QueryFragment<Conn::Backend>,
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
 {
-    if let Error::Diesel(DieselError::DatabaseError(..)) = error {
-        let required = conn.execute_returning_count(&RequireUnqualified::<T>(PhantomData));
-        if let Err(reason @ Error::QualifiedTable { .. }) = required.map_err(Error::from) {
-            return reason;
-        }
+    if !matches!(error, Error::Diesel(DieselError::DatabaseError(..))) {
+        return error;
     }
-    error
+    let backend = Conn::Backend::backend_of(conn);
+    let mut name = backend.query_builder();
+    match T::TABLE.to_sql(&mut name, &backend).map(|()| name.finish()) {
+        Ok(table) if table.contains("\".\"") || table.contains("`.`") => {
+            Error::QualifiedTable { table }
+        }
+        _ => error,
+    }
 }

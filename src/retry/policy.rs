@@ -234,7 +234,7 @@ impl Attempts {
         self.delays
             .get_or_insert_with(|| {
                 ExponentialBuilder::new()
-                    .with_min_delay(base)
+                    .with_min_delay(base.min(cap))
                     .with_max_delay(cap)
                     .without_max_times()
                     .build()
@@ -275,6 +275,16 @@ mod tests {
             .with_cap(Duration::from_millis(10))
             .with_jitter(false);
         assert_eq!(delays(Attempts::start(retry)), [1, 2, 4, 8, 10, 10]);
+    }
+
+    #[test]
+    fn the_cap_bounds_the_first_delay_too() {
+        let retry = Retry::new()
+            .with_attempts(3)
+            .with_base(Duration::from_millis(50))
+            .with_cap(Duration::from_millis(10))
+            .with_jitter(false);
+        assert_eq!(delays(Attempts::start(retry)), [10, 10]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use diesel::connection::TransactionManager;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use super::policy::{Attempts, Retry};
-use crate::conflict::Failure;
+use crate::conflict::{Conflict, Failure};
 use crate::dialect::{BackendOf, Dialect, ShardedBackend};
 use crate::error::Error;
 
@@ -29,7 +29,8 @@ use crate::error::Error;
 /// an isolation level see [`Transaction`].
 ///
 /// # Errors
-/// Whatever `f` returns, also when it is a conflict and the policy is used up. Of its own, as
+/// Whatever `f` returns, also when it is a conflict and the policy is used up. The error type is any `std::error::Error`
+/// that Diesel's converts into; a conflict is found behind it by its sources, or by the text that it shows. Of its own, as
 /// [`diesel_sharded::Error`](crate::Error) inside Diesel's error: `TransactionAborted`, `ConnectionLost`,
 /// `OutcomeUnknown`, and `ConflictPersisted` when `BEGIN` or `COMMIT` itself met the last conflict.
 ///
@@ -167,9 +168,8 @@ impl Transaction {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            let conflict = match error.database_error().map(|e| dialect.classify(e)) {
-                Some(Failure::Conflict(conflict)) => conflict,
-                failure => return Err(error.given_up(failure)),
+            let Some(conflict) = error.conflict(dialect) else {
+                return Err(error.given_up(dialect));
             };
             match attempts.after(conflict) {
                 Some(delay) => attempts.retry().sleep(delay),
@@ -228,31 +228,31 @@ where
 }
 
 impl<E: From<DieselError> + StdError + 'static> Failed<E> {
-    fn database_error(&self) -> Option<&DieselError> {
+    fn conflict(&self, dialect: Dialect) -> Option<Conflict> {
         match self {
-            Failed::Begin(e) | Failed::Lost(e) | Failed::Commit(e) => Some(e),
-            Failed::Body(e) => database_error(e),
+            Failed::Begin(e) | Failed::Lost(e) | Failed::Commit(e) => conflict_behind(dialect, e),
+            Failed::Body(e) => conflict_behind(dialect, e),
             Failed::Aborted => None,
         }
     }
 
     /// The caller's error when no new attempt can help.
-    fn given_up(self, failure: Option<Failure>) -> E {
-        let lost = failure == Some(Failure::ConnectionLost);
+    fn given_up(self, dialect: Dialect) -> E {
+        let is_lost = |e: &DieselError| dialect.classify(e) == Failure::ConnectionLost;
         let error = match self {
             Failed::Body(e) => return e,
             Failed::Aborted => Error::TransactionAborted,
-            Failed::Begin(source) | Failed::Lost(source) if lost => {
+            Failed::Begin(source) | Failed::Lost(source) if is_lost(&source) => {
                 Error::ConnectionLost { source }
             }
-            Failed::Commit(source) if lost => Error::OutcomeUnknown { source },
+            Failed::Commit(source) if is_lost(&source) => Error::OutcomeUnknown { source },
             Failed::Begin(e) | Failed::Lost(e) | Failed::Commit(e) => Error::Diesel(e),
         };
         DieselError::from(error).into()
     }
 
     /// The caller's error when the policy allows no further attempt.
-    fn used_up(self, conflict: crate::Conflict, attempts: &Attempts) -> E {
+    fn used_up(self, conflict: Conflict, attempts: &Attempts) -> E {
         let source = match self {
             Failed::Body(e) => return e,
             Failed::Begin(e) | Failed::Lost(e) | Failed::Commit(e) => e,
@@ -268,24 +268,35 @@ impl<E: From<DieselError> + StdError + 'static> Failed<E> {
     }
 }
 
-/// The database's error behind an application's own, if there is one.
-fn database_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a DieselError> {
+/// The conflict behind an application's error, if there is one.
+///
+/// An error with `#[error(transparent)]` shows the database's text but hands out no source to find it by, so that the text
+/// has to do. Whatever it was, the attempt was rolled back, and trying again doubles nothing.
+fn conflict_behind(dialect: Dialect, error: &(dyn StdError + 'static)) -> Option<Conflict> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(DieselError::QueryBuilderError(boxed)) = error.downcast_ref() {
-            // Diesel's `source` steps over the box.
-            next = Some(boxed.as_ref());
-            continue;
-        }
-        if let Some(error) = error.downcast_ref::<DieselError>() {
-            return Some(error);
-        }
-        next = match error.downcast_ref::<Error>() {
-            Some(Error::Diesel(error)) => Some(error),
-            _ => error.source(),
+        let failure = match database_error(error) {
+            Some(error) => dialect.classify(error),
+            None => dialect.classify_text(&error.to_string()),
         };
+        if let Failure::Conflict(conflict) = failure {
+            return Some(conflict);
+        }
+        next = error.source();
     }
     None
+}
+
+/// The database's error that this one is, or holds without handing it out as its source.
+fn database_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a DieselError> {
+    match error.downcast_ref::<DieselError>() {
+        Some(DieselError::QueryBuilderError(boxed)) => database_error(boxed.as_ref()),
+        Some(error) => Some(error),
+        None => match error.downcast_ref::<Error>()? {
+            Error::Diesel(error) | Error::ConflictPersisted { source: error, .. } => Some(error),
+            _ => None,
+        },
+    }
 }
 
 /// Whether a transaction is open on `conn`, as far as Diesel knows.
@@ -294,12 +305,15 @@ pub(crate) fn in_transaction<Conn: Connection>(conn: &mut Conn) -> QueryResult<b
     Ok(status.transaction_depth()?.is_some())
 }
 
-/// Begins a transaction; on an error none is open.
+/// Begins a transaction, or a savepoint inside one; on an error neither is open.
 pub(crate) fn begin<Conn: Connection>(
     conn: &mut Conn,
     dialect: Dialect,
     options: TransactionOptions,
 ) -> QueryResult<()> {
+    if in_transaction(conn)? {
+        return Conn::TransactionManager::begin_transaction(conn);
+    }
     let isolation = options.isolation.and_then(|i| dialect.set_isolation(i));
     if let Some((sql, true)) = isolation {
         conn.batch_execute(sql)?;
@@ -330,27 +344,60 @@ pub(crate) fn rollback<Conn: Connection>(conn: &mut Conn) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conflict::Conflict;
+    use diesel::result::DatabaseErrorKind;
 
     #[derive(Debug, thiserror::Error)]
     #[error("the application's own")]
-    struct AppError(#[from] DieselError);
+    struct WithSource(#[from] DieselError);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error(transparent)]
+    struct Transparent(#[from] DieselError);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("around: {0}")]
+    struct Around(#[source] Transparent);
+
+    fn database_error(message: &str) -> DieselError {
+        DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned()))
+    }
 
     #[test]
-    fn a_database_error_is_found_behind_the_applications_own() {
-        let found =
-            |error: &(dyn StdError + 'static)| database_error(error).map(ToString::to_string);
+    fn a_conflict_is_found_behind_the_applications_own_error() {
+        let found = |error: &(dyn StdError + 'static)| conflict_behind(Dialect::Postgres, error);
+        let deadlock = || database_error("deadlock detected");
+        assert_eq!(found(&deadlock()), Some(Conflict::Deadlock));
+        assert_eq!(found(&WithSource(deadlock())), Some(Conflict::Deadlock));
+        assert_eq!(found(&Transparent(deadlock())), Some(Conflict::Deadlock));
         assert_eq!(
-            found(&AppError(DieselError::NotFound)).unwrap(),
-            "Record not found"
+            found(&Around(Transparent(deadlock()))),
+            Some(Conflict::Deadlock)
         );
-        let wrapped = DieselError::from(Error::ConflictPersisted {
-            conflict: Conflict::Busy,
+        let serialization = DieselError::DatabaseError(
+            DatabaseErrorKind::SerializationFailure,
+            Box::new("could not serialize access due to concurrent update".to_owned()),
+        );
+        assert_eq!(
+            found(&Transparent(serialization)),
+            Some(Conflict::Serialization)
+        );
+        let persisted = DieselError::from(Error::ConflictPersisted {
+            conflict: Conflict::Deadlock,
             attempts: 1,
             elapsed: Default::default(),
-            source: DieselError::NotFound,
+            source: deadlock(),
         });
-        assert_eq!(found(&AppError(wrapped)).unwrap(), "Record not found");
+        assert_eq!(found(&WithSource(persisted)), Some(Conflict::Deadlock));
+    }
+
+    #[test]
+    fn other_errors_are_no_conflicts() {
+        let found = |error: &(dyn StdError + 'static)| conflict_behind(Dialect::Sqlite, error);
+        assert_eq!(found(&Transparent(DieselError::NotFound)), None);
+        assert_eq!(
+            found(&WithSource(database_error("no such table: videos"))),
+            None
+        );
         assert_eq!(found(&std::fmt::Error), None);
     }
 }
