@@ -292,28 +292,31 @@ impl Dialect {
         }
     }
 
-    /// SQLite enforces foreign keys only where a connection asks for it, and hands out a deleted row's id again: a
-    /// trigger has to delete the shards, or a new row would inherit them.
-    pub(crate) fn deletes_by_trigger(self) -> bool {
+    /// SQLite enforces foreign keys only where a connection asks for it, hands out a deleted row's id again, and replaces
+    /// rows without deleting them (`REPLACE INTO`): triggers have to delete the shards, or a new row would inherit them.
+    pub(crate) fn deletes_by_triggers(self) -> bool {
         self == Dialect::Sqlite
     }
 
-    /// The lock on both tables under which shards are folded and dropped, so that no count arrives in between.
-    pub(crate) fn exclusive(self) -> Option<Exclusive> {
+    /// The statements around folding and dropping, under which no count arrives in between and no failure doubles one.
+    ///
+    /// MySQL commits at `LOCK TABLES` and at `DROP TABLE`, so that no transaction encloses the two. There the fold takes the
+    /// counts out of the shards in a transaction of its own, and what is dropped is empty.
+    pub(crate) fn exclusive(self) -> Exclusive {
         match self {
-            Dialect::Postgres => Some(Exclusive {
-                lock: "LOCK TABLE ",
-                lock_mode: " IN ACCESS EXCLUSIVE MODE",
-                each: "",
-                unlock: None,
-            }),
-            Dialect::Mysql => Some(Exclusive {
-                lock: "LOCK TABLES ",
-                lock_mode: "",
-                each: " WRITE",
-                unlock: Some("UNLOCK TABLES"),
-            }),
-            Dialect::Sqlite => None, // the first write of the transaction locks the database
+            Dialect::Postgres => Exclusive {
+                lock: Some(("LOCK TABLE ", "", " IN ACCESS EXCLUSIVE MODE")),
+                ..Exclusive::NOTHING
+            },
+            Dialect::Mysql => Exclusive {
+                before: Some("SET @autocommit_before = @@autocommit, autocommit = 0"),
+                lock: Some(("LOCK TABLES ", " WRITE", "")),
+                commits_fold: true,
+                after: Some("UNLOCK TABLES;\nSET autocommit = @autocommit_before"),
+                on_failure: Some("ROLLBACK; UNLOCK TABLES; SET autocommit = @autocommit_before"),
+            },
+            // The first write of the transaction locks the database.
+            Dialect::Sqlite => Exclusive::NOTHING,
         }
     }
 
@@ -399,10 +402,24 @@ pub(crate) struct SurvivalCheck {
 
 /// See [`Dialect::exclusive`].
 pub(crate) struct Exclusive {
-    pub(crate) lock: &'static str,
-    pub(crate) each: &'static str,
-    pub(crate) lock_mode: &'static str,
-    pub(crate) unlock: Option<&'static str>,
+    pub(crate) before: Option<&'static str>,
+    /// What stands before both tables, behind each, and behind both.
+    pub(crate) lock: Option<(&'static str, &'static str, &'static str)>,
+    /// The fold empties the shards and is committed before the drop.
+    pub(crate) commits_fold: bool,
+    pub(crate) after: Option<&'static str>,
+    /// What a failure leaves behind, undone.
+    pub(crate) on_failure: Option<&'static str>,
+}
+
+impl Exclusive {
+    const NOTHING: Self = Exclusive {
+        before: None,
+        lock: None,
+        commits_fold: false,
+        after: None,
+        on_failure: None,
+    };
 }
 
 /// Diesel drops MySQL's error numbers; the texts are those of the server's default language and of the client library.

@@ -12,6 +12,7 @@ use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::field::{ShardedTable, ShardsColumn};
+use crate::retry::in_transaction;
 use crate::sql::{SHARD, push_column, push_from_shards, push_unique_key};
 use crate::total::push_total;
 
@@ -30,8 +31,8 @@ use crate::total::push_total;
 /// ```
 ///
 /// MySQL: `ENGINE = InnoDB`; an unsigned field is a `DECIMAL(20, 0)` here, since one shard alone may be negative. SQLite:
-/// `WITHOUT ROWID`, a `CHECK` of the range of integers, and two triggers that delete and rename shards with their parent,
-/// since foreign keys are off there unless a connection asks for them, and a deleted row's id is given out again.
+/// `WITHOUT ROWID`, a `CHECK` of the range of integers, and triggers that delete and rename shards with their parent, since
+/// foreign keys are off there unless a connection asks for them, and a deleted row's id is given out again.
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -73,8 +74,8 @@ impl<T: ShardedTable> ShardsTable<T> {
         T: QueryFragment<DB>,
     {
         let mut statements = vec![render(&CreateTable::<T>(PhantomData), backend)?];
-        if backend.dialect().deletes_by_trigger() {
-            for trigger in [Trigger::Delete, Trigger::Update] {
+        if backend.dialect().deletes_by_triggers() {
+            for trigger in Trigger::ALL {
                 statements.push(render(&CreateTrigger::<T>(trigger, PhantomData), backend)?);
             }
         }
@@ -86,9 +87,10 @@ impl<T: ShardedTable> ShardsTable<T> {
     /// around them. A count that comes later fails with [`MissingShardsTable`](crate::Error::MissingShardsTable).
     ///
     /// ```sql
-    /// LOCK TABLE "videos", "videos_shards" IN ACCESS EXCLUSIVE MODE;          -- MySQL: LOCK TABLES … WRITE
+    /// LOCK TABLE "videos", "videos_shards" IN ACCESS EXCLUSIVE MODE;  -- MySQL: SET autocommit = 0; LOCK TABLES … WRITE
     /// UPDATE "videos" SET "views" = … WHERE EXISTS (SELECT 1 FROM "videos_shards" WHERE …);
-    /// DROP TABLE "videos_shards"                                              -- MySQL: ; UNLOCK TABLES
+    ///                                                                 -- MySQL: DELETE FROM `videos_shards`; COMMIT
+    /// DROP TABLE "videos_shards"                                      -- MySQL: UNLOCK TABLES; SET autocommit = …
     /// ```
     ///
     /// # Errors
@@ -98,19 +100,23 @@ impl<T: ShardedTable> ShardsTable<T> {
         DB: ShardedBackend,
         T: QueryFragment<DB>,
     {
-        let mut statements = vec![];
         let exclusive = backend.dialect().exclusive();
-        if exclusive.is_some() {
+        let mut statements: Vec<_> = exclusive.before.map(str::to_owned).into_iter().collect();
+        if exclusive.lock.is_some() {
             statements.push(render(&LockTables::<T>(PhantomData), backend)?);
         }
         statements.push(render(&FoldAll::<T>(PhantomData), backend)?);
-        if backend.dialect().deletes_by_trigger() {
-            for trigger in [Trigger::Delete, Trigger::Update] {
+        if exclusive.commits_fold {
+            statements.push(render(&Empty::<T>(PhantomData), backend)?);
+            statements.push("COMMIT".to_owned());
+        }
+        if backend.dialect().deletes_by_triggers() {
+            for trigger in Trigger::ALL {
                 statements.push(render(&DropTrigger::<T>(trigger, PhantomData), backend)?);
             }
         }
         statements.push(render(&DropTable::<T>(PhantomData), backend)?);
-        statements.extend(exclusive.and_then(|lock| lock.unlock).map(str::to_owned));
+        statements.extend(exclusive.after.map(str::to_owned));
         Ok(statements.join(";\n"))
     }
 
@@ -131,7 +137,8 @@ impl<T: ShardedTable> ShardsTable<T> {
     /// Folds every shard into its parent and drops it; see [`drop_sql`](Self::drop_sql).
     ///
     /// # Errors
-    /// The database's; nothing is folded or dropped then.
+    /// The database's; every total is what it was then. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction)
+    /// inside a transaction on MySQL, which would commit it.
     pub fn drop<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
     where
         Conn: Connection,
@@ -140,10 +147,14 @@ impl<T: ShardedTable> ShardsTable<T> {
     {
         let backend = Conn::Backend::backend_of(conn);
         let sql = self.drop_sql(&backend)?;
-        conn.transaction(|conn| {
-            conn.batch_execute(&sql)
-                .inspect_err(|_| unlock(&backend, |sql| conn.batch_execute(sql)))
-        })
+        if !backend.dialect().exclusive().commits_fold {
+            return conn.transaction(|conn| conn.batch_execute(&sql));
+        }
+        if in_transaction(conn)? {
+            return Err(diesel::result::Error::AlreadyInTransaction);
+        }
+        conn.batch_execute(&sql)
+            .inspect_err(|_| clean_up(&backend, |sql| conn.batch_execute(sql)))
     }
 
     /// A migration that creates it, and that folds and drops it when reverted. `version` orders it among the
@@ -173,9 +184,9 @@ impl<T: ShardedTable> fmt::Debug for ShardsTable<T> {
     }
 }
 
-/// Releases the locks that MySQL keeps when a statement after `LOCK TABLES` failed. The failure is what is reported.
-fn unlock<DB: ShardedBackend>(backend: &DB, run: impl FnOnce(&str) -> QueryResult<()>) {
-    if let Some(sql) = backend.dialect().exclusive().and_then(|lock| lock.unlock) {
+/// Undoes what a failure leaves behind. The failure is what is reported.
+fn clean_up<DB: ShardedBackend>(backend: &DB, run: impl FnOnce(&str) -> QueryResult<()>) {
+    if let Some(sql) = backend.dialect().exclusive().on_failure {
         let _ = run(sql);
     }
 }
@@ -235,7 +246,7 @@ where
         let backend = backend_behind(conn)?;
         let sql = ShardsTable::of(*T::TABLE).drop_sql(&backend)?;
         let dropped = conn.batch_execute(&sql);
-        Ok(dropped.inspect_err(|_| unlock(&backend, |sql| conn.batch_execute(sql)))?)
+        Ok(dropped.inspect_err(|_| clean_up(&backend, |sql| conn.batch_execute(sql)))?)
     }
 
     fn metadata(&self) -> &dyn MigrationMetadata {
@@ -334,14 +345,17 @@ fn sql_type<'a>(
         .unwrap_or_else(|| of_dialect(column.column_type))
 }
 
-/// SQLite's stand-ins for a foreign key's actions.
+/// SQLite's stand-ins for a foreign key's actions; and a new row has no shards, also when it replaces another.
 #[derive(Clone, Copy)]
 enum Trigger {
     Delete,
     Update,
+    Insert,
 }
 
 impl Trigger {
+    const ALL: [Self; 3] = [Trigger::Delete, Trigger::Update, Trigger::Insert];
+
     fn push_name<T: ShardedTable, DB: ShardedBackend>(
         self,
         mut out: AstPass<'_, '_, DB>,
@@ -349,6 +363,7 @@ impl Trigger {
         let action = match self {
             Trigger::Delete => "delete",
             Trigger::Update => "update",
+            Trigger::Insert => "insert",
         };
         out.push_identifier(&format!("{}_{action}", T::SHARDS_TABLE))
     }
@@ -366,6 +381,7 @@ where
         self.0.push_name::<T, DB>(out.reborrow())?;
         match self.0 {
             Trigger::Delete => out.push_sql(" AFTER DELETE ON "),
+            Trigger::Insert => out.push_sql(" AFTER INSERT ON "),
             Trigger::Update => {
                 out.push_sql(" AFTER UPDATE OF ");
                 push_key_names::<T, DB>(out.reborrow())?;
@@ -375,7 +391,7 @@ where
         T::TABLE.walk_ast(out.reborrow())?;
         out.push_sql(" BEGIN ");
         match self.0 {
-            Trigger::Delete => {
+            Trigger::Delete | Trigger::Insert => {
                 out.push_sql("DELETE FROM ");
                 out.push_identifier(T::SHARDS_TABLE)?;
             }
@@ -393,7 +409,10 @@ where
         for (i, column) in T::KEY.iter().enumerate() {
             out.push_sql(if i == 0 { " WHERE " } else { " AND " });
             out.push_identifier(column.name)?;
-            out.push_sql(" = OLD.");
+            out.push_sql(match self.0 {
+                Trigger::Delete | Trigger::Update => " = OLD.",
+                Trigger::Insert => " = NEW.",
+            });
             out.push_identifier(column.name)?;
         }
         out.push_sql("; END");
@@ -422,14 +441,14 @@ where
     DB: ShardedBackend,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        if let Some(exclusive) = out.backend().dialect().exclusive() {
-            out.push_sql(exclusive.lock);
+        if let Some((before, behind_each, behind)) = out.backend().dialect().exclusive().lock {
+            out.push_sql(before);
             T::TABLE.walk_ast(out.reborrow())?;
-            out.push_sql(exclusive.each);
+            out.push_sql(behind_each);
             out.push_sql(", ");
             out.push_identifier(T::SHARDS_TABLE)?;
-            out.push_sql(exclusive.each);
-            out.push_sql(exclusive.lock_mode);
+            out.push_sql(behind_each);
+            out.push_sql(behind);
         }
         Ok(())
     }
@@ -506,6 +525,19 @@ where
         push_column::<T, DB>(column.name, out.reborrow())?;
     }
     Ok(())
+}
+
+struct Empty<T>(PhantomData<T>);
+
+impl<T, DB> QueryFragment<DB> for Empty<T>
+where
+    T: ShardedTable,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("DELETE FROM ");
+        out.push_identifier(T::SHARDS_TABLE)
+    }
 }
 
 struct DropTable<T>(PhantomData<T>);
@@ -594,7 +626,8 @@ mod tests {
     FOREIGN KEY (`id`) REFERENCES `videos` (`id`) ON UPDATE CASCADE ON DELETE CASCADE
 ) WITHOUT ROWID;
 CREATE TRIGGER `videos_shards_delete` AFTER DELETE ON `videos` BEGIN DELETE FROM `videos_shards` WHERE `id` = OLD.`id`; END;
-CREATE TRIGGER `videos_shards_update` AFTER UPDATE OF `id` ON `videos` BEGIN UPDATE `videos_shards` SET `id` = NEW.`id` WHERE `id` = OLD.`id`; END"
+CREATE TRIGGER `videos_shards_update` AFTER UPDATE OF `id` ON `videos` BEGIN UPDATE `videos_shards` SET `id` = NEW.`id` WHERE `id` = OLD.`id`; END;
+CREATE TRIGGER `videos_shards_insert` AFTER INSERT ON `videos` BEGIN DELETE FROM `videos_shards` WHERE `id` = NEW.`id`; END"
         );
     }
 
@@ -608,10 +641,14 @@ DROP TABLE "download ""counts""""#
         );
         assert_eq!(
             ShardsTable::of(videos::table).drop_sql(&Mysql).unwrap(),
-            "LOCK TABLES `videos` WRITE, `videos_shards` WRITE;
+            "SET @autocommit_before = @@autocommit, autocommit = 0;
+LOCK TABLES `videos` WRITE, `videos_shards` WRITE;
 UPDATE `videos` JOIN (SELECT `id`, SUM(`views`) AS `views`, SUM(`likes`) AS `likes` FROM `videos_shards` GROUP BY `id`) AS folded ON folded.`id` = `videos`.`id` SET `videos`.`views` = `videos`.`views` + folded.`views`, `videos`.`likes` = `videos`.`likes` + folded.`likes`;
+DELETE FROM `videos_shards`;
+COMMIT;
 DROP TABLE `videos_shards`;
-UNLOCK TABLES"
+UNLOCK TABLES;
+SET autocommit = @autocommit_before"
         );
     }
 }

@@ -22,6 +22,11 @@ fn deadlock() {
 }
 
 #[test]
+fn a_parent_deleted_meanwhile() {
+    servers::a_parent_deleted_meanwhile();
+}
+
+#[test]
 fn lock_timeout() {
     servers::a_locked_shard(
         "SET SESSION innodb_lock_wait_timeout = 1",
@@ -91,6 +96,42 @@ fn a_locked_parent_stops_no_count() {
         "UPDATE videos SET title = 'x' WHERE id = 1",
         "SET SESSION innodb_lock_wait_timeout = 1",
     );
+}
+
+/// MySQL commits at `LOCK TABLES` and `DROP TABLE`: a failure in between must not fold twice.
+#[test]
+fn a_drop_that_fails_loses_and_doubles_nothing() {
+    use diesel_sharded_tests::schema::videos as table;
+    use diesel_sharded_tests::schema::videos::dsl::*;
+    let (_database, mut conn) = servers::database();
+    let conn = &mut conn;
+    update(videos.find(1))
+        .set(views.eq(views + 5))
+        .execute(conn)
+        .unwrap();
+    let inside = conn.transaction(|conn| ShardsTable::of(table::table).drop(conn));
+    assert_eq!(inside, Err(diesel::result::Error::AlreadyInTransaction));
+    // Another table's foreign key keeps the shards table from being dropped.
+    conn.batch_execute(
+        "CREATE TABLE spies (id BIGINT, shard INTEGER, FOREIGN KEY (id, shard) REFERENCES videos_shards (id, shard))",
+    )
+    .unwrap();
+    for _ in 0..2 {
+        ShardsTable::of(table::table).drop(conn).unwrap_err();
+        assert_eq!(servers::total(conn), 105);
+        // Neither a lock nor a transaction is left behind.
+        assert_eq!(
+            update(videos.find(1))
+                .set(views.eq(views + 0))
+                .execute(conn),
+            Ok(1)
+        );
+        let autocommit = diesel::dsl::sql::<diesel::sql_types::BigInt>("@@autocommit");
+        assert_eq!(diesel::select(autocommit).get_result(conn), Ok(1_i64));
+    }
+    conn.batch_execute("DROP TABLE spies").unwrap();
+    ShardsTable::of(table::table).drop(conn).unwrap();
+    assert_eq!(videos.find(1).select(views).first(conn), Ok(105_i64));
 }
 
 mod unsigned_parent {

@@ -8,9 +8,10 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Isolation;
+use diesel_sharded::retry::{Isolation, Retry};
 use diesel_sharded::{Conflict, ShardsTable, update};
 use diesel_sharded_tests::TestConnection;
+use diesel_sharded_tests::schema::WholeVideo;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
 type Conn = PgConnection;
@@ -33,6 +34,11 @@ fn the_server_really_speaks_german() {
     conn.batch_execute(GERMAN).unwrap();
     let error = conn.batch_execute("SELECT 1/0").unwrap_err();
     assert_eq!(error.to_string(), "Division durch Null");
+}
+
+#[test]
+fn a_parent_deleted_meanwhile() {
+    servers::a_parent_deleted_meanwhile();
 }
 
 #[test]
@@ -139,6 +145,41 @@ fn a_locked_parent_stops_no_count() {
         "SELECT 1 FROM videos FOR UPDATE",
         "SET lock_timeout = '100ms'",
     );
+}
+
+/// The first attempt reads its rows and fails at COMMIT; by the second one the video is gone.
+#[test]
+fn rows_of_an_attempt_that_was_taken_back_are_not_given_out() {
+    let (database, mut conn) = servers::database();
+    conn.batch_execute(
+        "CREATE SEQUENCE commits;
+         CREATE FUNCTION fail_once() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             IF nextval('commits') = 1 THEN RAISE SQLSTATE '40001'; END IF; RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER fail_once AFTER UPDATE ON videos_shards DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION fail_once()",
+    )
+    .unwrap();
+    for by_key in [true, false] {
+        let url = database.url().to_owned();
+        conn.batch_execute("ALTER SEQUENCE commits RESTART")
+            .unwrap();
+        let key = if by_key { 1 } else { 2 };
+        let policy = Retry::new().with_notify(move |_| {
+            let other = &mut Conn::establish(&url).unwrap();
+            diesel::delete(videos.find(key)).execute(other).unwrap();
+        });
+        let count = |conn: &mut Conn| match by_key {
+            true => update(videos.find(key))
+                .set(views.eq(views + 1))
+                .retry(policy)
+                .get_results::<WholeVideo>(conn),
+            false => update(videos.filter(slug.eq("b")))
+                .set(views.eq(views + 1))
+                .retry(policy)
+                .get_results(conn),
+        };
+        assert_eq!(count(&mut conn), Ok(vec![]));
+    }
 }
 
 mod uuid_key {

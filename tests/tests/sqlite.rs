@@ -6,7 +6,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, Retry, Transaction};
-use diesel_sharded::{Conflict, Error, update};
+use diesel_sharded::{Conflict, Error, ShardsTable, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, recording, schema};
 
@@ -169,4 +169,50 @@ fn deleted_parents_leave_no_shards_with_foreign_keys_too() {
         let left = schema::videos_shards::table.count().get_result(&mut conn);
         assert_eq!(left, Ok(0_i64));
     }
+}
+
+mod collated {
+    diesel::table! {
+        pages (name) {
+            name -> Text,
+            hits -> BigInt,
+        }
+    }
+
+    #[derive(diesel_sharded::ShardedField)]
+    #[diesel(primary_key(name))]
+    #[expect(dead_code, reason = "the derive reads the fields' types")]
+    struct Page {
+        name: String,
+        #[sharded]
+        hits: i64,
+    }
+}
+
+/// The parent's key ignores case and the shards table's does not: the key is looked up as the parent does.
+#[test]
+fn a_key_of_another_collation() {
+    use self::collated::pages::dsl::{hits, name, pages};
+    let conn = &mut Conn::establish(":memory:").unwrap();
+    conn.batch_execute(
+        "CREATE TABLE pages (name TEXT COLLATE NOCASE PRIMARY KEY, hits BIGINT NOT NULL)",
+    )
+    .unwrap();
+    ShardsTable::of(pages).create(conn).unwrap();
+    diesel::insert_into(pages)
+        .values((name.eq("Home"), hits.eq(0)))
+        .execute(conn)
+        .unwrap();
+    for key in ["HOME", "Home", "home", "HOME"] {
+        assert_eq!(
+            update(pages.find(key)).set(hits.eq(hits + 1)).execute(conn),
+            Ok(1),
+            "{key}"
+        );
+    }
+    let back = update(pages.find("hOME"))
+        .set(hits.eq(hits + 1))
+        .returning((name, hits))
+        .get_result(conn);
+    assert_eq!(back, Ok(("Home".to_owned(), 5_i64)));
 }

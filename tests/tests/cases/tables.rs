@@ -4,6 +4,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{Error, ShardsTable, update};
+use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{videos as table, videos_shards};
 
@@ -104,6 +105,47 @@ fn shards_go_with_their_parent() {
         .execute(conn)
         .unwrap();
     assert_eq!(videos.find(2).select(views.total()).first(conn), Ok(0_i64));
+}
+
+#[test]
+fn a_replaced_parent_starts_anew() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let replace = "REPLACE INTO videos (id, slug, title) VALUES (2, 'b', 'B')";
+    if conn.version().starts_with("PostgreSQL") {
+        return; // has no REPLACE
+    }
+    update(videos.find(2))
+        .set(views.eq(views + 5))
+        .execute(conn)
+        .unwrap();
+    diesel::sql_query(replace).execute(conn).unwrap();
+    assert_eq!(videos.find(2).select(views.total()).first(conn), Ok(0_i64));
+}
+
+#[test]
+fn an_insert_that_meets_its_row_leaves_the_shards_alone() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    update(videos.find(2))
+        .set(views.eq(views + 5))
+        .execute(conn)
+        .unwrap();
+    let again = (id.eq(2), slug.eq("b"), title.eq("B"));
+    diesel::insert_into(videos)
+        .values(again)
+        .execute(conn)
+        .unwrap_err();
+    let upsert = match conn.version().contains("PostgreSQL") || conn.version().contains("SQLite") {
+        true => "ON CONFLICT (id) DO UPDATE SET title = 'again'",
+        false => "ON DUPLICATE KEY UPDATE title = 'again'",
+    };
+    let upsert = format!("INSERT INTO videos (id, slug, title) VALUES (2, 'b', 'B') {upsert}");
+    diesel::sql_query(upsert).execute(conn).unwrap();
+    assert_eq!(
+        videos.find(2).select(views.total()).first(conn),
+        Ok(205_i64)
+    );
 }
 
 #[test]

@@ -95,6 +95,12 @@ fn joined_rows_do_not_multiply_it() {
         .select(views.total().nullable())
         .load::<Option<i64>>(conn);
     assert_eq!(nullable, Ok(vec![Some(301), Some(301)]));
+    diesel::delete(videos.find(3)).execute(conn).unwrap();
+    let unmatched = comments::table
+        .left_join(table::table)
+        .select((views.total().nullable(), likes.total().nullable()))
+        .load::<(Option<i64>, Option<i32>)>(conn);
+    assert_eq!(unmatched, Ok(vec![(None, None), (None, None)]));
 }
 
 #[test]
@@ -124,6 +130,17 @@ fn its_type_can_be_named() {
     assert_eq!(
         videos.find(1).select(columns()).first(&mut conn),
         Ok((1_i64, 100_i64))
+    );
+}
+
+#[test]
+fn grouped_by_the_key() {
+    let (_database, mut conn) = database();
+    counted(&mut conn);
+    let grouped = videos.group_by(id).select((id, views.total())).order(id);
+    assert_eq!(
+        grouped.load(&mut conn),
+        Ok(vec![(1_i64, 150_i64), (2, 200), (3, 301)])
     );
 }
 

@@ -173,6 +173,38 @@ fn isolation_levels_are_set_and_refused_inside_a_transaction() {
     assert_eq!(total(&mut conn), 103);
 }
 
+/// A total out of range is noticed when the counted row is read, after the count; a closure that goes on must not keep it.
+#[test]
+fn a_failure_after_the_count_takes_the_count_back() {
+    use diesel_sharded_tests::schema::measures::dsl::*;
+    let (_database, mut conn) = database();
+    diesel::update(measures.find(1))
+        .set(small.eq(i16::MAX))
+        .execute(&mut conn)
+        .unwrap();
+    for by_key in [true, false] {
+        let committed: QueryResult<()> = conn.transaction(|conn| {
+            let counted = match by_key {
+                true => update(measures.find(1))
+                    .set(small.eq(small + 1))
+                    .returning(small)
+                    .get_result::<i16>(conn),
+                false => update(measures)
+                    .set(small.eq(small + 1))
+                    .returning(small)
+                    .get_result::<i16>(conn),
+            };
+            counted.unwrap_err();
+            Ok(())
+        });
+        assert_eq!(committed, Ok(()));
+        assert_eq!(
+            measures.find(1).select(small.total()).first(&mut conn),
+            Ok(i16::MAX)
+        );
+    }
+}
+
 /// The connection type alone decides; the counting code names no database.
 #[test]
 fn a_function_that_is_generic_over_its_connection() {

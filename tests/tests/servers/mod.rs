@@ -215,6 +215,34 @@ pub fn a_swallowed_error_is_not_acknowledged(swallow: impl Fn(&mut Conn)) {
     );
 }
 
+/// A parent is deleted while its first shard is being created, and the foreign key waits for that.
+pub fn a_parent_deleted_meanwhile() {
+    let (database, mut conn) = database();
+    for by_key in [true, false] {
+        let key = if by_key { 2 } else { 3 };
+        let mut deleter = Conn::connect(&database);
+        deleter.batch_execute("BEGIN").unwrap();
+        diesel::delete(videos.find(key))
+            .execute(&mut deleter)
+            .unwrap();
+        let counted = thread::scope(|scope| {
+            let counting = scope.spawn(|| match by_key {
+                true => update(videos.find(key))
+                    .set(views.eq(views + 1))
+                    .execute(&mut conn),
+                false => update(videos.filter(id.eq_any([1, key])))
+                    .set(views.eq(views + 1))
+                    .execute(&mut conn),
+            });
+            thread::sleep(Duration::from_millis(300)); // it waits for the foreign key by now
+            deleter.batch_execute("COMMIT").unwrap();
+            counting.join().unwrap()
+        });
+        assert_eq!(counted, Ok(if by_key { 0 } else { 1 }));
+    }
+    assert_eq!(total(&mut conn), 101);
+}
+
 /// Somebody holds the lock on the parent's row; its shards are there.
 pub fn a_locked_parent_stops_no_count(lock: &str, limit: &str) {
     let (database, mut conn) = database();
