@@ -13,7 +13,7 @@ need() { # need PACKAGE COMMAND...: the package, unless the command succeeds
     "$@" >/dev/null 2>&1 || missing+=("$package")
 }
 
-need gcc command -v cc
+need build-essential eval 'command -v cc && test -e /usr/include/stdio.h'
 need pkg-config command -v pkg-config
 need libpq-dev pkg-config --exists libpq
 need libmariadb-dev eval 'pkg-config --exists libmariadb || pkg-config --exists mysqlclient'

@@ -151,7 +151,7 @@ pub use self::update::{Model, Rows, SetNotCalled, UpdateSource, UpdateStatement,
 ///
 /// | attribute | meaning |
 /// |---|---|
-/// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature `numeric`) or MySQL's `Unsigned<..>` of these integers |
+/// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature `numeric`; SQLite keeps it as a float, as Diesel does) or MySQL's `Unsigned<..>` of these integers |
 /// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column, of the key or sharded, in the shards table, where [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the length or collation of a text key that has one of its own |
 /// | `#[diesel(column_name = ..)]` | the column's name, if it is not the field's |
 ///

@@ -52,11 +52,11 @@ where
 /// ```sql
 /// -- PostgreSQL, SQLite
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
-/// FROM (SELECT "videos"."id" AS "key_0" FROM "videos" WHERE …) AS "picked"
-/// WHERE "picked"."key_0" = "videos"."id" AND "videos"."shard" = $2
+/// FROM (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE …) AS "sharded_picked"
+/// WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $2
 /// -- MySQL, MariaDB, which lock the shards in the order of their keys here
-/// UPDATE (SELECT `videos`.`id` AS `key_0` FROM `videos` WHERE … ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `picked`
-/// STRAIGHT_JOIN `videos_shards` AS `videos` ON `picked`.`key_0` = `videos`.`id`
+/// UPDATE (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE … ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `sharded_picked`
+/// STRAIGHT_JOIN `videos_shards` AS `videos` ON `sharded_picked`.`sharded_key_0` = `videos`.`id`
 /// SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?
 /// ```
 pub(crate) struct CountPicked<'a, T, W, V, Ch> {
@@ -332,7 +332,7 @@ fn picked_key(number: usize) -> String {
     format!("sharded_key_{number}")
 }
 
-/// `(SELECT parent.key AS key_0 FROM parent WHERE …) AS picked`
+/// `(SELECT parent.key AS sharded_key_0 FROM parent WHERE …) AS sharded_picked`
 fn push_picked<'b, T, W, DB>(filter: &'b W, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
@@ -360,7 +360,7 @@ where
     out.push_identifier(PICKED)
 }
 
-/// `picked.key_0 = parent.key`
+/// `sharded_picked.sharded_key_0 = parent.key`
 fn push_picked_is_parent<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,

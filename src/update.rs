@@ -80,9 +80,9 @@ use crate::statement::{
 /// -- SQLite: ON CONFLICT … DO NOTHING; MySQL: ON DUPLICATE KEY UPDATE `shard` = `videos_shards`.`shard`
 ///
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
-/// FROM (SELECT "videos"."id" AS "key_0" FROM "videos" WHERE …) AS "picked"
-/// WHERE "picked"."key_0" = "videos"."id" AND "videos"."shard" = $2
-/// -- MySQL: UPDATE (SELECT …) AS `picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON … SET … WHERE …
+/// FROM (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE …) AS "sharded_picked"
+/// WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $2
+/// -- MySQL: UPDATE (SELECT …) AS `sharded_picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON … SET … WHERE …
 /// ```
 ///
 /// On MySQL that transaction is `READ COMMITTED`, so that it does not lock what the filter reads (the binary log has to
