@@ -266,12 +266,7 @@ impl<Query, Values, Ret> UpdateStatement<Query, Values, Ret> {
     where
         Query: FilterDsl<Predicate>,
     {
-        UpdateStatement {
-            query: self.query.filter(predicate),
-            values: self.values,
-            returning: self.returning,
-            retry: self.retry,
-        }
+        self.over(|query| query.filter(predicate))
     }
 
     /// Boxes the filter, so that further ones keep the type. What is in the box cannot be told, so it counts as a filter
@@ -282,8 +277,13 @@ impl<Query, Values, Ret> UpdateStatement<Query, Values, Ret> {
         Query::WhereClause: QueryFragment<DB> + QueryId + Send + 'a,
         DB: diesel::backend::Backend,
     {
+        self.over(BoxedRows::new)
+    }
+
+    /// The same update over other rows.
+    fn over<Other>(self, rows: impl FnOnce(Query) -> Other) -> UpdateStatement<Other, Values, Ret> {
         UpdateStatement {
-            query: BoxedRows::new(self.query),
+            query: rows(self.query),
             values: self.values,
             returning: self.returning,
             retry: self.retry,
