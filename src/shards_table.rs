@@ -34,6 +34,9 @@ use crate::total::push_total;
 /// `WITHOUT ROWID`, a `CHECK` of the range of integers, and triggers that delete and rename shards with their parent, since
 /// foreign keys are off there unless a connection asks for them, and a deleted row's id is given out again.
 ///
+/// A row that is replaced by `REPLACE INTO` starts without shards, except on MySQL from 9.6 on (tried: 9.7.4), which replaces it
+/// without the foreign key's actions: `DELETE` and `INSERT` there, or the new row inherits the old one's shards.
+///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
 /// # use schema::videos;

