@@ -11,14 +11,15 @@
 //! | by key, rows wanted | Begin, Count (Create, Count), Load, Commit | the same, in a savepoint |
 //! | by any filter, rows wanted | Begin, Pick, Create, Count, Load, Commit | the same, in a savepoint |
 //!
-//! On MySQL, by key inside the caller's: FindMissing, (Create,) Count. By any filter outside: Begin, Count, FindUncounted,
-//! Commit; if some were uncounted: Rollback, and again with Create.
+//! A count by key that met no row after Create is repeated by the parent's own comparison of keys (CountPicked). On MySQL,
+//! FindMissing stands before the count by key inside the caller's, and before Create by any filter outside, which is left
+//! out if none is missing.
 
 use std::time::Duration;
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use crate::conflict::{Conflict, Failure};
+use crate::conflict::Failure;
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::retry::{Attempts, Retry};
@@ -26,10 +27,10 @@ use crate::retry::{Attempts, Retry};
 /// One statement of a counting update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Statement {
-    /// Looks whether the shard is missing, without a lock: meets a row if it is.
+    /// Looks whether the shard of a parent named by its key is missing, without a lock: meets a row if it is.
     FindMissing,
-    /// Looks whether this many parents were all that match: meets a row if not.
-    FindUncounted(usize),
+    /// The same for the parents that a filter matches: meets a row if a shard of theirs is missing.
+    FindMissingPicked,
     /// Adds to the shards of parents that are named by their keys.
     CountByKey,
     /// Adds to the shards of parents that a filter matches, as the parents' table compares.
@@ -78,11 +79,10 @@ pub(crate) struct CountingAttempt {
     at: At,
     /// The missing shards were created in this attempt.
     created: bool,
-    /// A count found shards missing, so that they are created before the next.
-    creates_first: bool,
+    /// A parent was deleted while its shard was being created, once.
+    parent_gone: bool,
     /// A transaction of our own is open.
     open: bool,
-    picked: usize,
     counted: usize,
 }
 
@@ -98,6 +98,12 @@ enum At {
     End,
 }
 
+impl At {
+    fn is_create(&self) -> bool {
+        matches!(self, At::Run(Statement::Create))
+    }
+}
+
 impl CountingAttempt {
     pub(crate) fn new(plan: Plan, retry: Retry) -> Self {
         let attempts = Attempts::start(retry);
@@ -107,9 +113,8 @@ impl CountingAttempt {
             attempts,
             at: At::Start,
             created: false,
-            creates_first: false,
+            parent_gone: false,
             open: false,
-            picked: 0,
             counted: 0,
         }
     }
@@ -151,13 +156,15 @@ impl CountingAttempt {
                     self.first_statement()
                 }
             }
-            At::Run(Statement::FindMissing) if rows > 0 => Step::Run(Statement::Create),
-            At::Run(Statement::FindMissing) => Step::Run(self.count()),
-            At::Run(Statement::Pick) if rows == 0 => self.end(),
-            At::Run(Statement::Pick) => {
-                self.picked = rows;
-                self.create_or_count()
+            At::Run(Statement::FindMissing | Statement::FindMissingPicked) => {
+                Step::Run(if rows > 0 {
+                    Statement::Create
+                } else {
+                    self.count()
+                })
             }
+            At::Run(Statement::Pick) if rows == 0 => self.end(),
+            At::Run(Statement::Pick) => self.look_or_create(),
             At::Run(Statement::Create) => {
                 self.created = true;
                 Step::Run(self.count())
@@ -170,8 +177,6 @@ impl CountingAttempt {
                 self.counted = rows;
                 self.after_count()
             }
-            At::Run(Statement::FindUncounted(_)) if rows > 0 => self.create_first(),
-            At::Run(Statement::FindUncounted(_)) => self.end(),
             At::Run(Statement::Load) => self.end(),
             At::Commit => Step::Finish(Ok(self.counted)),
             At::Rollback(then) => *then,
@@ -214,14 +219,20 @@ impl CountingAttempt {
             }
             (true, _) => Step::Run(self.count()),
             (false, true) => Step::Run(Statement::Pick),
-            (false, false) => self.create_or_count(),
+            (false, false) => self.look_or_create(),
         }
     }
 
     /// The first statement for parents that a filter matches: some shards may be there and some may not.
-    fn create_or_count(&self) -> Step {
-        Step::Run(if self.counts_first() {
-            self.count()
+    fn look_or_create(&self) -> Step {
+        let Plan {
+            in_transaction,
+            dialect,
+            ..
+        } = self.plan;
+        // In a caller's transaction a plain read could fix a snapshot that the count then runs into.
+        Step::Run(if !in_transaction && dialect.creating_locks_parents() {
+            Statement::FindMissingPicked
         } else {
             Statement::Create
         })
@@ -236,27 +247,8 @@ impl CountingAttempt {
         }
     }
 
-    /// By a filter, where creating shards would lock all parents: counts, then looks whether a shard was missing, and
-    /// only then starts again by creating shards. In a caller's transaction nothing can be started again.
-    fn counts_first(&self) -> bool {
-        let Plan {
-            by_key,
-            in_transaction,
-            dialect,
-            ..
-        } = self.plan;
-        !by_key && !in_transaction && !self.creates_first && dialect.creating_locks_parents()
-    }
-
     fn after_count(&mut self) -> Step {
-        if self.counts_first() {
-            return match self.plan.returning {
-                true if self.counted < self.picked => self.create_first(),
-                true => Step::Run(Statement::Load),
-                false => Step::Run(Statement::FindUncounted(self.counted)),
-            };
-        }
-        if self.counted == 0 && !self.created {
+        if self.counted == 0 && !self.created && self.plan.by_key {
             return if self.open || self.plan.in_transaction {
                 Step::Run(Statement::Create)
             } else {
@@ -268,13 +260,6 @@ impl CountingAttempt {
         } else {
             self.end()
         }
-    }
-
-    /// Takes back what was counted and starts again, this time with the shards that are missing.
-    fn create_first(&mut self) -> Step {
-        self.creates_first = true;
-        self.counted = 0;
-        self.roll_back(Step::Begin)
     }
 
     fn roll_back(&mut self, then: Step) -> Step {
@@ -301,13 +286,11 @@ impl CountingAttempt {
             At::Run(Statement::CountByKey) => !self.open && !self.plan.in_transaction,
             _ => false,
         };
-        let failure = match (&at, self.plan.dialect.classify(&error)) {
-            (At::Run(Statement::Create), Failure::Other) if is_foreign_key_violation(&error) => {
-                Failure::Conflict(Conflict::ParentGone)
-            }
-            (_, failure) => failure,
+        let then = if at.is_create() && is_foreign_key_violation(&error) && self.looks_again() {
+            Step::Sleep(Duration::ZERO)
+        } else {
+            self.after_failure(error, commits)
         };
-        let then = self.after_failure(failure, error, commits);
         if self.open {
             self.roll_back(then)
         } else {
@@ -315,15 +298,21 @@ impl CountingAttempt {
         }
     }
 
+    /// A parent that is deleted while its shard is being created makes the foreign key fail; the next attempt finds neither.
+    /// Once: a foreign key that fails again has another reason.
+    fn looks_again(&mut self) -> bool {
+        !self.plan.in_transaction && !std::mem::replace(&mut self.parent_gone, true)
+    }
+
     /// `commits`: the step that failed would have committed the count.
-    fn after_failure(&mut self, failure: Failure, error: DieselError, commits: bool) -> Step {
+    fn after_failure(&mut self, error: DieselError, commits: bool) -> Step {
         let Plan {
             dialect,
             shards_table,
             in_transaction,
             ..
         } = self.plan;
-        Step::Finish(Err(match failure {
+        Step::Finish(Err(match dialect.classify(&error) {
             // The caller's transaction: what it was told by Diesel so far it is told still, and so is what retries it.
             Failure::Conflict(_) | Failure::ConnectionLost if in_transaction => {
                 Error::Diesel(error)
@@ -371,6 +360,7 @@ fn choose_shard(plan: &Plan, attempts: &Attempts) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conflict::Conflict;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     fn plan(dialect: Dialect) -> Plan {
@@ -496,6 +486,23 @@ mod tests {
             steps,
             ["Count", "Begin", "Create", "Rollback", "Sleep", "Count"]
         );
+        // Once, and that needs no leave to try again.
+        let twice = vec![
+            Ok(0),
+            Ok(0),
+            Err(violation()),
+            Ok(0),
+            Ok(0),
+            Ok(0),
+            Ok(0),
+            Err(violation()),
+            Ok(0),
+        ];
+        let steps = walk(plan(Dialect::Postgres), Retry::never(), twice);
+        assert_eq!(
+            steps[4..],
+            ["Sleep", "Count", "Begin", "Create", "Rollback", "Diesel"]
+        );
         let inside = Plan {
             in_transaction: true,
             ..plan(Dialect::Postgres)
@@ -549,68 +556,47 @@ mod tests {
     }
 
     #[test]
-    fn where_creating_locks_parents_a_filter_counts_first() {
+    fn where_creating_locks_parents_a_filter_looks_first() {
         let by_filter = Plan {
             by_key: false,
             ..plan(Dialect::Mysql)
         };
-        let steps = walk(by_filter, Retry::new(), vec![Ok(0), Ok(3), Ok(0), Ok(0)]);
+        let steps = walk(by_filter, Retry::new(), vec![Ok(0), Ok(0), Ok(3), Ok(0)]);
         assert_eq!(
             steps,
-            ["Begin", "Count", "FindUncounted(3)", "Commit", "3 counted"]
+            ["Begin", "FindMissingPicked", "Count", "Commit", "3 counted"]
         );
-        let some_missing = vec![Ok(0), Ok(2), Ok(1), Ok(0), Ok(0), Ok(3), Ok(3), Ok(0)];
+        let some_missing = vec![Ok(0), Ok(1), Ok(0), Ok(3), Ok(0)];
         let steps = walk(by_filter, Retry::new(), some_missing);
         assert_eq!(
             steps,
             [
                 "Begin",
-                "Count",
-                "FindUncounted(2)",
-                "Rollback",
-                "Begin",
+                "FindMissingPicked",
                 "Create",
                 "Count",
                 "Commit",
                 "3 counted"
             ]
         );
+        let none_matches = vec![Ok(0), Ok(0), Ok(0), Ok(0)];
+        let steps = walk(by_filter, Retry::new(), none_matches);
+        assert_eq!(
+            steps,
+            ["Begin", "FindMissingPicked", "Count", "Commit", "0 counted"]
+        );
         let returning = Plan {
             returning: true,
             ..by_filter
         };
-        let steps = walk(
-            returning,
-            Retry::new(),
-            vec![Ok(0), Ok(3), Ok(3), Ok(3), Ok(0)],
-        );
-        assert_eq!(
-            steps,
-            ["Begin", "Pick", "Count", "Load", "Commit", "3 counted"]
-        );
-        let some_missing = vec![
-            Ok(0),
-            Ok(3),
-            Ok(2),
-            Ok(0),
-            Ok(0),
-            Ok(3),
-            Ok(3),
-            Ok(3),
-            Ok(3),
-            Ok(0),
-        ];
-        let steps = walk(returning, Retry::new(), some_missing);
+        let outcomes = vec![Ok(0), Ok(3), Ok(0), Ok(3), Ok(3), Ok(0)];
+        let steps = walk(returning, Retry::new(), outcomes);
         assert_eq!(
             steps,
             [
                 "Begin",
                 "Pick",
-                "Count",
-                "Rollback",
-                "Begin",
-                "Pick",
-                "Create",
+                "FindMissingPicked",
                 "Count",
                 "Load",
                 "Commit",

@@ -17,8 +17,6 @@ pub enum Conflict {
     /// The statement took longer than the database allows: PostgreSQL's `statement_timeout`, MySQL's 3024 and MariaDB's
     /// 1969. On a hot row that is time spent waiting for its lock.
     StatementTimeout,
-    /// A parent was deleted while a shard of its was being created. The next attempt finds neither.
-    ParentGone,
     /// Another connection is writing: SQLite's BUSY, BUSY_SNAPSHOT and LOCKED.
     Busy,
 }
@@ -30,7 +28,6 @@ impl fmt::Display for Conflict {
             Conflict::Deadlock => "deadlock",
             Conflict::LockTimeout => "lock timeout",
             Conflict::StatementTimeout => "statement timeout",
-            Conflict::ParentGone => "parent deleted meanwhile",
             Conflict::Busy => "database busy",
         })
     }

@@ -9,7 +9,7 @@ use diesel::Connection;
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use diesel::sql_types::{BigInt, HasSqlType, Integer};
+use diesel::sql_types::{HasSqlType, Integer};
 
 use crate::conflict::{Conflict, Failure};
 use crate::retry::Isolation;
@@ -35,7 +35,7 @@ pub enum Dialect {
     note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` (or `postgres_backend`, `mysql_backend`)",
     note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
 )]
-pub trait ShardedBackend: Backend + HasSqlType<Integer> + HasSqlType<BigInt> {
+pub trait ShardedBackend: Backend + HasSqlType<Integer> {
     /// The dialect of this backend.
     fn dialect(&self) -> Dialect;
 
@@ -143,7 +143,7 @@ impl Dialect {
     }
 
     /// MySQL only: `CreateShards` locks every parent that it meets, for its foreign key, whether the shard is missing or
-    /// not. It is better to count first and then to look whether a shard was missing.
+    /// not. It is better to look first whether one is.
     pub(crate) fn creating_locks_parents(self) -> bool {
         self == Dialect::Mysql
     }
@@ -346,7 +346,9 @@ impl Dialect {
             }
             // SQLite reports a shard out of range through the CHECK of the shards table.
             DatabaseErrorKind::CheckViolation if self == Dialect::Sqlite => Failure::Overflow,
-            _ => self.classify_text(information.message()),
+            DatabaseErrorKind::Unknown => self.classify_text(information.message()),
+            // The text of a known kind may quote what a user wrote.
+            _ => Failure::Other,
         }
     }
 
@@ -356,11 +358,11 @@ impl Dialect {
             Dialect::Postgres => postgres_messages::classify(message),
             Dialect::Mysql => MYSQL_MESSAGES
                 .iter()
-                .find(|(text, _)| message.contains(text))
+                .find(|(text, _)| message.starts_with(text))
                 .map_or(Failure::Other, |(_, failure)| *failure),
             Dialect::Sqlite => SQLITE_MESSAGES
                 .iter()
-                .find(|(text, _)| message.contains(text))
+                .find(|(text, _)| message.starts_with(text))
                 .map_or(Failure::Other, |(_, failure)| *failure),
         }
     }
@@ -437,7 +439,7 @@ const MYSQL_MESSAGES: &[(&str, Failure)] = &[
     ),
     // 3572, MySQL's NOWAIT
     (
-        "lock(s) could not be acquired immediately",
+        "Statement aborted because lock(s) could not be acquired immediately",
         Failure::Conflict(Conflict::LockTimeout),
     ),
     // 1020, MariaDB under innodb_snapshot_isolation
@@ -447,26 +449,48 @@ const MYSQL_MESSAGES: &[(&str, Failure)] = &[
     ),
     // 3024 (MySQL), 1969 (MariaDB)
     (
-        "maximum statement execution time exceeded",
+        "Query execution was interrupted, maximum statement execution time exceeded",
         Failure::Conflict(Conflict::StatementTimeout),
     ),
     (
-        "max_statement_time exceeded",
+        "Query execution was interrupted (max_statement_time exceeded)",
         Failure::Conflict(Conflict::StatementTimeout),
     ),
-    // 2006, 2013, 2055; 1927, 1053, 4031; 1159-1161
-    ("erver has gone away", Failure::ConnectionLost),
+    // 2006, 2013, 2055; 1927, 1053, 4031; 1158 to 1161
+    ("Server has gone away", Failure::ConnectionLost),
+    ("MySQL server has gone away", Failure::ConnectionLost),
     ("Lost connection to", Failure::ConnectionLost),
     ("Connection was killed", Failure::ConnectionLost),
     ("Server shutdown in progress", Failure::ConnectionLost),
     (
-        "client was disconnected by the server",
+        "The client was disconnected by the server",
         Failure::ConnectionLost,
     ),
-    ("communication packets", Failure::ConnectionLost),
-    // 1264, 1690
+    (
+        "Got an error reading communication packets",
+        Failure::ConnectionLost,
+    ),
+    (
+        "Got timeout reading communication packets",
+        Failure::ConnectionLost,
+    ),
+    (
+        "Got an error writing communication packets",
+        Failure::ConnectionLost,
+    ),
+    (
+        "Got timeout writing communication packets",
+        Failure::ConnectionLost,
+    ),
+    // 1264; 1690
     ("Out of range value for column", Failure::Overflow),
-    ("value is out of range in", Failure::Overflow),
+    ("BIGINT value is out of range in", Failure::Overflow),
+    (
+        "BIGINT UNSIGNED value is out of range in",
+        Failure::Overflow,
+    ),
+    ("DECIMAL value is out of range in", Failure::Overflow),
+    ("DOUBLE value is out of range in", Failure::Overflow),
 ];
 
 /// Diesel drops SQLite's result codes; the texts are those of `sqlite3ErrStr` and `sqlite3_errmsg`.
@@ -484,3 +508,32 @@ const SQLITE_MESSAGES: &[(&str, Failure)] = &[
     ),
     ("integer overflow", Failure::Overflow),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(kind: DatabaseErrorKind, text: &str) -> DieselError {
+        DieselError::DatabaseError(kind, Box::new(text.to_owned()))
+    }
+
+    /// What a user wrote stands in the texts of constraints that it violates.
+    #[test]
+    fn a_users_text_is_no_conflict() {
+        let text = "Duplicate entry 'Deadlock found when trying to get lock' for key 'slug'";
+        let violation = error(DatabaseErrorKind::UniqueViolation, text);
+        assert_eq!(Dialect::Mysql.classify(&violation), Failure::Other);
+        assert_eq!(Dialect::Mysql.classify_text(text), Failure::Other);
+        let text = "Deadlock found when trying to get lock; try restarting transaction";
+        let violation = error(DatabaseErrorKind::UniqueViolation, text);
+        assert_eq!(Dialect::Mysql.classify(&violation), Failure::Other);
+        assert_eq!(
+            Dialect::Mysql.classify(&error(DatabaseErrorKind::Unknown, text)),
+            Failure::Conflict(Conflict::Deadlock)
+        );
+        assert_eq!(
+            Dialect::Sqlite.classify_text("note: database is locked"),
+            Failure::Other
+        );
+    }
+}

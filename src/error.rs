@@ -63,11 +63,13 @@ pub enum Error {
         /// The driver's own error.
         source: DieselError,
     },
-    /// The closure of [`retry::transaction`](crate::retry::transaction) returned `Ok`, but the database had given the
-    /// transaction up at an earlier error, which the closure dropped.
+    /// The closure of [`retry::transaction`](crate::retry::transaction) returned `Ok`, but the transaction that was begun
+    /// for it is not open any more: an error that the closure dropped had ended it, or, on MySQL, a statement that commits
+    /// (`CREATE TABLE`). PostgreSQL has then committed nothing. MySQL has committed what ran after such an error, and what ran
+    /// before such a statement.
     #[error(
-        "the transaction was not committed: the database had given it up at an error that the closure did not return; \
-         return every error from the closure (`?`)"
+        "the transaction ended before its closure did: at an error that the closure did not return (return every one, by `?`), \
+         or on MySQL at a statement that commits; PostgreSQL has committed nothing, MySQL may have committed a part"
     )]
     TransactionAborted,
     /// The database has no shards table of this name.

@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 use crate::attempt::{CountingAttempt, Plan, Statement, Step};
 use crate::dialect::BackendOf;
 use crate::error::Error;
-use crate::retry::{Retry, TransactionOptions, begin, rollback};
+use crate::retry::{Retry, TransactionOptions, begin, depth, rollback};
 
 /// Runs a counting update to its end; `run` sends one statement for one shard and tells how many rows it met.
 pub(crate) fn count<Conn>(
@@ -24,6 +24,7 @@ where
         isolation: plan.dialect.own_isolation(),
         immediate: true,
     };
+    let outer = depth(conn);
     let mut attempt = CountingAttempt::new(plan, retry);
     let mut outcome = Ok(0);
     loop {
@@ -32,7 +33,7 @@ where
             Step::Run(statement) => run(conn, statement, attempt.shard()),
             Step::Commit => Conn::TransactionManager::commit_transaction(conn).map(|()| 0),
             Step::Rollback => {
-                rollback(conn);
+                rollback(conn, outer);
                 Ok(0)
             }
             Step::Sleep(delay) => {

@@ -31,8 +31,9 @@ use crate::total::push_total;
 /// ```
 ///
 /// MySQL: `ENGINE = InnoDB`; an unsigned field is a `DECIMAL(20, 0)` here, since one shard alone may be negative. SQLite:
-/// `WITHOUT ROWID`, a `CHECK` of the range of integers, and triggers that delete and rename shards with their parent, since
-/// foreign keys are off there unless a connection asks for them, and a deleted row's id is given out again.
+/// `WITHOUT ROWID`, a `CHECK` of the range of integers, and triggers that delete and rename shards with their parent and
+/// let a new row begin without shards, since foreign keys are off there unless a connection asks for them, and a deleted
+/// row's id is given out again.
 ///
 /// A row that is replaced by `REPLACE INTO` starts without shards, except on MySQL from 9.6 on (tried: 9.7.4), which replaces it
 /// without the foreign key's actions: `DELETE` and `INSERT` there, or the new row inherits the old one's shards.
@@ -431,7 +432,7 @@ where
     DB: ShardedBackend,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("DROP TRIGGER ");
+        out.push_sql("DROP TRIGGER IF EXISTS "); // rebuilding the parent's table drops them
         self.0.push_name::<T, DB>(out)
     }
 }

@@ -9,7 +9,7 @@ use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Integer};
+use diesel::sql_types::Integer;
 
 use crate::dialect::{KeepsAndLocks, ShardedBackend};
 use crate::field::ShardedTable;
@@ -195,31 +195,69 @@ where
     }
 }
 
-/// Finds out whether other than `counted` parents match `filter`: some of them had no shard to count on.
+/// Finds out whether a shard of the parents that `filter` matches is missing, without locking anything.
 ///
 /// ```sql
-/// SELECT 1 FROM (SELECT COUNT(*) AS parents FROM `videos` WHERE …) AS matched WHERE parents <> ?
+/// SELECT 1 FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE …) AS `sharded_picked`
+/// WHERE NOT EXISTS (SELECT 1 FROM `videos_shards` AS `videos`
+///     WHERE `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ?) LIMIT 1
 /// ```
-pub(crate) struct FindUncounted<'a, T, W> {
+pub(crate) struct FindMissingPicked<'a, T, W> {
     pub(crate) filter: &'a W,
-    pub(crate) counted: i64,
+    pub(crate) shard: i32,
     pub(crate) table: PhantomData<T>,
 }
 
-impl<T, W, DB> QueryFragment<DB> for FindUncounted<'_, T, W>
+impl<T, W, DB> QueryFragment<DB> for FindMissingPicked<'_, T, W>
 where
     DB: ShardedBackend,
     T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
-    i64: ToSql<BigInt, DB>,
+    i32: ToSql<Integer, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT 1 FROM (SELECT COUNT(*) AS parents FROM ");
+        out.push_sql("SELECT 1 FROM ");
+        push_picked::<T, W, DB>(self.filter, out.reborrow())?;
+        out.push_sql(" WHERE NOT EXISTS (SELECT 1 FROM ");
+        push_shards_as_parent::<T, DB>(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        push_picked_is_parent::<T, DB>(out.reborrow())?;
+        out.push_sql(" AND ");
+        push_shard_is::<T, DB>(&self.shard, out.reborrow())?;
+        out.push_sql(") LIMIT 1");
+        Ok(())
+    }
+}
+
+/// Reads the keys of the parents that `filter` matches, in the order in which their shards are then locked.
+///
+/// ```sql
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id"
+/// ```
+pub(crate) struct PickKeys<'a, T, W> {
+    pub(crate) filter: &'a W,
+    pub(crate) table: PhantomData<T>,
+}
+
+impl<T, W, DB> QueryFragment<DB> for PickKeys<'_, T, W>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        push_key::<T, DB>(out.reborrow())?;
+        out.push_sql(" FROM ");
         T::TABLE.walk_ast(out.reborrow())?;
         self.filter.walk_ast(out.reborrow())?;
-        out.push_sql(") AS matched WHERE parents <> ");
-        out.push_bind_param::<BigInt, _>(&self.counted)
+        out.push_sql(" ORDER BY ");
+        push_key::<T, DB>(out)
     }
+}
+
+impl<T: Table, W> Query for PickKeys<'_, T, W> {
+    type SqlType = <T::PrimaryKey as Expression>::SqlType;
 }
 
 /// Reads `selection` of the parents that `filter` matches.
@@ -298,7 +336,8 @@ query_ids! {
     CountPicked<'a, T, W, V; Ch>
     CreateShards<'a, T, W>
     FindMissing<'a, T, W>
-    FindUncounted<'a, T, W>
+    FindMissingPicked<'a, T, W>
+    PickKeys<'a, T, W>
     SelectParents<'a, T, W, S>
 }
 
@@ -474,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn find_missing_and_uncounted() {
+    fn find_missing() {
         let by_key = FindMissing::<table::table, _> {
             filter: filter!(videos.find(7)),
             shard: 3,
@@ -484,14 +523,26 @@ mod tests {
             sql!(Mysql, by_key),
             "SELECT 1 FROM (SELECT 1) AS one WHERE NOT (/*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))"
         );
-        let by_filter = FindUncounted::<table::table, _> {
+        let by_filter = FindMissingPicked::<table::table, _> {
             filter: filter!(videos.filter(slug.eq("a"))),
-            counted: 3,
+            shard: 3,
             table: PhantomData,
         };
         assert_eq!(
             sql!(Mysql, by_filter),
-            "SELECT 1 FROM (SELECT COUNT(*) AS parents FROM `videos` WHERE (`videos`.`slug` = ?)) AS matched WHERE parents <> ?"
+            "SELECT 1 FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE (`videos`.`slug` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `sharded_picked` WHERE NOT EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ?) LIMIT 1"
+        );
+    }
+
+    #[test]
+    fn pick_keys() {
+        let pick = PickKeys::<downloads::table, _> {
+            filter: filter!(downloads::table.filter(downloads::day.eq("x"))),
+            table: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, pick),
+            r#"SELECT "downloads"."version", "downloads"."day" FROM "downloads" WHERE ("downloads"."day" = $1) ORDER BY "downloads"."version", "downloads"."day""#
         );
     }
 

@@ -6,14 +6,16 @@ use diesel::associations::HasTable;
 use diesel::connection::LoadConnection;
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::{Filter, Find, SqlTypeOf};
-use diesel::expression::{Expression, QueryMetadata};
+use diesel::expression::QueryMetadata;
 use diesel::expression_methods::EqAll;
 use diesel::prelude::*;
-use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryBuilder, QueryFragment, QueryId};
+use diesel::query_builder::{
+    AsChangeset, IntoUpdateTarget, Query, QueryBuilder, QueryFragment, QueryId,
+};
 use diesel::query_dsl::methods::{ExecuteDsl, FilterDsl, FindDsl, LoadQuery};
 use diesel::result::Error as DieselError;
 use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Integer};
+use diesel::sql_types::Integer;
 
 use crate::attempt::{Plan, Statement};
 use crate::boxed::BoxedRows;
@@ -25,7 +27,8 @@ use crate::retry::{Retry, in_transaction};
 use crate::returning::{NoReturning, ReadAs, Returning, ReturningTotals, SelectTotals};
 use crate::runner;
 use crate::statement::{
-    CountByKey, CountPicked, CreateShards, FindMissing, FindUncounted, KeysAre, SelectParents,
+    CountByKey, CountPicked, CreateShards, FindMissing, FindMissingPicked, KeysAre, PickKeys,
+    SelectParents,
 };
 
 /// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
@@ -71,8 +74,8 @@ use crate::statement::{
 /// WHERE ("videos"."id" = $2) AND "videos"."shard" = $3
 /// ```
 ///
-/// If that met no row, the shard or the parent is missing. By any other filter some shards may be there and some missing.
-/// Both take one transaction, of two statements:
+/// If that met no row, the shard or the parent is missing; by any other filter some shards may be there and some missing.
+/// Then the missing ones are created first, in one transaction with the count, which by a filter looks at the parents:
 ///
 /// ```sql
 /// INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE … ORDER BY "videos"."id"
@@ -86,9 +89,9 @@ use crate::statement::{
 /// ```
 ///
 /// On MySQL that transaction is `READ COMMITTED`, so that it does not lock what the filter reads (the binary log has to
-/// be in `ROW` or `MIXED` format, the defaults), and by a filter it counts first and creates shards only if fewer parents
-/// were counted than match, since creating locks the parents' rows for the foreign key. Inside a caller's transaction
-/// neither can be had: there a filter that is not by key locks the parents that it reads, in MySQL's default isolation.
+/// be in `ROW` or `MIXED` format, the defaults), and by a filter it looks first whether a shard is missing at all, since
+/// creating locks the parents' rows for the foreign key. Inside a caller's transaction neither can be had: there a filter
+/// that is not by key locks the parents that it reads, in MySQL's default isolation.
 ///
 /// # What it gives back
 ///
@@ -99,8 +102,9 @@ use crate::statement::{
 ///
 /// # Inside a transaction
 ///
-/// It is part of the caller's transaction, and nothing is tried again: a conflict ends the whole transaction, which
-/// [`retry::transaction`](crate::retry::transaction) tries again. Outside, each attempt is committed by itself and a
+/// It is part of the caller's transaction, and nothing is tried again: return the error of a conflict from the closure, and
+/// [`retry::transaction`](crate::retry::transaction) tries the whole again. Counted rows that are wanted back are counted and
+/// read in a savepoint: if reading them fails, they were not counted. Outside, each attempt is committed by itself and a
 /// conflict is tried again, on a fresh shard; see [`Retry`].
 ///
 /// # In generic functions
@@ -330,7 +334,6 @@ where
     Conn: Connection<Backend = DB>,
     DB: BackendOf<Conn>,
     i32: ToSql<Integer, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
         let retry = update.retry.unwrap_or_default();
@@ -360,7 +363,6 @@ where
         + QueryMetadata<SqlTypeOf<Ret::Selection>>
         + QueryMetadata<SqlTypeOf<T::PrimaryKey>>,
     i32: ToSql<Integer, DB>,
-    i64: ToSql<BigInt, DB>,
 {
     type RowIter<'conn>
         = std::vec::IntoIter<QueryResult<U>>
@@ -379,25 +381,28 @@ where
             rows.clear(); // what an earlier attempt read was taken back with it
             match statement {
                 Statement::Pick => {
-                    let primary_key = T::TABLE.primary_key();
-                    let keys = load::<T, SqlTypeOf<T::PrimaryKey>, _, _, _, _>(
+                    let keys = load::<SqlTypeOf<T::PrimaryKey>, _, _, _>(
                         conn,
-                        &primary_key,
-                        &filter,
+                        PickKeys::<T, _> {
+                            filter: &filter,
+                            table: PhantomData,
+                        },
                     )?;
                     let met = keys.len();
                     picked = in_chunks::<T>(keys);
                     Ok(met)
                 }
                 Statement::Load if plan.by_key => {
-                    rows = load::<T, Row<Ret, T, U, DB>, _, _, _, _>(conn, &selection, &filter)?;
+                    rows = load::<Row<Ret, T, U, DB>, _, _, _>(
+                        conn,
+                        select::<T, _, _>(&selection, &filter),
+                    )?;
                     Ok(rows.len())
                 }
                 Statement::Load => {
                     for keys in &picked {
-                        let mut some =
-                            load::<T, Row<Ret, T, U, DB>, _, _, _, _>(conn, &selection, keys)?;
-                        rows.append(&mut some);
+                        let query = select::<T, _, _>(&selection, keys);
+                        rows.append(&mut load::<Row<Ret, T, U, DB>, _, _, _>(conn, query)?);
                     }
                     Ok(rows.len())
                 }
@@ -446,7 +451,6 @@ impl<T, V: AsChangeset> Changes<T, V> {
         V: QueryId,
         V::Changeset: QueryFragment<Conn::Backend>,
         i32: ToSql<Integer, Conn::Backend>,
-        i64: ToSql<BigInt, Conn::Backend>,
     {
         match statement {
             Statement::FindMissing => conn.execute_returning_count(&FindMissing::<T, _> {
@@ -454,10 +458,10 @@ impl<T, V: AsChangeset> Changes<T, V> {
                 shard,
                 table: PhantomData,
             }),
-            Statement::FindUncounted(counted) => {
-                conn.execute_returning_count(&FindUncounted::<T, _> {
+            Statement::FindMissingPicked => {
+                conn.execute_returning_count(&FindMissingPicked::<T, _> {
                     filter,
-                    counted: i64::try_from(counted).map_err(DieselError::IntegerConversion)?,
+                    shard,
                     table: PhantomData,
                 })
             }
@@ -500,21 +504,22 @@ where
     })
 }
 
-/// Reads `selection` of the parents that `filter` matches.
-fn load<T, Row, S, W, U, Conn>(conn: &mut Conn, selection: &S, filter: &W) -> QueryResult<Vec<U>>
-where
-    T: ShardedTable + QueryFragment<Conn::Backend> + QueryId,
-    S: Expression + QueryFragment<Conn::Backend> + QueryId,
-    W: QueryFragment<Conn::Backend> + QueryId,
-    U: FromSqlRow<Row, Conn::Backend>,
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn> + QueryMetadata<S::SqlType>,
-{
-    let query = SelectParents::<T, _, _> {
+fn select<'a, T, S, W>(selection: &'a S, filter: &'a W) -> SelectParents<'a, T, W, S> {
+    SelectParents {
         selection,
         filter,
         table: PhantomData,
-    };
+    }
+}
+
+/// Reads the rows of `query`, which are of the SQL type `Row`.
+fn load<'query, Row, Q, U, Conn>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
+where
+    Q: Query + QueryFragment<Conn::Backend> + QueryId + 'query,
+    U: FromSqlRow<Row, Conn::Backend>,
+    Conn: LoadConnection,
+    Conn::Backend: QueryMetadata<Q::SqlType>,
+{
     conn.load(query)?
         .map(|row| U::build_from_row(&row?).map_err(DieselError::DeserializationError))
         .collect()

@@ -30,7 +30,8 @@ use crate::error::Error;
 ///
 /// # Errors
 /// Whatever `f` returns, also when it is a conflict and the policy is used up. The error type is any `std::error::Error`
-/// that Diesel's converts into; a conflict is found behind it by its sources, or by the text that it shows. Of its own, as
+/// that Diesel's converts into; a conflict is found behind it by its sources, or where it shows the database's text itself, as
+/// `#[error(transparent)]` does. Of its own, as
 /// [`diesel_sharded::Error`](crate::Error) inside Diesel's error: `TransactionAborted`, `ConnectionLost`,
 /// `OutcomeUnknown`, and `ConflictPersisted` when `BEGIN` or `COMMIT` itself met the last conflict.
 ///
@@ -206,17 +207,17 @@ where
     let survival = dialect.survival_check();
     if let Some(mark) = survival.as_ref().and_then(|check| check.at_begin) {
         conn.batch_execute(mark).map_err(|e| {
-            rollback(conn);
+            rollback(conn, 0);
             Failed::Begin(e)
         })?;
     }
     let value = f(conn).map_err(|e| {
-        rollback(conn);
+        rollback(conn, 0);
         Failed::Body(e)
     })?;
     if let Some(check) = survival {
         conn.batch_execute(check.before_commit).map_err(|e| {
-            rollback(conn);
+            rollback(conn, 0);
             match dialect.classify(&e) {
                 Failure::ConnectionLost => Failed::Lost(e),
                 _ => Failed::Aborted,
@@ -324,7 +325,7 @@ pub(crate) fn begin<Conn: Connection>(
         _ if options.immediate && dialect.begins_immediate() => begin_immediate(conn),
         _ => Ok(()),
     };
-    begun.inspect_err(|_| rollback(conn))
+    begun.inspect_err(|_| rollback(conn, 0))
 }
 
 /// Diesel's transaction manager says `BEGIN` for every connection behind a generic `Conn`. This puts the immediate
@@ -333,10 +334,20 @@ fn begin_immediate<Conn: Connection>(conn: &mut Conn) -> QueryResult<()> {
     conn.batch_execute("COMMIT; BEGIN IMMEDIATE")
 }
 
-/// Rolls back what is open. A failure leaves the transaction manager in its error state, where a pool drops the
-/// connection; the error that led here says more than that one would.
-pub(crate) fn rollback<Conn: Connection>(conn: &mut Conn) {
-    if matches!(in_transaction(conn), Ok(true)) {
+/// How deep the transactions on `conn` are nested; 0 outside of any, and where the connection is broken.
+pub(crate) fn depth<Conn: Connection>(conn: &mut Conn) -> u32 {
+    let status = Conn::TransactionManager::transaction_manager_status_mut(conn);
+    match status.transaction_depth() {
+        Ok(Some(depth)) => depth.get(),
+        Ok(None) | Err(_) => 0,
+    }
+}
+
+/// Rolls back the transaction or savepoint that is open above `outer`, if it still is: Diesel has rolled back what it could
+/// not commit. A failure leaves the transaction manager in its error state, where a pool drops the connection; the error
+/// that led here says more than that one would.
+pub(crate) fn rollback<Conn: Connection>(conn: &mut Conn, outer: u32) {
+    if depth(conn) > outer {
         let _ = Conn::TransactionManager::rollback_transaction(conn);
     }
 }
