@@ -317,18 +317,10 @@ impl CountingAttempt {
             Failure::Conflict(_) | Failure::ConnectionLost if in_transaction => {
                 Error::Diesel(error)
             }
-            Failure::Conflict(conflict) => {
-                let attempts = self.attempts.attempt();
-                match self.attempts.after(conflict) {
-                    Some(delay) => return Step::Sleep(delay),
-                    None => Error::ConflictPersisted {
-                        conflict,
-                        attempts,
-                        elapsed: self.attempts.elapsed(),
-                        source: error,
-                    },
-                }
-            }
+            Failure::Conflict(conflict) => match self.attempts.after(conflict) {
+                Some(delay) => return Step::Sleep(delay),
+                None => self.attempts.used_up(conflict, error),
+            },
             Failure::ConnectionLost if commits => Error::OutcomeUnknown { source: error },
             Failure::ConnectionLost => Error::ConnectionLost { source: error },
             Failure::Overflow => Error::Overflow { source: error },

@@ -24,7 +24,7 @@ where
         isolation: plan.dialect.own_isolation(),
         immediate: true,
     };
-    let outer = depth(conn);
+    let outer = depth(conn)?;
     let mut attempt = CountingAttempt::new(plan, retry);
     let mut outcome = Ok(0);
     loop {

@@ -13,7 +13,7 @@ use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::field::{ShardedTable, ShardsColumn};
 use crate::retry::in_transaction;
-use crate::sql::{SHARD, push_column, push_from_shards, push_unique_key};
+use crate::sql::{SHARD, push_column, push_each_key, push_from_shards, push_unique_key};
 use crate::total::push_total;
 
 /// The shards table of `T`, from what the derive knows of its parent: one column for each column of the key, `shard`, and
@@ -402,26 +402,34 @@ where
             Trigger::Update => {
                 out.push_sql("UPDATE ");
                 out.push_identifier(T::SHARDS_TABLE)?;
-                for (i, column) in T::KEY.iter().enumerate() {
-                    out.push_sql(if i == 0 { " SET " } else { ", " });
-                    out.push_identifier(column.name)?;
-                    out.push_sql(" = NEW.");
-                    out.push_identifier(column.name)?;
-                }
+                out.push_sql(" SET ");
+                push_key_is_rows::<T, DB>(", ", "NEW", out.reborrow())?;
             }
         }
-        for (i, column) in T::KEY.iter().enumerate() {
-            out.push_sql(if i == 0 { " WHERE " } else { " AND " });
-            out.push_identifier(column.name)?;
-            out.push_sql(match self.0 {
-                Trigger::Delete | Trigger::Update => " = OLD.",
-                Trigger::Insert => " = NEW.",
-            });
-            out.push_identifier(column.name)?;
-        }
+        out.push_sql(" WHERE ");
+        let row = match self.0 {
+            Trigger::Delete | Trigger::Update => "OLD",
+            Trigger::Insert => "NEW",
+        };
+        push_key_is_rows::<T, DB>(" AND ", row, out.reborrow())?;
         out.push_sql("; END");
         Ok(())
     }
+}
+
+/// `key = OLD.key` or `key = NEW.key`
+fn push_key_is_rows<T, DB>(separator: &str, row: &str, out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable,
+    DB: ShardedBackend,
+{
+    push_each_key::<T, DB>(separator, out, |_, name, mut out| {
+        out.push_identifier(name)?;
+        out.push_sql(" = ");
+        out.push_sql(row);
+        out.push_sql(".");
+        out.push_identifier(name)
+    })
 }
 
 struct DropTrigger<T>(Trigger, PhantomData<T>);
@@ -517,18 +525,13 @@ where
     out.push_identifier(T::SHARDS_TABLE)?;
     out.push_sql(" GROUP BY ");
     push_key_names::<T, DB>(out.reborrow())?;
-    out.push_sql(") AS folded");
-    for (i, column) in T::KEY.iter().enumerate() {
-        out.push_sql(if i == 0 {
-            " ON folded."
-        } else {
-            " AND folded."
-        });
-        out.push_identifier(column.name)?;
+    out.push_sql(") AS folded ON ");
+    push_each_key::<T, DB>(" AND ", out, |_, name, mut out| {
+        out.push_sql("folded.");
+        out.push_identifier(name)?;
         out.push_sql(" = ");
-        push_column::<T, DB>(column.name, out.reborrow())?;
-    }
-    Ok(())
+        push_column::<T, DB>(name, out)
+    })
 }
 
 struct Empty<T>(PhantomData<T>);
@@ -558,18 +561,12 @@ where
 }
 
 /// `id`, or all columns of a composite key
-fn push_key_names<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+fn push_key_names<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable,
     DB: ShardedBackend,
 {
-    for (i, column) in T::KEY.iter().enumerate() {
-        if i > 0 {
-            out.push_sql(", ");
-        }
-        out.push_identifier(column.name)?;
-    }
-    Ok(())
+    push_each_key::<T, DB>(", ", out, |_, name, mut out| out.push_identifier(name))
 }
 
 #[cfg(all(

@@ -1,4 +1,4 @@
-//! Names of columns in SQL.
+//! The columns of a table and of its key in SQL.
 
 use diesel::backend::Backend;
 use diesel::prelude::*;
@@ -48,19 +48,32 @@ where
     Ok(())
 }
 
-/// `parent.key`, or all columns of a composite key
-pub(crate) fn push_key<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+/// What `push` writes for each column of the key, with `separator` between them. `push` is told the column's number and name.
+pub(crate) fn push_each_key<'b, T, DB>(
+    separator: &str,
+    mut out: AstPass<'_, 'b, DB>,
+    push: impl Fn(usize, &'static str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
+) -> QueryResult<()>
 where
-    T: ShardedTable + QueryFragment<DB>,
+    T: ShardedTable,
     DB: ShardedBackend,
 {
     for (i, column) in T::KEY.iter().enumerate() {
         if i > 0 {
-            out.push_sql(", ");
+            out.push_sql(separator);
         }
-        push_column::<T, DB>(column.name, out.reborrow())?;
+        push(i, column.name, out.reborrow())?;
     }
     Ok(())
+}
+
+/// `parent.key`, or all columns of a composite key
+pub(crate) fn push_key<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    push_each_key::<T, DB>(", ", out, |_, name, out| push_column::<T, DB>(name, out))
 }
 
 /// ` FROM shards WHERE shards.key = parent.key`
@@ -71,11 +84,10 @@ where
 {
     out.push_sql(" FROM ");
     out.push_identifier(T::SHARDS_TABLE)?;
-    for (i, column) in T::KEY.iter().enumerate() {
-        out.push_sql(if i == 0 { " WHERE " } else { " AND " });
-        push_shards_column::<T, DB>(column.name, out.reborrow())?;
+    out.push_sql(" WHERE ");
+    push_each_key::<T, DB>(" AND ", out, |_, name, mut out| {
+        push_shards_column::<T, DB>(name, out.reborrow())?;
         out.push_sql(" = ");
-        push_column::<T, DB>(column.name, out.reborrow())?;
-    }
-    Ok(())
+        push_column::<T, DB>(name, out)
+    })
 }

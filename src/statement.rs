@@ -13,7 +13,9 @@ use diesel::sql_types::Integer;
 
 use crate::dialect::{KeepsAndLocks, ShardedBackend};
 use crate::field::ShardedTable;
-use crate::sql::{SHARD, push_column, push_key, push_shards_column, push_unique_key};
+use crate::sql::{
+    SHARD, push_column, push_each_key, push_key, push_shards_column, push_unique_key,
+};
 
 /// Adds to one shard of the parents that `filter` names by their keys, without a look at the parents.
 ///
@@ -379,14 +381,11 @@ where
     DB: ShardedBackend,
 {
     out.push_sql("(SELECT ");
-    for (i, column) in T::KEY.iter().enumerate() {
-        if i > 0 {
-            out.push_sql(", ");
-        }
-        push_column::<T, DB>(column.name, out.reborrow())?;
+    push_each_key::<T, DB>(", ", out.reborrow(), |i, name, mut out| {
+        push_column::<T, DB>(name, out.reborrow())?;
         out.push_sql(" AS ");
-        out.push_identifier(&picked_key(i))?;
-    }
+        out.push_identifier(&picked_key(i))
+    })?;
     out.push_sql(" FROM ");
     T::TABLE.walk_ast(out.reborrow())?;
     filter.walk_ast(out.reborrow())?;
@@ -400,22 +399,18 @@ where
 }
 
 /// `sharded_picked.sharded_key_0 = parent.key`
-fn push_picked_is_parent<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+fn push_picked_is_parent<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    for (i, column) in T::KEY.iter().enumerate() {
-        if i > 0 {
-            out.push_sql(" AND ");
-        }
+    push_each_key::<T, DB>(" AND ", out, |i, name, mut out| {
         out.push_identifier(PICKED)?;
         out.push_sql(".");
         out.push_identifier(&picked_key(i))?;
         out.push_sql(" = ");
-        push_column::<T, DB>(column.name, out.reborrow())?;
-    }
-    Ok(())
+        push_column::<T, DB>(name, out)
+    })
 }
 
 #[cfg(all(

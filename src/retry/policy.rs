@@ -5,8 +5,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use diesel::result::Error as DieselError;
 
 use crate::conflict::Conflict;
+use crate::error::Error;
 
 /// The policy by which an operation that met a [`Conflict`] is tried again: exponential backoff with full jitter, bounded
 /// by a number of attempts *and* by a deadline.
@@ -243,11 +245,17 @@ impl Attempts {
             .unwrap_or(cap)
     }
 
-    pub(crate) fn attempt(&self) -> u32 {
-        self.attempt
+    /// The error of the last attempt, which ended in `source`.
+    pub(crate) fn used_up(&self, conflict: Conflict, source: DieselError) -> Error {
+        Error::ConflictPersisted {
+            conflict,
+            attempts: self.attempt,
+            elapsed: self.elapsed(),
+            source,
+        }
     }
 
-    pub(crate) fn elapsed(&self) -> Duration {
+    fn elapsed(&self) -> Duration {
         (self.retry.clock)().saturating_duration_since(self.started)
     }
 

@@ -1,6 +1,7 @@
 //! Whole transactions that are tried again.
 
 use std::error::Error as StdError;
+use std::num::NonZeroU32;
 
 use diesel::Connection;
 use diesel::connection::TransactionManager;
@@ -259,13 +260,7 @@ impl<E: From<DieselError> + StdError + 'static> Failed<E> {
             Failed::Begin(e) | Failed::Lost(e) | Failed::Commit(e) => e,
             Failed::Aborted => return DieselError::from(Error::TransactionAborted).into(),
         };
-        DieselError::from(Error::ConflictPersisted {
-            conflict,
-            attempts: attempts.attempt(),
-            elapsed: attempts.elapsed(),
-            source,
-        })
-        .into()
+        DieselError::from(attempts.used_up(conflict, source)).into()
     }
 }
 
@@ -300,10 +295,15 @@ fn database_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a DieselE
     }
 }
 
-/// Whether a transaction is open on `conn`, as far as Diesel knows.
-pub(crate) fn in_transaction<Conn: Connection>(conn: &mut Conn) -> QueryResult<bool> {
+/// How deep the transactions on `conn` are nested, as far as Diesel knows; 0 outside of any.
+pub(crate) fn depth<Conn: Connection>(conn: &mut Conn) -> QueryResult<u32> {
     let status = Conn::TransactionManager::transaction_manager_status_mut(conn);
-    Ok(status.transaction_depth()?.is_some())
+    Ok(status.transaction_depth()?.map_or(0, NonZeroU32::get))
+}
+
+/// Whether a transaction is open on `conn`.
+pub(crate) fn in_transaction<Conn: Connection>(conn: &mut Conn) -> QueryResult<bool> {
+    Ok(depth(conn)? > 0)
 }
 
 /// Begins a transaction, or a savepoint inside one; on an error neither is open.
@@ -334,20 +334,11 @@ fn begin_immediate<Conn: Connection>(conn: &mut Conn) -> QueryResult<()> {
     conn.batch_execute("COMMIT; BEGIN IMMEDIATE")
 }
 
-/// How deep the transactions on `conn` are nested; 0 outside of any, and where the connection is broken.
-pub(crate) fn depth<Conn: Connection>(conn: &mut Conn) -> u32 {
-    let status = Conn::TransactionManager::transaction_manager_status_mut(conn);
-    match status.transaction_depth() {
-        Ok(Some(depth)) => depth.get(),
-        Ok(None) | Err(_) => 0,
-    }
-}
-
 /// Rolls back the transaction or savepoint that is open above `outer`, if it still is: Diesel has rolled back what it could
 /// not commit. A failure leaves the transaction manager in its error state, where a pool drops the connection; the error
 /// that led here says more than that one would.
 pub(crate) fn rollback<Conn: Connection>(conn: &mut Conn, outer: u32) {
-    if depth(conn) > outer {
+    if depth(conn).is_ok_and(|depth| depth > outer) {
         let _ = Conn::TransactionManager::rollback_transaction(conn);
     }
 }

@@ -18,22 +18,34 @@ pub fn database() -> (diesel_sharded_tests::Database, Conn) {
     let database = Conn::database();
     let mut conn = Conn::connect(&database);
     schema::create(&mut conn);
-    for _ in 0..4 {
-        // All four shards of video 1 are there, at zero.
-        for shard in [0, 1, 2, 3] {
-            let policy = Retry::new().with_random(move || shard);
-            update(videos.find(1))
-                .set(views.eq(views + 0))
-                .retry(policy)
-                .execute(&mut conn)
-                .unwrap();
-        }
+    // All four shards of video 1 are there, at zero.
+    for shard in [0, 1, 2, 3] {
+        let policy = Retry::new().with_random(move || shard);
+        update(videos.find(1))
+            .set(views.eq(views + 0))
+            .retry(policy)
+            .execute(&mut conn)
+            .unwrap();
     }
     (database, conn)
 }
 
 pub fn total(conn: &mut Conn) -> i64 {
     videos.find(1).select(views.total()).first(conn).unwrap()
+}
+
+/// Counts video 1, found by its key or by another column.
+fn count_video_1(conn: &mut Conn, by_key: bool, policy: Retry) -> QueryResult<usize> {
+    match by_key {
+        true => update(videos.find(1))
+            .set(views.eq(views + 1))
+            .retry(policy)
+            .execute(conn),
+        false => update(videos.filter(slug.eq("a")))
+            .set(views.eq(views + 1))
+            .retry(policy)
+            .execute(conn),
+    }
 }
 
 /// Counts on shard 0 and leaves the transaction open: the shard is locked until `conn` commits.
@@ -114,16 +126,7 @@ pub fn a_lock_that_stays(limit: &str, expected: Conflict) {
     conn.batch_execute(limit).unwrap();
     for by_key in [true, false] {
         let policy = Retry::new().with_attempts(2).with_random(|| 0);
-        let counted = match by_key {
-            true => update(videos.find(1))
-                .set(views.eq(views + 1))
-                .retry(policy)
-                .execute(&mut conn),
-            false => update(videos.filter(slug.eq("a")))
-                .set(views.eq(views + 1))
-                .retry(policy)
-                .execute(&mut conn),
-        };
+        let counted = count_video_1(&mut conn, by_key, policy);
         match Error::from(counted.unwrap_err()) {
             Error::ConflictPersisted {
                 conflict,
@@ -288,16 +291,7 @@ pub fn a_connection_cut(connection_id: &str, kill: impl Fn(i64) -> String + Sync
         lock_shard_0(&mut holder);
         let policy = Retry::new().with_random(|| 0);
         let error = thread::scope(|scope| {
-            let counting = scope.spawn(|| match by_key {
-                true => update(videos.find(1))
-                    .set(views.eq(views + 1))
-                    .retry(policy)
-                    .execute(&mut conn),
-                false => update(videos.filter(slug.eq("a")))
-                    .set(views.eq(views + 1))
-                    .retry(policy)
-                    .execute(&mut conn),
-            });
+            let counting = scope.spawn(|| count_video_1(&mut conn, by_key, policy));
             thread::sleep(Duration::from_millis(300)); // it waits for the lock by now
             Conn::connect(&database)
                 .batch_execute(&kill(number))
