@@ -11,6 +11,9 @@
 //! | by key, rows wanted | Begin, Count (Create, Count), Load, Commit | the same, in a savepoint |
 //! | by any filter, rows wanted | Begin, Pick, Create, Count, Load, Commit | the same, in a savepoint |
 //!
+//! With a row to insert, what meets no parent goes on by Insert and then from the start; where a savepoint takes the
+//! place of a transaction, Begin comes before Create.
+//!
 //! A count by key that met no row after Create is repeated by the parent's own comparison of keys (CountPicked). On MySQL,
 //! FindMissing stands before the count by key inside the caller's, and before Create by any filter outside, which is left
 //! out if none is missing.
@@ -29,7 +32,7 @@ use crate::retry::{Attempts, Retry};
 pub(crate) enum Statement {
     /// Looks whether the shard of a parent named by its key is missing, without a lock: meets a row if it is.
     FindMissing,
-    /// The same for the parents that a filter matches: meets a row if a shard of theirs is missing.
+    /// The same for the parents that a filter matches: meets a row if a shard of theirs is missing, and locks the others.
     FindMissingPicked,
     /// Adds to the shards of parents that are named by their keys.
     CountByKey,
@@ -37,6 +40,8 @@ pub(crate) enum Statement {
     CountPicked,
     /// Inserts the shards that are missing, at zero, and locks the others.
     Create,
+    /// Inserts the parent that is missing.
+    Insert,
     /// Reads the keys of the parents that a filter matches.
     Pick,
     /// Reads the counted parents with their totals.
@@ -62,6 +67,8 @@ pub(crate) struct Plan {
     pub(crate) by_key: bool,
     /// The counted rows are wanted back.
     pub(crate) returning: bool,
+    /// There is a row to insert if no parent matches.
+    pub(crate) inserts: bool,
     /// The caller has a transaction open.
     pub(crate) in_transaction: bool,
     /// How many shards there are to choose from, at least 1.
@@ -79,8 +86,12 @@ pub(crate) struct CountingAttempt {
     at: At,
     /// The missing shards were created in this attempt.
     created: bool,
+    /// The missing parent was inserted in this attempt.
+    inserted: bool,
     /// A parent was deleted while its shard was being created, once.
     parent_gone: bool,
+    /// Somebody else inserted the missing parent, once.
+    inserted_by_another: bool,
     /// A transaction of our own is open.
     open: bool,
     counted: usize,
@@ -98,12 +109,6 @@ enum At {
     End,
 }
 
-impl At {
-    fn is_create(&self) -> bool {
-        matches!(self, At::Run(Statement::Create))
-    }
-}
-
 impl CountingAttempt {
     pub(crate) fn new(plan: Plan, retry: Retry) -> Self {
         let attempts = Attempts::start(retry);
@@ -113,7 +118,9 @@ impl CountingAttempt {
             attempts,
             at: At::Start,
             created: false,
+            inserted: false,
             parent_gone: false,
+            inserted_by_another: false,
             open: false,
             counted: 0,
         }
@@ -156,18 +163,25 @@ impl CountingAttempt {
                     self.first_statement()
                 }
             }
-            At::Run(Statement::FindMissing | Statement::FindMissingPicked) => {
-                Step::Run(if rows > 0 {
-                    Statement::Create
-                } else {
-                    self.count()
-                })
+            At::Run(Statement::FindMissing | Statement::FindMissingPicked) if rows > 0 => {
+                self.create()
             }
-            At::Run(Statement::Pick) if rows == 0 => self.end(),
+            At::Run(Statement::FindMissing | Statement::FindMissingPicked) => {
+                Step::Run(self.count())
+            }
+            At::Run(Statement::Pick) if rows == 0 => self.after_count(),
             At::Run(Statement::Pick) => self.look_or_create(),
             At::Run(Statement::Create) => {
                 self.created = true;
                 Step::Run(self.count())
+            }
+            At::Run(Statement::Insert) => {
+                self.inserted = true;
+                if self.plan.by_key {
+                    Step::Run(Statement::Create)
+                } else {
+                    self.first_statement()
+                }
             }
             // The shards' table compares keys in another way than the parents' does, or there is no such parent.
             At::Run(Statement::CountByKey) if rows == 0 && self.created && self.plan.by_key => {
@@ -183,6 +197,7 @@ impl CountingAttempt {
             At::Sleep => {
                 self.shard = choose_shard(&self.plan, &self.attempts);
                 self.created = false;
+                self.inserted = false;
                 self.counted = 0;
                 self.start()
             }
@@ -194,11 +209,12 @@ impl CountingAttempt {
         let Plan {
             by_key,
             returning,
+            inserts,
             in_transaction,
             ..
         } = self.plan;
         // Inside the caller's: a savepoint, so that a failure after the count takes the count back.
-        if returning || (!by_key && !in_transaction) {
+        if returning || (!by_key && (inserts || !in_transaction)) {
             Step::Begin
         } else {
             self.first_statement()
@@ -230,7 +246,7 @@ impl CountingAttempt {
             dialect,
             ..
         } = self.plan;
-        // In a caller's transaction a plain read could fix a snapshot that the count then runs into.
+        // In a caller's transaction the isolation may be one in which the look locks gaps too.
         Step::Run(if !in_transaction && dialect.creating_locks_parents() {
             Statement::FindMissingPicked
         } else {
@@ -247,16 +263,29 @@ impl CountingAttempt {
         }
     }
 
+    /// Creating needs a transaction with what follows, and what may insert needs one that it can take back.
+    fn create(&self) -> Step {
+        if self.open || (self.plan.in_transaction && !self.plan.inserts) {
+            Step::Run(Statement::Create)
+        } else {
+            Step::Begin
+        }
+    }
+
     fn after_count(&mut self) -> Step {
-        if self.counted == 0 && !self.created && self.plan.by_key {
-            return if self.open || self.plan.in_transaction {
-                Step::Run(Statement::Create)
+        if self.counted > 0 {
+            return if self.plan.returning {
+                Step::Run(Statement::Load)
             } else {
-                Step::Begin
+                self.end()
             };
         }
-        if self.plan.returning && self.counted > 0 {
-            Step::Run(Statement::Load)
+        if self.plan.by_key && !self.created {
+            self.create()
+        } else if self.plan.inserts && !self.inserted {
+            Step::Run(Statement::Insert)
+        } else if self.inserted {
+            self.roll_back(Step::Finish(Err(Error::InsertedOther)))
         } else {
             self.end()
         }
@@ -286,7 +315,16 @@ impl CountingAttempt {
             At::Run(Statement::CountByKey) => !self.open && !self.plan.in_transaction,
             _ => false,
         };
-        let then = if at.is_create() && is_foreign_key_violation(&error) && self.looks_again() {
+        let looks_again = match at {
+            At::Run(Statement::Create) => is_foreign_key_violation(&error) && self.looks_again(),
+            // Once: a unique key that is violated again is another than the parent's.
+            At::Run(Statement::Insert) => {
+                is_unique_violation(&error)
+                    && !std::mem::replace(&mut self.inserted_by_another, true)
+            }
+            _ => false,
+        };
+        let then = if looks_again {
             Step::Sleep(Duration::ZERO)
         } else {
             self.after_failure(error, commits)
@@ -342,6 +380,13 @@ fn is_foreign_key_violation(error: &DieselError) -> bool {
     )
 }
 
+fn is_unique_violation(error: &DieselError) -> bool {
+    matches!(
+        error,
+        DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)
+    )
+}
+
 /// A shard at random, a fresh one for each attempt, as in
 /// [App Engine's article](https://web.archive.org/web/2010/http://code.google.com/appengine/articles/sharding_counters.html).
 fn choose_shard(plan: &Plan, attempts: &Attempts) -> i32 {
@@ -359,6 +404,7 @@ mod tests {
         Plan {
             by_key: true,
             returning: false,
+            inserts: false,
             in_transaction: false,
             shards: 4,
             shards_table: "videos_shards",

@@ -9,10 +9,11 @@ use diesel::Connection;
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use diesel::sql_types::{HasSqlType, Integer};
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
 use crate::conflict::{Conflict, Failure};
 use crate::retry::Isolation;
+use crate::sql::{Binds, Reads};
 
 /// The family of SQL that a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,7 +36,15 @@ pub enum Dialect {
     note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` (or `postgres_backend`, `mysql_backend`)",
     note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
 )]
-pub trait ShardedBackend: Backend + HasSqlType<Integer> {
+pub trait ShardedBackend:
+    Backend
+    + Binds<Integer, i32>
+    + Binds<BigInt, i64>
+    + Binds<Binary, [u8]>
+    + Reads<Nullable<Text>, Option<String>>
+    + Reads<(Binary, BigInt), (Vec<u8>, i64)>
+    + Reads<(Binary, Binary, Integer), (Vec<u8>, Vec<u8>, i32)>
+{
     /// The dialect of this backend.
     fn dialect(&self) -> Dialect;
 
@@ -298,6 +307,54 @@ impl Dialect {
         self == Dialect::Sqlite
     }
 
+    /// Follows a `SELECT` whose rows are to be locked until the transaction ends. SQLite has one writer at a time.
+    pub(crate) fn locks_rows(self) -> Option<&'static str> {
+        (self != Dialect::Sqlite).then_some(" FOR UPDATE")
+    }
+
+    /// Follows a `SELECT` with an aggregate of rows that are locked already. In MySQL's default isolation a plain one
+    /// would read what the caller's transaction saw at its first read, not what was locked.
+    pub(crate) fn reads_what_is_locked(self) -> &'static str {
+        match self {
+            Dialect::Mysql => " FOR UPDATE",
+            _ => "",
+        }
+    }
+
+    /// The type that any number is cast to for reading it as text.
+    pub(crate) fn text_type(self) -> &'static str {
+        match self {
+            Dialect::Mysql => "CHAR",
+            _ => "TEXT",
+        }
+    }
+
+    /// What stands before `FROM shards AS parent` to delete shards. MySQL takes an alias in a single table's `DELETE` only in
+    /// late versions.
+    pub(crate) fn deletes_by_alias(self) -> bool {
+        self == Dialect::Mysql
+    }
+
+    /// What stands between the row that an upsert inserts and what it does if that is there, up to the unique key where the
+    /// dialect names it.
+    pub(crate) fn on_duplicate(self) -> &'static str {
+        match self {
+            Dialect::Mysql => " ON DUPLICATE KEY UPDATE ",
+            _ => " ON CONFLICT",
+        }
+    }
+
+    /// Whether [`on_duplicate`](Self::on_duplicate) is followed by the unique key and `DO UPDATE SET`.
+    pub(crate) fn names_conflict_target(self) -> bool {
+        self != Dialect::Mysql
+    }
+
+    /// The isolation level in which parents are held: what is read after a lock was waited for has to be what its holder
+    /// committed, whatever the database's default is.
+    pub(crate) fn holding_isolation(self) -> Option<Isolation> {
+        (self != Dialect::Sqlite).then_some(Isolation::ReadCommitted)
+    }
+
     /// The statements around folding and dropping, under which no count arrives in between and no failure doubles one.
     ///
     /// MySQL commits at `LOCK TABLES` and at `DROP TABLE`, so that no transaction encloses the two. There the fold takes the
@@ -374,10 +431,10 @@ impl Dialect {
         };
         let message = information.message();
         match self {
-            // The text is in the server's language, but the position is that of the table in our statement:
-            // `UPDATE "…` or `INSERT INTO "…`. A missing column or privilege is reported elsewhere, or nowhere.
+            // The text is in the server's language. A missing privilege is reported without a position, a missing column under
+            // the parent's name.
             Dialect::Postgres => {
-                message.contains(table) && matches!(information.statement_position(), Some(8 | 13))
+                message.contains(table) && information.statement_position().is_some()
             }
             Dialect::Mysql => message.contains(table) && message.contains("doesn't exist"),
             Dialect::Sqlite => message.contains("no such table") && message.contains(table),

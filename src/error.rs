@@ -6,7 +6,7 @@ use diesel::result::Error as DieselError;
 
 use crate::conflict::Conflict;
 
-/// Why a count did not happen, or may not have.
+/// Why a count, or another operation, did not happen, or may not have.
 ///
 /// It converts from and to [`diesel::result::Error`], so that `?` works in functions that return a
 /// [`QueryResult`](diesel::QueryResult) and in closures of `conn.transaction(..)`, and the way back loses nothing:
@@ -29,9 +29,9 @@ use crate::conflict::Conflict;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Every attempt ended in a conflict, until the policy's attempts or its deadline were used up. Nothing was counted.
+    /// Every attempt ended in a conflict, until the policy's attempts or its deadline were used up. Nothing was changed.
     #[error(
-        "nothing was counted: {conflict} in the last of {attempts} attempts within {elapsed:?}; \
+        "nothing was changed: {conflict} in the last of {attempts} attempts within {elapsed:?}; \
          allow more attempts or a later deadline, or use more shards ({source})"
     )]
     ConflictPersisted {
@@ -44,20 +44,20 @@ pub enum Error {
         /// The database's own error of the last attempt.
         source: DieselError,
     },
-    /// The connection was lost before the count could have been committed. Nothing was counted; count again on a new
+    /// The connection was lost before anything could have been committed. Nothing was changed; try again on a new
     /// connection.
     #[error(
-        "nothing was counted: the connection was lost before the commit; count again on a new one ({source})"
+        "nothing was changed: the connection was lost before the commit; try again on a new one ({source})"
     )]
     ConnectionLost {
         /// The driver's own error.
         source: DieselError,
     },
-    /// The connection was lost while a statement was in flight that commits. The count may have happened or not; it is
+    /// The connection was lost while a statement was in flight that commits. The change may have happened or not; it is
     /// never tried again by itself, since that could count twice.
     #[error(
-        "the connection was lost while the commit was in flight: the count may have happened or not, \
-         look before you count again ({source})"
+        "the connection was lost while the commit was in flight: the change may have happened or not, \
+         look before you make it again ({source})"
     )]
     OutcomeUnknown {
         /// The driver's own error.
@@ -74,8 +74,8 @@ pub enum Error {
     TransactionAborted,
     /// The database has no shards table of this name.
     #[error(
-        "there is no table `{table}`: run its migration, which `ShardsTable::of(…::table)` gives as a Diesel \
-         migration (`.migration(version)`) or as text (`.create_sql(…)`) ({source})"
+        "there is no table `{table}`: {} ({source})",
+        where_it_comes_from(table)
     )]
     MissingShardsTable {
         /// The name that the derive was given, or its default.
@@ -83,13 +83,32 @@ pub enum Error {
         /// The database's own error.
         source: DieselError,
     },
-    /// A shard would have left the range of its column's type. Nothing was counted.
+    /// A shard, or a base, would have left the range of its column's type. Nothing was changed.
     #[error(
-        "nothing was counted: a value is out of the range of its column; use a wider type ({source})"
+        "nothing was changed: a value is out of the range of its column; use a wider type ({source})"
     )]
     Overflow {
         /// The database's own error.
         source: DieselError,
+    },
+    /// The row given to [`or_insert`](crate::UpdateStatement::or_insert) was inserted, and is none that the update is
+    /// about. The insert was taken back, and nothing was counted.
+    #[error(
+        "the row given to `or_insert` is none that the update is about: give it the key that the update looks for \
+         (nothing was inserted or counted)"
+    )]
+    InsertedOther,
+    /// The name of a counter is empty or too long.
+    #[error("a counter's name has 1 to 255 bytes in UTF-8, this one has {bytes}")]
+    CounterName {
+        /// The length of the name.
+        bytes: usize,
+    },
+    /// A number of shards out of range.
+    #[error("a counter cannot have {number} shards: choose from 1 to 4096")]
+    ShardNumber {
+        /// The number that was asked for.
+        number: u16,
     },
     /// The table is declared inside a schema. A shards table takes the parent's place under its name, and no database
     /// takes a qualified name for that.
@@ -104,6 +123,16 @@ pub enum Error {
     /// Any other error, as Diesel reports it.
     #[error(transparent)]
     Diesel(DieselError),
+}
+
+/// The library's own tables come from its migrations, the others from what the derive knows.
+fn where_it_comes_from(table: &str) -> &'static str {
+    if table.starts_with("diesel_sharded_") {
+        "run the library's own migrations, `conn.run_pending_migrations(diesel_sharded::MIGRATIONS)`"
+    } else {
+        "run its migration, which `ShardsTable::of(…::table)` gives as a Diesel migration (`.migration(version)`) or as \
+         text (`.create_sql(…)`)"
+    }
 }
 
 impl From<DieselError> for Error {
@@ -142,7 +171,7 @@ mod tests {
         assert!(
             there
                 .to_string()
-                .starts_with("nothing was counted: deadlock in the last of 3")
+                .starts_with("nothing was changed: deadlock in the last of 3")
         );
         let back = Error::from(there);
         assert!(

@@ -18,7 +18,10 @@ use crate::sql::SHARD;
 )]
 pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + 'static {
     /// The Rust type of the primary key: one type, or a tuple for a composite key.
-    type Key;
+    type Key: Clone;
+
+    /// The predicate "the key comes after that one", in the key's order.
+    type KeyAfter;
 
     /// The table itself.
     const TABLE: &'static Self;
@@ -34,6 +37,9 @@ pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + 'static {
 
     /// The sharded fields, which the shards table has too.
     const FIELDS: &'static [ShardsColumn];
+
+    /// The predicate that the key comes after `key`, in the key's order.
+    fn key_after(key: &Self::Key) -> Self::KeyAfter;
 
     /// Whether a `WHERE` clause with this query id compares the whole key with values and does nothing else.
     fn is_key_filter(where_clause: TypeId) -> bool;

@@ -100,9 +100,9 @@
 
 #![deny(missing_docs)]
 
-#[cfg(test)]
-extern crate self as diesel_sharded; // the derive's paths, in this crate's own tests
+extern crate self as diesel_sharded; // the derive's paths, for named counters
 
+mod amount;
 mod attempt;
 mod boxed;
 mod conflict;
@@ -111,10 +111,17 @@ mod dialect;
 pub mod dsl;
 mod error;
 mod field;
+mod fold;
+mod held;
+mod keyed;
+mod migrations;
 mod multi_connection;
+mod named;
 pub mod retry;
 pub mod returning;
 mod runner;
+mod set_total;
+pub mod shard_numbers;
 mod shards_table;
 mod sql;
 mod statement;
@@ -123,15 +130,23 @@ mod test_schema;
 mod total;
 mod update;
 
+pub use self::amount::Amount;
 pub use self::boxed::{BoxedFilter, BoxedRows};
 pub use self::conflict::Conflict;
 pub use self::counting_update::CountingUpdate;
 pub use self::dialect::{BackendOf, ColumnType, Dialect, ShardedBackend};
 pub use self::error::Error;
 pub use self::field::{FieldType, KeyType, ShardedColumn, ShardedTable, ShardsColumn};
+pub use self::fold::{Fold, Folded, fold};
+pub use self::migrations::{MIGRATIONS, Migrations};
+pub use self::named::{Counter, CounterBackend, CounterList, counters};
+pub use self::set_total::{SetTotal, reset, set_total};
 pub use self::shards_table::{ShardsMigration, ShardsTable};
 pub use self::total::{ShardedExpressionMethods, Total};
-pub use self::update::{Model, Rows, SetNotCalled, UpdateSource, UpdateStatement, Values, update};
+pub use self::update::{
+    InsertRow, Model, NoInsert, OrInsert, Rows, SetNotCalled, UpdateSource, UpdateStatement,
+    Values, update,
+};
 
 /// Declares sharded fields of a table. Goes beside Diesel's own derives on a model, in the crate that has the `table!`.
 ///

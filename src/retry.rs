@@ -10,4 +10,6 @@ mod transaction;
 pub(crate) use self::policy::Attempts;
 pub use self::policy::{Attempted, Retry};
 pub use self::transaction::{Isolation, Transaction, transaction};
-pub(crate) use self::transaction::{TransactionOptions, begin, depth, in_transaction, rollback};
+pub(crate) use self::transaction::{
+    TransactionOptions, begin, depth, in_transaction, own_transaction, rollback,
+};

@@ -231,7 +231,7 @@ impl MigrationName for ShardsMigrationName {
 }
 
 /// In a transaction, as Diesel does by default.
-struct InTransaction;
+pub(crate) struct InTransaction;
 
 impl MigrationMetadata for InTransaction {}
 
@@ -282,7 +282,7 @@ impl<T> Clone for ShardsMigration<T> {
     }
 }
 
-fn backend_behind<DB: ShardedBackend>(
+pub(crate) fn backend_behind<DB: ShardedBackend>(
     conn: &mut dyn BoxableConnection<DB>,
 ) -> diesel::migration::Result<DB> {
     DB::backend_behind(conn)

@@ -1,14 +1,81 @@
-//! The columns of a table and of its key in SQL.
+//! The columns of a table and of its key in SQL; what statements bind and read.
 
 use diesel::backend::Backend;
+use diesel::connection::LoadConnection;
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
+use diesel::serialize::ToSql;
+use diesel::sql_types::HasSqlType;
 
 use crate::dialect::ShardedBackend;
-use crate::field::ShardedTable;
+use crate::field::{ShardedTable, ShardsColumn};
 
 /// The column of a shards table that numbers a parent's shards.
 pub(crate) const SHARD: &str = "shard";
+
+/// A backend that takes a `U` for a bind of the SQL type `ST`. Where it is a supertrait, statements need no further bounds.
+pub trait Binds<ST, U: ?Sized>: Backend {
+    /// Writes a bind.
+    fn push<'b>(value: &'b U, out: AstPass<'_, 'b, Self>) -> QueryResult<()>;
+}
+
+impl<DB, ST, U> Binds<ST, U> for DB
+where
+    DB: Backend + HasSqlType<ST>,
+    U: ToSql<ST, DB> + ?Sized,
+{
+    fn push<'b>(value: &'b U, mut out: AstPass<'_, 'b, Self>) -> QueryResult<()> {
+        out.push_bind_param::<ST, U>(value)
+    }
+}
+
+/// A backend whose rows of the SQL type `ST` are read into a `U`; see [`Binds`].
+pub trait Reads<ST, U>: Backend {
+    /// Reads the rows of `query`.
+    fn load<'query, Conn, Q>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
+    where
+        Conn: LoadConnection<Backend = Self>,
+        Q: Query<SqlType = ST> + QueryFragment<Self> + QueryId + 'query;
+}
+
+impl<DB, ST, U> Reads<ST, U> for DB
+where
+    DB: Backend + QueryMetadata<ST>,
+    U: FromSqlRow<ST, DB>,
+{
+    fn load<'query, Conn, Q>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
+    where
+        Conn: LoadConnection<Backend = Self>,
+        Q: Query<SqlType = ST> + QueryFragment<Self> + QueryId + 'query,
+    {
+        load::<ST, Q, U, Conn>(conn, query)
+    }
+}
+
+/// Reads the rows of `query`, which are read as the SQL type `Row`.
+pub(crate) fn load<'query, Row, Q, U, Conn>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
+where
+    Q: Query + QueryFragment<Conn::Backend> + QueryId + 'query,
+    U: FromSqlRow<Row, Conn::Backend>,
+    Conn: LoadConnection,
+    Conn::Backend: QueryMetadata<Q::SqlType>,
+{
+    conn.load(query)?
+        .map(|row| U::build_from_row(&row?).map_err(DieselError::DeserializationError))
+        .collect()
+}
+
+/// `$n`
+pub(crate) fn push_bind<'b, ST, U, DB>(value: &'b U, out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+where
+    DB: Binds<ST, U>,
+    U: ?Sized,
+{
+    <DB as Binds<ST, U>>::push(value, out)
+}
 
 /// `shards.name`
 pub(crate) fn push_shards_column<T, DB>(name: &str, mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
@@ -19,6 +86,17 @@ where
     out.push_identifier(T::SHARDS_TABLE)?;
     out.push_sql(".");
     out.push_identifier(name)
+}
+
+/// `shards AS parent`
+pub(crate) fn push_shards_as_parent<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    out.push_identifier(T::SHARDS_TABLE)?;
+    out.push_sql(" AS ");
+    T::TABLE.walk_ast(out)
 }
 
 /// `parent.name`
@@ -90,4 +168,19 @@ where
         out.push_sql(" = ");
         push_column::<T, DB>(name, out)
     })
+}
+
+/// `"views" = 0, "likes" = 0`
+pub(crate) fn push_zeros<'f, DB: ShardedBackend>(
+    fields: impl Iterator<Item = &'f ShardsColumn>,
+    mut out: AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    for (i, field) in fields.enumerate() {
+        if i > 0 {
+            out.push_sql(", ");
+        }
+        out.push_identifier(field.name)?;
+        out.push_sql(" = 0");
+    }
+    Ok(())
 }

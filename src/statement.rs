@@ -8,13 +8,13 @@ use std::marker::PhantomData;
 use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::serialize::ToSql;
 use diesel::sql_types::Integer;
 
 use crate::dialect::{KeepsAndLocks, ShardedBackend};
 use crate::field::ShardedTable;
 use crate::sql::{
-    SHARD, push_column, push_each_key, push_key, push_shards_column, push_unique_key,
+    SHARD, push_bind, push_column, push_each_key, push_key, push_shards_as_parent,
+    push_shards_column, push_unique_key,
 };
 
 /// Adds to one shard of the parents that `filter` names by their keys, without a look at the parents.
@@ -36,7 +36,6 @@ where
     T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
     Ch: QueryFragment<DB>,
-    i32: ToSql<Integer, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
@@ -74,7 +73,6 @@ where
     T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
     Ch: QueryFragment<DB>,
-    i32: ToSql<Integer, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if out.backend().dialect().joins_before_set() {
@@ -122,7 +120,6 @@ where
     DB: ShardedBackend,
     T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
-    i32: ToSql<Integer, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("INSERT INTO ");
@@ -132,7 +129,7 @@ where
         out.push_sql(" SELECT ");
         push_key::<T, DB>(out.reborrow())?;
         out.push_sql(", ");
-        out.push_bind_param::<Integer, _>(&self.shard)?;
+        push_bind::<Integer, i32, DB>(&self.shard, out.reborrow())?;
         out.push_sql(" FROM ");
         T::TABLE.walk_ast(out.reborrow())?;
         self.filter.walk_ast(out.reborrow())?;
@@ -181,7 +178,6 @@ where
     DB: ShardedBackend,
     T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
-    i32: ToSql<Integer, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let always = out.backend().dialect().finds_without_a_look();
@@ -197,12 +193,14 @@ where
     }
 }
 
-/// Finds out whether a shard of the parents that `filter` matches is missing, without locking anything.
+/// Finds out whether a shard of the parents that `filter` matches is missing. Locks the others, so that none can be removed
+/// before it is counted on, but no parent.
 ///
 /// ```sql
-/// SELECT 1 FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE …) AS `sharded_picked`
-/// WHERE NOT EXISTS (SELECT 1 FROM `videos_shards` AS `videos`
-///     WHERE `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ?) LIMIT 1
+/// SELECT 1 FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE … ORDER BY `videos`.`id` LIMIT 18446744073709551615)
+///     AS `sharded_picked`
+/// LEFT JOIN `videos_shards` AS `videos` ON `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ?
+/// HAVING COUNT(*) > COUNT(`videos`.`shard`) FOR UPDATE
 /// ```
 pub(crate) struct FindMissingPicked<'a, T, W> {
     pub(crate) filter: &'a W,
@@ -215,18 +213,19 @@ where
     DB: ShardedBackend,
     T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
-    i32: ToSql<Integer, DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT 1 FROM ");
         push_picked::<T, W, DB>(self.filter, out.reborrow())?;
-        out.push_sql(" WHERE NOT EXISTS (SELECT 1 FROM ");
+        out.push_sql(" LEFT JOIN ");
         push_shards_as_parent::<T, DB>(out.reborrow())?;
-        out.push_sql(" WHERE ");
+        out.push_sql(" ON ");
         push_picked_is_parent::<T, DB>(out.reborrow())?;
         out.push_sql(" AND ");
         push_shard_is::<T, DB>(&self.shard, out.reborrow())?;
-        out.push_sql(") LIMIT 1");
+        out.push_sql(" HAVING COUNT(*) > COUNT(");
+        push_column::<T, DB>(SHARD, out.reborrow())?;
+        out.push_sql(") FOR UPDATE");
         Ok(())
     }
 }
@@ -293,34 +292,6 @@ impl<T, W, S: Expression> Query for SelectParents<'_, T, W, S> {
     type SqlType = S::SqlType;
 }
 
-/// A `WHERE` clause that names parents by their keys.
-///
-/// ```sql
-/// WHERE (("videos"."id" = $1) OR ("videos"."id" = $2))
-/// ```
-pub(crate) struct KeysAre<P>(pub(crate) Vec<P>);
-
-impl<P, DB> QueryFragment<DB> for KeysAre<P>
-where
-    DB: ShardedBackend,
-    P: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.unsafe_to_cache_prepared(); // one text for each number of keys
-        for (i, key_is) in self.0.iter().enumerate() {
-            out.push_sql(if i == 0 { " WHERE (" } else { " OR " });
-            key_is.walk_ast(out.reborrow())?;
-        }
-        out.push_sql(")");
-        Ok(())
-    }
-}
-
-impl<P> QueryId for KeysAre<P> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
 /// The text of a statement depends on nothing but its types and the dialect, so that Diesel can keep it prepared. `V`, the
 /// changes as they were written, has a static id where Diesel's own tree for them, `Ch`, has none.
 macro_rules! query_ids {
@@ -343,27 +314,15 @@ query_ids! {
     SelectParents<'a, T, W, S>
 }
 
-/// `shards AS parent`
-fn push_shards_as_parent<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    out.push_identifier(T::SHARDS_TABLE)?;
-    out.push_sql(" AS ");
-    T::TABLE.walk_ast(out)
-}
-
 /// `parent.shard = $n`
 fn push_shard_is<'b, T, DB>(shard: &'b i32, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
-    i32: ToSql<Integer, DB>,
 {
     push_column::<T, DB>(SHARD, out.reborrow())?;
     out.push_sql(" = ");
-    out.push_bind_param::<Integer, _>(shard)
+    push_bind::<Integer, i32, DB>(shard, out)
 }
 
 const PICKED: &str = "sharded_picked";
@@ -421,6 +380,7 @@ where
 ))]
 mod tests {
     use super::*;
+    use crate::keyed::KeysAre;
     use crate::test_schema::videos::dsl::*;
     use crate::test_schema::{downloads, sql, videos as table};
     use diesel::mysql::Mysql;
@@ -525,7 +485,7 @@ mod tests {
         };
         assert_eq!(
             sql!(Mysql, by_filter),
-            "SELECT 1 FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE (`videos`.`slug` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `sharded_picked` WHERE NOT EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ?) LIMIT 1"
+            "SELECT 1 FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE (`videos`.`slug` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `sharded_picked` LEFT JOIN `videos_shards` AS `videos` ON `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ? HAVING COUNT(*) > COUNT(`videos`.`shard`) FOR UPDATE"
         );
     }
 

@@ -3,19 +3,17 @@
 use std::marker::PhantomData;
 
 use diesel::associations::HasTable;
+use diesel::backend::Backend;
 use diesel::connection::LoadConnection;
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::{Filter, Find, SqlTypeOf};
 use diesel::expression::QueryMetadata;
-use diesel::expression_methods::EqAll;
 use diesel::prelude::*;
 use diesel::query_builder::{
-    AsChangeset, IntoUpdateTarget, Query, QueryBuilder, QueryFragment, QueryId,
+    AsChangeset, InsertStatement, IntoUpdateTarget, QueryBuilder, QueryFragment, QueryId,
 };
 use diesel::query_dsl::methods::{ExecuteDsl, FilterDsl, FindDsl, LoadQuery};
 use diesel::result::Error as DieselError;
-use diesel::serialize::ToSql;
-use diesel::sql_types::Integer;
 
 use crate::attempt::{Plan, Statement};
 use crate::boxed::BoxedRows;
@@ -23,12 +21,14 @@ use crate::counting_update::{CountingUpdate, are_distinct};
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::error::Error;
 use crate::field::ShardedTable;
+use crate::keyed::{KeyedTable, in_chunks};
 use crate::retry::{Retry, in_transaction};
 use crate::returning::{NoReturning, ReadAs, Returning, ReturningTotals, SelectTotals};
 use crate::runner;
+use crate::shard_numbers;
+use crate::sql::load;
 use crate::statement::{
-    CountByKey, CountPicked, CreateShards, FindMissing, FindMissingPicked, KeysAre, PickKeys,
-    SelectParents,
+    CountByKey, CountPicked, CreateShards, FindMissing, FindMissingPicked, PickKeys, SelectParents,
 };
 
 /// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
@@ -150,7 +150,8 @@ where
         query: source.into_query(),
         values: SetNotCalled,
         returning: NoReturning,
-        retry: None,
+        insert: NoInsert,
+        options: Options::default(),
     }
 }
 
@@ -200,11 +201,20 @@ where
 /// A counting update; made by [`update`].
 #[derive(Debug, Clone)]
 #[must_use = "an update counts nothing until it is `.execute(conn)`-d or its rows are read"]
-pub struct UpdateStatement<Query, Values = SetNotCalled, Ret = NoReturning> {
+pub struct UpdateStatement<Query, Values = SetNotCalled, Ret = NoReturning, Ins = NoInsert> {
     query: Query,
     values: Values,
     returning: Ret,
+    insert: Ins,
+    options: Options,
+}
+
+/// What holds whatever rows and values an update is about.
+#[derive(Debug, Clone, Default)]
+struct Options {
     retry: Option<Retry>,
+    /// Stands instead of the number of shards that the table's writers choose from.
+    shards: Option<u16>,
 }
 
 /// `.set(..)` was not called yet.
@@ -213,9 +223,52 @@ pub struct SetNotCalled;
 
 /// The changes that `.set(..)` was given.
 #[derive(Debug, Clone, Copy)]
-pub struct Values<V>(V);
+pub struct Values<V> {
+    changes: V,
+    /// The names of the fields that they count.
+    fields: &'static [&'static str],
+}
 
-impl<Query, Ret> UpdateStatement<Query, SetNotCalled, Ret> {
+/// `.or_insert(..)` was not called.
+#[derive(Debug, Clone, Copy)]
+pub struct NoInsert;
+
+/// The row that `.or_insert(..)` was given.
+#[derive(Debug, Clone, Copy)]
+pub struct OrInsert<I>(I);
+
+/// What an update does about a row that is not there.
+pub trait InsertRow<T, DB: Backend> {
+    /// The insert.
+    type Statement: QueryFragment<DB> + QueryId;
+
+    /// The insert, if there is one.
+    fn statement(self) -> Option<Self::Statement>;
+}
+
+impl<T, DB: Backend> InsertRow<T, DB> for NoInsert {
+    type Statement = ();
+
+    fn statement(self) -> Option<()> {
+        None
+    }
+}
+
+impl<T, DB, I> InsertRow<T, DB> for OrInsert<I>
+where
+    T: Table + HasTable<Table = T>,
+    DB: Backend,
+    I: Insertable<T>,
+    InsertStatement<T, I::Values>: QueryFragment<DB> + QueryId,
+{
+    type Statement = InsertStatement<T, I::Values>;
+
+    fn statement(self) -> Option<Self::Statement> {
+        Some(diesel::insert_into(T::table()).values(self.0))
+    }
+}
+
+impl<Query, Ret, Ins> UpdateStatement<Query, SetNotCalled, Ret, Ins> {
     /// Sets what to count: `column.eq(column + n)`, `column.eq(column - n)`, or a tuple of up to 8 of these.
     ///
     /// Anything else does not compile: see [`CountingUpdate`]. Nor does a field that is counted twice, since databases
@@ -240,7 +293,10 @@ impl<Query, Ret> UpdateStatement<Query, SetNotCalled, Ret> {
     /// # struct Video { id: i64, #[sharded] views: i64 }
     /// let _ = diesel_sharded::update(all.find(7)).set(((views.eq(views + 1),), views.eq(views + 2)));
     /// ```
-    pub fn set<V, Columns, Operations>(self, values: V) -> UpdateStatement<Query, Values<V>, Ret>
+    pub fn set<V, Columns, Operations>(
+        self,
+        values: V,
+    ) -> UpdateStatement<Query, Values<V>, Ret, Ins>
     where
         Query: HasTable<Table: ShardedTable>,
         V: CountingUpdate<Columns, Operations, Target = Query::Table>,
@@ -253,20 +309,24 @@ impl<Query, Ret> UpdateStatement<Query, SetNotCalled, Ret> {
         }
         UpdateStatement {
             query: self.query,
-            values: Values(values),
+            values: Values {
+                changes: values,
+                fields: V::COLUMNS,
+            },
             returning: self.returning,
-            retry: self.retry,
+            insert: self.insert,
+            options: self.options,
         }
     }
 }
 
-impl<Query, Values, Ret> UpdateStatement<Query, Values, Ret> {
+impl<Query, Values, Ret, Ins> UpdateStatement<Query, Values, Ret, Ins> {
     /// Counts only rows that match `predicate` too. A filter on a sharded field sees its base; filter on
     /// `field.total()` instead.
     pub fn filter<Predicate>(
         self,
         predicate: Predicate,
-    ) -> UpdateStatement<Filter<Query, Predicate>, Values, Ret>
+    ) -> UpdateStatement<Filter<Query, Predicate>, Values, Ret, Ins>
     where
         Query: FilterDsl<Predicate>,
     {
@@ -275,34 +335,101 @@ impl<Query, Values, Ret> UpdateStatement<Query, Values, Ret> {
 
     /// Boxes the filter, so that further ones keep the type. What is in the box cannot be told, so it counts as a filter
     /// that is not by key, and the statements are prepared each time.
-    pub fn into_boxed<'a, DB>(self) -> UpdateStatement<BoxedRows<'a, Query::Table, DB>, Values, Ret>
+    pub fn into_boxed<'a, DB>(
+        self,
+    ) -> UpdateStatement<BoxedRows<'a, Query::Table, DB>, Values, Ret, Ins>
     where
         Query: IntoUpdateTarget<Table: IntoUpdateTarget<WhereClause: QueryId>>,
         Query::WhereClause: QueryFragment<DB> + QueryId + Send + 'a,
-        DB: diesel::backend::Backend,
+        DB: Backend,
     {
         self.over(BoxedRows::new)
     }
 
     /// The same update over other rows.
-    fn over<Other>(self, rows: impl FnOnce(Query) -> Other) -> UpdateStatement<Other, Values, Ret> {
+    fn over<Other>(
+        self,
+        rows: impl FnOnce(Query) -> Other,
+    ) -> UpdateStatement<Other, Values, Ret, Ins> {
         UpdateStatement {
             query: rows(self.query),
             values: self.values,
             returning: self.returning,
-            retry: self.retry,
+            insert: self.insert,
+            options: self.options,
         }
     }
 
     /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one when the update meets a conflict.
     /// Without effect inside a transaction, where nothing is tried again.
     pub fn retry(mut self, policy: Retry) -> Self {
-        self.retry = Some(policy);
+        self.options.retry = Some(policy);
+        self
+    }
+
+    /// Chooses from this number of shards, from 1 on.
+    pub(crate) fn shards(mut self, number: u16) -> Self {
+        self.options.shards = Some(number);
         self
     }
 }
 
-impl<Query, V> UpdateStatement<Query, Values<V>, NoReturning>
+impl<Query, Values, Ret> UpdateStatement<Query, Values, Ret, NoInsert> {
+    /// Inserts `row` if no row matches, and then counts on it: for rows that may not exist yet, such as the downloads of one
+    /// day. What racing callers count is not lost: one inserts, the others count on its row.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { downloads (version, day) { version -> Integer, day -> Integer, number -> BigInt, } } }
+    /// # use schema::downloads::{self, dsl::*};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(primary_key(version, day))]
+    /// # struct Download { version: i32, day: i32, #[sharded] number: i64 }
+    /// # fn main() -> QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE downloads (version INTEGER, day INTEGER, number BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (version, day))").execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(downloads::table).create(conn)?;
+    /// # let today = 20_000;
+    /// use diesel_sharded::update;
+    ///
+    /// let counted = update(downloads.find((1, today)))
+    ///     .set(number.eq(number + 1))
+    ///     .or_insert((version.eq(1), day.eq(today)))
+    ///     .execute(conn)?;
+    /// assert_eq!(counted, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The insert is Diesel's own, sent only if nothing matched, in one transaction with the count (inside the caller's, in
+    /// a savepoint):
+    ///
+    /// ```sql
+    /// INSERT INTO "downloads" ("version", "day") VALUES ($1, $2)
+    /// ```
+    ///
+    /// Its effect on the total: whatever the row brings, and the count.
+    ///
+    /// # Errors
+    /// As without it; a unique key that is violated although no row matches, as Diesel reports it (inside a transaction above
+    /// `READ COMMITTED` also where the row that another one inserted cannot be seen yet: try the transaction again);
+    /// [`InsertedOther`](Error::InsertedOther) if the row is none that the update is about.
+    pub fn or_insert<I>(self, row: I) -> UpdateStatement<Query, Values, Ret, OrInsert<I>>
+    where
+        Query: HasTable,
+        I: Insertable<Query::Table>,
+    {
+        UpdateStatement {
+            query: self.query,
+            values: self.values,
+            returning: self.returning,
+            insert: OrInsert(row),
+            options: self.options,
+        }
+    }
+}
+
+impl<Query, V, Ins> UpdateStatement<Query, Values<V>, NoReturning, Ins>
 where
     Query: HasTable,
 {
@@ -310,7 +437,7 @@ where
     pub fn returning<S, Kind>(
         self,
         selection: S,
-    ) -> UpdateStatement<Query, Values<V>, ReturningTotals<S::Output>>
+    ) -> UpdateStatement<Query, Values<V>, ReturningTotals<S::Output>, Ins>
     where
         S: SelectTotals<Query::Table, Kind>,
     {
@@ -318,51 +445,57 @@ where
             query: self.query,
             values: self.values,
             returning: ReturningTotals(selection.with_totals()),
-            retry: self.retry,
+            insert: self.insert,
+            options: self.options,
         }
     }
 }
 
-impl<Query, Values, Ret, Conn> RunQueryDsl<Conn> for UpdateStatement<Query, Values, Ret> {}
+impl<Query, Values, Ret, Ins, Conn> RunQueryDsl<Conn> for UpdateStatement<Query, Values, Ret, Ins> {}
 
-impl<Q, V, Ret, Conn, DB, T, W> ExecuteDsl<Conn, DB> for UpdateStatement<Q, Values<V>, Ret>
+impl<Q, V, Ret, Ins, Conn, DB, T, W> ExecuteDsl<Conn, DB>
+    for UpdateStatement<Q, Values<V>, Ret, Ins>
 where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
     V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
     T: ShardedTable + QueryFragment<DB> + QueryId,
     W: QueryFragment<DB> + QueryId,
+    Ins: InsertRow<T, DB>,
     Conn: Connection<Backend = DB>,
     DB: BackendOf<Conn>,
-    i32: ToSql<Integer, DB>,
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
-        let retry = update.retry.unwrap_or_default();
+        let insert = update.insert.statement();
+        let plan = Plan {
+            inserts: insert.is_some(),
+            ..plan::<T, W, _>(conn, &update.options, update.values.fields)?
+        };
+        let retry = update.options.retry.unwrap_or_default();
         let filter = update.query.into_update_target().where_clause;
         let changes = Changes::<T, V>::new(update.values);
-        let plan = plan::<T, W, _>(conn, false)?;
         let counted = runner::count(conn, plan, retry, |conn, statement, shard| {
-            changes.send(conn, statement, &filter, shard)
+            match (statement, &insert) {
+                (Statement::Insert, Some(insert)) => conn.execute_returning_count(insert),
+                _ => changes.send(conn, statement, &filter, shard),
+            }
         });
         counted.map_err(|error| explain::<T, _>(conn, error).into())
     }
 }
 
-impl<'query, Q, V, Ret, Conn, DB, T, W, U> LoadQuery<'query, Conn, U>
-    for UpdateStatement<Q, Values<V>, Ret>
+impl<'query, Q, V, Ret, Ins, Conn, DB, T, W, U> LoadQuery<'query, Conn, U>
+    for UpdateStatement<Q, Values<V>, Ret, Ins>
 where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
     V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-    T: ShardedTable + QueryFragment<DB> + QueryId,
+    T: KeyedTable<DB>,
     W: QueryFragment<DB> + QueryId,
+    Ins: InsertRow<T, DB>,
     Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
     U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB>,
-    T::PrimaryKey: EqAll<T::Key, Output: QueryFragment<DB> + QueryId> + QueryFragment<DB> + QueryId,
-    T::Key: FromSqlRow<SqlTypeOf<T::PrimaryKey>, DB>,
+    T::PrimaryKey: QueryId,
     Conn: LoadConnection<Backend = DB>,
-    DB: BackendOf<Conn>
-        + QueryMetadata<SqlTypeOf<Ret::Selection>>
-        + QueryMetadata<SqlTypeOf<T::PrimaryKey>>,
-    i32: ToSql<Integer, DB>,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
 {
     type RowIter<'conn>
         = std::vec::IntoIter<QueryResult<U>>
@@ -370,33 +503,38 @@ where
         Conn: 'conn;
 
     fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
-        let retry = self.retry.unwrap_or_default();
+        let insert = self.insert.statement();
+        let plan = Plan {
+            returning: true,
+            inserts: insert.is_some(),
+            ..plan::<T, W, _>(conn, &self.options, self.values.fields)?
+        };
+        let retry = self.options.retry.unwrap_or_default();
         let filter = self.query.into_update_target().where_clause;
         let changes = Changes::<T, V>::new(self.values);
         let selection = self.returning.selection();
-        let plan = plan::<T, W, _>(conn, true)?;
         let mut picked = vec![];
         let mut rows = vec![];
         let counted = runner::count(conn, plan, retry, |conn, statement, shard| {
             rows.clear(); // what an earlier attempt read was taken back with it
             match statement {
                 Statement::Pick => {
-                    let keys = load::<SqlTypeOf<T::PrimaryKey>, _, _, _>(
-                        conn,
-                        PickKeys::<T, _> {
-                            filter: &filter,
-                            table: PhantomData,
-                        },
-                    )?;
+                    let pick = PickKeys::<T, _> {
+                        filter: &filter,
+                        table: PhantomData,
+                    };
+                    let keys = T::load_keys(conn, pick)?;
                     let met = keys.len();
-                    picked = in_chunks::<T>(keys);
+                    picked = in_chunks::<T, DB>(keys);
                     Ok(met)
                 }
+                Statement::Insert => match &insert {
+                    Some(insert) => conn.execute_returning_count(insert),
+                    None => Ok(0), // is not asked for
+                },
                 Statement::Load if plan.by_key => {
-                    rows = load::<Row<Ret, T, U, DB>, _, _, _>(
-                        conn,
-                        select::<T, _, _>(&selection, &filter),
-                    )?;
+                    let query = select::<T, _, _>(&selection, &filter);
+                    rows = load::<Row<Ret, T, U, DB>, _, _, _>(conn, query)?;
                     Ok(rows.len())
                 }
                 Statement::Load => {
@@ -430,7 +568,7 @@ struct Changes<T, V: AsChangeset> {
 impl<T, V: AsChangeset> Changes<T, V> {
     fn new(values: Values<V>) -> Self {
         Changes {
-            changeset: values.0.as_changeset(),
+            changeset: values.changes.as_changeset(),
             table: PhantomData,
         }
     }
@@ -450,7 +588,6 @@ impl<T, V: AsChangeset> Changes<T, V> {
         W: QueryFragment<Conn::Backend> + QueryId,
         V: QueryId,
         V::Changeset: QueryFragment<Conn::Backend>,
-        i32: ToSql<Integer, Conn::Backend>,
     {
         match statement {
             Statement::FindMissing => conn.execute_returning_count(&FindMissing::<T, _> {
@@ -482,12 +619,17 @@ impl<T, V: AsChangeset> Changes<T, V> {
                 shard,
                 types: PhantomData,
             }),
-            Statement::Pick | Statement::Load => Ok(0), // read rows, which only `get_result` wants
+            // These are the caller's, who has what they need.
+            Statement::Insert | Statement::Pick | Statement::Load => Ok(0),
         }
     }
 }
 
-fn plan<T, W, Conn>(conn: &mut Conn, returning: bool) -> QueryResult<Plan>
+fn plan<T, W, Conn>(
+    conn: &mut Conn,
+    options: &Options,
+    fields: &'static [&'static str],
+) -> QueryResult<Plan>
 where
     T: ShardedTable,
     W: QueryId,
@@ -496,9 +638,12 @@ where
 {
     Ok(Plan {
         by_key: W::query_id().is_some_and(T::is_key_filter),
-        returning,
+        returning: false,
+        inserts: false,
         in_transaction: in_transaction(conn)?,
-        shards: T::SHARDS,
+        shards: options
+            .shards
+            .unwrap_or_else(|| shard_numbers::known::<T>(fields.iter().copied())),
         shards_table: T::SHARDS_TABLE,
         dialect: Conn::Backend::backend_of(conn).dialect(),
     })
@@ -510,38 +655,6 @@ fn select<'a, T, S, W>(selection: &'a S, filter: &'a W) -> SelectParents<'a, T, 
         filter,
         table: PhantomData,
     }
-}
-
-/// Reads the rows of `query`, which are of the SQL type `Row`.
-fn load<'query, Row, Q, U, Conn>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
-where
-    Q: Query + QueryFragment<Conn::Backend> + QueryId + 'query,
-    U: FromSqlRow<Row, Conn::Backend>,
-    Conn: LoadConnection,
-    Conn::Backend: QueryMetadata<Q::SqlType>,
-{
-    conn.load(query)?
-        .map(|row| U::build_from_row(&row?).map_err(DieselError::DeserializationError))
-        .collect()
-}
-
-/// `WHERE` clauses for `keys`, each of a length that every planner and every limit on parameters bears.
-fn in_chunks<T>(keys: Vec<T::Key>) -> Vec<KeysAre<<T::PrimaryKey as EqAll<T::Key>>::Output>>
-where
-    T: ShardedTable,
-    T::PrimaryKey: EqAll<T::Key>,
-{
-    let mut keys = keys.into_iter().peekable();
-    let mut chunks = vec![];
-    while keys.peek().is_some() {
-        let chunk = keys.by_ref().take(100);
-        chunks.push(KeysAre(
-            chunk
-                .map(|key| T::TABLE.primary_key().eq_all(key))
-                .collect(),
-        ));
-    }
-    chunks
 }
 
 /// Finds a clearer reason for an error that the database gave for a statement of ours.

@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{DeriveInput, Ident, LitStr, Path, Result};
+use syn::{DeriveInput, Ident, Index, LitStr, Path, Result};
 
 use crate::ast::{Field, Struct};
 use crate::attr::unraw;
@@ -48,6 +48,7 @@ fn expand(
         _ => quote!((#(#key_columns),*)),
     };
     let key_filters = key_filters(&table, &module, key);
+    let (key_after_type, key_after) = key_after(&module, key);
 
     let key_descriptions = key.iter().map(|item| description(&module, item, "key"));
     let field_descriptions = fields
@@ -76,11 +77,17 @@ fn expand(
 
             impl ::diesel_sharded::ShardedTable for #table {
                 type Key = #key_type;
+                type KeyAfter = #key_after_type;
                 const TABLE: &'static Self = &#table;
                 const SHARDS_TABLE: &'static str = #shards_table;
                 const SHARDS: u16 = #shards;
                 const KEY: &'static [::diesel_sharded::ShardsColumn] = &[#(#key_descriptions),*];
                 const FIELDS: &'static [::diesel_sharded::ShardsColumn] = &[#(#field_descriptions),*];
+
+                fn key_after(key: &Self::Key) -> Self::KeyAfter {
+                    use diesel::{BoolExpressionMethods, ExpressionMethods};
+                    #key_after
+                }
 
                 fn is_key_filter(where_clause: ::std::any::TypeId) -> bool {
                     #(
@@ -123,6 +130,30 @@ fn key_filters(table: &TokenStream, module: &Path, key: &[(Ident, &Field)]) -> V
         filters.push(chained(&mut key.iter().rev()));
     }
     filters
+}
+
+/// The predicate that a key comes after `key`, its type first: `a > key.0 OR (a = key.0 AND b > key.1)`.
+fn key_after(module: &Path, key: &[(Ident, &Field)]) -> (TokenStream, TokenStream) {
+    let value = |i: usize| match key.len() {
+        1 => quote!(::std::clone::Clone::clone(key)),
+        _ => {
+            let i = Index::from(i);
+            quote!(::std::clone::Clone::clone(&key.#i))
+        }
+    };
+    let columns = key.iter().enumerate().rev();
+    let after = columns.fold(None, |rest, (i, (column, field))| {
+        let (ty, value, column) = (field.ty, value(i), quote!(#module::#column));
+        let greater = quote!(diesel::dsl::Gt<#column, #ty>);
+        Some(match rest {
+            None => (greater, quote!(#column.gt(#value))),
+            Some((rest_type, rest)) => (
+                quote!(diesel::dsl::Or<#greater, diesel::dsl::And<diesel::dsl::Eq<#column, #ty>, #rest_type>>),
+                quote!(#column.gt(#value).or(#column.eq(#value).and(#rest))),
+            ),
+        })
+    });
+    after.unwrap_or_default()
 }
 
 fn description(module: &Path, (column, field): &(Ident, &Field), kind: &str) -> TokenStream {

@@ -9,7 +9,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::policy::{Attempts, Retry};
 use crate::conflict::{Conflict, Failure};
-use crate::dialect::{BackendOf, Dialect, ShardedBackend};
+use crate::dialect::{BackendOf, Dialect, ShardedBackend, SurvivalCheck};
 use crate::error::Error;
 
 /// Runs `f` in a transaction, and again from the start when it meets a conflict.
@@ -163,10 +163,79 @@ impl Transaction {
                 None => conn.transaction(f),
             };
         }
+        let survival = Conn::Backend::backend_of(conn).dialect().survival_check();
+        let attempt = Attempt {
+            options: self.options,
+            survival,
+            told_as: Failed::Body,
+        };
+        attempt.repeat(conn, self.retry, &mut f)
+    }
+}
+
+/// Runs one of the crate's own operations: in a transaction that is tried again, or in a savepoint of the caller's, where
+/// the isolation level is the caller's too.
+pub(crate) fn own_transaction<Conn, T>(
+    conn: &mut Conn,
+    retry: Retry,
+    isolation: Option<Isolation>,
+    mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
+) -> QueryResult<T>
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    if in_transaction(conn)? {
+        return conn.transaction(f);
+    }
+    let attempt = Attempt {
+        options: TransactionOptions {
+            isolation,
+            ..Default::default()
+        },
+        survival: None, // it returns every error that it sees
+        told_as: Failed::Own,
+    };
+    attempt.repeat(conn, retry, &mut f)
+}
+
+/// One attempt's error, and where it came from.
+enum Failed<E> {
+    /// From `BEGIN`: nothing had happened.
+    Begin(DieselError),
+    /// From the caller's closure.
+    Body(E),
+    /// The closure returned `Ok`, but the transaction is gone.
+    Aborted,
+    /// From a statement of this crate's own before `COMMIT`.
+    Own(DieselError),
+    /// From `COMMIT`.
+    Commit(DieselError),
+}
+
+/// How each attempt is made.
+struct Attempt<E> {
+    options: TransactionOptions,
+    survival: Option<SurvivalCheck>,
+    /// What an error of the body is told as.
+    told_as: fn(E) -> Failed<E>,
+}
+
+impl<E: From<DieselError> + StdError + 'static> Attempt<E> {
+    fn repeat<Conn, T>(
+        self,
+        conn: &mut Conn,
+        retry: Retry,
+        f: &mut impl FnMut(&mut Conn) -> Result<T, E>,
+    ) -> Result<T, E>
+    where
+        Conn: Connection,
+        Conn::Backend: BackendOf<Conn>,
+    {
         let dialect = Conn::Backend::backend_of(conn).dialect();
-        let mut attempts = Attempts::start(self.retry);
+        let mut attempts = Attempts::start(retry);
         loop {
-            let error = match attempt(conn, dialect, self.options, &mut f) {
+            let error = match self.once(conn, dialect, f) {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
@@ -179,60 +248,45 @@ impl Transaction {
             }
         }
     }
-}
 
-/// One attempt's error, and where it came from.
-enum Failed<E> {
-    /// From `BEGIN`: nothing had happened.
-    Begin(DieselError),
-    /// From the caller's closure.
-    Body(E),
-    /// The closure returned `Ok`, but the transaction is gone.
-    Aborted,
-    /// The connection was lost before `COMMIT` was sent.
-    Lost(DieselError),
-    /// From `COMMIT`.
-    Commit(DieselError),
-}
-
-fn attempt<Conn, T, E>(
-    conn: &mut Conn,
-    dialect: Dialect,
-    options: TransactionOptions,
-    f: &mut impl FnMut(&mut Conn) -> Result<T, E>,
-) -> Result<T, Failed<E>>
-where
-    Conn: Connection,
-{
-    begin(conn, dialect, options).map_err(Failed::Begin)?;
-    let survival = dialect.survival_check();
-    if let Some(mark) = survival.as_ref().and_then(|check| check.at_begin) {
-        conn.batch_execute(mark).map_err(|e| {
+    fn once<Conn, T>(
+        &self,
+        conn: &mut Conn,
+        dialect: Dialect,
+        f: &mut impl FnMut(&mut Conn) -> Result<T, E>,
+    ) -> Result<T, Failed<E>>
+    where
+        Conn: Connection,
+    {
+        begin(conn, dialect, self.options).map_err(Failed::Begin)?;
+        if let Some(mark) = self.survival.as_ref().and_then(|check| check.at_begin) {
+            conn.batch_execute(mark).map_err(|e| {
+                rollback(conn, 0);
+                Failed::Begin(e)
+            })?;
+        }
+        let value = f(conn).map_err(|e| {
             rollback(conn, 0);
-            Failed::Begin(e)
+            (self.told_as)(e)
         })?;
+        if let Some(check) = &self.survival {
+            conn.batch_execute(check.before_commit).map_err(|e| {
+                rollback(conn, 0);
+                match dialect.classify(&e) {
+                    Failure::ConnectionLost => Failed::Own(e),
+                    _ => Failed::Aborted,
+                }
+            })?;
+        }
+        Conn::TransactionManager::commit_transaction(conn).map_err(Failed::Commit)?;
+        Ok(value)
     }
-    let value = f(conn).map_err(|e| {
-        rollback(conn, 0);
-        Failed::Body(e)
-    })?;
-    if let Some(check) = survival {
-        conn.batch_execute(check.before_commit).map_err(|e| {
-            rollback(conn, 0);
-            match dialect.classify(&e) {
-                Failure::ConnectionLost => Failed::Lost(e),
-                _ => Failed::Aborted,
-            }
-        })?;
-    }
-    Conn::TransactionManager::commit_transaction(conn).map_err(Failed::Commit)?;
-    Ok(value)
 }
 
 impl<E: From<DieselError> + StdError + 'static> Failed<E> {
     fn conflict(&self, dialect: Dialect) -> Option<Conflict> {
         match self {
-            Failed::Begin(e) | Failed::Lost(e) | Failed::Commit(e) => conflict_behind(dialect, e),
+            Failed::Begin(e) | Failed::Own(e) | Failed::Commit(e) => conflict_behind(dialect, e),
             Failed::Body(e) => conflict_behind(dialect, e),
             Failed::Aborted => None,
         }
@@ -240,15 +294,17 @@ impl<E: From<DieselError> + StdError + 'static> Failed<E> {
 
     /// The caller's error when no new attempt can help.
     fn given_up(self, dialect: Dialect) -> E {
-        let is_lost = |e: &DieselError| dialect.classify(e) == Failure::ConnectionLost;
-        let error = match self {
+        let (source, commits) = match self {
             Failed::Body(e) => return e,
-            Failed::Aborted => Error::TransactionAborted,
-            Failed::Begin(source) | Failed::Lost(source) if is_lost(&source) => {
-                Error::ConnectionLost { source }
-            }
-            Failed::Commit(source) if is_lost(&source) => Error::OutcomeUnknown { source },
-            Failed::Begin(e) | Failed::Lost(e) | Failed::Commit(e) => Error::Diesel(e),
+            Failed::Aborted => return DieselError::from(Error::TransactionAborted).into(),
+            Failed::Begin(e) | Failed::Own(e) => (e, false),
+            Failed::Commit(e) => (e, true),
+        };
+        let error = match dialect.classify(&source) {
+            Failure::ConnectionLost if commits => Error::OutcomeUnknown { source },
+            Failure::ConnectionLost => Error::ConnectionLost { source },
+            Failure::Overflow => Error::Overflow { source },
+            _ => Error::Diesel(source),
         };
         DieselError::from(error).into()
     }
@@ -257,7 +313,7 @@ impl<E: From<DieselError> + StdError + 'static> Failed<E> {
     fn used_up(self, conflict: Conflict, attempts: &Attempts) -> E {
         let source = match self {
             Failed::Body(e) => return e,
-            Failed::Begin(e) | Failed::Lost(e) | Failed::Commit(e) => e,
+            Failed::Begin(e) | Failed::Own(e) | Failed::Commit(e) => e,
             Failed::Aborted => return DieselError::from(Error::TransactionAborted).into(),
         };
         DieselError::from(attempts.used_up(conflict, source)).into()

@@ -1,25 +1,13 @@
 //! Many writers: no loss, no double, no error.
 
-use std::thread;
-
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, Retry};
 use diesel_sharded::update;
+use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection};
 
-use super::{Conn, database};
-
-/// Runs `work` on as many threads, each with a connection of its own; a panic in one is a panic here.
-fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) + Sync) {
-    thread::scope(|scope| {
-        for number in 0..threads {
-            let work = &work;
-            scope.spawn(move || work(number, &mut Conn::connect(database)));
-        }
-    });
-}
+use super::{Conn, database, on_threads};
 
 fn totals(conn: &mut Conn) -> Vec<i64> {
     videos.select(views.total()).order(id).load(conn).unwrap()

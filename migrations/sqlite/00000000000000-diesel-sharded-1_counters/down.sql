@@ -1,0 +1,3 @@
+DROP TABLE `diesel_sharded_shard_numbers`;
+DROP TABLE `diesel_sharded_counter_shards`;
+DROP TABLE `diesel_sharded_counters`;

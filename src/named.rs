@@ -1,0 +1,670 @@
+//! Named counters: created on the fly, without a table of the application's own.
+//!
+//! They live in the library's own tables (see [`MIGRATIONS`](crate::MIGRATIONS)), which are a parent with one sharded field
+//! like any other: the derive declares them, and the same statements count, fold and set them.
+
+use std::fmt;
+
+use diesel::connection::LoadConnection;
+use diesel::dsl::{Eq, Find};
+use diesel::expression::Expression;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
+use diesel::query_dsl::methods::ExecuteDsl;
+use diesel::result::Error as DieselError;
+use diesel::sql_types::{BigInt, Binary};
+
+use crate::ShardedField;
+use crate::dialect::{BackendOf, ShardedBackend};
+use crate::dsl::Plus;
+use crate::error::Error;
+use crate::field::ShardedTable;
+use crate::fold::{Folded, fold};
+use crate::keyed::KeyedTable;
+use crate::retry::{Retry, own_transaction};
+use crate::returning::NoReturning;
+use crate::set_total::set_total;
+use crate::shard_numbers::ShardNumber;
+use crate::sql::{Reads, push_bind, push_column};
+use crate::total::push_total;
+use crate::update::{OrInsert, UpdateStatement, Values, update};
+
+diesel::table! {
+    /// The named counters: a sharded table like any other, for [`fold`](crate::fold()), [`verify`](crate::verify()) and
+    /// queries with `value.total()`. Names are UTF-8, as bytes.
+    #[sql_name = "diesel_sharded_counters"]
+    counters (name) {
+        /// The name, in UTF-8.
+        name -> Binary,
+        /// The base.
+        value -> BigInt,
+    }
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = counters, primary_key(name))]
+#[sharded(table_name = diesel_sharded_counter_shards, shards = 16)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct NamedCounter {
+    name: Vec<u8>,
+    #[sharded]
+    value: i64,
+}
+
+/// A counter that is known by its name alone, and exists from its first count on.
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # use diesel_migrations::MigrationHarness;
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let conn = &mut SqliteConnection::establish(":memory:")?;
+/// use diesel_sharded::Counter;
+///
+/// conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?; // once
+///
+/// Counter::named("signups").increment(conn)?;
+/// Counter::named("page:/about").add(3, conn)?;
+/// Counter::named("page:/").decrement(conn)?;
+/// assert_eq!(Counter::named("page:/about").get(conn)?, 3);
+///
+/// let pages = Counter::list("page:").load(conn)?;
+/// assert_eq!(pages, [("page:/".to_owned(), -1), ("page:/about".to_owned(), 3)]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Names
+/// Any UTF-8 of 1 to 255 bytes. Two names are the same counter only if they are the same bytes, on every database: `"A"` and
+/// `"a"`, `"é"` and `"e"`, with and without a space at the end are different counters. (Two forms of one letter, precomposed or
+/// not, are different bytes too: normalize names that people type.)
+///
+/// # Errors
+/// Each operation's are those of [`update`](crate::update()); also [`CounterName`](Error::CounterName) if the name is empty or
+/// too long, and [`MissingShardsTable`](Error::MissingShardsTable) if the library's migrations have not run.
+///
+/// After the counters of [App Engine's article](https://web.archive.org/web/2010/http://code.google.com/appengine/articles/sharding_counters.html).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[must_use = "a counter does nothing by itself"]
+pub struct Counter {
+    name: String,
+}
+
+impl Counter {
+    /// The counter of this name, whether it exists yet or not.
+    pub fn named(name: impl Into<String>) -> Self {
+        Counter { name: name.into() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Adds 1.
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn increment<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        self.add(1, conn)
+    }
+
+    /// Subtracts 1, also below zero.
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn decrement<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        self.add(-1, conn)
+    }
+
+    /// Adds `n`, which may be negative.
+    ///
+    /// It is [`update`](crate::update()) with [`or_insert`](UpdateStatement::or_insert): one statement, and a transaction of a few
+    /// more at the first count and at the first on a shard. Inside a transaction it is part of the caller's.
+    ///
+    /// ```sql
+    /// UPDATE "diesel_sharded_counter_shards" AS "diesel_sharded_counters"
+    /// SET "value" = ("diesel_sharded_counters"."value" + $1)
+    /// WHERE ("diesel_sharded_counters"."name" = $2) AND "diesel_sharded_counters"."shard" = $3
+    /// ```
+    ///
+    /// Its effect on the total: `n`.
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn add<Conn>(&self, n: i64, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        Conn::Backend::add(conn, self.key()?, n)
+    }
+
+    /// The exact total; 0 for a counter that was never used.
+    ///
+    /// ```sql
+    /// SELECT "diesel_sharded_counters"."name", total FROM "diesel_sharded_counters"
+    /// WHERE "diesel_sharded_counters"."name" IN ($1)
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn get<Conn>(&self, conn: &mut Conn) -> QueryResult<i64>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        self.read(true, conn)
+    }
+
+    /// The base alone, without the sum: as fresh as the last [`fold`](Self::fold) or [`set`](Self::set).
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn estimate<Conn>(&self, conn: &mut Conn) -> QueryResult<i64>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        self.read(false, conn)
+    }
+
+    fn read<Conn>(&self, exact: bool, conn: &mut Conn) -> QueryResult<i64>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        let rows = SelectedRows::Named(vec![self.key()?]);
+        let found = Conn::Backend::select(conn, SelectCounters { rows, exact })?;
+        Ok(found.first().map_or(0, |(_, value)| *value))
+    }
+
+    /// The exact totals of many counters, in the order of `names`, in one query (one for each 10,000 names) and so at one
+    /// instant; 0 for those that were never used.
+    ///
+    /// ```sql
+    /// SELECT "diesel_sharded_counters"."name", total FROM "diesel_sharded_counters"
+    /// WHERE "diesel_sharded_counters"."name" IN ($1, $2, …)
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn get_many<Conn, S>(names: &[S], conn: &mut Conn) -> QueryResult<Vec<i64>>
+    where
+        S: AsRef<str>,
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        let keys: Vec<Vec<u8>> = names
+            .iter()
+            .map(|name| key(name.as_ref()))
+            .collect::<QueryResult<_>>()?;
+        let mut totals = std::collections::HashMap::with_capacity(keys.len());
+        for keys in keys.chunks(10_000) {
+            let rows = SelectedRows::Named(keys.to_vec());
+            totals.extend(Conn::Backend::select(
+                conn,
+                SelectCounters { rows, exact: true },
+            )?);
+        }
+        let total = |key| totals.get(key).copied().unwrap_or(0);
+        Ok(keys.iter().map(total).collect())
+    }
+
+    /// The counters whose names begin with `prefix`, in the order of their bytes, page by page; see [`CounterList`].
+    pub fn list(prefix: impl Into<String>) -> CounterList {
+        CounterList {
+            prefix: prefix.into(),
+            after: None,
+            limit: 100,
+        }
+    }
+
+    /// Sets the total, and creates the counter if it is not there: [`set_total`](crate::set_total()), with the same effect and
+    /// the same SQL.
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn set<Conn>(&self, total: i64, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        Conn::Backend::set(conn, self.key()?, total)
+    }
+
+    /// Sets the total to 0; see [`set`](Self::set).
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn reset<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        self.set(0, conn)
+    }
+
+    /// Removes it with its shards and its number of shards; gives whether it was there. A count that comes later begins
+    /// again at zero.
+    ///
+    /// ```sql
+    /// DELETE FROM "diesel_sharded_counters" WHERE "diesel_sharded_counters"."name" = $1;
+    /// DELETE FROM "diesel_sharded_shard_numbers" WHERE "shards_table" = $1 AND "counter" = $2
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn delete<Conn>(&self, conn: &mut Conn) -> QueryResult<bool>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        let delete = DeleteCounter { name: self.key()? };
+        let number = self.shard_number();
+        own_transaction(conn, Retry::default(), None, |conn| {
+            number.forget(conn)?;
+            Conn::Backend::delete(conn, &delete)
+        })
+    }
+
+    /// Moves the shards into the base; see [`fold`](crate::fold()). No total changes.
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn fold<Conn>(&self, conn: &mut Conn) -> QueryResult<Folded<counters::table>>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        Conn::Backend::fold(conn, self.key()?, self.shard_number().known())
+    }
+
+    /// How many shards writers choose from; 16 unless it was changed.
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn shards<Conn>(&self, conn: &mut Conn) -> QueryResult<u16>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        self.key()?;
+        self.shard_number().get(conn)
+    }
+
+    /// Raises the number of shards to `n`, and never lowers it; gives the number that holds then. Takes effect in this
+    /// process at once, in others when they follow: see [`shard_numbers`](crate::shard_numbers).
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors); [`ShardNumber`](Error::ShardNumber) unless `n` is from 1 to 4096.
+    pub fn increase_shards<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<u16>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        self.key()?;
+        self.shard_number().increase(n, conn)
+    }
+
+    /// Sets the number of shards, up or down, and folds the counter, so that shards beyond the number are removed. No total
+    /// changes.
+    ///
+    /// # Errors
+    /// As [`increase_shards`](Self::increase_shards).
+    pub fn resize<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        let key = self.key()?;
+        self.shard_number().resize(n, conn)?;
+        Conn::Backend::fold(conn, key, n).map(drop)
+    }
+
+    fn key(&self) -> QueryResult<Vec<u8>> {
+        key(&self.name)
+    }
+
+    fn shard_number(&self) -> ShardNumber {
+        ShardNumber::of_counter::<counters::table>(self.name.as_bytes())
+    }
+}
+
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// The longest name, in bytes.
+const LONGEST: usize = 255;
+
+fn key(name: &str) -> QueryResult<Vec<u8>> {
+    if name.is_empty() || name.len() > LONGEST {
+        return Err(Error::CounterName { bytes: name.len() }.into());
+    }
+    Ok(name.as_bytes().to_vec())
+}
+
+/// A page of counters; made by [`Counter::list`].
+///
+/// Pages are found by the last name of the page before, so that each costs the same however deep it is, and counters that
+/// come or go meanwhile neither shift nor repeat others.
+///
+/// ```sql
+/// SELECT "diesel_sharded_counters"."name", total FROM "diesel_sharded_counters"
+/// WHERE "diesel_sharded_counters"."name" >= $1 AND "diesel_sharded_counters"."name" < $2
+///   AND "diesel_sharded_counters"."name" > $3
+/// ORDER BY "diesel_sharded_counters"."name" LIMIT $4
+/// ```
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # use diesel_migrations::MigrationHarness;
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let conn = &mut SqliteConnection::establish(":memory:")?;
+/// # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+/// # for name in ["page:/", "page:/about", "signups"] { diesel_sharded::Counter::named(name).increment(conn)?; }
+/// use diesel_sharded::Counter;
+///
+/// let mut list = Counter::list("page:").limit(1);
+/// loop {
+///     let page = list.load(conn)?;
+///     let Some((last, _)) = page.last() else { break };
+///     list = list.after(last);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is read until it is `.load(conn)`-ed"]
+pub struct CounterList {
+    prefix: String,
+    after: Option<String>,
+    limit: u32,
+}
+
+impl CounterList {
+    /// Only names that come after this one.
+    pub fn after(mut self, name: impl Into<String>) -> Self {
+        self.after = Some(name.into());
+        self
+    }
+
+    /// At most so many counters; 100 by default.
+    pub fn limit(mut self, counters: u32) -> Self {
+        self.limit = counters;
+        self
+    }
+
+    /// The names and exact totals of this page, at one instant.
+    ///
+    /// # Errors
+    /// The database's, and as [`Counter`]'s.
+    pub fn load<Conn>(&self, conn: &mut Conn) -> QueryResult<Vec<(String, i64)>>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        let rows = SelectedRows::Page {
+            prefix: self.prefix.as_bytes().to_vec(),
+            end: end_of_prefix(&self.prefix),
+            after: self.after.as_ref().map(|name| name.as_bytes().to_vec()),
+            limit: self.limit.into(),
+        };
+        let page = Conn::Backend::select(conn, SelectCounters { rows, exact: true })?;
+        page.into_iter()
+            .map(|(name, total)| match String::from_utf8(name) {
+                Ok(name) => Ok((name, total)),
+                Err(error) => Err(DieselError::DeserializationError(error.into())),
+            })
+            .collect()
+    }
+}
+
+/// The first name after all those that begin with `prefix`; none for an empty one. No byte of UTF-8 is the last there is.
+fn end_of_prefix(prefix: &str) -> Option<Vec<u8>> {
+    let mut end = prefix.as_bytes().to_vec();
+    *end.last_mut()? += 1;
+    Some(end)
+}
+
+/// A backend whose connections have named counters. Every backend of the crate's is one; the trait gathers what that takes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no named counters on a `{Conn}`",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` (or `postgres_backend`, `mysql_backend`)",
+    note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
+)]
+pub trait CounterBackend<Conn: LoadConnection<Backend = Self>>: BackendOf<Conn> {
+    #[doc(hidden)]
+    fn add(conn: &mut Conn, name: Vec<u8>, n: i64) -> QueryResult<()>;
+
+    #[doc(hidden)]
+    fn set(conn: &mut Conn, name: Vec<u8>, total: i64) -> QueryResult<()>;
+
+    #[doc(hidden)]
+    fn fold(
+        conn: &mut Conn,
+        name: Vec<u8>,
+        keep_shards: u16,
+    ) -> QueryResult<Folded<counters::table>>;
+
+    #[doc(hidden)]
+    fn select(conn: &mut Conn, select: SelectCounters) -> QueryResult<Vec<(Vec<u8>, i64)>>;
+
+    #[doc(hidden)]
+    fn delete(conn: &mut Conn, delete: &DeleteCounter) -> QueryResult<bool>;
+}
+
+type ByName = Find<counters::table, Vec<u8>>;
+type NewCounter = (Eq<counters::name, Vec<u8>>, Eq<counters::value, i64>);
+type AddOrInsert =
+    UpdateStatement<ByName, Values<Plus<counters::value>>, NoReturning, OrInsert<NewCounter>>;
+
+impl<Conn, DB> CounterBackend<Conn> for DB
+where
+    Conn: LoadConnection<Backend = DB>,
+    DB: BackendOf<Conn>,
+    AddOrInsert: ExecuteDsl<Conn, DB>,
+    counters::table: KeyedTable<DB>,
+    <ByName as IntoUpdateTarget>::WhereClause: QueryFragment<DB>,
+{
+    fn add(conn: &mut Conn, name: Vec<u8>, n: i64) -> QueryResult<()> {
+        let number = ShardNumber::of_counter::<counters::table>(&name).known();
+        let counter = counters::table.find(name.clone());
+        let add = update(counter)
+            .set(counters::value.eq(counters::value + n))
+            .or_insert((counters::name.eq(name), counters::value.eq(0)))
+            .shards(number);
+        ExecuteDsl::execute(add, conn).map(drop)
+    }
+
+    fn set(conn: &mut Conn, name: Vec<u8>, total: i64) -> QueryResult<()> {
+        let isolation = DB::backend_of(conn).dialect().holding_isolation();
+        own_transaction(conn, Retry::default(), isolation, |conn| {
+            let set = || set_total(counters::table.find(name.clone()), counters::value, total);
+            if set().execute(conn)? == 0 {
+                Self::add(conn, name.clone(), 0)?; // creates it
+                set().execute(conn)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn fold(
+        conn: &mut Conn,
+        name: Vec<u8>,
+        keep_shards: u16,
+    ) -> QueryResult<Folded<counters::table>> {
+        let counter = counters::table.find(name);
+        fold(counter).keep_shards(keep_shards).run(conn)
+    }
+
+    fn select(conn: &mut Conn, select: SelectCounters) -> QueryResult<Vec<(Vec<u8>, i64)>> {
+        let found = <DB as Reads<(Binary, BigInt), _>>::load(conn, select);
+        found.map_err(|source| {
+            let table = counters::table::SHARDS_TABLE;
+            match DB::backend_of(conn)
+                .dialect()
+                .is_missing_table(&source, "diesel_sharded_counter")
+            {
+                true => Error::MissingShardsTable { table, source }.into(),
+                false => source,
+            }
+        })
+    }
+
+    fn delete(conn: &mut Conn, delete: &DeleteCounter) -> QueryResult<bool> {
+        Ok(conn.execute_returning_count(delete)? > 0)
+    }
+}
+
+/// Reads names with totals, or with bases.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct SelectCounters {
+    rows: SelectedRows,
+    exact: bool,
+}
+
+#[derive(Debug)]
+enum SelectedRows {
+    Named(Vec<Vec<u8>>),
+    Page {
+        prefix: Vec<u8>,
+        end: Option<Vec<u8>>,
+        after: Option<Vec<u8>>,
+        limit: i64,
+    },
+}
+
+impl<DB> QueryFragment<DB> for SelectCounters
+where
+    DB: ShardedBackend,
+    counters::table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.unsafe_to_cache_prepared(); // one text for each number of names
+        out.push_sql("SELECT ");
+        push_name(out.reborrow())?;
+        out.push_sql(", ");
+        match counters::table::FIELDS.first() {
+            Some(field) if self.exact => push_total::<counters::table, DB>(field, out.reborrow())?,
+            _ => push_column::<counters::table, DB>(counters::value::NAME, out.reborrow())?,
+        }
+        out.push_sql(" FROM ");
+        counters::table.walk_ast(out.reborrow())?;
+        match &self.rows {
+            SelectedRows::Named(names) => {
+                out.push_sql(" WHERE ");
+                push_name(out.reborrow())?;
+                for (i, name) in names.iter().enumerate() {
+                    out.push_sql(if i == 0 { " IN (" } else { ", " });
+                    push_bind::<Binary, [u8], DB>(name, out.reborrow())?;
+                }
+                out.push_sql(")");
+            }
+            SelectedRows::Page {
+                prefix,
+                end,
+                after,
+                limit,
+            } => {
+                out.push_sql(" WHERE ");
+                push_name(out.reborrow())?;
+                out.push_sql(" >= ");
+                push_bind::<Binary, [u8], DB>(prefix, out.reborrow())?;
+                let bounds = [(" < ", end), (" > ", after)];
+                for (compares, bound) in bounds {
+                    if let Some(bound) = bound {
+                        out.push_sql(" AND ");
+                        push_name(out.reborrow())?;
+                        out.push_sql(compares);
+                        push_bind::<Binary, [u8], DB>(bound, out.reborrow())?;
+                    }
+                }
+                out.push_sql(" ORDER BY ");
+                push_name(out.reborrow())?;
+                out.push_sql(" LIMIT ");
+                push_bind::<BigInt, i64, DB>(limit, out.reborrow())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Query for SelectCounters {
+    type SqlType = (
+        <counters::name as Expression>::SqlType,
+        <counters::value as Expression>::SqlType,
+    );
+}
+
+impl QueryId for SelectCounters {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+/// See [`Counter::delete`].
+#[doc(hidden)]
+#[derive(Debug, QueryId)]
+pub struct DeleteCounter {
+    name: Vec<u8>,
+}
+
+impl<DB> QueryFragment<DB> for DeleteCounter
+where
+    DB: ShardedBackend,
+    counters::table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("DELETE FROM ");
+        counters::table.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        push_name(out.reborrow())?;
+        out.push_sql(" = ");
+        push_bind::<Binary, [u8], DB>(&self.name, out)
+    }
+}
+
+/// `counters.name`
+fn push_name<DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    DB: ShardedBackend,
+    counters::table: QueryFragment<DB>,
+{
+    push_column::<counters::table, DB>(counters::name::NAME, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_1_to_255_bytes() {
+        let refused = |name: &str| match key(name).map_err(Error::from) {
+            Err(Error::CounterName { bytes }) => Some(bytes),
+            _ => None,
+        };
+        assert_eq!(refused(""), Some(0));
+        assert_eq!(refused(&"é".repeat(128)), Some(256));
+        assert_eq!(refused(&"x".repeat(255)), None);
+        assert_eq!(refused("\0"), None);
+    }
+
+    #[test]
+    fn a_prefix_ends_where_the_next_begins() {
+        assert_eq!(end_of_prefix("page:"), Some(b"page;".to_vec()));
+        assert_eq!(end_of_prefix(""), None);
+        let end = end_of_prefix("é").unwrap();
+        assert!("é€".as_bytes() < end.as_slice() && "ê".as_bytes() >= end.as_slice());
+    }
+}

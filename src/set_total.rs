@@ -1,0 +1,201 @@
+//! `set_total(..)` and `reset(..)`: totals that are set, beside counts that go on.
+
+use std::marker::PhantomData;
+
+use diesel::connection::LoadConnection;
+use diesel::expression::Expression;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, IntoUpdateTarget, QueryFragment, QueryId};
+
+use crate::dialect::{BackendOf, ShardedBackend};
+use crate::dsl::Value;
+use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
+use crate::held::{Held, Rows};
+use crate::keyed::{KeyedTable, in_chunks};
+use crate::retry::{Retry, own_transaction};
+use crate::sql::{Binds, push_bind, push_zeros};
+use crate::statement::PickKeys;
+use crate::update::UpdateSource;
+
+/// Begins to set the total of a field to a value, in rows by key, by any filter, or all.
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::prelude::*;
+/// use diesel_sharded::{reset, set_total, update};
+///
+/// update(all.find(7)).set(views.eq(views + 5)).execute(conn)?;
+/// assert_eq!(set_total(all.find(7), views, 1000).execute(conn)?, 1);
+/// update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
+/// assert_eq!(all.find(7).select(views.total()).first::<i64>(conn)?, 1001);
+/// reset(all.find(7)).execute(conn)?; // every sharded field
+/// assert_eq!(all.find(7).select(views.total()).first::<i64>(conn)?, 0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What it sends
+///
+/// One transaction, which is tried again after a conflict:
+///
+/// ```sql
+/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id";
+/// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;                      -- 100 keys a statement
+/// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE;
+/// UPDATE "videos" SET "views" = $1 WHERE …;
+/// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
+/// COMMIT
+/// ```
+///
+/// # Effect on the total
+/// It is the value, at one instant between the call and its return: counts that were committed before are gone, counts that
+/// are committed after it survive, and each is one or the other as a whole (it is linearizable). A row that is inserted
+/// meanwhile may be left out.
+///
+/// # What it gives back
+/// `.execute(conn)` gives the number of rows set; `Ok(0)` for an id that is not there.
+///
+/// # Inside a transaction
+/// It is part of the caller's, in a savepoint, and holds its locks until the caller's ends. The isolation level is the
+/// caller's: above `READ COMMITTED` a counter that others count on meanwhile ends in a serialization failure there.
+///
+/// # Errors
+/// As [`update`](crate::update())'s.
+pub fn set_total<Source, Kind, C>(
+    source: Source,
+    _column: C,
+    total: Value<C>,
+) -> SetTotal<Source::Query, ToValue<C>>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table = C::Table>,
+    C: ShardedColumn,
+{
+    SetTotal {
+        query: source.into_query(),
+        assignment: ToValue(total),
+        retry: None,
+    }
+}
+
+/// Begins to set the totals of all sharded fields to zero: [`set_total`] of each, at once.
+pub fn reset<Source, Kind, T>(source: Source) -> SetTotal<Source::Query, ToZero<T>>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table = T>,
+    T: ShardedTable,
+{
+    SetTotal {
+        query: source.into_query(),
+        assignment: ToZero(PhantomData),
+        retry: None,
+    }
+}
+
+/// Totals to be set; made by [`set_total`] and [`reset`].
+#[derive(Debug)]
+#[must_use = "no total is set until it is `.execute(conn)`-d"]
+pub struct SetTotal<Q, A> {
+    query: Q,
+    assignment: A,
+    retry: Option<Retry>,
+}
+
+impl<Q, A> SetTotal<Q, A> {
+    /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
+    pub fn retry(mut self, policy: Retry) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+
+    /// Sets the totals; see [`set_total`].
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s. No total was set then.
+    pub fn execute<Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<usize>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        A: Assignment + QueryFragment<DB>,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression + QueryId,
+        W: QueryFragment<DB> + QueryId,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let retry = self.retry.unwrap_or_default();
+        let filter = self.query.into_update_target().where_clause;
+        let isolation = DB::backend_of(conn).dialect().holding_isolation();
+        own_transaction(conn, retry, isolation, |conn| {
+            let pick = PickKeys::<T, W> {
+                filter: &filter,
+                table: PhantomData,
+            };
+            let mut set = 0;
+            for keys in in_chunks::<T, DB>(T::load_keys(conn, pick)?) {
+                let held = Held::<T, DB>::lock(conn, &keys)?;
+                set += held.write(conn, Rows::Parents, &self.assignment)?;
+                let fields = T::FIELDS.iter();
+                held.empty(conn, fields.filter(|field| A::sets(field)))?;
+            }
+            Ok(set)
+        })
+    }
+}
+
+/// What [`SetTotal`] writes to the bases, and which fields that are.
+pub trait Assignment {
+    /// Whether it sets this field.
+    fn sets(field: &ShardsColumn) -> bool;
+}
+
+/// `"views" = $1`
+pub struct ToValue<C: ShardedColumn>(pub(crate) Value<C>);
+
+impl<C: ShardedColumn> Assignment for ToValue<C> {
+    fn sets(field: &ShardsColumn) -> bool {
+        field.name == C::NAME
+    }
+}
+
+impl<C, DB> QueryFragment<DB> for ToValue<C>
+where
+    C: ShardedColumn,
+    DB: ShardedBackend + Binds<C::SqlType, Value<C>>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_identifier(C::NAME)?;
+        out.push_sql(" = ");
+        push_bind::<C::SqlType, Value<C>, DB>(&self.0, out)
+    }
+}
+
+/// `"views" = 0, "likes" = 0`
+#[derive(Debug)]
+pub struct ToZero<T>(PhantomData<T>);
+
+impl<T: ShardedTable> Assignment for ToZero<T> {
+    fn sets(_: &ShardsColumn) -> bool {
+        true
+    }
+}
+
+impl<T, DB> QueryFragment<DB> for ToZero<T>
+where
+    T: ShardedTable,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_zeros(T::FIELDS.iter(), out.reborrow())
+    }
+}

@@ -1,0 +1,493 @@
+//! How many shards writers choose from, changed while they run.
+//!
+//! Any number is right, since readers add up whatever shards there are; it only decides how many writers meet. So the
+//! numbers may lag: they are kept in a small table of the library's own (see [`MIGRATIONS`](crate::MIGRATIONS)) and each
+//! process follows it at its own pace.
+//!
+//! ```
+//! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+//! # use schema::videos;
+//! # use diesel::prelude::*;
+//! # #[derive(diesel_sharded::ShardedField)]
+//! # struct Video { id: i64, #[sharded] views: i64 }
+//! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! # let file = std::env::temp_dir().join(format!("sharded_numbers_{}.db", std::process::id()));
+//! # let url = file.display().to_string();
+//! # let conn = &mut SqliteConnection::establish(&url)?;
+//! # use diesel_migrations::MigrationHarness;
+//! # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+//! use std::time::Duration;
+//! use diesel_sharded::shard_numbers::{ShardNumber, follow};
+//!
+//! // Once, when the process starts: 10 s is how long a change takes to arrive here, at most.
+//! let following = follow(Duration::from_secs(10), move || SqliteConnection::establish(&url))?;
+//!
+//! // Anywhere, at any time: from now on more writers find a shard of their own.
+//! assert_eq!(ShardNumber::of(videos::views).increase(64, conn)?, 64);
+//! # drop(following);
+//! # std::fs::remove_file(file)?;
+//! # Ok(())
+//! # }
+//! ```
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{Binary, Integer};
+
+use crate::dialect::{BackendOf, ShardedBackend};
+use crate::error::Error;
+use crate::field::{ShardedColumn, ShardedTable};
+use crate::retry::{Retry, own_transaction};
+use crate::sql::{Reads, push_bind};
+
+/// The number of shards of one field, or of one named counter, as the database keeps it.
+///
+/// A change takes effect in this process at once, in others when they [`refresh`] or at the interval at which they
+/// [`follow`]; no total changes. Where the database keeps no number, the derive's holds. An update of several fields at
+/// once chooses from the largest of their numbers.
+#[derive(Debug, Clone)]
+#[must_use = "a number does nothing until it is read or changed"]
+pub struct ShardNumber {
+    table: &'static str,
+    counter: Vec<u8>,
+    default: u16,
+}
+
+impl ShardNumber {
+    /// The largest number of shards.
+    pub const MAX: u16 = 4096;
+
+    /// Of a sharded field.
+    pub fn of<C: ShardedColumn>(_column: C) -> Self {
+        ShardNumber {
+            table: <C::Table as ShardedTable>::SHARDS_TABLE,
+            counter: C::NAME.into(),
+            default: <C::Table as ShardedTable>::SHARDS,
+        }
+    }
+
+    /// Of one counter among others in the same column.
+    pub(crate) fn of_counter<T: ShardedTable>(counter: &[u8]) -> Self {
+        ShardNumber {
+            table: T::SHARDS_TABLE,
+            counter: counter.into(),
+            default: T::SHARDS,
+        }
+    }
+
+    /// The number in the database.
+    ///
+    /// ```sql
+    /// SELECT … FROM "diesel_sharded_shard_numbers" WHERE "shards_table" = $1 AND "counter" = $2
+    /// ```
+    ///
+    /// # Errors
+    /// The database's; [`MissingShardsTable`](Error::MissingShardsTable) if the library's migrations have not run.
+    pub fn get<Conn>(&self, conn: &mut Conn) -> QueryResult<u16>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        let read = SelectNumbers { only: Some(self) };
+        let numbers = load(conn, read)?;
+        let number = numbers
+            .into_iter()
+            .next()
+            .map(|(_, _, number)| within(number));
+        Ok(number.unwrap_or(self.default))
+    }
+
+    /// Raises the number to `n`, and never lowers it; gives the number that holds then. Racing calls leave the largest.
+    ///
+    /// ```sql
+    /// INSERT INTO "diesel_sharded_shard_numbers" ("shards_table", "counter", "shards") VALUES ($1, $2, $3)
+    /// ON CONFLICT ("shards_table", "counter") DO UPDATE SET "shards" =
+    ///     CASE WHEN "diesel_sharded_shard_numbers"."shards" < $4 THEN $5 ELSE "diesel_sharded_shard_numbers"."shards" END
+    /// -- MySQL, MariaDB: ON DUPLICATE KEY UPDATE `shards` = CASE …
+    /// ```
+    ///
+    /// # Errors
+    /// [`ShardNumber`](Error::ShardNumber) unless `n` is from 1 to 4096; else as [`get`](Self::get).
+    pub fn increase<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<u16>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        self.write(n, n.max(self.default), true, conn)
+    }
+
+    /// Sets the number to `n`, up or down. Shards beyond it are still read; [`fold`](crate::fold()) removes them.
+    ///
+    /// ```sql
+    /// INSERT INTO "diesel_sharded_shard_numbers" ("shards_table", "counter", "shards") VALUES ($1, $2, $3)
+    /// ON CONFLICT ("shards_table", "counter") DO UPDATE SET "shards" = $4
+    /// -- MySQL, MariaDB: ON DUPLICATE KEY UPDATE `shards` = ?
+    /// ```
+    ///
+    /// # Errors
+    /// As [`increase`](Self::increase).
+    pub fn resize<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        self.write(n, n, false, conn).map(drop)
+    }
+
+    fn write<Conn>(&self, n: u16, first: u16, only_up: bool, conn: &mut Conn) -> QueryResult<u16>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        if !(1..=Self::MAX).contains(&n) {
+            return Err(Error::ShardNumber { number: n }.into());
+        }
+        let upsert = UpsertNumber {
+            of: self,
+            first: i32::from(first),
+            then: i32::from(n),
+            only_up,
+        };
+        let number = own_transaction(conn, Retry::default(), None, |conn| {
+            conn.execute_returning_count(&upsert)
+                .map_err(explain::<Conn>(conn))?;
+            self.get(conn)
+        })?;
+        KNOWN
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(self.table.as_bytes().into(), self.counter.clone(), number);
+        Ok(number)
+    }
+
+    /// Forgets the number, so that the default holds again.
+    pub(crate) fn forget<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: Connection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        conn.execute_returning_count(&DeleteNumber(self))
+            .map_err(explain::<Conn>(conn))?;
+        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counters) = known.0.get_mut(self.table.as_bytes()) {
+            counters.remove(&self.counter);
+        }
+        Ok(())
+    }
+
+    /// The number that a writer of this process chooses from.
+    pub(crate) fn known(&self) -> u16 {
+        let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+        known
+            .number(self.table, &self.counter)
+            .unwrap_or(self.default)
+    }
+}
+
+/// The number of shards that an update of `fields` chooses from in this process.
+pub(crate) fn known<T: ShardedTable>(fields: impl Iterator<Item = &'static str>) -> u16 {
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+    if known.0.is_empty() {
+        return T::SHARDS;
+    }
+    fields
+        .map(|field| {
+            known
+                .number(T::SHARDS_TABLE, field.as_bytes())
+                .unwrap_or(T::SHARDS)
+        })
+        .max()
+        .unwrap_or(T::SHARDS)
+}
+
+/// What the library's table said when it was last read, by shards table and by counter. It holds what was changed, not what
+/// there is: a number that nobody ever changed takes no room.
+#[derive(Default)]
+struct Known(HashMap<Vec<u8>, HashMap<Vec<u8>, u16>>);
+
+static KNOWN: std::sync::LazyLock<RwLock<Known>> = std::sync::LazyLock::new(RwLock::default);
+
+impl Known {
+    fn number(&self, table: &str, counter: &[u8]) -> Option<u16> {
+        self.0.get(table.as_bytes())?.get(counter).copied()
+    }
+
+    fn insert(&mut self, table: Vec<u8>, counter: Vec<u8>, number: u16) {
+        self.0.entry(table).or_default().insert(counter, number);
+    }
+}
+
+/// Reads all numbers from the database; from then on this process uses them.
+///
+/// ```sql
+/// SELECT "shards_table", "counter", "shards" FROM "diesel_sharded_shard_numbers"
+/// ```
+///
+/// # Errors
+/// As [`ShardNumber::get`]; the numbers that were known stay in use.
+pub fn refresh<Conn>(conn: &mut Conn) -> QueryResult<()>
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    let mut read = Known::default();
+    for (table, counter, number) in load(conn, SelectNumbers { only: None })? {
+        read.insert(table, counter, within(number));
+    }
+    *KNOWN.write().unwrap_or_else(PoisonError::into_inner) = read;
+    Ok(())
+}
+
+/// Refreshes the numbers now, and from then on at every interval, in a thread of its own, on a connection that `connect`
+/// makes or takes from a pool each time.
+///
+/// A refresh that fails leaves the numbers as they were, and is tried again at the next interval; see
+/// [`Following::last_error`].
+///
+/// # Errors
+/// Those of the first refresh.
+pub fn follow<Conn, E>(
+    every: Duration,
+    mut connect: impl FnMut() -> Result<Conn, E> + Send + 'static,
+) -> Result<Following, Box<dyn StdError + Send + Sync>>
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+    E: Into<Box<dyn StdError + Send + Sync>>,
+{
+    let mut once = move || -> Result<(), Box<dyn StdError + Send + Sync>> {
+        let mut conn = connect().map_err(Into::into)?;
+        Ok(refresh(&mut conn)?)
+    };
+    once()?;
+    let (stop, stopped) = mpsc::channel::<()>();
+    let last_error = Arc::new(Mutex::new(None));
+    let tells = Arc::clone(&last_error);
+    let thread = thread::Builder::new()
+        .name("diesel_sharded numbers".into())
+        .spawn(move || {
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                let error = once().err().map(|error| error.to_string());
+                *tells.lock().unwrap_or_else(PoisonError::into_inner) = error;
+            }
+        })?;
+    Ok(Following {
+        stop: Some(stop),
+        thread: Some(thread),
+        last_error,
+    })
+}
+
+/// Follows the numbers in the database until it is dropped; made by [`follow`].
+#[must_use = "dropping it stops following"]
+pub struct Following {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    last_error: Arc<Mutex<Option<String>>>,
+}
+
+impl Following {
+    /// Why the last refresh failed, if it did.
+    pub fn last_error(&self) -> Option<String> {
+        self.last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.stop = None; // the thread sees it within its sleep
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // a panic of `connect` was told where it happened
+        }
+    }
+}
+
+impl fmt::Debug for Following {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Following")
+            .field("last_error", &self.last_error())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A number as somebody else may have written it, brought into range.
+fn within(number: i32) -> u16 {
+    number.clamp(1, i32::from(ShardNumber::MAX)) as u16
+}
+
+const TABLE: &str = "diesel_sharded_shard_numbers";
+
+fn load<Conn>(
+    conn: &mut Conn,
+    numbers: SelectNumbers<'_>,
+) -> QueryResult<Vec<(Vec<u8>, Vec<u8>, i32)>>
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    type Row = (Binary, Binary, Integer);
+    let rows = <Conn::Backend as Reads<Row, _>>::load(conn, numbers);
+    rows.map_err(explain::<Conn>(conn))
+}
+
+/// Names the library's own table where it is the one that is missing.
+fn explain<Conn>(conn: &Conn) -> impl Fn(diesel::result::Error) -> diesel::result::Error + use<Conn>
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    let dialect = Conn::Backend::backend_of(conn).dialect();
+    move |source| match dialect.is_missing_table(&source, TABLE) {
+        true => Error::MissingShardsTable {
+            table: TABLE,
+            source,
+        }
+        .into(),
+        false => source,
+    }
+}
+
+/// See [`refresh`] and [`ShardNumber::get`].
+struct SelectNumbers<'a> {
+    only: Option<&'a ShardNumber>,
+}
+
+impl<DB: ShardedBackend> QueryFragment<DB> for SelectNumbers<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.unsafe_to_cache_prepared();
+        out.push_sql("SELECT ");
+        push_columns(out.reborrow())?;
+        out.push_sql(" FROM ");
+        out.push_identifier(TABLE)?;
+        match self.only {
+            Some(number) => push_is(number, out),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Forgets a number.
+struct DeleteNumber<'a>(&'a ShardNumber);
+
+impl<DB: ShardedBackend> QueryFragment<DB> for DeleteNumber<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("DELETE FROM ");
+        out.push_identifier(TABLE)?;
+        push_is(self.0, out)
+    }
+}
+
+/// ` WHERE shards_table = $1 AND counter = $2`
+fn push_is<'b, DB: ShardedBackend>(
+    ShardNumber { table, counter, .. }: &'b ShardNumber,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
+    out.push_sql(" WHERE ");
+    out.push_identifier("shards_table")?;
+    out.push_sql(" = ");
+    push_bind::<Binary, [u8], DB>(table.as_bytes(), out.reborrow())?;
+    out.push_sql(" AND ");
+    out.push_identifier("counter")?;
+    out.push_sql(" = ");
+    push_bind::<Binary, [u8], DB>(counter, out)
+}
+
+impl Query for SelectNumbers<'_> {
+    type SqlType = (Binary, Binary, Integer);
+}
+
+/// See [`ShardNumber::increase`] and [`ShardNumber::resize`].
+struct UpsertNumber<'a> {
+    of: &'a ShardNumber,
+    first: i32,
+    then: i32,
+    only_up: bool,
+}
+
+impl<DB: ShardedBackend> QueryFragment<DB> for UpsertNumber<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.unsafe_to_cache_prepared();
+        out.push_sql("INSERT INTO ");
+        out.push_identifier(TABLE)?;
+        out.push_sql(" (");
+        push_columns(out.reborrow())?;
+        out.push_sql(") VALUES (");
+        push_bind::<Binary, [u8], DB>(self.of.table.as_bytes(), out.reborrow())?;
+        out.push_sql(", ");
+        push_bind::<Binary, [u8], DB>(&self.of.counter, out.reborrow())?;
+        out.push_sql(", ");
+        push_bind::<Integer, i32, DB>(&self.first, out.reborrow())?;
+        out.push_sql(")");
+        out.push_sql(out.backend().dialect().on_duplicate());
+        if out.backend().dialect().names_conflict_target() {
+            out.push_sql(" (");
+            out.push_identifier("shards_table")?;
+            out.push_sql(", ");
+            out.push_identifier("counter")?;
+            out.push_sql(") DO UPDATE SET ");
+        }
+        out.push_identifier("shards")?;
+        out.push_sql(" = ");
+        if self.only_up {
+            out.push_sql("CASE WHEN ");
+            push_number(out.reborrow())?;
+            out.push_sql(" < ");
+            push_bind::<Integer, i32, DB>(&self.then, out.reborrow())?;
+            out.push_sql(" THEN ");
+            push_bind::<Integer, i32, DB>(&self.then, out.reborrow())?;
+            out.push_sql(" ELSE ");
+            push_number(out.reborrow())?;
+            out.push_sql(" END");
+            Ok(())
+        } else {
+            push_bind::<Integer, i32, DB>(&self.then, out)
+        }
+    }
+}
+
+fn push_columns<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
+    for (i, column) in ["shards_table", "counter", "shards"]
+        .into_iter()
+        .enumerate()
+    {
+        if i > 0 {
+            out.push_sql(", ");
+        }
+        out.push_identifier(column)?;
+    }
+    Ok(())
+}
+
+/// `numbers.shards`
+fn push_number<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
+    out.push_identifier(TABLE)?;
+    out.push_sql(".");
+    out.push_identifier("shards")
+}
+
+impl QueryId for DeleteNumber<'_> {
+    type QueryId = DeleteNumber<'static>;
+    const HAS_STATIC_QUERY_ID: bool = true;
+}
+
+impl QueryId for SelectNumbers<'_> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl QueryId for UpsertNumber<'_> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}

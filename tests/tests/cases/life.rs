@@ -1,0 +1,184 @@
+//! The whole life of a counter at once: counts, folds, resizes, sets and reads race, and every read is judged.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::{fold, set_total, update};
+use diesel_sharded_tests::schema::videos::dsl::*;
+
+use super::{Conn, database, on_threads};
+
+/// Sums of what was begun and of what was acknowledged, up and down apart: what
+/// [Jepsen's counter checker](https://jepsen-io.github.io/jepsen/jepsen.checker.html#var-counter) judges reads by.
+#[derive(Default)]
+struct Log {
+    begun_up: AtomicI64,
+    acknowledged_up: AtomicI64,
+    begun_down: AtomicI64,
+    acknowledged_down: AtomicI64,
+}
+
+impl Log {
+    fn count(&self, n: i64, count: impl FnOnce()) {
+        let (begun, acknowledged) = match n > 0 {
+            true => (&self.begun_up, &self.acknowledged_up),
+            false => (&self.begun_down, &self.acknowledged_down),
+        };
+        begun.fetch_add(n, Ordering::SeqCst);
+        count();
+        acknowledged.fetch_add(n, Ordering::SeqCst);
+    }
+
+    /// A read is at least what was acknowledged before it began, less all that may have been taken by its end; and the
+    /// other way round.
+    fn read(&self, read: impl FnOnce() -> i64) {
+        let load = |sum: &AtomicI64| sum.load(Ordering::SeqCst);
+        let (least, most) = (load(&self.acknowledged_up), load(&self.acknowledged_down));
+        let total = read();
+        let least = least + load(&self.begun_down);
+        let most = most + load(&self.begun_up);
+        assert!((least..=most).contains(&total), "{least} {total} {most}");
+    }
+}
+
+fn count(conn: &mut Conn, round: i64, n: i64) -> QueryResult<usize> {
+    match round % 5 {
+        0 => update(videos.filter(slug.eq("a")))
+            .set(views.eq(views + n))
+            .execute(conn),
+        1 => update(videos.filter(id.eq(1).and(channel.is_null())))
+            .set((views.eq(views + n), likes.eq(likes + 1)))
+            .execute(conn),
+        2 => update(videos.find(1))
+            .set(views.eq(views + n))
+            .returning(views)
+            .get_results::<i64>(conn)
+            .map(|rows| rows.len()),
+        3 => retry::transaction(conn, Retry::new(), |conn| {
+            update(videos.find(1))
+                .set(views.eq(views + n))
+                .execute(conn)
+        }),
+        _ => update(videos.find(1))
+            .set(views.eq(views + n))
+            .execute(conn),
+    }
+}
+
+fn total(conn: &mut Conn) -> i64 {
+    videos.find(1).select(views.total()).first(conn).unwrap()
+}
+
+/// Folds take shards away under the counts' feet; reads never leave the bounds.
+#[test]
+fn every_read_is_within_bounds() {
+    let (database, mut conn) = database();
+    set_total(videos.find(1), views, 0)
+        .execute(&mut conn)
+        .unwrap();
+    let log = Log::default();
+    let counting = AtomicI64::new(6);
+    on_threads(10, &database, |number, conn| match number {
+        0..6 => {
+            for round in 0..60 {
+                let n = if (round + number) % 3 == 0 { -2 } else { 3 };
+                log.count(n, || assert_eq!(count(conn, round + number, n), Ok(1)));
+            }
+            counting.fetch_sub(1, Ordering::SeqCst);
+        }
+        6 | 7 => {
+            let mut keep = 0;
+            while counting.load(Ordering::SeqCst) > 0 {
+                let folded = fold(videos).keep_shards(keep % 5).run(conn);
+                assert!(folded.is_ok(), "{folded:?}");
+                keep += 1;
+            }
+        }
+        _ => {
+            while counting.load(Ordering::SeqCst) > 0 {
+                log.read(|| total(conn));
+            }
+        }
+    });
+    let expected = log.acknowledged_up.into_inner() + log.acknowledged_down.into_inner();
+    assert_eq!(total(&mut conn), expected);
+    fold(videos).run(&mut conn).unwrap();
+    assert_eq!(videos.find(1).select(views).first(&mut conn), Ok(expected));
+}
+
+/// Under increments alone no reader ever sees a total fall, however often it is folded.
+#[test]
+fn totals_never_go_backwards_while_folds_run() {
+    let (database, mut conn) = database();
+    let counting = AtomicI64::new(4);
+    on_threads(8, &database, |number, conn| match number {
+        0..4 => {
+            for round in 0..60 {
+                assert_eq!(count(conn, round, 1), Ok(1));
+            }
+            counting.fetch_sub(1, Ordering::SeqCst);
+        }
+        4 | 5 => {
+            while counting.load(Ordering::SeqCst) > 0 {
+                let folded = fold(videos.find(1)).keep_shards(2).run(conn);
+                assert!(folded.is_ok(), "{folded:?}");
+            }
+        }
+        _ => {
+            let mut last = 100;
+            while counting.load(Ordering::SeqCst) > 0 {
+                let read = total(conn);
+                assert!(read >= last, "{read} after {last}");
+                last = read;
+            }
+        }
+    });
+    assert_eq!(total(&mut conn), 100 + 4 * 60);
+}
+
+/// Sets, beside all the rest: what is counted between two sets, and nothing else, is between the values read.
+#[test]
+fn sets_beside_all_the_rest() {
+    const STEP: i64 = 1_000_000;
+    let (database, mut conn) = database();
+    let done = AtomicBool::new(false);
+    let counted = AtomicI64::new(0);
+    on_threads(8, &database, |number, conn| match number {
+        0 => {
+            for n in 1..=20 {
+                set_total(videos.find(1), views, n * STEP)
+                    .execute(conn)
+                    .unwrap();
+            }
+            done.store(true, Ordering::SeqCst);
+        }
+        1 | 2 => {
+            while !done.load(Ordering::SeqCst) {
+                let folded = fold(videos).keep_shards(number as u16).run(conn);
+                assert!(folded.is_ok(), "{folded:?}");
+            }
+        }
+        3 | 4 => {
+            let mut last = 0;
+            while !done.load(Ordering::SeqCst) {
+                let read = total(conn);
+                assert!(read / STEP >= last, "{read} after {last} sets");
+                let since = read % STEP;
+                assert!(since <= 100 + counted.load(Ordering::SeqCst) + 3, "{read}");
+                last = read / STEP;
+            }
+        }
+        _ => {
+            let mut round = 0;
+            while !done.load(Ordering::SeqCst) {
+                assert_eq!(count(conn, round, 1), Ok(1));
+                counted.fetch_add(1, Ordering::SeqCst);
+                round += 1;
+            }
+        }
+    });
+    let since = total(&mut conn) - 20 * STEP;
+    assert!((0..=counted.into_inner()).contains(&since), "{since}");
+}
