@@ -95,6 +95,7 @@
 //! | `r2d2` | a [`multi_connection!`] enum inside a pool (plain connections need no feature for that) |
 //! | `numeric` | `BigDecimal` fields |
 //! | `uuid` | `Uuid` keys on PostgreSQL |
+//! | `cache` | [`cached`] totals that are kept in the process, by moka |
 //!
 //! [Diesel]: https://diesel.rs
 
@@ -105,6 +106,7 @@ extern crate self as diesel_sharded; // the derive's paths, in this crate's own 
 
 mod attempt;
 mod boxed;
+pub mod cached;
 mod conflict;
 pub mod counting_update;
 mod dialect;
