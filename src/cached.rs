@@ -100,6 +100,8 @@ mod flights;
 #[cfg(feature = "cache")]
 mod moka;
 mod pause;
+#[cfg(feature = "redis")]
+mod redis;
 mod total_cache;
 mod uncommitted;
 
@@ -115,6 +117,8 @@ use self::flights::{Flights, Role};
 #[cfg(feature = "cache")]
 pub use self::moka::MokaCache;
 use self::pause::{Pause, Turn};
+#[cfg(feature = "redis")]
+pub use self::redis::RedisCache;
 pub use self::total_cache::{CacheError, TotalCache};
 pub use self::uncommitted::Uncommitted;
 use crate::error::Error;

@@ -96,6 +96,7 @@
 //! | `numeric` | `BigDecimal` fields |
 //! | `uuid` | `Uuid` keys on PostgreSQL |
 //! | `cache` | [`cached`] totals that are kept in the process, by moka |
+//! | `redis` | [`cached`] totals that are kept in a Redis server |
 //!
 //! [Diesel]: https://diesel.rs
 
