@@ -26,7 +26,7 @@ use super::{CacheError, TotalCache};
 /// ```
 ///
 /// The timeout does not cover the system's look-up of a host's name; give an address where that can be slow. For TLS, enable
-/// it in the crate `redis`.
+/// it in the crate `redis`. A cluster, whose servers send their clients on to each other, is not supported.
 pub struct RedisCache {
     client: Client,
     timeout: Duration,
@@ -209,16 +209,16 @@ mod tests {
     #[test]
     fn a_server_that_never_answers_is_left_after_the_timeout() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("redis://{}", silent.local_addr().unwrap());
-        for timeout in [Duration::ZERO, Duration::from_millis(50)] {
-            let cache = RedisCache::open(address.as_str())
-                .unwrap()
-                .with_timeout(timeout);
-            let late = get(&cache);
-            assert!(
-                matches!(late, Err(CacheError::Unavailable { .. })),
-                "{late:?}"
-            );
+        let at = silent.local_addr().unwrap();
+        for address in [format!("redis://{at}"), format!("redis://:secret@{at}/1")] {
+            for timeout in [Duration::ZERO, Duration::from_millis(50)] {
+                let cache = RedisCache::open(address.as_str()).unwrap();
+                let late = get(&cache.with_timeout(timeout));
+                assert!(
+                    matches!(late, Err(CacheError::Unavailable { .. })),
+                    "{late:?}"
+                );
+            }
         }
     }
 

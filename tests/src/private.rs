@@ -188,6 +188,7 @@ fn run(command: &mut Command) {
 }
 
 /// Starts `command` under a keeper that stops it and deletes its folder as soon as this process is gone, however it went.
+/// (Where the server is paused then, the kernel sends a hangup to both.)
 pub fn spawn(
     command: Vec<OsString>,
     owner: Option<(u32, u32)>,
@@ -196,7 +197,7 @@ pub fn spawn(
 ) {
     const KEEPER: &str = r#"folder=$1; shift
         "$@" >"$folder/log" 2>&1 </dev/null & server=$!
-        trap '' INT TERM
+        trap '' HUP INT TERM
         cat >/dev/null
         kill -QUIT $server 2>/dev/null; kill -KILL $server 2>/dev/null; wait $server 2>/dev/null
         rm -rf "$folder""#;
