@@ -19,6 +19,7 @@ need libpq-dev pkg-config --exists libpq
 need libmariadb-dev eval 'pkg-config --exists libmariadb || pkg-config --exists mysqlclient'
 need postgresql eval 'compgen -G "/usr/lib/postgresql/*/bin/postgres" || command -v postgres'
 need mariadb-server eval 'command -v mariadbd || command -v mysqld || test -x /usr/sbin/mariadbd || test -x /usr/sbin/mysqld'
+need redis-server command -v redis-server
 need locales test -e /usr/share/i18n/locales/de_DE
 
 if [ ${#missing[@]} -gt 0 ]; then

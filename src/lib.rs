@@ -95,6 +95,8 @@
 //! | `r2d2` | a [`multi_connection!`] enum inside a pool (plain connections need no feature for that) |
 //! | `numeric` | `BigDecimal` fields |
 //! | `uuid` | `Uuid` keys on PostgreSQL |
+//! | `cache` | [`cached`] totals that are kept in the process, by moka |
+//! | `redis` | [`cached`] totals that are kept in a Redis server |
 //!
 //! [Diesel]: https://diesel.rs
 
@@ -105,6 +107,7 @@ extern crate self as diesel_sharded; // the derive's paths, for named counters
 mod amount;
 mod attempt;
 mod boxed;
+pub mod cached;
 mod conflict;
 pub mod counting_update;
 mod dialect;

@@ -43,6 +43,11 @@ struct Download {
 }
 
 /// The SQL of a fragment on one backend, without its binds.
+#[cfg(all(
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
 macro_rules! sql {
     ($backend:ty, $fragment:expr) => {{
         let text = diesel::debug_query::<$backend, _>(&$fragment).to_string();
@@ -52,4 +57,9 @@ macro_rules! sql {
             .to_owned()
     }};
 }
+#[cfg(all(
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
 pub(crate) use sql;

@@ -3,10 +3,12 @@
 //! A server is, in this order: the one at `POSTGRES_DATABASE_URL` or `MYSQL_DATABASE_URL`; a private one, started from the
 //! installed binaries in a temporary folder on a free port and stopped with the process; a container of the images that
 //! `scripts/images.sh` builds. `TEST_SERVERS=containers` asks for the last at once. SQLite's database is a file in
-//! `SQLITE_DATABASE_URL`, a folder, or in the temporary folder.
+//! `SQLITE_DATABASE_URL`, a folder, or in the temporary folder. A Redis server, for cached totals, is always a private one, and
+//! a test's own.
 
 mod container;
 mod private;
+pub mod redis;
 pub mod schema;
 
 use std::sync::atomic::{AtomicU32, Ordering};

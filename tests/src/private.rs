@@ -129,7 +129,7 @@ fn option(name: &str, path: &Path) -> String {
 }
 
 /// A new folder that the server's keeper deletes.
-fn folder() -> PathBuf {
+pub fn folder() -> PathBuf {
     tempfile::Builder::new()
         .prefix("diesel-sharded-")
         .tempdir()
@@ -137,7 +137,7 @@ fn folder() -> PathBuf {
         .keep()
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()
 }
@@ -188,7 +188,8 @@ fn run(command: &mut Command) {
 }
 
 /// Starts `command` under a keeper that stops it and deletes its folder as soon as this process is gone, however it went.
-fn spawn(
+/// (Where the server is paused then, the kernel sends a hangup to both.)
+pub fn spawn(
     command: Vec<OsString>,
     owner: Option<(u32, u32)>,
     folder: &Path,
@@ -196,7 +197,7 @@ fn spawn(
 ) {
     const KEEPER: &str = r#"folder=$1; shift
         "$@" >"$folder/log" 2>&1 </dev/null & server=$!
-        trap '' INT TERM
+        trap '' HUP INT TERM
         cat >/dev/null
         kill -QUIT $server 2>/dev/null; kill -KILL $server 2>/dev/null; wait $server 2>/dev/null
         rm -rf "$folder""#;
@@ -227,7 +228,7 @@ pub fn keep(keeper: &mut Command) {
         .push(keeper);
 }
 
-fn wait_for<T, E: std::fmt::Display>(folder: &Path, mut connect: impl FnMut() -> Result<T, E>) {
+pub fn wait_for<T, E: std::fmt::Display>(folder: &Path, mut connect: impl FnMut() -> Result<T, E>) {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         match connect() {
@@ -241,7 +242,7 @@ fn wait_for<T, E: std::fmt::Display>(folder: &Path, mut connect: impl FnMut() ->
     }
 }
 
-fn find(program: &str) -> Option<PathBuf> {
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])

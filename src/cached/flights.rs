@@ -1,0 +1,210 @@
+//! Reads of one total that are under way at the same time, made one.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The reads that are under way in this process, by key.
+#[derive(Debug, Default)]
+pub(super) struct Flights {
+    under_way: Mutex<HashMap<String, Arc<Flight>>>,
+}
+
+/// One read, which others may wait for.
+#[derive(Debug, Default)]
+struct Flight {
+    state: Mutex<State>,
+    landed: Condvar,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    UnderWay,
+    /// The reader gave up: it had an error, or panicked.
+    Failed,
+    Total(i64),
+}
+
+/// What to do about a key.
+#[derive(Debug)]
+pub(super) enum Role<'a> {
+    /// Read, and share the total.
+    Lead(Lead<'a>),
+    /// Another reader has read this total.
+    Share(i64),
+    /// Read alone: the reader that was waited for failed, or took too long.
+    Alone,
+}
+
+impl Flights {
+    /// Joins the read of `key` that is under way, for at most `patience`, or begins one.
+    pub(super) fn join(&self, key: &str, patience: Duration) -> Role<'_> {
+        let flight = match lock(&self.under_way).entry(key.to_owned()) {
+            Entry::Occupied(entry) => Arc::clone(entry.get()),
+            Entry::Vacant(entry) => {
+                let flight = Arc::clone(entry.insert(Arc::default()));
+                return Role::Lead(Lead {
+                    flights: self,
+                    key: key.to_owned(),
+                    flight,
+                });
+            }
+        };
+        match flight.wait(patience) {
+            State::Total(total) => Role::Share(total),
+            State::Failed => Role::Alone,
+            State::UnderWay => {
+                // Those who come next shall not wait in vain too.
+                self.forget(key, &flight);
+                Role::Alone
+            }
+        }
+    }
+
+    fn forget(&self, key: &str, flight: &Arc<Flight>) {
+        let mut under_way = lock(&self.under_way);
+        if under_way.get(key).is_some_and(|f| Arc::ptr_eq(f, flight)) {
+            under_way.remove(key);
+        }
+    }
+}
+
+impl Flight {
+    fn wait(&self, patience: Duration) -> State {
+        let under_way = |state: &mut State| *state == State::UnderWay;
+        let waited = self
+            .landed
+            .wait_timeout_while(lock(&self.state), patience, under_way);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn land(&self, state: State) {
+        *lock(&self.state) = state;
+        self.landed.notify_all();
+    }
+}
+
+/// The read of one key. Ends when it is dropped, however that comes.
+#[derive(Debug)]
+pub(super) struct Lead<'a> {
+    flights: &'a Flights,
+    key: String,
+    flight: Arc<Flight>,
+}
+
+impl Lead<'_> {
+    /// Gives the total to those who wait, and to those who come until the read ends.
+    pub(super) fn share(&self, total: i64) {
+        self.flight.land(State::Total(total));
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.flights.forget(&self.key, &self.flight);
+        let shared = *lock(&self.flight.state) != State::UnderWay;
+        if !shared {
+            self.flight.land(State::Failed);
+        }
+    }
+}
+
+/// Nothing that holds one of these locks can panic half-way through a change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::thread;
+
+    const LONG: Duration = Duration::MAX;
+
+    fn lead<'a>(flights: &'a Flights, key: &str) -> Lead<'a> {
+        match flights.join(key, LONG) {
+            Role::Lead(lead) => lead,
+            role => panic!("{role:?}"),
+        }
+    }
+
+    /// What `n` threads come to that join while `lead` is under way, which `end` then ends.
+    fn joined<'a>(
+        flights: &'a Flights,
+        n: usize,
+        lead: Lead<'a>,
+        end: impl FnOnce(Lead<'a>),
+    ) -> Vec<Option<i64>> {
+        thread::scope(|scope| {
+            let wait = || match flights.join("a", LONG) {
+                Role::Share(total) => Some(total),
+                Role::Alone => None,
+                Role::Lead(_) => panic!("two reads at once"),
+            };
+            let threads: Vec<_> = (0..n).map(|_| scope.spawn(wait)).collect();
+            // Each waiter holds the flight, as do the map and the lead.
+            while Arc::strong_count(&lead.flight) < n + 2 {
+                thread::yield_now();
+            }
+            end(lead);
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn all_who_wait_share_one_total() {
+        let flights = Flights::default();
+        let leader = lead(&flights, "a");
+        assert_eq!(
+            joined(&flights, 8, leader, |lead| lead.share(7)),
+            [Some(7); 8]
+        );
+        drop(lead(&flights, "a"));
+    }
+
+    #[test]
+    fn whoever_comes_before_the_read_has_ended_shares_it_too() {
+        let flights = Flights::default();
+        let lead = lead(&flights, "a");
+        lead.share(7);
+        assert!(matches!(flights.join("a", LONG), Role::Share(7)));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_reader_that_failed_or_panicked() {
+        let flights = Flights::default();
+        let leader = lead(&flights, "a");
+        assert_eq!(joined(&flights, 3, leader, drop), [None; 3]);
+        let leader = lead(&flights, "a");
+        let panics = |lead: Lead<'_>| {
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                let _lead = lead;
+                std::panic::resume_unwind(Box::new("the reader's own"));
+            }));
+            assert!(panicked.is_err());
+        };
+        assert_eq!(joined(&flights, 3, leader, panics), [None; 3]);
+        drop(lead(&flights, "a"));
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_and_the_next_begin_anew() {
+        let flights = Flights::default();
+        let slow = lead(&flights, "a");
+        assert!(matches!(flights.join("a", Duration::ZERO), Role::Alone));
+        let next = lead(&flights, "a");
+        drop(slow);
+        next.share(7);
+        assert!(matches!(flights.join("a", LONG), Role::Share(7)));
+    }
+
+    #[test]
+    fn keys_do_not_wait_for_each_other() {
+        let flights = Flights::default();
+        let _a = lead(&flights, "a");
+        let _b = lead(&flights, "b");
+    }
+}

@@ -1,0 +1,86 @@
+//! What a cache of totals has to do, and how it fails.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A place where totals are kept for a while: in the process (`MokaCache`), in a server (`RedisCache`), or an
+/// application's own.
+///
+/// Each operation is one atomic step for everybody who uses the same cache; [`Cached`](super::Cached) relies on nothing
+/// else. None may wait long: an operation that cannot be done soon is an error.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a cache of totals",
+    note = "`MokaCache` (feature `cache`) and `RedisCache` (feature `redis`) are; implement `TotalCache` for one of your own"
+)]
+pub trait TotalCache: Send + Sync {
+    /// The total that is kept under `key`.
+    ///
+    /// # Errors
+    /// [`CacheError`]
+    fn get(&self, key: &str) -> Result<Option<i64>, CacheError>;
+
+    /// Keeps `total` for `ttl`, unless a total is kept under `key` already.
+    ///
+    /// # Errors
+    /// [`CacheError`]
+    fn add_if_absent(&self, key: &str, total: i64, ttl: Duration) -> Result<(), CacheError>;
+
+    /// Adds `by`, which may be negative, to the total that is kept under `key`, also below zero; does nothing if none is.
+    /// It expires when it would have. A total that would leave the range of `i64` is removed.
+    ///
+    /// # Errors
+    /// [`CacheError`]
+    fn increment_if_present(&self, key: &str, by: i64) -> Result<(), CacheError>;
+
+    /// Keeps nothing under `key` any more.
+    ///
+    /// # Errors
+    /// [`CacheError`]
+    fn remove(&self, key: &str) -> Result<(), CacheError>;
+}
+
+/// Why a cache did not do what it was asked for. Never the error of a count or a read: see
+/// [`Cached::with_notify`](super::Cached::with_notify).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CacheError {
+    /// The cache could not be used. It is left out for a while.
+    #[error("the cache could not be used ({source})")]
+    Unavailable {
+        /// The cache's own error.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// What is kept under the key is no total; somebody else may use the same key. Other keys are not affected.
+    #[error("what the cache keeps under `{key}` is no total ({source})")]
+    NotATotal {
+        /// The key, with its prefix.
+        key: String,
+        /// The cache's own error.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+}
+
+macro_rules! forward {
+    ($($pointer:ty),+) => {$(
+        impl<C: TotalCache + ?Sized> TotalCache for $pointer {
+            fn get(&self, key: &str) -> Result<Option<i64>, CacheError> {
+                (**self).get(key)
+            }
+
+            fn add_if_absent(&self, key: &str, total: i64, ttl: Duration) -> Result<(), CacheError> {
+                (**self).add_if_absent(key, total, ttl)
+            }
+
+            fn increment_if_present(&self, key: &str, by: i64) -> Result<(), CacheError> {
+                (**self).increment_if_present(key, by)
+            }
+
+            fn remove(&self, key: &str) -> Result<(), CacheError> {
+                (**self).remove(key)
+            }
+        }
+    )+};
+}
+
+forward!(&C, Box<C>, Arc<C>);
