@@ -15,8 +15,7 @@
 //! place of a transaction, Begin comes before Create.
 //!
 //! A count by key that met no row after Create is repeated by the parent's own comparison of keys (CountPicked). On MySQL,
-//! FindMissing stands before the count by key inside the caller's, and before Create by any filter outside, which is left
-//! out if none is missing.
+//! FindMissing stands before the count by key inside the caller's.
 
 use std::time::Duration;
 
@@ -32,8 +31,6 @@ use crate::retry::{Attempts, Retry};
 pub(crate) enum Statement {
     /// Looks whether the shard of a parent named by its key is missing, without a lock: meets a row if it is.
     FindMissing,
-    /// The same for the parents that a filter matches: meets a row if a shard of theirs is missing, and locks the others.
-    FindMissingPicked,
     /// Adds to the shards of parents that are named by their keys.
     CountByKey,
     /// Adds to the shards of parents that a filter matches, as the parents' table compares.
@@ -163,14 +160,10 @@ impl CountingAttempt {
                     self.first_statement()
                 }
             }
-            At::Run(Statement::FindMissing | Statement::FindMissingPicked) if rows > 0 => {
-                self.create()
-            }
-            At::Run(Statement::FindMissing | Statement::FindMissingPicked) => {
-                Step::Run(self.count())
-            }
+            At::Run(Statement::FindMissing) if rows > 0 => self.create(),
+            At::Run(Statement::FindMissing) => Step::Run(self.count()),
             At::Run(Statement::Pick) if rows == 0 => self.after_count(),
-            At::Run(Statement::Pick) => self.look_or_create(),
+            At::Run(Statement::Pick) => Step::Run(Statement::Create),
             At::Run(Statement::Create) => {
                 self.created = true;
                 Step::Run(self.count())
@@ -235,23 +228,8 @@ impl CountingAttempt {
             }
             (true, _) => Step::Run(self.count()),
             (false, true) => Step::Run(Statement::Pick),
-            (false, false) => self.look_or_create(),
+            (false, false) => Step::Run(Statement::Create),
         }
-    }
-
-    /// The first statement for parents that a filter matches: some shards may be there and some may not.
-    fn look_or_create(&self) -> Step {
-        let Plan {
-            in_transaction,
-            dialect,
-            ..
-        } = self.plan;
-        // In a caller's transaction the isolation may be one in which the look locks gaps too.
-        Step::Run(if !in_transaction && dialect.creating_locks_parents() {
-            Statement::FindMissingPicked
-        } else {
-            Statement::Create
-        })
     }
 
     /// Rows that are wanted back were picked before, and have keys to count by.
@@ -593,52 +571,107 @@ mod tests {
         assert_eq!(steps, ["Begin", "Pick", "Commit", "0 counted"]);
     }
 
+    fn unique_violation() -> DieselError {
+        let kind = DatabaseErrorKind::UniqueViolation;
+        DieselError::DatabaseError(kind, Box::new(String::new()))
+    }
+
     #[test]
-    fn where_creating_locks_parents_a_filter_looks_first() {
-        let by_filter = Plan {
-            by_key: false,
-            ..plan(Dialect::Mysql)
+    fn a_missing_parent_is_inserted_and_then_counted_on() {
+        let by_key = Plan {
+            inserts: true,
+            ..plan(Dialect::Postgres)
         };
-        let steps = walk(by_filter, Retry::new(), vec![Ok(0), Ok(0), Ok(3), Ok(0)]);
-        assert_eq!(
-            steps,
-            ["Begin", "FindMissingPicked", "Count", "Commit", "3 counted"]
-        );
-        let some_missing = vec![Ok(0), Ok(1), Ok(0), Ok(3), Ok(0)];
-        let steps = walk(by_filter, Retry::new(), some_missing);
+        let outcomes = [0, 0, 0, 0, 0, 1, 1, 1, 0].map(Ok);
+        let steps = walk(by_key, Retry::new(), outcomes.into());
         assert_eq!(
             steps,
             [
+                "Count",
                 "Begin",
-                "FindMissingPicked",
+                "Create",
+                "Count",
+                "Count",
+                "Insert",
                 "Create",
                 "Count",
                 "Commit",
-                "3 counted"
+                "1 counted"
             ]
         );
-        let none_matches = vec![Ok(0), Ok(0), Ok(0), Ok(0)];
-        let steps = walk(by_filter, Retry::new(), none_matches);
-        assert_eq!(
-            steps,
-            ["Begin", "FindMissingPicked", "Count", "Commit", "0 counted"]
-        );
-        let returning = Plan {
-            returning: true,
-            ..by_filter
+        // A savepoint takes the place of the transaction.
+        let inside = Plan {
+            in_transaction: true,
+            ..by_key
         };
-        let outcomes = vec![Ok(0), Ok(3), Ok(0), Ok(3), Ok(3), Ok(0)];
-        let steps = walk(returning, Retry::new(), outcomes);
+        let outcomes = [0, 0, 0, 0, 0, 1, 1, 1, 0].map(Ok);
+        let steps = walk(inside, Retry::new(), outcomes.into());
+        assert_eq!(steps[1], "Begin");
+        let by_filter = Plan {
+            by_key: false,
+            returning: true,
+            ..inside
+        };
+        let outcomes = [0, 0, 1, 1, 1, 1, 1, 0].map(Ok);
+        let steps = walk(by_filter, Retry::new(), outcomes.into());
         assert_eq!(
             steps,
             [
                 "Begin",
                 "Pick",
-                "FindMissingPicked",
+                "Insert",
+                "Pick",
+                "Create",
                 "Count",
                 "Load",
                 "Commit",
-                "3 counted"
+                "1 counted"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_parent_that_another_one_inserted_is_looked_for_again_once() {
+        let by_key = Plan {
+            inserts: true,
+            ..plan(Dialect::Postgres)
+        };
+        let racing = || {
+            let mut outcomes: Vec<_> = [0, 0, 0, 0, 0].map(Ok).into();
+            outcomes.extend([Err(unique_violation()), Ok(0)]);
+            outcomes
+        };
+        let mut outcomes = racing();
+        outcomes.extend([Ok(0), Ok(1)]);
+        let steps = walk(by_key, Retry::never(), outcomes);
+        assert_eq!(
+            steps[5..],
+            ["Insert", "Rollback", "Sleep", "Count", "1 counted"]
+        );
+        let mut twice = racing();
+        twice.push(Ok(0));
+        twice.extend(racing());
+        let steps = walk(by_key, Retry::never(), twice);
+        assert_eq!(steps[steps.len() - 3..], ["Insert", "Rollback", "Diesel"]);
+    }
+
+    #[test]
+    fn an_inserted_row_that_is_another_is_taken_back() {
+        let by_key = Plan {
+            inserts: true,
+            ..plan(Dialect::Postgres)
+        };
+        let outcomes = [0, 0, 0, 0, 0, 1, 0, 0, 0, 0].map(Ok);
+        let steps = walk(by_key, Retry::new(), outcomes.into());
+        assert_eq!(
+            steps[5..],
+            [
+                "Insert",
+                "Create",
+                "Count",
+                "Count",
+                "Rollback",
+                "InsertedOther"
             ]
         );
     }

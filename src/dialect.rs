@@ -151,12 +151,6 @@ impl Dialect {
         self == Dialect::Mysql
     }
 
-    /// MySQL only: `CreateShards` locks every parent that it meets, for its foreign key, whether the shard is missing or
-    /// not. It is better to look first whether one is.
-    pub(crate) fn creating_locks_parents(self) -> bool {
-        self == Dialect::Mysql
-    }
-
     /// MySQL only: an `UPDATE` that finds no row locks the gap where it would be, and two transactions that both do so
     /// before both insert there deadlock. In a caller's transaction a plain read has to look first.
     pub(crate) fn missing_row_locks_gap(self) -> bool {

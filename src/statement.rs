@@ -193,43 +193,6 @@ where
     }
 }
 
-/// Finds out whether a shard of the parents that `filter` matches is missing. Locks the others, so that none can be removed
-/// before it is counted on, but no parent.
-///
-/// ```sql
-/// SELECT 1 FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE … ORDER BY `videos`.`id` LIMIT 18446744073709551615)
-///     AS `sharded_picked`
-/// LEFT JOIN `videos_shards` AS `videos` ON `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ?
-/// HAVING COUNT(*) > COUNT(`videos`.`shard`) FOR UPDATE
-/// ```
-pub(crate) struct FindMissingPicked<'a, T, W> {
-    pub(crate) filter: &'a W,
-    pub(crate) shard: i32,
-    pub(crate) table: PhantomData<T>,
-}
-
-impl<T, W, DB> QueryFragment<DB> for FindMissingPicked<'_, T, W>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT 1 FROM ");
-        push_picked::<T, W, DB>(self.filter, out.reborrow())?;
-        out.push_sql(" LEFT JOIN ");
-        push_shards_as_parent::<T, DB>(out.reborrow())?;
-        out.push_sql(" ON ");
-        push_picked_is_parent::<T, DB>(out.reborrow())?;
-        out.push_sql(" AND ");
-        push_shard_is::<T, DB>(&self.shard, out.reborrow())?;
-        out.push_sql(" HAVING COUNT(*) > COUNT(");
-        push_column::<T, DB>(SHARD, out.reborrow())?;
-        out.push_sql(") FOR UPDATE");
-        Ok(())
-    }
-}
-
 /// Reads the keys of the parents that `filter` matches, in the order in which their shards are then locked.
 ///
 /// ```sql
@@ -309,7 +272,6 @@ query_ids! {
     CountPicked<'a, T, W, V; Ch>
     CreateShards<'a, T, W>
     FindMissing<'a, T, W>
-    FindMissingPicked<'a, T, W>
     PickKeys<'a, T, W>
     SelectParents<'a, T, W, S>
 }
@@ -477,15 +439,6 @@ mod tests {
         assert_eq!(
             sql!(Mysql, by_key),
             "SELECT 1 FROM (SELECT 1) AS one WHERE NOT (/*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))"
-        );
-        let by_filter = FindMissingPicked::<table::table, _> {
-            filter: filter!(videos.filter(slug.eq("a"))),
-            shard: 3,
-            table: PhantomData,
-        };
-        assert_eq!(
-            sql!(Mysql, by_filter),
-            "SELECT 1 FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE (`videos`.`slug` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `sharded_picked` LEFT JOIN `videos_shards` AS `videos` ON `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ? HAVING COUNT(*) > COUNT(`videos`.`shard`) FOR UPDATE"
         );
     }
 

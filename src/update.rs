@@ -28,7 +28,7 @@ use crate::runner;
 use crate::shard_numbers;
 use crate::sql::load;
 use crate::statement::{
-    CountByKey, CountPicked, CreateShards, FindMissing, FindMissingPicked, PickKeys, SelectParents,
+    CountByKey, CountPicked, CreateShards, FindMissing, PickKeys, SelectParents,
 };
 
 /// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
@@ -88,10 +88,9 @@ use crate::statement::{
 /// -- MySQL: UPDATE (SELECT …) AS `sharded_picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON … SET … WHERE …
 /// ```
 ///
-/// On MySQL that transaction is `READ COMMITTED`, so that it does not lock what the filter reads (the binary log has to
-/// be in `ROW` or `MIXED` format, the defaults), and by a filter it looks first whether a shard is missing at all, since
-/// creating locks the parents' rows for the foreign key. Inside a caller's transaction neither can be had: there a filter
-/// that is not by key locks the parents that it reads, in MySQL's default isolation.
+/// On MySQL that transaction is `READ COMMITTED`, so that it locks no gaps (the binary log has to be in `ROW` or `MIXED`
+/// format, the defaults). Even so a filter that is not by key takes shared locks there on the parents that it counts, for
+/// the foreign key, and waits for whoever is writing one of them; a count by key does not, once its shard is there.
 ///
 /// # What it gives back
 ///
@@ -595,13 +594,6 @@ impl<T, V: AsChangeset> Changes<T, V> {
                 shard,
                 table: PhantomData,
             }),
-            Statement::FindMissingPicked => {
-                conn.execute_returning_count(&FindMissingPicked::<T, _> {
-                    filter,
-                    shard,
-                    table: PhantomData,
-                })
-            }
             Statement::Create => conn.execute_returning_count(&CreateShards::<T, _> {
                 filter,
                 shard,

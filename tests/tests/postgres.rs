@@ -144,6 +144,7 @@ fn a_locked_parent_stops_no_count() {
     servers::a_locked_parent_stops_no_count(
         "SELECT 1 FROM videos FOR UPDATE",
         "SET lock_timeout = '100ms'",
+        true,
     );
 }
 
