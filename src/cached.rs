@@ -310,6 +310,14 @@ impl<C: TotalCache> Cached<C> {
         counted
     }
 
+    /// Removes the cached total, after a change that went past the cache: a total that was set, a repair.
+    pub fn forget<Conn, K>(&self, counter: &K)
+    where
+        K: CachedCounter<Conn> + ?Sized,
+    {
+        self.remove(&counter.cache_key());
+    }
+
     fn increment(&self, key: &str, n: i64) {
         let key = self.key(key);
         self.attempt(|cache| cache.increment_if_present(&key, n));

@@ -119,6 +119,20 @@ pub enum ColumnType {
     Date,
 }
 
+impl ColumnType {
+    /// The least and the greatest integer of the type that an `i64` holds; SQLite's checks leave out the very least one.
+    pub(crate) fn integers(self) -> (i64, i64) {
+        match self {
+            ColumnType::SmallInt => (i16::MIN.into(), i16::MAX.into()),
+            ColumnType::Integer => (i32::MIN.into(), i32::MAX.into()),
+            ColumnType::UnsignedSmallInt => (0, u16::MAX.into()),
+            ColumnType::UnsignedInteger => (0, u32::MAX.into()),
+            ColumnType::UnsignedBigInt => (0, i64::MAX),
+            _ => (-i64::MAX, i64::MAX),
+        }
+    }
+}
+
 /// How a total of one column type is brought back to that type, so that no overflow passes unseen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TotalForm {

@@ -47,22 +47,40 @@ where
 }
 
 impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
+    /// The parents that `keys` names, which the transaction that is open holds already, or as far as it needs to.
+    pub(crate) fn of(keys: &'a KeysAre<T::KeyIs>) -> Self {
+        Held { keys }
+    }
+
     /// Locks the parents that `keys` names, and then all their shards, in the transaction that is open.
     pub(crate) fn lock<Conn>(conn: &mut Conn, keys: &'a KeysAre<T::KeyIs>) -> QueryResult<Self>
     where
-        Conn: LoadConnection<Backend = DB>,
+        Conn: Connection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        Self::lock_rows(conn, Rows::Parents, keys)?;
+        Self::lock_rows(conn, Rows::Shards, keys)?;
+        Ok(Self::of(keys))
+    }
+
+    /// Locks rows until the transaction ends. On SQLite other writers already wait.
+    pub(crate) fn lock_rows<Conn>(
+        conn: &mut Conn,
+        rows: Rows,
+        keys: &KeysAre<T::KeyIs>,
+    ) -> QueryResult<()>
+    where
+        Conn: Connection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
         if DB::backend_of(conn).dialect().locks_rows().is_some() {
-            for rows in [Rows::Parents, Rows::Shards] {
-                conn.execute_returning_count(&Lock::<T, _> {
-                    rows,
-                    keys,
-                    table: PhantomData,
-                })?;
-            }
+            conn.execute_returning_count(&Lock::<T, _> {
+                rows,
+                keys,
+                table: PhantomData,
+            })?;
         }
-        Ok(Held { keys })
+        Ok(())
     }
 
     /// The sum of a field over the bases or the shards that are held.
@@ -167,7 +185,7 @@ where
     }
 }
 
-/// Locks rows until the transaction ends. On SQLite other writers already wait.
+/// See [`Held::lock_rows`].
 ///
 /// ```sql
 /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE

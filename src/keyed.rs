@@ -104,3 +104,22 @@ impl<P> QueryId for KeysAre<P> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
+
+/// A `WHERE` clause that names one parent by its key.
+///
+/// ```sql
+/// WHERE ("videos"."id" = $1)
+/// ```
+#[derive(QueryId)]
+pub(crate) struct KeyIs<P>(pub(crate) P);
+
+impl<P, DB> QueryFragment<DB> for KeyIs<P>
+where
+    DB: ShardedBackend,
+    P: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql(" WHERE ");
+        self.0.walk_ast(out)
+    }
+}

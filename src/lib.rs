@@ -106,6 +106,7 @@ extern crate self as diesel_sharded; // the derive's paths, for named counters
 
 mod amount;
 mod attempt;
+pub mod bounded;
 mod boxed;
 pub mod cached;
 mod conflict;
@@ -122,6 +123,7 @@ mod multi_connection;
 mod named;
 pub mod retry;
 pub mod returning;
+mod row_counter;
 mod runner;
 mod set_total;
 pub mod shard_numbers;
@@ -132,6 +134,7 @@ mod statement;
 mod test_schema;
 mod total;
 mod update;
+mod verify;
 
 pub use self::amount::Amount;
 pub use self::boxed::{BoxedFilter, BoxedRows};
@@ -143,6 +146,7 @@ pub use self::field::{FieldType, KeyType, ShardedColumn, ShardedTable, ShardsCol
 pub use self::fold::{Fold, Folded, fold};
 pub use self::migrations::{MIGRATIONS, Migrations};
 pub use self::named::{Counter, CounterBackend, CounterList, counters};
+pub use self::row_counter::{IntegerField, RowCounter};
 pub use self::set_total::{SetTotal, reset, set_total};
 pub use self::shards_table::{ShardsMigration, ShardsTable};
 pub use self::total::{ShardedExpressionMethods, Total};
@@ -150,6 +154,8 @@ pub use self::update::{
     InsertRow, Model, NoInsert, OrInsert, Rows, SetNotCalled, UpdateSource, UpdateStatement,
     Values, update,
 };
+
+pub use self::verify::{Drift, Verify, verify};
 
 /// Declares sharded fields of a table. Goes beside Diesel's own derives on a model, in the crate that has the `table!`.
 ///

@@ -15,6 +15,7 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
 use crate::ShardedField;
+use crate::cached::CachedCounter;
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::dsl::Plus;
 use crate::error::Error;
@@ -335,6 +336,24 @@ impl Counter {
 
     fn shard_number(&self) -> ShardNumber {
         ShardNumber::of_counter::<counters::table>(self.name.as_bytes())
+    }
+}
+
+impl<Conn> CachedCounter<Conn> for Counter
+where
+    Conn: LoadConnection,
+    Conn::Backend: CounterBackend<Conn>,
+{
+    fn cache_key(&self) -> String {
+        format!("{}:{:?}", counters::table::SHARDS_TABLE, self.name)
+    }
+
+    fn read(&self, conn: &mut Conn) -> QueryResult<i64> {
+        self.get(conn)
+    }
+
+    fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize> {
+        Counter::add(self, n, conn).map(|()| 1)
     }
 }
 

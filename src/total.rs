@@ -54,13 +54,23 @@ pub struct Total<C> {
     column: PhantomData<C>,
 }
 
-/// Adds [`total`](Self::total) to sharded fields.
+/// Adds [`total`](Self::total) and [`estimate`](Self::estimate) to sharded fields.
 pub trait ShardedExpressionMethods: ShardedColumn {
     /// The exact value of this field: base + sum of shards. See [`Total`] for the SQL.
     fn total(self) -> Total<Self> {
         Total {
             column: PhantomData,
         }
+    }
+
+    /// The base alone, free of the sum: the plain column, with its index, under a name that says what it is. It is as fresh
+    /// as the last [`fold`](crate::fold()): what was counted on shards since then is not in it.
+    ///
+    /// ```sql
+    /// "videos"."views"
+    /// ```
+    fn estimate(self) -> Self {
+        self
     }
 }
 
@@ -94,8 +104,7 @@ impl<C: QueryId> QueryId for Total<C> {
 impl<C, DB> QueryFragment<DB> for Total<C>
 where
     DB: ShardedBackend,
-    C: ShardedColumn + QueryFragment<DB>,
-    C::Table: QueryFragment<DB>,
+    C: ShardedColumn<Table: QueryFragment<DB>>,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_total::<C::Table, DB>(&ShardsColumn::field::<C>(), out)

@@ -21,7 +21,7 @@ use crate::counting_update::{CountingUpdate, are_distinct};
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::error::Error;
 use crate::field::ShardedTable;
-use crate::keyed::{KeyedTable, in_chunks};
+use crate::keyed::{KeyIs, KeyedTable, in_chunks};
 use crate::retry::{Retry, in_transaction};
 use crate::returning::{NoReturning, ReadAs, Returning, ReturningTotals, SelectTotals};
 use crate::runner;
@@ -471,7 +471,7 @@ where
         };
         let retry = update.options.retry.unwrap_or_default();
         let filter = update.query.into_update_target().where_clause;
-        let changes = Changes::<T, V>::new(update.values);
+        let changes = Changes::<T, V>::new(update.values.changes);
         let counted = runner::count(conn, plan, retry, |conn, statement, shard| {
             match (statement, &insert) {
                 (Statement::Insert, Some(insert)) => conn.execute_returning_count(insert),
@@ -480,6 +480,31 @@ where
         });
         counted.map_err(|error| explain::<T, _>(conn, error).into())
     }
+}
+
+/// Counts `changes`, which are of the field named, on the one parent that `key` names.
+pub(crate) fn count_by_key<T, V, DB, Conn>(
+    conn: &mut Conn,
+    key: &KeyIs<T::KeyIs>,
+    changes: V,
+    field: &'static str,
+    retry: Retry,
+) -> QueryResult<usize>
+where
+    T: KeyedTable<DB>,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+    Conn: Connection<Backend = DB>,
+    DB: BackendOf<Conn>,
+{
+    let plan = Plan {
+        by_key: true,
+        ..plan::<T, KeyIs<T::KeyIs>, _>(conn, &Options::default(), &[field])?
+    };
+    let changes = Changes::<T, V>::new(changes);
+    let counted = runner::count(conn, plan, retry, |conn, statement, shard| {
+        changes.send(conn, statement, key, shard)
+    });
+    counted.map_err(|error| explain::<T, _>(conn, error).into())
 }
 
 impl<'query, Q, V, Ret, Ins, Conn, DB, T, W, U> LoadQuery<'query, Conn, U>
@@ -510,7 +535,7 @@ where
         };
         let retry = self.options.retry.unwrap_or_default();
         let filter = self.query.into_update_target().where_clause;
-        let changes = Changes::<T, V>::new(self.values);
+        let changes = Changes::<T, V>::new(self.values.changes);
         let selection = self.returning.selection();
         let mut picked = vec![];
         let mut rows = vec![];
@@ -565,9 +590,9 @@ struct Changes<T, V: AsChangeset> {
 }
 
 impl<T, V: AsChangeset> Changes<T, V> {
-    fn new(values: Values<V>) -> Self {
+    fn new(changes: V) -> Self {
         Changes {
-            changeset: values.changes.as_changeset(),
+            changeset: changes.as_changeset(),
             table: PhantomData,
         }
     }
@@ -620,7 +645,7 @@ impl<T, V: AsChangeset> Changes<T, V> {
 fn plan<T, W, Conn>(
     conn: &mut Conn,
     options: &Options,
-    fields: &'static [&'static str],
+    fields: &[&'static str],
 ) -> QueryResult<Plan>
 where
     T: ShardedTable,

@@ -169,7 +169,9 @@ impl Transaction {
             survival,
             told_as: Failed::Body,
         };
-        attempt.repeat(conn, self.retry, &mut f)
+        repeat(conn, self.retry, |conn, dialect| {
+            attempt.once(conn, dialect, &mut f)
+        })
     }
 }
 
@@ -196,7 +198,26 @@ where
         survival: None, // it returns every error that it sees
         told_as: Failed::Own,
     };
-    attempt.repeat(conn, retry, &mut f)
+    repeat(conn, retry, |conn, dialect| {
+        attempt.once(conn, dialect, &mut f)
+    })
+}
+
+/// Runs one statement of the crate's own that commits by itself, and again after a conflict; inside a caller's transaction
+/// once.
+pub(crate) fn own_statement<Conn, T>(
+    conn: &mut Conn,
+    retry: Retry,
+    mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
+) -> QueryResult<T>
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    if in_transaction(conn)? {
+        return f(conn);
+    }
+    repeat(conn, retry, |conn, _| f(conn).map_err(Failed::Commit))
 }
 
 /// One attempt's error, and where it came from.
@@ -221,34 +242,35 @@ struct Attempt<E> {
     told_as: fn(E) -> Failed<E>,
 }
 
-impl<E: From<DieselError> + StdError + 'static> Attempt<E> {
-    fn repeat<Conn, T>(
-        self,
-        conn: &mut Conn,
-        retry: Retry,
-        f: &mut impl FnMut(&mut Conn) -> Result<T, E>,
-    ) -> Result<T, E>
-    where
-        Conn: Connection,
-        Conn::Backend: BackendOf<Conn>,
-    {
-        let dialect = Conn::Backend::backend_of(conn).dialect();
-        let mut attempts = Attempts::start(retry);
-        loop {
-            let error = match self.once(conn, dialect, f) {
-                Ok(value) => return Ok(value),
-                Err(error) => error,
-            };
-            let Some(conflict) = error.conflict(dialect) else {
-                return Err(error.given_up(dialect));
-            };
-            match attempts.after(conflict) {
-                Some(delay) => attempts.retry().sleep(delay),
-                None => return Err(error.used_up(conflict, &attempts)),
-            }
+/// Makes attempts until one succeeds, meets something else than a conflict, or none is left.
+fn repeat<Conn, T, E>(
+    conn: &mut Conn,
+    retry: Retry,
+    mut attempt: impl FnMut(&mut Conn, Dialect) -> Result<T, Failed<E>>,
+) -> Result<T, E>
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+    E: From<DieselError> + StdError + 'static,
+{
+    let dialect = Conn::Backend::backend_of(conn).dialect();
+    let mut attempts = Attempts::start(retry);
+    loop {
+        let error = match attempt(conn, dialect) {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        let Some(conflict) = error.conflict(dialect) else {
+            return Err(error.given_up(dialect));
+        };
+        match attempts.after(conflict) {
+            Some(delay) => attempts.retry().sleep(delay),
+            None => return Err(error.used_up(conflict, &attempts)),
         }
     }
+}
 
+impl<E> Attempt<E> {
     fn once<Conn, T>(
         &self,
         conn: &mut Conn,

@@ -5,6 +5,8 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::MIGRATIONS;
 use diesel_sharded_tests::{Database, TestConnection, schema};
 
+mod bounded;
+mod cached;
 mod concurrency;
 mod fold;
 mod keys_and_fields;
@@ -18,6 +20,7 @@ mod shapes;
 mod tables;
 mod totals;
 mod transactions;
+mod verify;
 
 /// Runs `work` on as many threads, each with a connection of its own; a panic in one is a panic here.
 fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) + Sync) {

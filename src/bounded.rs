@@ -1,0 +1,441 @@
+//! Counters with bounds: seats that cannot be sold twice, stock that never falls below zero.
+//!
+//! A bound is a property of the total, and a shard knows only itself. So the room up to each bound is handed out: a shard
+//! with an even number holds a part of what may still be taken, one with an odd number a part of what may still be added,
+//! as a negative number, and the base holds the rest. Then
+//!
+//! - taking `n` from an even shard that holds `n` or more cannot bring the total below its lower bound,
+//! - adding `n` to an odd shard that holds `-n` or less cannot bring it above its upper bound,
+//!
+//! whatever happens on the other shards: the bound holds by arithmetic and not by a lock, as in O'Neil's
+//! [escrow method](https://doi.org/10.1145/7239.7265). Where a shard has not enough, the total is read, which refuses most
+//! that must be refused; only what seems possible locks the row, decides on the exact total, and hands the room out anew.
+//! While there is room, that is rare; close to the bound every count does it.
+//!
+//! The total stays base + sum of shards, and a fold is welcome at any time: it takes the room back into the base, and the
+//! next count hands it out again.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
+use diesel::sql_types::{BigInt, Integer};
+
+use crate::amount::Amount;
+use crate::dialect::{BackendOf, ColumnType, ShardedBackend};
+use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
+use crate::held::{Held, Rows, hold};
+use crate::keyed::{KeyIs, KeyedTable, KeysAre};
+use crate::retry::{Retry, in_transaction, own_statement};
+use crate::row_counter::{AddTo, IntegerField, RowCounter};
+use crate::shard_numbers;
+use crate::sql::{SHARD, push_bind, push_column, push_shards_as_parent};
+use crate::statement::CreateShards;
+
+/// One sharded field of one row that stays within bounds; made by [`RowCounter::never_below`] and
+/// [`RowCounter::never_above`].
+///
+/// ```
+/// # mod schema { diesel::table! { events (id) { id -> BigInt, seats -> Integer, } } }
+/// # use schema::events::{self, dsl::{events as all, id, seats}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # struct Event { id: i64, #[sharded] seats: i32 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE events (id INTEGER PRIMARY KEY, seats INTEGER NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), seats.eq(2))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(events::table).create(conn)?;
+/// use diesel_sharded::RowCounter;
+///
+/// let free_seats = RowCounter::of(seats, 7).never_below(0).never_above(100);
+/// assert_eq!(free_seats.add(-2, conn)?, true);
+/// assert_eq!(free_seats.add(-1, conn)?, false); // sold out
+/// assert_eq!(free_seats.add(1, conn)?, true); // given back
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Every process has to use the same bounds for the same counter, and count on it by nothing else: a plain counting update
+/// knows no bounds, and breaks what the shards promise each other. [`fold`](crate::fold()), [`set_total`](crate::set_total()) and
+/// [`reset`](crate::reset()) are welcome. To change a bound, stop counting by the old one first and fold the row; where a limit
+/// differs from row to row or changes, count what is left, never below 0, and add to it.
+///
+/// The base is no estimate here: it may be anything between the bounds.
+#[must_use = "a counter does nothing by itself"]
+pub struct Bounded<C: ShardedColumn> {
+    counter: RowCounter<C>,
+    bounds: Bounds,
+    retry: Option<Retry>,
+}
+
+impl<C: ShardedColumn> RowCounter<C> {
+    /// The same counter, which never falls below `least`; see [`Bounded`].
+    pub fn never_below(self, least: i64) -> Bounded<C> {
+        Bounded::of(self).never_below(least)
+    }
+
+    /// The same counter, which never rises above `most`; see [`Bounded`].
+    pub fn never_above(self, most: i64) -> Bounded<C> {
+        Bounded::of(self).never_above(most)
+    }
+}
+
+impl<C: ShardedColumn> Bounded<C> {
+    fn of(counter: RowCounter<C>) -> Self {
+        Bounded {
+            counter,
+            bounds: Bounds::default(),
+            retry: None,
+        }
+    }
+
+    /// Sets the lower bound.
+    pub fn never_below(mut self, least: i64) -> Self {
+        self.bounds.least = Some(least);
+        self
+    }
+
+    /// Sets the upper bound.
+    pub fn never_above(mut self, most: i64) -> Self {
+        self.bounds.most = Some(most);
+        self
+    }
+
+    /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
+    pub fn retry(mut self, policy: Retry) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+
+    /// Adds `n`, which may be negative, if the total stays within the bounds: `Ok(true)`. `Ok(false)` if it would not, and
+    /// nothing has changed then. A total that is out of bounds already may still move towards them.
+    ///
+    /// While there is room, one statement, or two if the first shard has too little:
+    ///
+    /// ```sql
+    /// UPDATE "events_shards" AS "events" SET "seats" = ("events"."seats" + $1)
+    /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND ("events"."seats" + $4) >= 0
+    /// ```
+    ///
+    /// Else the total is read, and if it allows the count, one transaction locks the row and its shards as
+    /// [`fold`](crate::fold()) does, adds up, and hands the room out:
+    ///
+    /// ```sql
+    /// UPDATE "events_shards" AS "events" SET "seats" = CASE WHEN "events"."shard" >= $1 THEN $2
+    ///     WHEN "events"."shard" % 2 = 0 THEN $3 ELSE $4 END WHERE …;
+    /// UPDATE "events" SET "seats" = $1 WHERE …
+    /// ```
+    ///
+    /// Its effect on the total: `n`, or none. Inside a transaction it is part of the caller's; once it had to lock the row,
+    /// others that need to wait until the caller's transaction ends.
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row.
+    pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let retry = self.retry.clone().unwrap_or_default();
+        let slots = slots::<C>();
+        for _ in 0..2 {
+            let slot = (retry.random() % u64::from(slots)) as i32;
+            if self.add_to_shard(n, slot, retry.clone(), conn)? {
+                return Ok(true);
+            }
+        }
+        // A caller's transaction may see an older total than the one that counts.
+        if !in_transaction(conn)? {
+            let total = self.counter.get(conn)?.ok_or(DieselError::NotFound)?;
+            if !self.bounds.allow(i128::from(total), n) {
+                return Ok(false);
+            }
+        }
+        let keys = KeysAre(vec![C::Table::key_is(self.counter.key.clone())]);
+        hold::<C::Table, DB, _, _>(conn, &keys, retry, |conn, held| {
+            self.add_to_held(n, slots, &held, &keys, conn)
+        })
+    }
+
+    /// Adds `n` to a shard that has room for it by itself.
+    fn add_to_shard<Conn, DB>(
+        &self,
+        n: i64,
+        slot: i32,
+        retry: Retry,
+        conn: &mut Conn,
+    ) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let upwards = self.bounds.uses_room_above(n);
+        let add = AddWithin::<C, _> {
+            add: AddTo::new(n),
+            key: self.counter.key_is::<DB>(),
+            shard: 2 * slot + i32::from(upwards),
+            upwards,
+        };
+        let counted = own_statement(conn, retry, |conn| conn.execute_returning_count(&add))?;
+        Ok(counted > 0)
+    }
+
+    /// Decides on the exact total, and hands the room out anew.
+    fn add_to_held<Conn, DB>(
+        &self,
+        n: i64,
+        slots: u16,
+        held: &Held<'_, C::Table, DB>,
+        keys: &KeysAre<<C::Table as KeyedTable<DB>>::KeyIs>,
+        conn: &mut Conn,
+    ) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let field = field::<C>()?;
+        let total = integer(held.sum(conn, Rows::Parents, field)?)?
+            + integer(held.sum(conn, Rows::Shards, field)?)?;
+        if !self.bounds.allow(total, n) {
+            return Ok(false);
+        }
+        let total = total + i128::from(n);
+        let (down, up) = self.bounds.shares(total, slots, field.column_type);
+        let to_shares = ToShares::<C> {
+            beyond: 2 * i32::from(slots),
+            down,
+            up,
+            column: PhantomData,
+        };
+        let handed_out = (i128::from(down) + i128::from(up)) * i128::from(slots);
+        held.write(conn, Rows::Shards, &to_shares)?;
+        let mut shards = integer(held.sum(conn, Rows::Shards, field)?)?;
+        if shards != handed_out {
+            for shard in 0..2 * i32::from(slots) {
+                conn.execute_returning_count(&CreateShards::<C::Table, _> {
+                    filter: keys,
+                    shard,
+                    table: PhantomData,
+                })?;
+            }
+            held.write(conn, Rows::Shards, &to_shares)?;
+            shards = integer(held.sum(conn, Rows::Shards, field)?)?;
+        }
+        // Whatever the shards hold now, the base holds the rest of the total.
+        let base = narrow(total - shards)?;
+        match held.write(conn, Rows::Parents, &Base::<C>(base, PhantomData))? {
+            0 => Err(DieselError::NotFound),
+            _ => Ok(true),
+        }
+    }
+}
+
+impl<C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>> fmt::Debug for Bounded<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} within {:?}", self.counter, self.bounds)
+    }
+}
+
+/// What a total may be.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bounds {
+    least: Option<i64>,
+    most: Option<i64>,
+}
+
+impl Bounds {
+    /// Whether `n` may be added to `total`.
+    fn allow(self, total: i128, n: i64) -> bool {
+        let total = total + i128::from(n);
+        let falls_below = n < 0 && self.least.is_some_and(|least| total < i128::from(least));
+        let rises_above = n > 0 && self.most.is_some_and(|most| total > i128::from(most));
+        !(falls_below || rises_above)
+    }
+
+    /// Whether `n` takes from the room up to the upper bound, and not from that down to the lower one. A direction without a
+    /// bound takes from what it can never use up: it gives there.
+    fn uses_room_above(self, n: i64) -> bool {
+        if n > 0 {
+            self.most.is_some()
+        } else {
+            self.least.is_none()
+        }
+    }
+
+    /// What each shard gets of the room below `total`, positive, and of that above it, negative. All of it is handed out,
+    /// as far as `slots` shards of the column's type hold it; the base keeps the remainder.
+    fn shares(self, total: i128, slots: u16, column: ColumnType) -> (i64, i64) {
+        let (smallest, largest) = column.integers();
+        let share = |room: i128| {
+            let share = room.clamp(0, i128::from(largest)) / i128::from(slots);
+            share as i64 // not above `largest`
+        };
+        let below = |least: i64| share(total - i128::from(least.max(smallest)));
+        let above = |most: i64| share(i128::from(most.min(largest)) - total);
+        (self.least.map_or(0, below), -self.most.map_or(0, above))
+    }
+}
+
+/// How many shards there are for each direction.
+fn slots<C: ShardedColumn>() -> u16 {
+    (shard_numbers::known::<C::Table>([C::NAME].into_iter()) / 2).max(1)
+}
+
+fn field<C: ShardedColumn>() -> QueryResult<&'static ShardsColumn> {
+    let mut fields = C::Table::FIELDS.iter();
+    fields
+        .find(|field| field.name == C::NAME)
+        .ok_or(DieselError::NotFound) // every sharded column is one
+}
+
+fn integer(amount: Amount) -> QueryResult<i128> {
+    match amount {
+        Amount::Integer(n) => Ok(n),
+        other => {
+            let message = format!("`{other}` is no integer");
+            Err(DieselError::DeserializationError(message.into()))
+        }
+    }
+}
+
+fn narrow(n: i128) -> QueryResult<i64> {
+    i64::try_from(n).map_err(|error| DieselError::SerializationError(error.into()))
+}
+
+/// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND (parent.field + $n) >= 0`, or `<= 0`
+struct AddWithin<C, P> {
+    add: AddTo<C>,
+    key: KeyIs<P>,
+    shard: i32,
+    upwards: bool,
+}
+
+impl<C, P, DB> QueryFragment<DB> for AddWithin<C, P>
+where
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    P: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        push_shards_as_parent::<C::Table, DB>(out.reborrow())?;
+        out.push_sql(" SET ");
+        self.add.walk_ast(out.reborrow())?;
+        self.key.walk_ast(out.reborrow())?;
+        out.push_sql(" AND ");
+        push_column::<C::Table, DB>(SHARD, out.reborrow())?;
+        out.push_sql(" = ");
+        push_bind::<Integer, i32, DB>(&self.shard, out.reborrow())?;
+        out.push_sql(" AND ");
+        self.add.push_sum(out.reborrow())?;
+        out.push_sql(if self.upwards { " <= 0" } else { " >= 0" });
+        Ok(())
+    }
+}
+
+/// Has two texts, and so no static id; Diesel keeps it prepared by its text.
+impl<C, P> QueryId for AddWithin<C, P> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+/// `field = CASE WHEN shard >= $n THEN 0 WHEN shard % 2 = 0 THEN $n ELSE $n END`
+struct ToShares<C> {
+    beyond: i32,
+    down: i64,
+    up: i64,
+    column: PhantomData<C>,
+}
+
+impl<C, DB> QueryFragment<DB> for ToShares<C>
+where
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_identifier(C::NAME)?;
+        out.push_sql(" = CASE WHEN ");
+        push_column::<C::Table, DB>(SHARD, out.reborrow())?;
+        out.push_sql(" >= ");
+        push_bind::<Integer, i32, DB>(&self.beyond, out.reborrow())?;
+        out.push_sql(" THEN 0 WHEN ");
+        push_column::<C::Table, DB>(SHARD, out.reborrow())?;
+        out.push_sql(" % 2 = 0 THEN ");
+        push_bind::<BigInt, i64, DB>(&self.down, out.reborrow())?;
+        out.push_sql(" ELSE ");
+        push_bind::<BigInt, i64, DB>(&self.up, out.reborrow())?;
+        out.push_sql(" END");
+        Ok(())
+    }
+}
+
+/// `field = $n`
+struct Base<C>(i64, PhantomData<C>);
+
+impl<C, DB> QueryFragment<DB> for Base<C>
+where
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_identifier(C::NAME)?;
+        out.push_sql(" = ");
+        push_bind::<BigInt, i64, DB>(&self.0, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ColumnType::{BigInt, Integer, SmallInt};
+
+    const SEATS: Bounds = Bounds {
+        least: Some(0),
+        most: Some(100),
+    };
+
+    #[test]
+    fn only_what_leads_out_of_the_bounds_is_refused() {
+        assert!(SEATS.allow(5, -5) && !SEATS.allow(5, -6));
+        assert!(SEATS.allow(95, 5) && !SEATS.allow(95, 6));
+        assert!(SEATS.allow(-10, 1) && SEATS.allow(110, -1)); // towards them
+        assert!(!SEATS.allow(-10, -1) && !SEATS.allow(110, 1));
+        assert!(Bounds::default().allow(i128::from(i64::MAX), i64::MAX));
+    }
+
+    /// Whatever is taken from the shards of one direction alone, the total stays within the bounds.
+    #[test]
+    fn shares_never_exceed_the_room() {
+        let edges = [i64::MIN, -1000, -1, 0, 1, 7, 1000, i64::MAX];
+        for column in [SmallInt, Integer, BigInt] {
+            let (smallest, largest) = column.integers();
+            for least in edges {
+                for most in edges.into_iter().filter(|most| *most >= least) {
+                    for total in edges.map(|total| total.clamp(smallest, largest)) {
+                        for slots in [1, 2, 8, 2048] {
+                            let bounds = Bounds {
+                                least: Some(least),
+                                most: Some(most),
+                            };
+                            let (down, up) = bounds.shares(total.into(), slots, column);
+                            assert!(down >= 0 && up <= 0);
+                            let (total, slots) = (i128::from(total), i128::from(slots));
+                            let (down, up) = (i128::from(down) * slots, i128::from(up) * slots);
+                            assert!(down == 0 || total - down >= least.into());
+                            assert!(up == 0 || total - up <= most.into());
+                            let base = total - down - up;
+                            assert!((smallest.into()..=largest.into()).contains(&base));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

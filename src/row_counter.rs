@@ -1,0 +1,230 @@
+//! One sharded field of one row, as a value that can be handed around.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::query_builder::{AsChangeset, AstPass, Query, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
+use diesel::sql_types::BigInt;
+
+use crate::cached::CachedCounter;
+use crate::dialect::{BackendOf, ShardedBackend};
+use crate::dsl::Value;
+use crate::field::{ShardedColumn, ShardedTable};
+use crate::keyed::{KeyIs, KeyedTable};
+use crate::retry::Retry;
+use crate::sql::{Reads, push_bind, push_column};
+use crate::statement::SelectParents;
+use crate::total::ShardedExpressionMethods;
+use crate::update::count_by_key;
+
+/// One sharded field of one row: what [`Cached`](crate::cached::Cached) keeps, and what may be
+/// [bounded](crate::bounded::Bounded).
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::RowCounter;
+///
+/// let views_of_7 = RowCounter::of(views, 7);
+/// views_of_7.add(5, conn)?;
+/// assert_eq!(views_of_7.get(conn)?, Some(105));
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a counter does nothing by itself"]
+pub struct RowCounter<C: ShardedColumn> {
+    pub(crate) column: C,
+    pub(crate) key: Key<C>,
+}
+
+type Key<C> = <<C as Column>::Table as ShardedTable>::Key;
+
+impl<C: ShardedColumn> RowCounter<C> {
+    /// The field `column` of the row with this key.
+    pub fn of(column: C, key: Key<C>) -> Self {
+        RowCounter { column, key }
+    }
+
+    /// Adds `n`, which may be negative; gives the number of rows counted, 0 if there is no such row.
+    /// [`update`](crate::update()) by key, with the same SQL and the same effect.
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s.
+    pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>
+    where
+        C: IntegerField<DB>,
+        Conn: Connection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let add = AddTo::<C>::new(n);
+        count_by_key::<C::Table, _, DB, _>(conn, &self.key_is(), add, C::NAME, Retry::default())
+    }
+
+    /// The exact total; `None` if there is no such row.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn get<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Option<i64>>
+    where
+        C: IntegerField<DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let select = SelectParents::<C::Table, _, _> {
+            selection: &self.column.total(),
+            filter: &self.key_is(),
+            table: PhantomData,
+        };
+        Ok(C::load(conn, select)?.into_iter().next())
+    }
+
+    pub(crate) fn key_is<DB>(&self) -> KeyIs<<C::Table as KeyedTable<DB>>::KeyIs>
+    where
+        DB: ShardedBackend,
+        C::Table: KeyedTable<DB>,
+    {
+        KeyIs(C::Table::key_is(self.key.clone()))
+    }
+}
+
+/// As [`RowCounter`]'s own methods. The keys in the cache are the shards table's name, the field's and the row's.
+impl<C, Conn, DB> CachedCounter<Conn> for RowCounter<C>
+where
+    C: IntegerField<DB>,
+    Key<C>: fmt::Debug,
+    Conn: LoadConnection<Backend = DB>,
+    DB: BackendOf<Conn>,
+{
+    fn cache_key(&self) -> String {
+        let table = <C::Table as ShardedTable>::SHARDS_TABLE;
+        format!("{table}.{}:{:?}", C::NAME, self.key)
+    }
+
+    /// # Errors
+    /// [`NotFound`](DieselError::NotFound) if there is no such row.
+    fn read(&self, conn: &mut Conn) -> QueryResult<i64> {
+        self.get(conn)?.ok_or(DieselError::NotFound)
+    }
+
+    fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize> {
+        RowCounter::add(self, n, conn)
+    }
+}
+
+impl<C: ShardedColumn> Clone for RowCounter<C> {
+    fn clone(&self) -> Self {
+        RowCounter::of(self.column, self.key.clone())
+    }
+}
+
+impl<C: ShardedColumn> fmt::Debug for RowCounter<C>
+where
+    Key<C>: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = <C::Table as ShardedTable>::SHARDS_TABLE;
+        write!(f, "RowCounter({table}.{} of {:?})", C::NAME, self.key)
+    }
+}
+
+/// A sharded field of integers whose range fits into an `i64`, on a backend that binds and reads them. Every such field
+/// is one; the trait gathers what that takes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a sharded field of integers that fit into an `i64`",
+    note = "fields of type `SmallInt`, `Integer`, `BigInt` and MySQL's `Unsigned<SmallInt>` and `Unsigned<Integer>` are"
+)]
+pub trait IntegerField<DB: ShardedBackend>: ShardedColumn<Table: KeyedTable<DB>> + QueryId {
+    #[doc(hidden)]
+    fn load<'query, Conn, Q>(conn: &mut Conn, query: Q) -> QueryResult<Vec<i64>>
+    where
+        Conn: LoadConnection<Backend = DB>,
+        Q: Query<SqlType = Self::SqlType> + QueryFragment<DB> + QueryId + 'query;
+}
+
+impl<C, DB> IntegerField<DB> for C
+where
+    C: ShardedColumn<Table: KeyedTable<DB>> + QueryId,
+    DB: ShardedBackend + Reads<C::SqlType, Value<C>>,
+    Value<C>: Into<i64>,
+{
+    fn load<'query, Conn, Q>(conn: &mut Conn, query: Q) -> QueryResult<Vec<i64>>
+    where
+        Conn: LoadConnection<Backend = DB>,
+        Q: Query<SqlType = Self::SqlType> + QueryFragment<DB> + QueryId + 'query,
+    {
+        let values = <DB as Reads<C::SqlType, Value<C>>>::load(conn, query)?;
+        Ok(values.into_iter().map(Into::into).collect())
+    }
+}
+
+/// `"views" = ("videos"."views" + $1)`
+///
+/// The amount is bound as a `BigInt` whatever the column is: it may be negative where the column is unsigned.
+pub(crate) struct AddTo<C> {
+    n: i64,
+    column: PhantomData<C>,
+}
+
+impl<C: ShardedColumn> AddTo<C> {
+    pub(crate) fn new(n: i64) -> Self {
+        AddTo {
+            n,
+            column: PhantomData,
+        }
+    }
+
+    /// Writes `("videos"."views" + $1)`.
+    pub(crate) fn push_sum<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        C::Table: QueryFragment<DB>,
+        DB: ShardedBackend,
+    {
+        out.push_sql("(");
+        push_column::<C::Table, DB>(C::NAME, out.reborrow())?;
+        out.push_sql(" + ");
+        push_bind::<BigInt, i64, DB>(&self.n, out.reborrow())?;
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
+impl<C: ShardedColumn> AsChangeset for AddTo<C> {
+    type Target = C::Table;
+    type Changeset = Self;
+
+    fn as_changeset(self) -> Self {
+        self
+    }
+}
+
+impl<C, DB> QueryFragment<DB> for AddTo<C>
+where
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_identifier(C::NAME)?;
+        out.push_sql(" = ");
+        self.push_sum(out)
+    }
+}
+
+impl<C: ShardedColumn + QueryId> QueryId for AddTo<C> {
+    type QueryId = AddToId<C::QueryId>;
+    const HAS_STATIC_QUERY_ID: bool = C::HAS_STATIC_QUERY_ID;
+}
+
+/// The query id of [`AddTo`].
+pub(crate) struct AddToId<C>(PhantomData<C>);

@@ -1,0 +1,267 @@
+//! `verify(..)`: totals beside a recount of what they count, repaired while the application goes on counting.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::marker::PhantomData;
+
+use diesel::connection::LoadConnection;
+use diesel::deserialize::FromSqlRow;
+use diesel::dsl::SqlTypeOf;
+use diesel::expression::{Expression, QueryMetadata};
+use diesel::prelude::*;
+use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_dsl::methods::LoadQuery;
+use diesel::result::Error as DieselError;
+
+use crate::dialect::BackendOf;
+use crate::dsl::Value;
+use crate::field::ShardedColumn;
+use crate::held::{Held, Rows};
+use crate::keyed::{KeyedTable, KeysAre, in_chunks};
+use crate::retry::{Isolation, Retry, Transaction};
+use crate::row_counter::{AddTo, IntegerField};
+use crate::sql::load;
+use crate::statement::SelectParents;
+use crate::total::{ShardedExpressionMethods, Total};
+use crate::update::UpdateSource;
+
+/// Begins to compare the totals of a field with `expected`: a query for keys and numbers, as a recount gives them. A row that
+/// the query leaves out is expected to have 0; what the query says of other rows is not looked at.
+///
+/// ```
+/// # mod schema {
+/// #     diesel::table! { videos (id) { id -> BigInt, likes -> BigInt, } }
+/// #     diesel::table! { likes (id) { id -> Integer, video_id -> BigInt, } }
+/// # }
+/// # use schema::{likes, videos};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # struct Video { id: i64, #[sharded] likes: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, likes BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::sql_query("CREATE TABLE likes (id INTEGER PRIMARY KEY, video_id BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(videos::table).values((videos::id.eq(7), videos::likes.eq(1))).execute(conn)?;
+/// # diesel::insert_into(likes::table).values([likes::video_id.eq(7), likes::video_id.eq(7)]).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel::dsl::count_star;
+/// use diesel_sharded::verify;
+///
+/// let recount = likes::table
+///     .group_by(likes::video_id)
+///     .select((likes::video_id, count_star()));
+/// let drifts = verify(videos::table, videos::likes, recount).repair(conn)?;
+/// assert_eq!((drifts[0].key, drifts[0].total, drifts[0].expected), (7, 1, 2));
+/// assert!(verify(videos::table, videos::likes, recount).drifts(conn)?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # When it is exact
+/// Totals and recount are read from one snapshot: at one instant they differ only by what is really wrong, if the application
+/// writes what is counted and the count in one transaction. If it counts afterwards, what is in between looks like
+/// a drift: repair only what [`drifts`](Verify::drifts) finds twice.
+///
+/// # Backfill
+/// A counter that is new begins at 0 while there are rows to count already. First deploy the code that counts new rows in
+/// the transaction that writes them; then [`repair`](Verify::repair) brings in those from before, while it runs. A filter for the rows
+/// (`videos.filter(id.between(1, 1000))`) does it in steps: every step holds its keys and numbers in memory.
+pub fn verify<Source, Kind, C, Q>(
+    source: Source,
+    column: C,
+    expected: Q,
+) -> Verify<Source::Query, C, Q>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table = C::Table>,
+    C: ShardedColumn,
+{
+    Verify {
+        query: source.into_query(),
+        column,
+        expected,
+        retry: None,
+    }
+}
+
+/// A comparison that was not made yet; made by [`verify`].
+#[derive(Debug, Clone)]
+#[must_use = "nothing is compared until `.drifts(conn)` or `.repair(conn)`"]
+pub struct Verify<Rows, C, Q> {
+    query: Rows,
+    column: C,
+    expected: Q,
+    retry: Option<Retry>,
+}
+
+/// A total that is not what it was expected to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drift<K> {
+    /// The row's key.
+    pub key: K,
+    /// The total that was found.
+    pub total: i64,
+    /// The total that was expected.
+    pub expected: i64,
+}
+
+impl<R, C, Q> Verify<R, C, Q> {
+    /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
+    pub fn retry(mut self, policy: Retry) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+
+    /// The totals that are not as expected, in no order. Changes nothing, and locks nothing.
+    ///
+    /// ```sql
+    /// BEGIN ISOLATION LEVEL REPEATABLE READ;                  -- SQLite: BEGIN
+    /// …;                                                      -- the recount
+    /// SELECT "videos"."id", total FROM "videos" WHERE …;
+    /// COMMIT
+    /// ```
+    ///
+    /// # Errors
+    /// The database's; [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction, which
+    /// may not read from one snapshot.
+    pub fn drifts<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
+    where
+        R: IntoUpdateTarget<Table = T, WhereClause = W>,
+        C: IntegerField<DB, Table = T>,
+        Q: LoadQuery<'q, Conn, (T::Key, i64)> + Clone,
+        T: KeyedTable<DB, Key: Eq + Hash>,
+        T::PrimaryKey: QueryFragment<DB> + QueryId,
+        (T::PrimaryKey, Total<C>): Expression,
+        W: QueryFragment<DB> + QueryId,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<(T::PrimaryKey, Total<C>)>>,
+        (T::Key, Value<C>): FromSqlRow<(SqlTypeOf<T::PrimaryKey>, C::SqlType), DB>,
+        Value<C>: Into<i64>,
+    {
+        let filter = self.query.into_update_target().where_clause;
+        let (column, expected) = (self.column, self.expected);
+        let snapshot = Transaction::new()
+            .isolation(Isolation::RepeatableRead)
+            .deferred()
+            .retry(self.retry.unwrap_or_default());
+        snapshot.run(conn, |conn| {
+            let expected = recount(conn, expected.clone())?;
+            compare(conn, column, &filter, &expected)
+        })
+    }
+
+    /// Adds to every total that is not as expected what it lacks, and gives what it has repaired. What is counted meanwhile
+    /// stays counted.
+    ///
+    /// If there are [`drifts`](Self::drifts), it locks these rows, so that no other repair, fold or set comes in between,
+    /// compares again in a snapshot from after that, and corrects the bases:
+    ///
+    /// ```sql
+    /// BEGIN ISOLATION LEVEL REPEATABLE READ;                  -- SQLite: BEGIN IMMEDIATE
+    /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;
+    /// …;                                                      -- the recount
+    /// SELECT "videos"."id", total FROM "videos" WHERE …;
+    /// UPDATE "videos" SET "likes" = ("videos"."likes" + $1) WHERE "videos"."id" = $2;
+    /// COMMIT
+    /// ```
+    ///
+    /// Counts do not wait for it, but for first counts on a shard of these rows.
+    ///
+    /// # Errors
+    /// As [`drifts`](Self::drifts); no total was changed then.
+    pub fn repair<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
+    where
+        R: IntoUpdateTarget<Table = T, WhereClause = W> + Clone,
+        C: IntegerField<DB, Table = T>,
+        Q: LoadQuery<'q, Conn, (T::Key, i64)> + Clone,
+        T: KeyedTable<DB, Key: Eq + Hash>,
+        T::PrimaryKey: QueryFragment<DB> + QueryId,
+        (T::PrimaryKey, Total<C>): Expression,
+        W: QueryFragment<DB> + QueryId,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<(T::PrimaryKey, Total<C>)>>,
+        (T::Key, Value<C>): FromSqlRow<(SqlTypeOf<T::PrimaryKey>, C::SqlType), DB>,
+        Value<C>: Into<i64>,
+    {
+        let (column, expected) = (self.column, self.expected.clone());
+        let retry = self.retry.clone().unwrap_or_default();
+        let suspects = self.drifts(conn)?.into_iter().map(|drift| drift.key);
+        let suspects = in_chunks::<T, DB>(suspects.collect());
+        if suspects.is_empty() {
+            return Ok(vec![]);
+        }
+        let snapshot = Transaction::new()
+            .isolation(Isolation::RepeatableRead)
+            .retry(retry);
+        snapshot.run(conn, |conn| {
+            for keys in &suspects {
+                Held::<T, DB>::lock_rows(conn, Rows::Parents, keys)?;
+            }
+            let expected = recount(conn, expected.clone())?;
+            let mut repaired = vec![];
+            for keys in &suspects {
+                repaired.extend(compare(conn, column, keys, &expected)?);
+            }
+            for drift in &repaired {
+                let key = KeysAre(vec![T::key_is(drift.key.clone())]);
+                let lacks = AddTo::<C>::new(drift.lacks()?);
+                Held::<T, DB>::of(&key).write(conn, Rows::Parents, &lacks)?;
+            }
+            Ok(repaired)
+        })
+    }
+}
+
+impl<K> Drift<K> {
+    /// What has to be added to the total.
+    fn lacks(&self) -> QueryResult<i64> {
+        let lacks = self.expected.checked_sub(self.total);
+        lacks.ok_or_else(|| DieselError::SerializationError("a drift beyond any integer".into()))
+    }
+}
+
+fn recount<'q, K, Q, Conn>(conn: &mut Conn, expected: Q) -> QueryResult<HashMap<K, i64>>
+where
+    K: Eq + Hash,
+    Q: LoadQuery<'q, Conn, (K, i64)>,
+{
+    expected.internal_load(conn)?.collect()
+}
+
+/// The drifts of the rows that `filter` matches.
+fn compare<C, T, W, Conn, DB>(
+    conn: &mut Conn,
+    column: C,
+    filter: &W,
+    expected: &HashMap<T::Key, i64>,
+) -> QueryResult<Vec<Drift<T::Key>>>
+where
+    C: IntegerField<DB, Table = T>,
+    T: KeyedTable<DB, Key: Eq + Hash>,
+    T::PrimaryKey: QueryFragment<DB> + QueryId,
+    (T::PrimaryKey, Total<C>): Expression,
+    W: QueryFragment<DB> + QueryId,
+    Conn: LoadConnection<Backend = DB>,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<(T::PrimaryKey, Total<C>)>>,
+    (T::Key, Value<C>): FromSqlRow<(SqlTypeOf<T::PrimaryKey>, C::SqlType), DB>,
+    Value<C>: Into<i64>,
+{
+    let select = SelectParents::<T, _, _> {
+        selection: &(T::TABLE.primary_key(), column.total()),
+        filter,
+        table: PhantomData,
+    };
+    type Row<T, C> = (
+        SqlTypeOf<<T as diesel::Table>::PrimaryKey>,
+        <C as Expression>::SqlType,
+    );
+    let totals = load::<Row<T, C>, _, (T::Key, Value<C>), _>(conn, select)?;
+    let compared = totals.into_iter().map(|(key, total)| Drift {
+        expected: expected.get(&key).copied().unwrap_or(0),
+        total: total.into(),
+        key,
+    });
+    Ok(compared
+        .filter(|drift| drift.total != drift.expected)
+        .collect())
+}

@@ -1,0 +1,80 @@
+//! The crate's own counters behind a cache.
+
+use diesel::prelude::*;
+use diesel_sharded::cached::{Cached, MokaCache};
+use diesel_sharded::retry::Retry;
+use diesel_sharded::{Counter, RowCounter, set_total, update};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{Day, downloads};
+
+use super::database_with_counters;
+
+#[test]
+fn fields_of_rows_and_named_counters() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let cached = Cached::new(MokaCache::new(100));
+    let of_video_1 = RowCounter::of(views, 1);
+    let named = Counter::named("x");
+    assert_eq!(cached.get(&of_video_1, conn), Ok(100));
+    assert_eq!(cached.get(&named, conn), Ok(0));
+    assert_eq!(cached.add(&of_video_1, 5, conn), Ok(1));
+    assert_eq!(cached.add(&named, -3, conn), Ok(1));
+    // What went past the cache is not seen: these are read from it.
+    update(videos.find(1))
+        .set(views.eq(views + 1000))
+        .execute(conn)
+        .unwrap();
+    named.add(1000, conn).unwrap();
+    assert_eq!(cached.get(&of_video_1, conn), Ok(105));
+    assert_eq!(cached.get(&named, conn), Ok(-3));
+    cached.forget::<super::Conn, _>(&of_video_1);
+    assert_eq!(cached.get(&of_video_1, conn), Ok(1105));
+    // Another field, another row, another table.
+    assert_eq!(cached.get(&RowCounter::of(likes, 1), conn), Ok(1));
+    assert_eq!(cached.get(&RowCounter::of(views, 2), conn), Ok(200));
+    assert_eq!(cached.get(&Counter::named("y"), conn), Ok(0));
+    let absent = RowCounter::of(views, 99);
+    assert_eq!(
+        cached.get(&absent, conn),
+        Err(diesel::result::Error::NotFound)
+    );
+    assert_eq!(cached.add(&absent, 1, conn), Ok(0));
+    let composite = RowCounter::of(downloads::number, (1, Day(2)));
+    diesel::insert_into(downloads::table)
+        .values((downloads::version.eq(1), downloads::day.eq(2)))
+        .execute(conn)
+        .unwrap();
+    assert_eq!(cached.add(&composite, 2, conn), Ok(1));
+    assert_eq!(cached.get(&composite, conn), Ok(2));
+}
+
+#[test]
+fn a_transaction_reaches_the_cache_when_it_is_committed() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let cached = Cached::new(MokaCache::new(100));
+    let (of_video_1, named) = (RowCounter::of(views, 1), Counter::named("x"));
+    set_total(videos.find(1), views, 10).execute(conn).unwrap();
+    assert_eq!(cached.get(&of_video_1, conn), Ok(10));
+    assert_eq!(cached.get(&named, conn), Ok(0));
+    for commits in [false, true] {
+        let result: QueryResult<()> =
+            cached.transaction(conn, Retry::new(), |conn, uncommitted| {
+                uncommitted.add(&of_video_1, 1, conn)?;
+                uncommitted.add(&named, 2, conn)?;
+                match commits {
+                    true => Ok(()),
+                    false => Err(diesel::result::Error::RollbackTransaction),
+                }
+            });
+        assert_eq!(result.is_ok(), commits);
+        let expected = if commits {
+            (Ok(11), Ok(2))
+        } else {
+            (Ok(10), Ok(0))
+        };
+        let read = (cached.get(&of_video_1, conn), cached.get(&named, conn));
+        assert_eq!(read, expected);
+    }
+}

@@ -1,0 +1,121 @@
+//! Totals beside a recount.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use diesel::dsl::count_star;
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::{Drift, fold, update, verify};
+use diesel_sharded_tests::schema::comments;
+use diesel_sharded_tests::schema::videos::dsl::*;
+
+use super::{Conn, database, on_threads};
+
+macro_rules! recount {
+    () => {
+        comments::table
+            .group_by(comments::video_id)
+            .select((comments::video_id, count_star()))
+    };
+}
+
+fn totals(conn: &mut Conn) -> Vec<i32> {
+    videos.select(likes.total()).order(id).load(conn).unwrap()
+}
+
+fn drift(key: i64, total: i64, expected: i64) -> Drift<i64> {
+    Drift {
+        key,
+        total,
+        expected,
+    }
+}
+
+/// Likes are 1, 2 and 3; comments are 0, 0 and 2.
+#[test]
+fn finds_and_repairs_what_has_drifted() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for _ in 0..4 {
+        update(videos.find(2))
+            .set(likes.eq(likes - 1))
+            .execute(conn)
+            .unwrap();
+    }
+    let sorted = |mut drifts: Vec<Drift<i64>>| {
+        drifts.sort_by_key(|drift| drift.key);
+        drifts
+    };
+    let expected = [drift(1, 1, 0), drift(2, -2, 0), drift(3, 3, 2)];
+    let found = verify(videos, likes, recount!()).drifts(conn).unwrap();
+    assert_eq!(sorted(found), expected);
+    assert_eq!(totals(conn), [1, -2, 3]); // looked only
+    let some = videos.filter(id.le(2));
+    let repaired = verify(some, likes, recount!()).repair(conn).unwrap();
+    assert_eq!(sorted(repaired), expected[..2]);
+    assert_eq!(totals(conn), [0, 0, 3]);
+    let repaired = verify(videos, likes, recount!()).repair(conn).unwrap();
+    assert_eq!(repaired, expected[2..]);
+    let again = verify(videos, likes, recount!()).repair(conn).unwrap();
+    assert_eq!((again, totals(conn)), (vec![], vec![0, 0, 2]));
+}
+
+#[test]
+fn needs_a_snapshot_of_its_own() {
+    let (_database, mut conn) = database();
+    let inside = conn.transaction(|conn| verify(videos, likes, recount!()).drifts(conn));
+    assert_eq!(inside, Err(diesel::result::Error::AlreadyInTransaction));
+}
+
+/// A new counter is brought up to date while the application writes and counts, and others repair and fold it.
+#[test]
+fn backfill_while_the_application_runs() {
+    let (database, mut conn) = database();
+    for key in 10..60_i64 {
+        let row = (comments::id.eq(key), comments::video_id.eq(key % 3 + 1));
+        diesel::insert_into(comments::table)
+            .values(row)
+            .execute(&mut conn)
+            .unwrap();
+    }
+    let writing = AtomicI64::new(4);
+    on_threads(8, &database, |number, conn| match number {
+        0..4 => {
+            for round in 0..25 {
+                let key = 1000 + number * 100 + round;
+                let video = key % 3 + 1;
+                let written: QueryResult<usize> = retry::transaction(conn, Retry::new(), |conn| {
+                    diesel::insert_into(comments::table)
+                        .values((comments::id.eq(key), comments::video_id.eq(video)))
+                        .execute(conn)?;
+                    update(videos.find(video))
+                        .set(likes.eq(likes + 1))
+                        .execute(conn)
+                });
+                assert_eq!(written, Ok(1));
+            }
+            writing.fetch_sub(1, Ordering::SeqCst);
+        }
+        4 => {
+            while writing.load(Ordering::SeqCst) > 0 {
+                let folded = fold(videos).keep_shards(2).run(conn);
+                assert!(folded.is_ok(), "{folded:?}");
+            }
+        }
+        _ => {
+            while writing.load(Ordering::SeqCst) > 0 {
+                let repaired = verify(videos, likes, recount!()).repair(conn);
+                assert!(repaired.is_ok(), "{repaired:?}");
+            }
+        }
+    });
+    let conn = &mut conn;
+    verify(videos, likes, recount!()).repair(conn).unwrap();
+    let counted = |video: i64, conn: &mut Conn| {
+        let of = comments::table.filter(comments::video_id.eq(video));
+        of.count().get_result::<i64>(conn).unwrap()
+    };
+    let expected: Vec<i32> = (1..=3).map(|video| counted(video, conn) as i32).collect();
+    assert_eq!(totals(conn), expected);
+}
