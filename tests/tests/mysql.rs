@@ -89,6 +89,11 @@ fn a_killed_connection() {
     servers::a_connection_cut("CONNECTION_ID()", |number| format!("KILL {number}"));
 }
 
+#[test]
+fn folds_killed_at_any_moment() {
+    servers::folds_killed_at_any_moment("CONNECTION_ID()", |number| format!("KILL {number}"));
+}
+
 /// By key; a filter locks the parents for the foreign key.
 #[test]
 fn a_locked_parent_stops_no_count() {

@@ -92,6 +92,13 @@ fn a_killed_backend() {
     });
 }
 
+#[test]
+fn folds_killed_at_any_moment() {
+    servers::folds_killed_at_any_moment("pg_backend_pid()::bigint", |pid| {
+        format!("SELECT pg_terminate_backend({pid})")
+    });
+}
+
 /// The statements of this database that the server has seen, without those of this test itself.
 fn statements(conn: &mut Conn) -> Vec<(String, i64)> {
     diesel::select(sql::<(Text, BigInt)>(

@@ -1,5 +1,6 @@
 //! Conflicts that databases with many writers raise, each provoked for real.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, Isolation, Retry, Transaction};
-use diesel_sharded::{Conflict, Error, update};
+use diesel_sharded::{Conflict, Error, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, drawing, recording, schema};
 
@@ -312,4 +313,75 @@ pub fn a_connection_cut(connection_id: &str, kill: impl Fn(i64) -> String + Sync
         holder.batch_execute("ROLLBACK").unwrap();
         assert_eq!(total(&mut holder), 100);
     }
+}
+
+/// Folds whose connections are killed at any moment, under counts and readers: no drift, and no total that falls.
+pub fn folds_killed_at_any_moment(connection_id: &str, kill: impl Fn(i64) -> String + Sync) {
+    const COUNTS: i64 = 300;
+    let (database, mut conn) = database();
+    let counting = AtomicUsize::new(3);
+    let interrupted = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let conn = &mut Conn::connect(&database);
+                for _ in 0..COUNTS {
+                    let counted = update(videos).set(views.eq(views + 1)).execute(conn);
+                    assert_eq!(counted, Ok(3));
+                }
+                counting.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        scope.spawn(|| {
+            let conn = &mut Conn::connect(&database);
+            let mut last = 0;
+            while counting.load(Ordering::SeqCst) > 0 {
+                let read = total(conn);
+                assert!(read >= last, "{read} after {last}");
+                last = read;
+            }
+        });
+        scope.spawn(|| {
+            let killer = &mut Conn::connect(&database);
+            let mut wait = 0;
+            while counting.load(Ordering::SeqCst) > 0 {
+                let mut victim = Conn::connect(&database);
+                let number: i64 =
+                    diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(connection_id))
+                        .get_result(&mut victim)
+                        .unwrap();
+                let folding = scope.spawn(move || {
+                    let mut folds = 0;
+                    while fold(videos)
+                        .batch(2)
+                        .keep_shards(2)
+                        .run(&mut victim)
+                        .is_ok()
+                        && folds < 500
+                    {
+                        folds += 1;
+                    }
+                    folds
+                });
+                wait = (wait + 379) % 4000; // microseconds: another moment each time
+                thread::sleep(Duration::from_micros(wait));
+                killer.batch_execute(&kill(number)).unwrap();
+                let folds = folding.join().unwrap();
+                interrupted.fetch_add(usize::from(folds < 500), Ordering::SeqCst);
+            }
+        });
+    });
+    assert!(interrupted.into_inner() > 10);
+    let expected = |base| base + 3 * COUNTS;
+    let totals = videos.select(views.total()).order(id);
+    assert_eq!(
+        totals.load(&mut conn),
+        Ok(vec![expected(100), expected(200), expected(300)])
+    );
+    let folded = fold(videos).run(&mut conn).unwrap();
+    assert!(folded.finished);
+    assert_eq!(
+        videos.find(1).select(views).first(&mut conn),
+        Ok(expected(100))
+    );
 }
