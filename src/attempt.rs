@@ -37,6 +37,8 @@ pub(crate) enum Statement {
     CountPicked,
     /// Inserts the shards that are missing, at zero, and locks the others.
     Create,
+    /// Inserts the parent that is missing, unless one is there by now.
+    InsertUnlessThere,
     /// Inserts the parent that is missing.
     Insert,
     /// Reads the keys of the parents that a filter matches.
@@ -70,7 +72,6 @@ pub(crate) struct Plan {
     pub(crate) in_transaction: bool,
     /// How many shards there are to choose from, at least 1.
     pub(crate) shards: u16,
-    pub(crate) shards_table: &'static str,
     pub(crate) dialect: Dialect,
 }
 
@@ -87,8 +88,8 @@ pub(crate) struct CountingAttempt {
     inserted: bool,
     /// A parent was deleted while its shard was being created, once.
     parent_gone: bool,
-    /// Somebody else inserted the missing parent, once.
-    inserted_by_another: bool,
+    /// How often somebody else has inserted the missing parent.
+    inserted_by_others: u8,
     /// A transaction of our own is open.
     open: bool,
     counted: usize,
@@ -117,7 +118,7 @@ impl CountingAttempt {
             created: false,
             inserted: false,
             parent_gone: false,
-            inserted_by_another: false,
+            inserted_by_others: 0,
             open: false,
             counted: 0,
         }
@@ -168,8 +169,10 @@ impl CountingAttempt {
                 self.created = true;
                 Step::Run(self.count())
             }
-            At::Run(Statement::Insert) => {
-                self.inserted = true;
+            At::Run(Statement::Insert | Statement::InsertUnlessThere) => {
+                self.inserted = rows > 0;
+                self.inserted_by_others += u8::from(rows == 0);
+                self.created = false;
                 if self.plan.by_key {
                     Step::Run(Statement::Create)
                 } else {
@@ -261,11 +264,20 @@ impl CountingAttempt {
         if self.plan.by_key && !self.created {
             self.create()
         } else if self.plan.inserts && !self.inserted {
-            Step::Run(Statement::Insert)
+            Step::Run(self.insert())
         } else if self.inserted {
             self.roll_back(Step::Finish(Err(Error::InsertedOther)))
         } else {
             self.end()
+        }
+    }
+
+    /// What did nothing once for no parent to be found says why the second time.
+    fn insert(&self) -> Statement {
+        if self.plan.dialect.inserts_unless_there() && self.inserted_by_others == 0 {
+            Statement::InsertUnlessThere
+        } else {
+            Statement::Insert
         }
     }
 
@@ -295,10 +307,10 @@ impl CountingAttempt {
         };
         let looks_again = match at {
             At::Run(Statement::Create) => is_foreign_key_violation(&error) && self.looks_again(),
-            // Once: a unique key that is violated again is another than the parent's.
-            At::Run(Statement::Insert) => {
-                is_unique_violation(&error)
-                    && !std::mem::replace(&mut self.inserted_by_another, true)
+            // Not for ever: a unique key that is violated each time is another than the parent's.
+            At::Run(Statement::Insert) if is_unique_violation(&error) => {
+                self.inserted_by_others += 1;
+                self.inserted_by_others <= 3
             }
             _ => false,
         };
@@ -324,7 +336,6 @@ impl CountingAttempt {
     fn after_failure(&mut self, error: DieselError, commits: bool) -> Step {
         let Plan {
             dialect,
-            shards_table,
             in_transaction,
             ..
         } = self.plan;
@@ -340,12 +351,6 @@ impl CountingAttempt {
             Failure::ConnectionLost if commits => Error::OutcomeUnknown { source: error },
             Failure::ConnectionLost => Error::ConnectionLost { source: error },
             Failure::Overflow => Error::Overflow { source: error },
-            Failure::Other if dialect.is_missing_table(&error, shards_table) => {
-                Error::MissingShardsTable {
-                    table: shards_table,
-                    source: error,
-                }
-            }
             Failure::Other => Error::Diesel(error),
         }))
     }
@@ -385,7 +390,6 @@ mod tests {
             inserts: false,
             in_transaction: false,
             shards: 4,
-            shards_table: "videos_shards",
             dialect,
         }
     }
@@ -592,7 +596,7 @@ mod tests {
                 "Create",
                 "Count",
                 "Count",
-                "Insert",
+                "InsertUnlessThere",
                 "Create",
                 "Count",
                 "Commit",
@@ -619,7 +623,7 @@ mod tests {
             [
                 "Begin",
                 "Pick",
-                "Insert",
+                "InsertUnlessThere",
                 "Pick",
                 "Create",
                 "Count",
@@ -631,10 +635,10 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_another_one_inserted_is_looked_for_again_once() {
+    fn a_parent_that_another_one_inserted_is_looked_for_again() {
         let by_key = Plan {
             inserts: true,
-            ..plan(Dialect::Postgres)
+            ..plan(Dialect::Sqlite)
         };
         let racing = || {
             let mut outcomes: Vec<_> = [0, 0, 0, 0, 0].map(Ok).into();
@@ -648,11 +652,47 @@ mod tests {
             steps[5..],
             ["Insert", "Rollback", "Sleep", "Count", "1 counted"]
         );
-        let mut twice = racing();
-        twice.push(Ok(0));
-        twice.extend(racing());
-        let steps = walk(by_key, Retry::never(), twice);
+        let mut again_and_again = racing();
+        for _ in 0..3 {
+            again_and_again.push(Ok(0));
+            again_and_again.extend(racing());
+        }
+        let steps = walk(by_key, Retry::never(), again_and_again);
         assert_eq!(steps[steps.len() - 3..], ["Insert", "Rollback", "Diesel"]);
+    }
+
+    /// PostgreSQL's insert does nothing; the row is there for the next statement, or the next insert tells why not.
+    #[test]
+    fn a_parent_that_is_there_by_now_is_counted_on() {
+        let by_key = Plan {
+            inserts: true,
+            ..plan(Dialect::Postgres)
+        };
+        let outcomes = [0, 0, 0, 0, 0, 0, 1, 1, 0].map(Ok);
+        let steps = walk(by_key, Retry::new(), outcomes.into());
+        assert_eq!(
+            steps[5..],
+            [
+                "InsertUnlessThere",
+                "Create",
+                "Count",
+                "Commit",
+                "1 counted"
+            ]
+        );
+        let outcomes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 1].map(Ok);
+        let steps = walk(by_key, Retry::new(), outcomes.into());
+        assert_eq!(
+            steps[5..],
+            [
+                "InsertUnlessThere",
+                "Create",
+                "Count",
+                "Count",
+                "Insert",
+                "Create"
+            ]
+        );
     }
 
     #[test]
@@ -666,7 +706,7 @@ mod tests {
         assert_eq!(
             steps[5..],
             [
-                "Insert",
+                "InsertUnlessThere",
                 "Create",
                 "Count",
                 "Count",
@@ -816,20 +856,6 @@ mod tests {
         assert_eq!(
             steps,
             ["Begin", "Create", "Count", "Commit", "Rollback", "Sleep"]
-        );
-    }
-
-    #[test]
-    fn a_missing_shards_table_is_named() {
-        let steps = walk(
-            plan(Dialect::Sqlite),
-            Retry::new(),
-            vec![Err(error("no such table: videos_shards"))],
-        );
-        assert_eq!(steps, ["Count", "MissingShardsTable"]);
-        assert_eq!(
-            Dialect::Sqlite.classify(&error("database is locked")),
-            Failure::Conflict(Conflict::Busy)
         );
     }
 }

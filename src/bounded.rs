@@ -27,7 +27,7 @@ use diesel::sql_types::{BigInt, Integer};
 use crate::amount::Amount;
 use crate::dialect::{BackendOf, ColumnType, ShardedBackend};
 use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
-use crate::held::{Held, Rows, hold};
+use crate::held::{Held, Rows, Shards, hold};
 use crate::keyed::{KeyIs, KeyedTable, KeysAre};
 use crate::retry::{Retry, in_transaction, own_statement};
 use crate::row_counter::{AddTo, IntegerField, RowCounter};
@@ -157,7 +157,7 @@ impl<C: ShardedColumn> Bounded<C> {
             }
         }
         let keys = KeysAre(vec![C::Table::key_is(self.counter.key.clone())]);
-        hold::<C::Table, DB, _, _>(conn, &keys, retry, |conn, held| {
+        hold::<C::Table, DB, _, _>(conn, &keys, Shards::All, retry, |conn, held| {
             self.add_to_held(n, slots, &held, &keys, conn)
         })
     }

@@ -41,6 +41,7 @@ pub trait ShardedBackend:
     + Binds<Integer, i32>
     + Binds<BigInt, i64>
     + Binds<Binary, [u8]>
+    + Reads<Integer, i32>
     + Reads<Nullable<Text>, Option<String>>
     + Reads<(Binary, BigInt), (Vec<u8>, i64)>
     + Reads<(Binary, Binary, Integer), (Vec<u8>, Vec<u8>, i32)>
@@ -315,9 +316,24 @@ impl Dialect {
         self == Dialect::Sqlite
     }
 
-    /// Follows a `SELECT` whose rows are to be locked until the transaction ends. SQLite has one writer at a time.
-    pub(crate) fn locks_rows(self) -> Option<&'static str> {
-        (self != Dialect::Sqlite).then_some(" FOR UPDATE")
+    /// Follows a `SELECT` whose rows are to be locked until the transaction ends, or at once or not at all. SQLite has one
+    /// writer at a time.
+    pub(crate) fn locks_rows(self, at_once: bool) -> Option<&'static str> {
+        match (self, at_once) {
+            (Dialect::Sqlite, _) => None,
+            (_, true) => Some(" FOR UPDATE NOWAIT"),
+            (_, false) => Some(" FOR UPDATE"),
+        }
+    }
+
+    /// Whether a column of this type may take a value otherwise than it was given, without an error: rounded to its scale,
+    /// or by MySQL without its strict mode cut to its range.
+    pub(crate) fn may_cut(self, column: ColumnType) -> bool {
+        match column {
+            ColumnType::Double => false, // rounds whatever it adds up
+            ColumnType::Numeric => self != Dialect::Sqlite, // keeps it as a double
+            _ => self == Dialect::Mysql,
+        }
     }
 
     /// Follows a `SELECT` with an aggregate of rows that are locked already. In MySQL's default isolation a plain one
@@ -341,6 +357,12 @@ impl Dialect {
     /// late versions.
     pub(crate) fn deletes_by_alias(self) -> bool {
         self == Dialect::Mysql
+    }
+
+    /// Whether ` ON CONFLICT DO NOTHING` is better behind an `INSERT` that may race: PostgreSQL then tells a transaction that
+    /// cannot see the other's row yet that it could not be serialized, instead of a violation that looks like any other.
+    pub(crate) fn inserts_unless_there(self) -> bool {
+        self == Dialect::Postgres
     }
 
     /// What stands between the row that an upsert inserts and what it does if that is there, up to the unique key where the

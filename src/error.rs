@@ -98,6 +98,15 @@ pub enum Error {
          (nothing was inserted or counted)"
     )]
     InsertedOther,
+    /// The column of a sharded field did not take what its shards hold, but something else. Nothing was changed.
+    #[error(
+        "the column `{field}` does not take what its shards hold, but another number: give it the scale that its column in \
+         the shards table has (`#[sharded(sql_type = \"..\")]`), and let MySQL's `sql_mode` be strict (nothing was changed)"
+    )]
+    Inexact {
+        /// The column.
+        field: &'static str,
+    },
     /// The name of a counter is empty or too long.
     #[error("a counter's name has 1 to 255 bytes in UTF-8, this one has {bytes}")]
     CounterName {

@@ -8,16 +8,22 @@ use diesel::connection::LoadConnection;
 use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Integer};
 
 use crate::amount::Amount;
-use crate::dialect::{BackendOf, ShardedBackend};
+use crate::conflict::{Conflict, Failure};
+use crate::dialect::{BackendOf, Dialect, ShardedBackend};
+use crate::error::Error;
+use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable};
-use crate::held::{self, Rows};
-use crate::keyed::{KEYS_IN_A_STATEMENT, KeyedTable, in_chunks};
-use crate::retry::{Retry, in_transaction};
+use crate::held::{Held, Shards, hold};
+use crate::keyed::{KEYS_IN_A_STATEMENT, KeyedTable, KeysAre};
+use crate::retry::{Retry, in_transaction, own_statement};
 use crate::shard_numbers;
-use crate::sql::{SHARD, push_bind, push_from_shards, push_key, push_shards_column};
+use crate::sql::{
+    SHARD, push_bind, push_from_shards, push_key, push_select_keys_as_parent, push_shards_column,
+};
 use crate::update::UpdateSource;
 
 /// Begins a fold: the values of shards move into the base, so that the plain column, its index and readers who know nothing
@@ -49,41 +55,55 @@ use crate::update::UpdateSource;
 /// # What it sends
 ///
 /// The parents that have something to fold are found in key order, [`batch`](Fold::batch) by batch. Each batch is one
-/// transaction, which is tried again after a conflict:
+/// transaction:
 ///
 /// ```sql
 /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos"
-/// WHERE EXISTS (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
-///               AND ("videos_shards"."views" <> 0 OR "videos_shards"."shard" >= $1))
+/// WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
+///        AND ("videos_shards"."views" <> 0 OR "videos_shards"."shard" >= $1) LIMIT 1) IS NOT NULL
 ///   AND "videos"."id" > $2
 /// ORDER BY "videos"."id" LIMIT $3;
 ///
-/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
-/// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;
-/// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE;
-/// SELECT CAST(SUM("videos"."views") AS TEXT) FROM "videos_shards" AS "videos" WHERE …;
-/// UPDATE "videos" SET "views" = total WHERE …;
+/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
+/// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE NOWAIT;
+/// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE NOWAIT;
+/// SELECT CAST(SUM("videos"."views") AS TEXT) FROM "videos_shards" AS "videos" WHERE …;   -- MySQL: AS CHAR … FOR UPDATE
+/// UPDATE "videos" SET "views" = total WHERE … AND EXISTS (…);                            -- of parents with shards that are not 0
 /// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
-/// DELETE FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" >= $1;
+/// DELETE FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" >= $1;            -- MySQL: DELETE `videos` FROM …
 /// COMMIT
 /// ```
 ///
-/// Counts on the shards of a batch wait for these few statements. Nothing is lost or doubled when it is killed at any of
-/// them: the database takes the open batch back, and what was committed is complete. Several processes may fold at once:
-/// the parent's row lock lets one at a time at a parent, and the next finds nothing left.
+/// On MySQL, and for `Numeric` fields, the sums of the bases are read before and after, and compared: a column that rounds or
+/// cuts what it is given would lose counts silently.
+///
+/// Counts on the shards of a batch wait for these few statements. If a lock is not had at once, the parents are tried one
+/// by one, and one that is busy is folded shard by shard, waiting for each: then a count waits at most on the one
+/// shard that the fold waits for too, as long as somebody else's transaction lasts. (Whoever creates a shard, or on PostgreSQL
+/// inserts a row that refers to the parent, waits for the parent's lock meanwhile.)
+///
+/// Nothing is lost or doubled when it is killed at any statement: the database takes the open batch back, and what was
+/// committed is complete. Several processes may fold at once: the parent's row lock lets one at a time at a parent, and
+/// the next finds nothing left. All this rests on the foreign key that [`ShardsTable`](crate::ShardsTable) creates.
 ///
 /// Shards numbered beyond the [wished number](crate::shard_numbers) are removed when they are empty; a count that was
 /// waiting for one creates it again.
 ///
 /// # Effect on the total
-/// None. A reader sees a parent before or after its batch, never in between, in one statement with a snapshot of its own.
-/// What takes a lock and reads a total in the *same* statement (`.for_update()`, `UPDATE … WHERE` on a total) may wait for
-/// a fold and then pair the new base with the old shards, on PostgreSQL and MySQL: lock first, read the total in the next
-/// statement.
+/// None. A reader sees a parent before or after its batch, never in between. Two ways of reading do not read from one
+/// instant, folds or not, and meet a fold so:
+///
+/// - What takes a lock and reads a total in the *same* statement (`.for_update()`, an `UPDATE … WHERE` on a total) may wait for
+///   a fold and then pair the new base with the old shards, on PostgreSQL and MySQL. Lock first, read the total in the
+///   next statement.
+/// - On MySQL, a transaction in its default isolation, REPEATABLE READ, reads old rows beside those that it wrote itself. One
+///   that read, then counted on a shard that was folded meanwhile, and reads the total again, reads one that never was.
+///   What it commits is right. READ COMMITTED ([`Transaction::isolation`](crate::retry::Transaction::isolation)) reads right too.
 ///
 /// # Inside a transaction
 /// It is part of the caller's, with savepoints in place of transactions, and holds its locks until the caller's ends. The
-/// isolation level is the caller's: above `READ COMMITTED` a busy counter's fold ends in a serialization failure there.
+/// isolation level is the caller's: above `READ COMMITTED` the fold of a busy counter may end in a serialization failure on
+/// PostgreSQL. A transaction that counts and then writes the parent's row itself may deadlock with a fold: try it again.
 pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query>
 where
     Source: UpdateSource<Kind>,
@@ -113,22 +133,21 @@ pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>> {
 type Key<Q> = <<Q as diesel::associations::HasTable>::Table as ShardedTable>::Key;
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
-    /// How many parents one transaction folds; 100 by default, from 1 to 1000. More are faster, and make counts on them wait
-    /// longer.
+    /// How many parents are folded at once; 100 by default, and at most. Fewer make counts on them wait shorter.
     pub fn batch(mut self, parents: usize) -> Self {
-        self.batch = parents.clamp(1, 1000);
+        self.batch = parents.clamp(1, KEYS_IN_A_STATEMENT);
         self
     }
 
-    /// Sleeps between batches so that no more parents than this are folded in a second. Without effect inside a caller's
+    /// Sleeps after each batch so that no more parents than this are folded in any second. Without effect inside a caller's
     /// transaction, whose locks would be held the longer. No limit by default, nor by zero.
     pub fn at_most_per_second(mut self, parents: u32) -> Self {
         self.per_second = (parents > 0).then_some(f64::from(parents));
         self
     }
 
-    /// Keeps empty shards numbered below this, instead of below the number that this process's writers choose from.
-    /// 0 removes every shard that it folded.
+    /// Keeps empty shards numbered below this, instead of below the [number](crate::shard_numbers) that the database keeps
+    /// (inside a transaction: the one known to this process). 0 removes every shard that it folded.
     pub fn keep_shards(mut self, number: u16) -> Self {
         self.keep_shards = Some(number);
         self
@@ -150,7 +169,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
     ///
     /// # Errors
     /// As [`update`](crate::update())'s. What was folded before the error stays folded, and no total has changed; folding again
-    /// goes on with what is left. [`Overflow`](crate::Error::Overflow) where a total does not fit the column.
+    /// goes on with what is left. A parent whose total does not fit is no error, but stands in [`unfit`](Folded::unfit).
     pub fn run<Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Folded<T>>
     where
         Q: IntoUpdateTarget<Table = T, WhereClause = W>,
@@ -180,16 +199,23 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
+        let dialect = DB::backend_of(conn).dialect();
         let retry = self.retry.unwrap_or_default();
         let filter = self.query.into_update_target().where_clause;
-        let keep = self
-            .keep_shards
-            .unwrap_or_else(|| shard_numbers::known::<T>(T::FIELDS.iter().map(|f| f.name)));
+        let keep = match self.keep_shards {
+            Some(number) => number,
+            None => shard_numbers::wished::<T, _>(conn)?,
+        };
         let pace = match in_transaction(conn)? {
             true => None,
             false => self.per_second,
         };
-        let started = Instant::now();
+        let folding = Folding {
+            keep,
+            retry: retry.clone(),
+            dialect,
+        };
+        let mut due = Instant::now();
         let mut folded = Folded::nothing(self.after);
         loop {
             let pick = PickFoldable::<T, W> {
@@ -198,48 +224,161 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
                 first_to_remove: i32::from(keep),
                 limit: self.batch as i64,
             };
-            let keys = T::load_keys(conn, pick)?;
+            let keys = own_statement(conn, retry.clone(), |conn| T::load_keys(conn, &pick))
+                .map_err(|error| explain::<T, _>(conn, error))?;
             folded.finished = keys.len() < self.batch;
             if let Some(last) = keys.last().cloned() {
-                for keys in in_chunks::<T, DB>(keys) {
-                    let batch =
-                        held::hold::<T, DB, _, _>(conn, &keys, retry.clone(), |conn, held| {
-                            let mut batch = Folded::nothing(None);
-                            for (field, moved) in T::FIELDS.iter().zip(&mut batch.moved) {
-                                *moved = held.sum(conn, Rows::Shards, field)?;
-                            }
-                            batch.parents = held.fold(conn)? as u64;
-                            batch.shards_removed = held.remove_shards(conn, keep)? as u64;
-                            Ok(batch)
-                        })?;
-                    folded.add(batch);
-                }
+                let batch = keys.len();
+                folding.fold::<T, DB, _>(keys, &mut folded, conn)?;
                 folded.last = Some(last);
                 if progress(&folded).is_break() {
                     return Ok(folded);
+                }
+                if let Some(per_second) = pace {
+                    due = due.max(Instant::now())
+                        + Duration::from_secs_f64(batch as f64 / per_second);
                 }
             }
             if folded.finished {
                 return Ok(folded);
             }
-            if let Some(per_second) = pace {
-                let due = Duration::from_secs_f64(folded.parents as f64 / per_second);
-                retry.sleep(due.saturating_sub(started.elapsed()));
+            retry.sleep(due.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+/// What holds for every batch of a fold.
+struct Folding {
+    keep: u16,
+    retry: Retry,
+    dialect: Dialect,
+}
+
+/// Why a fold of several parents, or of one, did not come about.
+enum Trouble {
+    /// Somebody holds a lock, or was in the way.
+    Blocked(DieselError),
+    /// A base does not take what its shards hold.
+    Unfit,
+    Other(DieselError),
+}
+
+impl Folding {
+    /// Folds parents at once if all their locks can be had at once; else one by one, and what is busy shard by shard, so
+    /// that a fold that waits holds up nobody's count but on the shard that it waits for.
+    fn fold<T, DB, Conn>(
+        &self,
+        keys: Vec<T::Key>,
+        folded: &mut Folded<T>,
+        conn: &mut Conn,
+    ) -> QueryResult<()>
+    where
+        T: KeyedTable<DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        // On SQLite there are no locks but that on the database.
+        let (shards, retry) = match self.dialect.locks_rows(true) {
+            Some(_) => (Shards::AllAtOnce, Retry::never()),
+            None => (Shards::All, self.retry.clone()),
+        };
+        let named = keys.iter().cloned().map(T::key_is).collect();
+        match self.fold_held::<T, DB, _>(&KeysAre(named), shards, retry, conn) {
+            Ok(batch) => folded.add(batch),
+            Err(error) => match (self.trouble(error), keys.len()) {
+                (Trouble::Other(error), _) => return Err(error),
+                (_, 2..) => {
+                    for key in keys {
+                        self.fold(vec![key], folded, conn)?;
+                    }
+                }
+                (Trouble::Unfit, _) => folded.unfit.extend(keys),
+                (Trouble::Blocked(_), _) => self.fold_shard_by_shard(keys, folded, conn)?,
+            },
+        }
+        Ok(())
+    }
+
+    fn fold_shard_by_shard<T, DB, Conn>(
+        &self,
+        keys: Vec<T::Key>,
+        folded: &mut Folded<T>,
+        conn: &mut Conn,
+    ) -> QueryResult<()>
+    where
+        T: KeyedTable<DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
+        let mut parent = Folded::nothing(None);
+        for shard in Held::<T, DB>::of(&named).shards(conn)? {
+            let shard = Shards::One(shard);
+            match self.fold_held::<T, DB, _>(&named, shard, self.retry.clone(), conn) {
+                Ok(batch) => parent.add(batch),
+                Err(error) => match self.trouble(error) {
+                    Trouble::Unfit => {
+                        folded.unfit.extend(keys);
+                        break;
+                    }
+                    Trouble::Blocked(error) | Trouble::Other(error) => return Err(error),
+                },
             }
+        }
+        parent.parents = parent.parents.min(1);
+        folded.add(parent);
+        Ok(())
+    }
+
+    fn fold_held<T, DB, Conn>(
+        &self,
+        keys: &KeysAre<T::KeyIs>,
+        shards: Shards,
+        retry: Retry,
+        conn: &mut Conn,
+    ) -> QueryResult<Folded<T>>
+    where
+        T: KeyedTable<DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        hold::<T, DB, _, _>(conn, keys, shards, retry, |conn, held| {
+            let (parents, moved) = held.fold(conn)?;
+            Ok(Folded {
+                parents: parents as u64,
+                moved,
+                shards_removed: held.remove_shards(conn, self.keep)? as u64,
+                ..Folded::nothing(None)
+            })
+        })
+    }
+
+    fn trouble(&self, error: DieselError) -> Trouble {
+        // Inside a caller's transaction: the lock was not had, and the savepoint took back what was.
+        if self.dialect.classify(&error) == Failure::Conflict(Conflict::LockTimeout) {
+            return Trouble::Blocked(error);
+        }
+        match Error::from(error) {
+            error @ Error::ConflictPersisted { .. } => Trouble::Blocked(error.into()),
+            Error::Overflow { .. } | Error::Inexact { .. } => Trouble::Unfit,
+            error => Trouble::Other(error.into()),
         }
     }
 }
 
 /// What a fold has moved.
 pub struct Folded<T: ShardedTable> {
-    /// How many parents were folded.
+    /// How many parents had something to move.
     pub parents: u64,
     /// How many empty shards were removed.
     pub shards_removed: u64,
-    /// The key of the last parent that was folded, for [`after`](Fold::after).
+    /// The key of the last parent that was looked at, for [`after`](Fold::after).
     pub last: Option<T::Key>,
-    /// Whether nothing was left to fold.
+    /// Whether it came to the end of the rows.
     pub finished: bool,
+    /// The keys of parents whose bases do not take what their shards hold: a total out of the column's range, a scale that is
+    /// too small. Their totals are as they were; a wider column cures them.
+    pub unfit: Vec<T::Key>,
     /// For each of `T::FIELDS`.
     moved: Vec<Amount>,
 }
@@ -251,6 +390,7 @@ impl<T: ShardedTable> Folded<T> {
             shards_removed: 0,
             last,
             finished: false,
+            unfit: vec![],
             moved: T::FIELDS
                 .iter()
                 .map(|field| Amount::zero(field.column_type))
@@ -271,6 +411,7 @@ impl<T: ShardedTable> Folded<T> {
     fn add(&mut self, batch: Self) {
         self.parents += batch.parents;
         self.shards_removed += batch.shards_removed;
+        self.unfit.extend(batch.unfit);
         for (sum, moved) in self.moved.iter_mut().zip(&batch.moved) {
             sum.add(moved);
         }
@@ -284,6 +425,7 @@ impl<T: ShardedTable<Key: fmt::Debug>> fmt::Debug for Folded<T> {
             .field("shards_removed", &self.shards_removed)
             .field("last", &self.last)
             .field("finished", &self.finished)
+            .field("unfit", &self.unfit)
             .field("moved", &self.moved)
             .finish()
     }
@@ -291,7 +433,7 @@ impl<T: ShardedTable<Key: fmt::Debug>> fmt::Debug for Folded<T> {
 
 /// Finds parents that have something to fold; see [`fold`](fold()).
 ///
-/// The derived table carries the parent's name, so that the predicate on its key is valid as it is.
+/// Not `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
 struct PickFoldable<'a, T: ShardedTable, W> {
     filter: &'a W,
     after: Option<T::KeyAfter>,
@@ -306,17 +448,9 @@ where
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        push_key::<T, DB>(out.reborrow())?;
-        out.push_sql(" FROM (SELECT ");
-        push_key::<T, DB>(out.reborrow())?;
-        out.push_sql(" FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
-        self.filter.walk_ast(out.reborrow())?;
-        out.push_sql(") AS ");
-        T::TABLE.walk_ast(out.reborrow())?;
-        out.push_sql(" WHERE EXISTS (SELECT 1");
-        push_from_shards::<T, DB>(out.reborrow())?;
+        push_select_keys_as_parent::<T, W, DB>(self.filter, out.reborrow())?;
+        out.push_sql(" WHERE (SELECT 1");
+        push_from_shards::<T, DB>(None, out.reborrow())?;
         out.push_sql(" AND (");
         for field in T::FIELDS {
             push_shards_column::<T, DB>(field.name, out.reborrow())?;
@@ -325,7 +459,7 @@ where
         push_shards_column::<T, DB>(SHARD, out.reborrow())?;
         out.push_sql(" >= ");
         push_bind::<Integer, i32, DB>(&self.first_to_remove, out.reborrow())?;
-        out.push_sql("))");
+        out.push_sql(") LIMIT 1) IS NOT NULL");
         if let Some(after) = &self.after {
             out.push_sql(" AND ");
             T::push_key_after(after, out.reborrow())?;

@@ -13,17 +13,32 @@ use diesel::sql_types::{Integer, Nullable, Text};
 
 use crate::amount::Amount;
 use crate::dialect::{BackendOf, ShardedBackend};
+use crate::error::Error;
+use crate::explain::explain;
 use crate::field::{ShardedTable, ShardsColumn};
 use crate::keyed::{KeyedTable, KeysAre};
 use crate::retry::{Retry, own_transaction};
 use crate::sql::{
-    Reads, SHARD, push_bind, push_column, push_key, push_shards_as_parent, push_zeros,
+    Reads, SHARD, push_bind, push_column, push_from_shards, push_key, push_shards_as_parent,
+    push_shards_column, push_zeros,
 };
 use crate::total::push_total;
 
-/// Parents of `T` that the connection's transaction holds.
+/// Parents of `T` that the connection's transaction holds, with all their shards or with one.
 pub(crate) struct Held<'a, T: KeyedTable<DB>, DB: ShardedBackend> {
     keys: &'a KeysAre<T::KeyIs>,
+    shard: Option<i32>,
+}
+
+/// Which shards are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shards {
+    /// All, once every lock was had.
+    All,
+    /// All, if every lock can be had at once: a [`LockTimeout`](crate::Conflict::LockTimeout) otherwise.
+    AllAtOnce,
+    /// The one of this number.
+    One(i32),
 }
 
 /// Runs `work` while the parents that `keys` names are held: in a transaction of its own that is tried again after a
@@ -31,6 +46,7 @@ pub(crate) struct Held<'a, T: KeyedTable<DB>, DB: ShardedBackend> {
 pub(crate) fn hold<T, DB, Conn, R>(
     conn: &mut Conn,
     keys: &KeysAre<T::KeyIs>,
+    shards: Shards,
     retry: Retry,
     mut work: impl FnMut(&mut Conn, Held<'_, T, DB>) -> QueryResult<R>,
 ) -> QueryResult<R>
@@ -41,46 +57,66 @@ where
 {
     let isolation = DB::backend_of(conn).dialect().holding_isolation();
     own_transaction(conn, retry, isolation, |conn| {
-        let held = Held::<T, DB>::lock(conn, keys)?;
+        let held = Held::<T, DB>::lock(conn, keys, shards)?;
         work(conn, held)
     })
+    .map_err(|error| explain::<T, _>(conn, error))
 }
 
 impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
-    /// The parents that `keys` names, which the transaction that is open holds already, or as far as it needs to.
+    /// Parents that the transaction that is open holds as far as it needs to.
     pub(crate) fn of(keys: &'a KeysAre<T::KeyIs>) -> Self {
-        Held { keys }
+        Held { keys, shard: None }
     }
 
-    /// Locks the parents that `keys` names, and then all their shards, in the transaction that is open.
-    pub(crate) fn lock<Conn>(conn: &mut Conn, keys: &'a KeysAre<T::KeyIs>) -> QueryResult<Self>
+    /// Locks the parents that `keys` names, and then their shards, in the transaction that is open.
+    pub(crate) fn lock<Conn>(
+        conn: &mut Conn,
+        keys: &'a KeysAre<T::KeyIs>,
+        shards: Shards,
+    ) -> QueryResult<Self>
     where
         Conn: Connection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        Self::lock_rows(conn, Rows::Parents, keys)?;
-        Self::lock_rows(conn, Rows::Shards, keys)?;
-        Ok(Self::of(keys))
+        let held = Held {
+            keys,
+            shard: match shards {
+                Shards::One(number) => Some(number),
+                Shards::All | Shards::AllAtOnce => None,
+            },
+        };
+        let at_once = shards == Shards::AllAtOnce;
+        held.lock_rows(conn, Rows::Parents, at_once)?;
+        held.lock_rows(conn, Rows::Shards, at_once)?;
+        Ok(held)
     }
 
     /// Locks rows until the transaction ends. On SQLite other writers already wait.
     pub(crate) fn lock_rows<Conn>(
+        &self,
         conn: &mut Conn,
         rows: Rows,
-        keys: &KeysAre<T::KeyIs>,
+        at_once: bool,
     ) -> QueryResult<()>
     where
         Conn: Connection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        if DB::backend_of(conn).dialect().locks_rows().is_some() {
-            conn.execute_returning_count(&Lock::<T, _> {
-                rows,
-                keys,
-                table: PhantomData,
-            })?;
+        if let Some(clause) = DB::backend_of(conn).dialect().locks_rows(at_once) {
+            let of = self.rows(rows);
+            conn.execute_returning_count(&Lock { of, clause })?;
         }
         Ok(())
+    }
+
+    /// The numbers of the shards that there are, held or not.
+    pub(crate) fn shards<Conn>(&self, conn: &mut Conn) -> QueryResult<Vec<i32>>
+    where
+        Conn: LoadConnection<Backend = DB>,
+    {
+        let of = self.rows(Rows::Shards);
+        <DB as Reads<Integer, i32>>::load(conn, SelectShards { of })
     }
 
     /// The sum of a field over the bases or the shards that are held.
@@ -93,27 +129,51 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
     where
         Conn: LoadConnection<Backend = DB>,
     {
-        let sum = Sum::<T, _> {
-            rows,
-            field,
-            keys: self.keys,
-            table: PhantomData,
-        };
-        let sums = <DB as Reads<Nullable<Text>, Option<String>>>::load(conn, sum)?;
+        let of = self.rows(rows);
+        let sums = <DB as Reads<Nullable<Text>, Option<String>>>::load(conn, Sum { of, field })?;
         match sums.into_iter().next().flatten() {
             Some(text) => Amount::parse(&text, field.column_type),
             None => Ok(Amount::zero(field.column_type)), // there is no row
         }
     }
 
-    /// Adds the shards to the bases and empties them: no total changes. The number of parents.
-    pub(crate) fn fold<Conn>(&self, conn: &mut Conn) -> QueryResult<usize>
+    /// Adds the shards that are held to the bases and empties them: no total changes. The number of parents that had
+    /// something to add.
+    ///
+    /// # Errors
+    /// [`Inexact`](Error::Inexact) if a base did not take what its shards held, as a column of a smaller scale does, and
+    /// MySQL without its strict mode.
+    pub(crate) fn fold<Conn>(&self, conn: &mut Conn) -> QueryResult<(usize, Vec<Amount>)>
     where
-        Conn: Connection<Backend = DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
     {
-        let parents = self.write(conn, Rows::Parents, &ToTotals::<T>(PhantomData))?;
+        let dialect = DB::backend_of(conn).dialect();
+        let sums = |conn: &mut Conn| -> QueryResult<Vec<_>> {
+            let inexact = T::FIELDS.iter().filter(|f| dialect.may_cut(f.column_type));
+            inexact
+                .map(|field| Ok((field.name, self.sum(conn, Rows::Parents, field)?)))
+                .collect()
+        };
+        let moved = T::FIELDS
+            .iter()
+            .map(|field| self.sum(conn, Rows::Shards, field))
+            .collect::<QueryResult<Vec<_>>>()?;
+        let before = sums(conn)?;
+        let parents = conn.execute_returning_count(&AddShardsToBases {
+            of: self.rows(Rows::Parents),
+        })?;
+        for ((field, mut base), (_, now)) in before.into_iter().zip(sums(conn)?) {
+            let of_field = T::FIELDS.iter().zip(&moved).find(|(f, _)| f.name == field);
+            if let Some((_, moved)) = of_field {
+                base.add(moved);
+            }
+            if base != now {
+                return Err(Error::Inexact { field }.into());
+            }
+        }
         self.empty(conn, T::FIELDS.iter())?;
-        Ok(parents)
+        Ok((parents, moved))
     }
 
     /// Sets fields of the shards to zero, whatever that does to the totals.
@@ -125,10 +185,9 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
     where
         Conn: Connection<Backend = DB>,
     {
-        conn.execute_returning_count(&EmptyShards::<T, _> {
+        conn.execute_returning_count(&EmptyShards {
+            of: self.rows(Rows::Shards),
             fields: fields.collect(),
-            keys: self.keys,
-            table: PhantomData,
         })?;
         Ok(())
     }
@@ -138,10 +197,9 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
     where
         Conn: Connection<Backend = DB>,
     {
-        conn.execute_returning_count(&RemoveShards::<T, _> {
+        conn.execute_returning_count(&RemoveShards {
+            of: self.rows(Rows::Shards),
             first: i32::from(first),
-            keys: self.keys,
-            table: PhantomData,
         })
     }
 
@@ -157,12 +215,17 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
         Conn: Connection<Backend = DB>,
         A: QueryFragment<DB>,
     {
-        conn.execute_returning_count(&Write::<T, _, A> {
+        let of = self.rows(rows);
+        conn.execute_returning_count(&Write { of, assignments })
+    }
+
+    fn rows(&self, rows: Rows) -> HeldRows<'a, T, KeysAre<T::KeyIs>> {
+        HeldRows {
             rows,
-            assignments,
             keys: self.keys,
+            shard: self.shard,
             table: PhantomData,
-        })
+        }
     }
 }
 
@@ -173,15 +236,44 @@ pub(crate) enum Rows {
     Shards,
 }
 
-/// `parent`, or `shards AS parent`
-fn push_rows<T, DB>(rows: Rows, out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    match rows {
-        Rows::Parents => T::TABLE.walk_ast(out),
-        Rows::Shards => push_shards_as_parent::<T, DB>(out),
+/// The rows that a statement is about.
+struct HeldRows<'a, T, W> {
+    rows: Rows,
+    keys: &'a W,
+    shard: Option<i32>,
+    table: PhantomData<T>,
+}
+
+impl<T, W> HeldRows<'_, T, W> {
+    /// `parent`, or `shards AS parent`
+    fn push_table<DB>(&self, out: AstPass<'_, '_, DB>) -> QueryResult<()>
+    where
+        T: ShardedTable + QueryFragment<DB>,
+        DB: ShardedBackend,
+    {
+        match self.rows {
+            Rows::Parents => T::TABLE.walk_ast(out),
+            Rows::Shards => push_shards_as_parent::<T, DB>(out),
+        }
+    }
+
+    /// ` WHERE (keys)`, of shards with ` AND parent.shard = $n` if it is one
+    fn push_where<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        T: ShardedTable + QueryFragment<DB>,
+        W: QueryFragment<DB>,
+        DB: ShardedBackend,
+    {
+        self.keys.walk_ast(out.reborrow())?;
+        match (self.rows, &self.shard) {
+            (Rows::Shards, Some(shard)) => {
+                out.push_sql(" AND ");
+                push_column::<T, DB>(SHARD, out.reborrow())?;
+                out.push_sql(" = ");
+                push_bind::<Integer, i32, DB>(shard, out)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -192,9 +284,8 @@ where
 /// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE
 /// ```
 struct Lock<'a, T, W> {
-    rows: Rows,
-    keys: &'a W,
-    table: PhantomData<T>,
+    of: HeldRows<'a, T, W>,
+    clause: &'static str,
 }
 
 impl<T, W, DB> QueryFragment<DB> for Lock<'_, T, W>
@@ -205,19 +296,45 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT 1 FROM ");
-        push_rows::<T, DB>(self.rows, out.reborrow())?;
-        self.keys.walk_ast(out.reborrow())?;
+        self.of.push_table(out.reborrow())?;
+        self.of.push_where(out.reborrow())?;
         out.push_sql(" ORDER BY ");
         push_key::<T, DB>(out.reborrow())?;
-        if self.rows == Rows::Shards {
+        if self.of.rows == Rows::Shards {
             out.push_sql(", ");
             push_column::<T, DB>(SHARD, out.reborrow())?;
         }
-        if let Some(lock) = out.backend().dialect().locks_rows() {
-            out.push_sql(lock);
-        }
+        out.push_sql(self.clause);
         Ok(())
     }
+}
+
+/// See [`Held::shards`].
+///
+/// ```sql
+/// SELECT "videos"."shard" FROM "videos_shards" AS "videos" WHERE …
+/// ```
+struct SelectShards<'a, T, W> {
+    of: HeldRows<'a, T, W>,
+}
+
+impl<T, W, DB> QueryFragment<DB> for SelectShards<'_, T, W>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        push_column::<T, DB>(SHARD, out.reborrow())?;
+        out.push_sql(" FROM ");
+        self.of.push_table(out.reborrow())?;
+        self.of.push_where(out)
+    }
+}
+
+impl<T, W> Query for SelectShards<'_, T, W> {
+    type SqlType = Integer;
 }
 
 /// Adds up a field of rows that are locked.
@@ -228,10 +345,8 @@ where
 /// SELECT CAST(SUM(`videos`.`views`) AS CHAR) FROM `videos_shards` AS `videos` WHERE … FOR UPDATE
 /// ```
 struct Sum<'a, T, W> {
-    rows: Rows,
+    of: HeldRows<'a, T, W>,
     field: &'static ShardsColumn,
-    keys: &'a W,
-    table: PhantomData<T>,
 }
 
 impl<T, W, DB> QueryFragment<DB> for Sum<'_, T, W>
@@ -247,8 +362,8 @@ where
         out.push_sql(") AS ");
         out.push_sql(dialect.text_type());
         out.push_sql(") FROM ");
-        push_rows::<T, DB>(self.rows, out.reborrow())?;
-        self.keys.walk_ast(out.reborrow())?;
+        self.of.push_table(out.reborrow())?;
+        self.of.push_where(out.reborrow())?;
         out.push_sql(dialect.reads_what_is_locked());
         Ok(())
     }
@@ -265,10 +380,8 @@ impl<T, W> Query for Sum<'_, T, W> {
 /// UPDATE "videos_shards" AS "videos" SET … WHERE …
 /// ```
 struct Write<'a, T, W, A> {
-    rows: Rows,
+    of: HeldRows<'a, T, W>,
     assignments: &'a A,
-    keys: &'a W,
-    table: PhantomData<T>,
 }
 
 impl<T, W, A, DB> QueryFragment<DB> for Write<'_, T, W, A>
@@ -280,30 +393,52 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
-        push_rows::<T, DB>(self.rows, out.reborrow())?;
+        self.of.push_table(out.reborrow())?;
         out.push_sql(" SET ");
         self.assignments.walk_ast(out.reborrow())?;
-        self.keys.walk_ast(out)
+        self.of.push_where(out)
     }
 }
 
-/// `"views" = total, "likes" = total`
-pub(crate) struct ToTotals<T>(pub(crate) PhantomData<T>);
+/// Adds shards to their bases where one of them is not zero.
+///
+/// ```sql
+/// UPDATE "videos" SET "views" = total, "likes" = total
+/// WHERE … AND EXISTS (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
+///     AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0))
+/// ```
+struct AddShardsToBases<'a, T, W> {
+    of: HeldRows<'a, T, W>,
+}
 
-impl<T, DB> QueryFragment<DB> for ToTotals<T>
+impl<T, W, DB> QueryFragment<DB> for AddShardsToBases<'_, T, W>
 where
     DB: ShardedBackend,
     T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let shard = self.of.shard.as_ref();
+        out.push_sql("UPDATE ");
+        T::TABLE.walk_ast(out.reborrow())?;
         for (i, field) in T::FIELDS.iter().enumerate() {
-            if i > 0 {
-                out.push_sql(", ");
-            }
+            out.push_sql(if i == 0 { " SET " } else { ", " });
             out.push_identifier(field.name)?;
             out.push_sql(" = ");
-            push_total::<T, DB>(field, out.reborrow())?;
+            push_total::<T, DB>(field, shard, out.reborrow())?;
         }
+        self.of.push_where(out.reborrow())?;
+        out.push_sql(" AND EXISTS (SELECT 1");
+        push_from_shards::<T, DB>(shard, out.reborrow())?;
+        out.push_sql(" AND (");
+        for (i, field) in T::FIELDS.iter().enumerate() {
+            if i > 0 {
+                out.push_sql(" OR ");
+            }
+            push_shards_column::<T, DB>(field.name, out.reborrow())?;
+            out.push_sql(" <> 0");
+        }
+        out.push_sql("))");
         Ok(())
     }
 }
@@ -315,9 +450,8 @@ where
 /// WHERE … AND ("videos"."views" <> 0 OR "videos"."likes" <> 0)
 /// ```
 struct EmptyShards<'a, T, W> {
+    of: HeldRows<'a, T, W>,
     fields: Vec<&'static ShardsColumn>,
-    keys: &'a W,
-    table: PhantomData<T>,
 }
 
 impl<T, W, DB> QueryFragment<DB> for EmptyShards<'_, T, W>
@@ -328,31 +462,18 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("UPDATE ");
-        push_shards_as_parent::<T, DB>(out.reborrow())?;
+        self.of.push_table(out.reborrow())?;
         out.push_sql(" SET ");
         push_zeros(self.fields.iter().copied(), out.reborrow())?;
-        self.keys.walk_ast(out.reborrow())?;
-        out.push_sql(" AND ");
-        push_any_is_not_zero::<T, DB>(&self.fields, out)
+        self.of.push_where(out.reborrow())?;
+        for (i, field) in self.fields.iter().enumerate() {
+            out.push_sql(if i == 0 { " AND (" } else { " OR " });
+            push_column::<T, DB>(field.name, out.reborrow())?;
+            out.push_sql(" <> 0");
+        }
+        out.push_sql(")");
+        Ok(())
     }
-}
-
-/// `(shards.views <> 0 OR shards.likes <> 0)`, of shards under their parent's name
-fn push_any_is_not_zero<T, DB>(
-    fields: &[&'static ShardsColumn],
-    mut out: AstPass<'_, '_, DB>,
-) -> QueryResult<()>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-{
-    for (i, field) in fields.iter().enumerate() {
-        out.push_sql(if i == 0 { "(" } else { " OR " });
-        push_column::<T, DB>(field.name, out.reborrow())?;
-        out.push_sql(" <> 0");
-    }
-    out.push_sql(")");
-    Ok(())
 }
 
 /// Deletes shards from a number on.
@@ -363,9 +484,8 @@ where
 /// DELETE `videos` FROM `videos_shards` AS `videos` WHERE … AND `videos`.`shard` >= ?
 /// ```
 struct RemoveShards<'a, T, W> {
+    of: HeldRows<'a, T, W>,
     first: i32,
-    keys: &'a W,
-    table: PhantomData<T>,
 }
 
 impl<T, W, DB> QueryFragment<DB> for RemoveShards<'_, T, W>
@@ -381,8 +501,8 @@ where
             out.push_sql(" ");
         }
         out.push_sql("FROM ");
-        push_shards_as_parent::<T, DB>(out.reborrow())?;
-        self.keys.walk_ast(out.reborrow())?;
+        self.of.push_table(out.reborrow())?;
+        self.of.push_where(out.reborrow())?;
         out.push_sql(" AND ");
         push_column::<T, DB>(SHARD, out.reborrow())?;
         out.push_sql(" >= ");
@@ -400,4 +520,105 @@ macro_rules! no_query_id {
     )+};
 }
 
-no_query_id! { Lock<T, W> Sum<T, W> Write<T, W, A> EmptyShards<T, W> RemoveShards<T, W> }
+no_query_id! {
+    Lock<T, W> SelectShards<T, W> Sum<T, W> Write<T, W, A> AddShardsToBases<T, W> EmptyShards<T, W> RemoveShards<T, W>
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::videos::dsl::id;
+    use crate::test_schema::{sql, videos as table};
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::sqlite::Sqlite;
+
+    macro_rules! rows {
+        ($rows:ident, $keys:expr, $shard:expr) => {
+            HeldRows::<table::table, _> {
+                rows: Rows::$rows,
+                keys: &$keys,
+                shard: $shard,
+                table: PhantomData,
+            }
+        };
+    }
+
+    #[test]
+    fn parents_are_locked_and_then_shards_in_key_order() {
+        let keys = KeysAre(vec![id.eq(1), id.eq(2)]);
+        let of = rows!(Parents, keys, None);
+        let clause = " FOR UPDATE";
+        assert_eq!(
+            sql!(Pg, Lock { of, clause }),
+            r#"SELECT 1 FROM "videos" WHERE (("videos"."id" = $1) OR ("videos"."id" = $2)) ORDER BY "videos"."id" FOR UPDATE"#
+        );
+        let of = rows!(Shards, keys, Some(3));
+        let clause = " FOR UPDATE NOWAIT";
+        assert_eq!(
+            sql!(Mysql, Lock { of, clause }),
+            "SELECT 1 FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?) OR (`videos`.`id` = ?)) AND `videos`.`shard` = ? ORDER BY `videos`.`id`, `videos`.`shard` FOR UPDATE NOWAIT"
+        );
+    }
+
+    #[test]
+    fn sums_read_what_is_locked() {
+        let keys = KeysAre(vec![id.eq(1)]);
+        let sum = |of| Sum {
+            of,
+            field: &table::table::FIELDS[0],
+        };
+        assert_eq!(
+            sql!(Pg, sum(rows!(Shards, keys, None))),
+            r#"SELECT CAST(SUM("videos"."views") AS TEXT) FROM "videos_shards" AS "videos" WHERE (("videos"."id" = $1))"#
+        );
+        assert_eq!(
+            sql!(Mysql, sum(rows!(Parents, keys, None))),
+            "SELECT CAST(SUM(`videos`.`views`) AS CHAR) FROM `videos` WHERE ((`videos`.`id` = ?)) FOR UPDATE"
+        );
+    }
+
+    #[test]
+    fn a_fold_adds_and_then_empties() {
+        let keys = KeysAre(vec![id.eq(1)]);
+        let add = |shard| AddShardsToBases {
+            of: rows!(Parents, keys, shard),
+        };
+        assert_eq!(
+            sql!(Mysql, add(None)),
+            "UPDATE `videos` SET `views` = (`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0)), `likes` = (`videos`.`likes` + COALESCE((SELECT SUM(`videos_shards`.`likes`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0)) WHERE ((`videos`.`id` = ?)) AND EXISTS (SELECT 1 FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` AND (`videos_shards`.`views` <> 0 OR `videos_shards`.`likes` <> 0))"
+        );
+        let one = sql!(Pg, add(Some(3)));
+        assert_eq!(one.matches(r#"AND "videos_shards"."shard" = $"#).count(), 3);
+        let empty = EmptyShards {
+            of: rows!(Shards, keys, None),
+            fields: table::table::FIELDS.iter().collect(),
+        };
+        assert_eq!(
+            sql!(Sqlite, empty),
+            "UPDATE `videos_shards` AS `videos` SET `views` = 0, `likes` = 0 WHERE ((`videos`.`id` = ?)) AND (`videos`.`views` <> 0 OR `videos`.`likes` <> 0)"
+        );
+    }
+
+    #[test]
+    fn shards_are_removed_from_a_number_on() {
+        let keys = KeysAre(vec![id.eq(1)]);
+        let remove = || RemoveShards {
+            of: rows!(Shards, keys, None),
+            first: 4,
+        };
+        assert_eq!(
+            sql!(Pg, remove()),
+            r#"DELETE FROM "videos_shards" AS "videos" WHERE (("videos"."id" = $1)) AND "videos"."shard" >= $2"#
+        );
+        assert_eq!(
+            sql!(Mysql, remove()),
+            "DELETE `videos` FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?)) AND `videos`.`shard` >= ?"
+        );
+    }
+}

@@ -114,6 +114,7 @@ pub mod counting_update;
 mod dialect;
 pub mod dsl;
 mod error;
+mod explain;
 mod field;
 mod fold;
 mod held;

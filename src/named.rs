@@ -19,13 +19,14 @@ use crate::cached::CachedCounter;
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::dsl::Plus;
 use crate::error::Error;
+use crate::explain::explain_missing;
 use crate::field::ShardedTable;
 use crate::fold::{Folded, fold};
 use crate::keyed::KeyedTable;
-use crate::retry::{Retry, own_transaction};
+use crate::retry::{Retry, in_transaction, own_transaction};
 use crate::returning::NoReturning;
 use crate::set_total::set_total;
-use crate::shard_numbers::ShardNumber;
+use crate::shard_numbers::{self, ShardNumber};
 use crate::sql::{Reads, push_bind, push_column};
 use crate::total::push_total;
 use crate::update::{OrInsert, UpdateStatement, Values, update};
@@ -285,7 +286,11 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        Conn::Backend::fold(conn, self.key()?, self.shard_number().known())
+        let keep = match in_transaction(conn)? {
+            true => self.shard_number().known(),
+            false => self.shard_number().get(conn)?,
+        };
+        Conn::Backend::fold(conn, self.key()?, keep)
     }
 
     /// How many shards writers choose from; 16 unless it was changed.
@@ -497,6 +502,7 @@ where
     <ByName as IntoUpdateTarget>::WhereClause: QueryFragment<DB>,
 {
     fn add(conn: &mut Conn, name: Vec<u8>, n: i64) -> QueryResult<()> {
+        shard_numbers::keep_fresh(conn)?;
         let number = ShardNumber::of_counter::<counters::table>(&name).known();
         let counter = counters::table.find(name.clone());
         let add = update(counter)
@@ -516,6 +522,7 @@ where
             }
             Ok(())
         })
+        .map_err(|error| explain_counters(conn, error))
     }
 
     fn fold(
@@ -524,26 +531,29 @@ where
         keep_shards: u16,
     ) -> QueryResult<Folded<counters::table>> {
         let counter = counters::table.find(name);
-        fold(counter).keep_shards(keep_shards).run(conn)
+        let folded = fold(counter).keep_shards(keep_shards).run(conn);
+        folded.map_err(|error| explain_counters(conn, error))
     }
 
     fn select(conn: &mut Conn, select: SelectCounters) -> QueryResult<Vec<(Vec<u8>, i64)>> {
         let found = <DB as Reads<(Binary, BigInt), _>>::load(conn, select);
-        found.map_err(|source| {
-            let table = counters::table::SHARDS_TABLE;
-            match DB::backend_of(conn)
-                .dialect()
-                .is_missing_table(&source, "diesel_sharded_counter")
-            {
-                true => Error::MissingShardsTable { table, source }.into(),
-                false => source,
-            }
-        })
+        found.map_err(|error| explain_counters(conn, error))
     }
 
     fn delete(conn: &mut Conn, delete: &DeleteCounter) -> QueryResult<bool> {
         Ok(conn.execute_returning_count(delete)? > 0)
     }
+}
+
+/// The tables come from one migration: whichever is missing, it has not run.
+fn explain_counters<Conn>(conn: &Conn, error: DieselError) -> DieselError
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    let backend = Conn::Backend::backend_of(conn);
+    let error = explain_missing(&backend, "diesel_sharded_counters", error);
+    explain_missing(&backend, counters::table::SHARDS_TABLE, error)
 }
 
 /// Reads names with totals, or with bases.
@@ -576,7 +586,9 @@ where
         push_name(out.reborrow())?;
         out.push_sql(", ");
         match counters::table::FIELDS.first() {
-            Some(field) if self.exact => push_total::<counters::table, DB>(field, out.reborrow())?,
+            Some(field) if self.exact => {
+                push_total::<counters::table, DB>(field, None, out.reborrow())?
+            }
             _ => push_column::<counters::table, DB>(counters::value::NAME, out.reborrow())?,
         }
         out.push_sql(" FROM ");

@@ -58,7 +58,7 @@ where
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         match C::Table::FIELDS.iter().find(|field| field.name == C::NAME) {
-            Some(field) => push_total::<C::Table, DB>(field, out),
+            Some(field) => push_total::<C::Table, DB>(field, None, out),
             None => self.0.walk_ast(out),
         }
     }

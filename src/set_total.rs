@@ -5,15 +5,16 @@ use std::marker::PhantomData;
 use diesel::connection::LoadConnection;
 use diesel::expression::Expression;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
 
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::dsl::Value;
+use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
-use crate::held::{Held, Rows};
-use crate::keyed::{KeyedTable, in_chunks};
+use crate::held::{Held, Rows, Shards};
+use crate::keyed::{KeyedTable, KeysAre, in_chunks};
 use crate::retry::{Retry, own_transaction};
-use crate::sql::{Binds, push_bind, push_zeros};
+use crate::sql::{Binds, push_bind, push_select_keys_as_parent, push_zeros};
 use crate::statement::PickKeys;
 use crate::update::UpdateSource;
 
@@ -53,6 +54,7 @@ use crate::update::UpdateSource;
 /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id";
 /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;                      -- 100 keys a statement
 /// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE;
+/// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE …;     -- still in the filter
 /// UPDATE "videos" SET "views" = $1 WHERE …;
 /// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
 /// COMMIT
@@ -61,14 +63,19 @@ use crate::update::UpdateSource;
 /// # Effect on the total
 /// It is the value, at one instant between the call and its return: counts that were committed before are gone, counts that
 /// are committed after it survive, and each is one or the other as a whole (it is linearizable). A row that is inserted
-/// meanwhile may be left out.
+/// meanwhile may be left out, and one that leaves the filter before it is locked is.
+///
+/// It is one transaction, whatever the number of rows, and keeps counts on all of them waiting until its end: set large
+/// tables part by part.
 ///
 /// # What it gives back
 /// `.execute(conn)` gives the number of rows set; `Ok(0)` for an id that is not there.
 ///
 /// # Inside a transaction
 /// It is part of the caller's, in a savepoint, and holds its locks until the caller's ends. The isolation level is the
-/// caller's: above `READ COMMITTED` a counter that others count on meanwhile ends in a serialization failure there.
+/// caller's: above `READ COMMITTED`, a count that was committed since the caller first read is a serialization failure on
+/// PostgreSQL, or, if it was the first on its shard, comes after the set. On MySQL read totals in `READ COMMITTED` there: see
+/// [`fold`](crate::fold()).
 ///
 /// # Errors
 /// As [`update`](crate::update())'s.
@@ -143,14 +150,60 @@ impl<Q, A> SetTotal<Q, A> {
             };
             let mut set = 0;
             for keys in in_chunks::<T, DB>(T::load_keys(conn, pick)?) {
-                let held = Held::<T, DB>::lock(conn, &keys)?;
+                Held::<T, DB>::lock(conn, &keys, Shards::All)?;
+                // What has left the filter since it was picked is not set.
+                let again = PickAgain::<T, W, _> {
+                    filter: &filter,
+                    keys: &keys,
+                    table: PhantomData,
+                };
+                let still = T::load_keys(conn, again)?;
+                if still.is_empty() {
+                    continue;
+                }
+                let still = KeysAre(still.into_iter().map(T::key_is).collect());
+                let held = Held::<T, DB>::of(&still);
                 set += held.write(conn, Rows::Parents, &self.assignment)?;
                 let fields = T::FIELDS.iter();
                 held.empty(conn, fields.filter(|field| A::sets(field)))?;
             }
             Ok(set)
         })
+        .map_err(|error| explain::<T, _>(conn, error))
     }
+}
+
+/// Reads the keys of parents that are held and still match the filter.
+///
+/// ```sql
+/// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE ("videos"."id" = $1 OR …)
+/// ```
+struct PickAgain<'a, T, W, P> {
+    filter: &'a W,
+    keys: &'a KeysAre<P>,
+    table: PhantomData<T>,
+}
+
+impl<T, W, P, DB> QueryFragment<DB> for PickAgain<'_, T, W, P>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+    P: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_select_keys_as_parent::<T, W, DB>(self.filter, out.reborrow())?;
+        self.keys.walk_ast(out)
+    }
+}
+
+impl<T: Table, W, P> Query for PickAgain<'_, T, W, P> {
+    type SqlType = <T::PrimaryKey as Expression>::SqlType;
+}
+
+impl<T, W, P> QueryId for PickAgain<'_, T, W, P> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 /// What [`SetTotal`] writes to the bases, and which fields that are.

@@ -16,7 +16,7 @@
 //! # let conn = &mut SqliteConnection::establish(&url)?;
 //! # use diesel_migrations::MigrationHarness;
 //! # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
-//! use std::time::Duration;
+//! use std::time::{Duration, Instant};
 //! use diesel_sharded::shard_numbers::{ShardNumber, follow};
 //!
 //! // Once, when the process starts: 10 s is how long a change takes to arrive here, at most.
@@ -33,20 +33,23 @@
 use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
 use diesel::sql_types::{Binary, Integer};
 
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::error::Error;
+use crate::explain::explain_missing;
 use crate::field::{ShardedColumn, ShardedTable};
-use crate::retry::{Retry, own_transaction};
+use crate::retry::{Retry, in_transaction, own_statement, own_transaction};
 use crate::sql::{Reads, push_bind};
 
 /// The number of shards of one field, or of one named counter, as the database keeps it.
@@ -75,11 +78,11 @@ impl ShardNumber {
         }
     }
 
-    /// Of one counter among others in the same column.
+    /// Of one counter among others in the same column. The zero keeps it apart from a field's: no column's name has one.
     pub(crate) fn of_counter<T: ShardedTable>(counter: &[u8]) -> Self {
         ShardNumber {
             table: T::SHARDS_TABLE,
-            counter: counter.into(),
+            counter: [b"\0", counter].concat(),
             default: T::SHARDS,
         }
     }
@@ -97,13 +100,27 @@ impl ShardNumber {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        let read = SelectNumbers { only: Some(self) };
-        let numbers = load(conn, read)?;
-        let number = numbers
-            .into_iter()
-            .next()
-            .map(|(_, _, number)| within(number));
-        Ok(number.unwrap_or(self.default))
+        let number = self.read(false, conn)?;
+        if !in_transaction(conn)? {
+            self.learn(number);
+        }
+        Ok(number)
+    }
+
+    fn read<Conn>(&self, locked: bool, conn: &mut Conn) -> QueryResult<u16>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        let only = Only::Number(self, locked);
+        let number = load(conn, only)?.into_iter().next();
+        Ok(number.map_or(self.default, |(_, _, number)| within(number)))
+    }
+
+    /// Uses `number` in this process from now on.
+    fn learn(&self, number: u16) {
+        let table = self.table.as_bytes().into();
+        known_for_writing().insert(table, self.counter.clone(), number);
     }
 
     /// Raises the number to `n`, and never lowers it; gives the number that holds then. Racing calls leave the largest.
@@ -157,15 +174,15 @@ impl ShardNumber {
             then: i32::from(n),
             only_up,
         };
+        let _one_at_a_time = REFRESH.lock().unwrap_or_else(PoisonError::into_inner);
         let number = own_transaction(conn, Retry::default(), None, |conn| {
-            conn.execute_returning_count(&upsert)
-                .map_err(explain::<Conn>(conn))?;
-            self.get(conn)
+            let upserted = conn.execute_returning_count(&upsert);
+            upserted.map_err(|error| explained(conn, error))?;
+            self.read(true, conn)
         })?;
-        KNOWN
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(self.table.as_bytes().into(), self.counter.clone(), number);
+        if !in_transaction(conn)? {
+            self.learn(number); // what a caller's transaction changes is not committed yet
+        }
         Ok(number)
     }
 
@@ -175,10 +192,9 @@ impl ShardNumber {
         Conn: Connection,
         Conn::Backend: BackendOf<Conn>,
     {
-        conn.execute_returning_count(&DeleteNumber(self))
-            .map_err(explain::<Conn>(conn))?;
-        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(counters) = known.0.get_mut(self.table.as_bytes()) {
+        let deleted = conn.execute_returning_count(&DeleteNumber(self));
+        deleted.map_err(|error| explained(conn, error))?;
+        if let Some(counters) = known_for_writing().0.get_mut(self.table.as_bytes()) {
             counters.remove(&self.counter);
         }
         Ok(())
@@ -214,7 +230,60 @@ pub(crate) fn known<T: ShardedTable>(fields: impl Iterator<Item = &'static str>)
 #[derive(Default)]
 struct Known(HashMap<Vec<u8>, HashMap<Vec<u8>, u16>>);
 
-static KNOWN: std::sync::LazyLock<RwLock<Known>> = std::sync::LazyLock::new(RwLock::default);
+static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(RwLock::default);
+
+/// Held from reading numbers until they are known, so that no older ones take the place of newer ones; and when that was.
+static REFRESH: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// How old the numbers may be that named counters choose by.
+const FRESH: Duration = Duration::from_secs(10);
+
+fn known_for_writing() -> RwLockWriteGuard<'static, Known> {
+    KNOWN.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number below which a fold keeps shards: the largest in the database of any field or counter of `T`. Inside a
+/// transaction, where a read could do harm, and without the library's tables, the one that is known here.
+pub(crate) fn wished<T, Conn>(conn: &mut Conn) -> QueryResult<u16>
+where
+    T: ShardedTable,
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    let fields = || T::FIELDS.iter().map(|field| field.name);
+    if in_transaction(conn)? {
+        return Ok(known::<T>(fields()));
+    }
+    let numbers = match load(conn, Only::Table(T::SHARDS_TABLE)).map_err(Error::from) {
+        Ok(numbers) => numbers,
+        Err(Error::MissingShardsTable { .. }) => return Ok(known::<T>(fields())),
+        Err(error) => return Err(error.into()),
+    };
+    let unchanged =
+        fields().any(|field| numbers.iter().all(|(_, name, _)| name != field.as_bytes()));
+    let changed = numbers.iter().map(|(_, _, number)| within(*number));
+    Ok(changed
+        .chain(unchanged.then_some(T::SHARDS))
+        .max()
+        .unwrap_or(T::SHARDS))
+}
+
+/// Refreshes the numbers if that was not done for a while, and is not being done.
+pub(crate) fn keep_fresh<Conn>(conn: &mut Conn) -> QueryResult<()>
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    let Ok(mut refreshed) = REFRESH.try_lock() else {
+        return Ok(());
+    };
+    if refreshed.is_none_or(|at| at.elapsed() >= FRESH) && !in_transaction(conn)? {
+        let numbers = own_statement(conn, Retry::default(), |conn| load(conn, Only::All))?;
+        learn_all(numbers);
+        *refreshed = Some(Instant::now());
+    }
+    Ok(())
+}
 
 impl Known {
     fn number(&self, table: &str, counter: &[u8]) -> Option<u16> {
@@ -239,12 +308,18 @@ where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
+    let mut refreshed = REFRESH.lock().unwrap_or_else(PoisonError::into_inner);
+    learn_all(load(conn, Only::All)?);
+    *refreshed = Some(Instant::now());
+    Ok(())
+}
+
+fn learn_all(numbers: Vec<NumberRow>) {
     let mut read = Known::default();
-    for (table, counter, number) in load(conn, SelectNumbers { only: None })? {
+    for (table, counter, number) in numbers {
         read.insert(table, counter, within(number));
     }
-    *KNOWN.write().unwrap_or_else(PoisonError::into_inner) = read;
-    Ok(())
+    *known_for_writing() = read;
 }
 
 /// Refreshes the numbers now, and from then on at every interval, in a thread of its own, on a connection that `connect`
@@ -268,6 +343,7 @@ where
         let mut conn = connect().map_err(Into::into)?;
         Ok(refresh(&mut conn)?)
     };
+    let every = every.max(Duration::from_millis(10));
     once()?;
     let (stop, stopped) = mpsc::channel::<()>();
     let last_error = Arc::new(Mutex::new(None));
@@ -276,7 +352,10 @@ where
         .name("diesel_sharded numbers".into())
         .spawn(move || {
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                let error = once().err().map(|error| error.to_string());
+                let error = match panic::catch_unwind(AssertUnwindSafe(&mut once)) {
+                    Ok(refreshed) => refreshed.err().map(|error| error.to_string()),
+                    Err(_) => Some("it panicked".to_owned()),
+                };
                 *tells.lock().unwrap_or_else(PoisonError::into_inner) = error;
             }
         })?;
@@ -329,39 +408,38 @@ fn within(number: i32) -> u16 {
 
 const TABLE: &str = "diesel_sharded_shard_numbers";
 
-fn load<Conn>(
-    conn: &mut Conn,
-    numbers: SelectNumbers<'_>,
-) -> QueryResult<Vec<(Vec<u8>, Vec<u8>, i32)>>
+/// The shards table, the counter, and its number.
+type NumberRow = (Vec<u8>, Vec<u8>, i32);
+
+fn load<Conn>(conn: &mut Conn, only: Only<'_>) -> QueryResult<Vec<NumberRow>>
 where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
     type Row = (Binary, Binary, Integer);
-    let rows = <Conn::Backend as Reads<Row, _>>::load(conn, numbers);
-    rows.map_err(explain::<Conn>(conn))
+    let rows = <Conn::Backend as Reads<Row, NumberRow>>::load(conn, SelectNumbers { only });
+    rows.map_err(|error| explained(conn, error))
 }
 
-/// Names the library's own table where it is the one that is missing.
-fn explain<Conn>(conn: &Conn) -> impl Fn(diesel::result::Error) -> diesel::result::Error + use<Conn>
+fn explained<Conn>(conn: &Conn, error: DieselError) -> DieselError
 where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
 {
-    let dialect = Conn::Backend::backend_of(conn).dialect();
-    move |source| match dialect.is_missing_table(&source, TABLE) {
-        true => Error::MissingShardsTable {
-            table: TABLE,
-            source,
-        }
-        .into(),
-        false => source,
-    }
+    explain_missing(&Conn::Backend::backend_of(conn), TABLE, error)
+}
+
+/// Which numbers are read.
+enum Only<'a> {
+    All,
+    Table(&'static str),
+    /// One, as it is now and not as a caller's transaction saw it, if it was just written.
+    Number(&'a ShardNumber, bool),
 }
 
 /// See [`refresh`] and [`ShardNumber::get`].
 struct SelectNumbers<'a> {
-    only: Option<&'a ShardNumber>,
+    only: Only<'a>,
 }
 
 impl<DB: ShardedBackend> QueryFragment<DB> for SelectNumbers<'_> {
@@ -371,9 +449,16 @@ impl<DB: ShardedBackend> QueryFragment<DB> for SelectNumbers<'_> {
         push_columns(out.reborrow())?;
         out.push_sql(" FROM ");
         out.push_identifier(TABLE)?;
-        match self.only {
-            Some(number) => push_is(number, out),
-            None => Ok(()),
+        match &self.only {
+            Only::All => Ok(()),
+            Only::Table(table) => push_is_of_table(table, out),
+            Only::Number(number, locked) => {
+                push_is(number, out.reborrow())?;
+                if *locked {
+                    out.push_sql(out.backend().dialect().reads_what_is_locked());
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -394,14 +479,22 @@ fn push_is<'b, DB: ShardedBackend>(
     ShardNumber { table, counter, .. }: &'b ShardNumber,
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
-    out.push_sql(" WHERE ");
-    out.push_identifier("shards_table")?;
-    out.push_sql(" = ");
-    push_bind::<Binary, [u8], DB>(table.as_bytes(), out.reborrow())?;
+    push_is_of_table(table, out.reborrow())?;
     out.push_sql(" AND ");
     out.push_identifier("counter")?;
     out.push_sql(" = ");
     push_bind::<Binary, [u8], DB>(counter, out)
+}
+
+/// ` WHERE shards_table = $1`
+fn push_is_of_table<'b, DB: ShardedBackend>(
+    table: &'b str,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
+    out.push_sql(" WHERE ");
+    out.push_identifier("shards_table")?;
+    out.push_sql(" = ");
+    push_bind::<Binary, [u8], DB>(table.as_bytes(), out)
 }
 
 impl Query for SelectNumbers<'_> {

@@ -495,12 +495,12 @@ where
             } else {
                 out.push_identifier(field.name)?;
                 out.push_sql(" = ");
-                push_total::<T, DB>(field, out.reborrow())?;
+                push_total::<T, DB>(field, None, out.reborrow())?;
             }
         }
         if !joins_before_set {
             out.push_sql(" WHERE EXISTS (SELECT 1");
-            push_from_shards::<T, DB>(out.reborrow())?;
+            push_from_shards::<T, DB>(None, out.reborrow())?;
             out.push_sql(")");
         }
         Ok(())

@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::serialize::ToSql;
-use diesel::sql_types::HasSqlType;
+use diesel::sql_types::{HasSqlType, Integer};
 
 use crate::dialect::ShardedBackend;
 use crate::field::{ShardedTable, ShardsColumn};
@@ -154,8 +154,33 @@ where
     push_each_key::<T, DB>(", ", out, |_, name, out| push_column::<T, DB>(name, out))
 }
 
-/// ` FROM shards WHERE shards.key = parent.key`
-pub(crate) fn push_from_shards<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+/// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`: predicates on the key may follow, whatever
+/// the filter is.
+pub(crate) fn push_select_keys_as_parent<'b, T, W, DB>(
+    filter: &'b W,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    out.push_sql("SELECT ");
+    push_key::<T, DB>(out.reborrow())?;
+    out.push_sql(" FROM (SELECT ");
+    push_key::<T, DB>(out.reborrow())?;
+    out.push_sql(" FROM ");
+    T::TABLE.walk_ast(out.reborrow())?;
+    filter.walk_ast(out.reborrow())?;
+    out.push_sql(") AS ");
+    T::TABLE.walk_ast(out)
+}
+
+/// ` FROM shards WHERE shards.key = parent.key`, and ` AND shards.shard = $n` for one of them
+pub(crate) fn push_from_shards<'b, T, DB>(
+    shard: Option<&'b i32>,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
@@ -163,11 +188,18 @@ where
     out.push_sql(" FROM ");
     out.push_identifier(T::SHARDS_TABLE)?;
     out.push_sql(" WHERE ");
-    push_each_key::<T, DB>(" AND ", out, |_, name, mut out| {
+    push_each_key::<T, DB>(" AND ", out.reborrow(), |_, name, mut out| {
         push_shards_column::<T, DB>(name, out.reborrow())?;
         out.push_sql(" = ");
         push_column::<T, DB>(name, out)
-    })
+    })?;
+    if let Some(shard) = shard {
+        out.push_sql(" AND ");
+        push_shards_column::<T, DB>(SHARD, out.reborrow())?;
+        out.push_sql(" = ");
+        push_bind::<Integer, i32, DB>(shard, out)?;
+    }
+    Ok(())
 }
 
 /// `"views" = 0, "likes" = 0`

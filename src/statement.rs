@@ -193,6 +193,25 @@ where
     }
 }
 
+/// An `INSERT` that does nothing where it violates a unique key.
+///
+/// ```sql
+/// INSERT … ON CONFLICT DO NOTHING
+/// ```
+pub(crate) struct UnlessThere<'a, S>(pub(crate) &'a S);
+
+impl<S, DB> QueryFragment<DB> for UnlessThere<'_, S>
+where
+    DB: ShardedBackend,
+    S: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.0.walk_ast(out.reborrow())?;
+        out.push_sql(" ON CONFLICT DO NOTHING");
+        Ok(())
+    }
+}
+
 /// Reads the keys of the parents that `filter` matches, in the order in which their shards are then locked.
 ///
 /// ```sql
@@ -273,6 +292,7 @@ query_ids! {
     CreateShards<'a, T, W>
     FindMissing<'a, T, W>
     PickKeys<'a, T, W>
+    UnlessThere<'a, S>
     SelectParents<'a, T, W, S>
 }
 

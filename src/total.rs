@@ -107,14 +107,15 @@ where
     C: ShardedColumn<Table: QueryFragment<DB>>,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_total::<C::Table, DB>(&ShardsColumn::field::<C>(), out)
+        push_total::<C::Table, DB>(&ShardsColumn::field::<C>(), None, out)
     }
 }
 
-/// Writes the total of a sharded field of `T`.
-pub(crate) fn push_total<T, DB>(
+/// Writes the total of a sharded field of `T`, or base + one shard.
+pub(crate) fn push_total<'b, T, DB>(
     field: &ShardsColumn,
-    mut out: AstPass<'_, '_, DB>,
+    shard: Option<&'b i32>,
+    mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
@@ -122,10 +123,10 @@ where
 {
     let name = field.name;
     match out.backend().dialect().total_form(field.column_type) {
-        TotalForm::Plain => push_sum::<T, DB>(name, out),
+        TotalForm::Plain => push_sum::<T, DB>(name, shard, out),
         TotalForm::Cast(sql_type) => {
             out.push_sql("CAST(");
-            push_sum::<T, DB>(name, out.reborrow())?;
+            push_sum::<T, DB>(name, shard, out.reborrow())?;
             out.push_sql(" AS ");
             out.push_sql(sql_type);
             out.push_sql(")");
@@ -139,7 +140,7 @@ where
             out.push_sql(" + COALESCE(");
             push_sum_of_shards::<T, DB>(name, out.reborrow())?;
             out.push_sql(", 0) AS total");
-            push_from_shards::<T, DB>(out.reborrow())?;
+            push_from_shards::<T, DB>(shard, out.reborrow())?;
             out.push_sql("))");
             Ok(())
         }
@@ -147,7 +148,11 @@ where
 }
 
 /// `(base + COALESCE((SELECT SUM(…) FROM shards WHERE …), 0))`
-fn push_sum<T, DB>(name: &str, mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+fn push_sum<'b, T, DB>(
+    name: &str,
+    shard: Option<&'b i32>,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
@@ -156,7 +161,7 @@ where
     push_column::<T, DB>(name, out.reborrow())?;
     out.push_sql(" + COALESCE((SELECT ");
     push_sum_of_shards::<T, DB>(name, out.reborrow())?;
-    push_from_shards::<T, DB>(out.reborrow())?;
+    push_from_shards::<T, DB>(shard, out.reborrow())?;
     out.push_sql("), 0))");
     Ok(())
 }

@@ -10,16 +10,17 @@ use diesel::dsl::{Filter, Find, SqlTypeOf};
 use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
 use diesel::query_builder::{
-    AsChangeset, InsertStatement, IntoUpdateTarget, QueryBuilder, QueryFragment, QueryId,
+    AsChangeset, InsertStatement, IntoUpdateTarget, QueryFragment, QueryId,
 };
 use diesel::query_dsl::methods::{ExecuteDsl, FilterDsl, FindDsl, LoadQuery};
-use diesel::result::Error as DieselError;
 
 use crate::attempt::{Plan, Statement};
 use crate::boxed::BoxedRows;
 use crate::counting_update::{CountingUpdate, are_distinct};
 use crate::dialect::{BackendOf, ShardedBackend};
+#[cfg(doc)]
 use crate::error::Error;
+use crate::explain::explain;
 use crate::field::ShardedTable;
 use crate::keyed::{KeyIs, KeyedTable, in_chunks};
 use crate::retry::{Retry, in_transaction};
@@ -28,7 +29,7 @@ use crate::runner;
 use crate::shard_numbers;
 use crate::sql::load;
 use crate::statement::{
-    CountByKey, CountPicked, CreateShards, FindMissing, PickKeys, SelectParents,
+    CountByKey, CountPicked, CreateShards, FindMissing, PickKeys, SelectParents, UnlessThere,
 };
 
 /// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
@@ -404,14 +405,13 @@ impl<Query, Values, Ret> UpdateStatement<Query, Values, Ret, NoInsert> {
     /// a savepoint):
     ///
     /// ```sql
-    /// INSERT INTO "downloads" ("version", "day") VALUES ($1, $2)
+    /// INSERT INTO "downloads" ("version", "day") VALUES ($1, $2)      -- PostgreSQL: ON CONFLICT DO NOTHING
     /// ```
     ///
     /// Its effect on the total: whatever the row brings, and the count.
     ///
     /// # Errors
-    /// As without it; a unique key that is violated although no row matches, as Diesel reports it (inside a transaction above
-    /// `READ COMMITTED` also where the row that another one inserted cannot be seen yet: try the transaction again);
+    /// As without it; a unique key that is violated although no row matches, as Diesel reports it;
     /// [`InsertedOther`](Error::InsertedOther) if the row is none that the update is about.
     pub fn or_insert<I>(self, row: I) -> UpdateStatement<Query, Values, Ret, OrInsert<I>>
     where
@@ -472,13 +472,18 @@ where
         let retry = update.options.retry.unwrap_or_default();
         let filter = update.query.into_update_target().where_clause;
         let changes = Changes::<T, V>::new(update.values.changes);
-        let counted = runner::count(conn, plan, retry, |conn, statement, shard| {
-            match (statement, &insert) {
-                (Statement::Insert, Some(insert)) => conn.execute_returning_count(insert),
+        let counted = runner::count(
+            conn,
+            plan,
+            retry,
+            |conn, statement, shard| match statement {
+                Statement::Insert | Statement::InsertUnlessThere => {
+                    send_insert(conn, statement, insert.as_ref())
+                }
                 _ => changes.send(conn, statement, &filter, shard),
-            }
-        });
-        counted.map_err(|error| explain::<T, _>(conn, error).into())
+            },
+        );
+        counted.map_err(|error| explain::<T, _>(conn, error.into()))
     }
 }
 
@@ -504,7 +509,7 @@ where
     let counted = runner::count(conn, plan, retry, |conn, statement, shard| {
         changes.send(conn, statement, key, shard)
     });
-    counted.map_err(|error| explain::<T, _>(conn, error).into())
+    counted.map_err(|error| explain::<T, _>(conn, error.into()))
 }
 
 impl<'query, Q, V, Ret, Ins, Conn, DB, T, W, U> LoadQuery<'query, Conn, U>
@@ -552,10 +557,9 @@ where
                     picked = in_chunks::<T, DB>(keys);
                     Ok(met)
                 }
-                Statement::Insert => match &insert {
-                    Some(insert) => conn.execute_returning_count(insert),
-                    None => Ok(0), // is not asked for
-                },
+                Statement::Insert | Statement::InsertUnlessThere => {
+                    send_insert(conn, statement, insert.as_ref())
+                }
                 Statement::Load if plan.by_key => {
                     let query = select::<T, _, _>(&selection, &filter);
                     rows = load::<Row<Ret, T, U, DB>, _, _, _>(conn, query)?;
@@ -575,7 +579,7 @@ where
                     .sum(),
             }
         });
-        counted.map_err(|error| explain::<T, _>(conn, error))?;
+        counted.map_err(|error| explain::<T, _>(conn, error.into()))?;
         Ok(rows.into_iter().map(Ok).collect::<Vec<_>>().into_iter())
     }
 }
@@ -637,8 +641,29 @@ impl<T, V: AsChangeset> Changes<T, V> {
                 types: PhantomData,
             }),
             // These are the caller's, who has what they need.
-            Statement::Insert | Statement::Pick | Statement::Load => Ok(0),
+            Statement::Insert
+            | Statement::InsertUnlessThere
+            | Statement::Pick
+            | Statement::Load => Ok(0),
         }
+    }
+}
+
+fn send_insert<I, Conn>(
+    conn: &mut Conn,
+    statement: Statement,
+    insert: Option<&I>,
+) -> QueryResult<usize>
+where
+    I: QueryFragment<Conn::Backend> + QueryId,
+    Conn: Connection<Backend: ShardedBackend>,
+{
+    match (insert, statement) {
+        (Some(insert), Statement::InsertUnlessThere) => {
+            conn.execute_returning_count(&UnlessThere(insert))
+        }
+        (Some(insert), _) => conn.execute_returning_count(insert),
+        (None, _) => Ok(0), // nobody asks for what there is not
     }
 }
 
@@ -661,7 +686,6 @@ where
         shards: options
             .shards
             .unwrap_or_else(|| shard_numbers::known::<T>(fields.iter().copied())),
-        shards_table: T::SHARDS_TABLE,
         dialect: Conn::Backend::backend_of(conn).dialect(),
     })
 }
@@ -671,25 +695,5 @@ fn select<'a, T, S, W>(selection: &'a S, filter: &'a W) -> SelectParents<'a, T, 
         selection,
         filter,
         table: PhantomData,
-    }
-}
-
-/// Finds a clearer reason for an error that the database gave for a statement of ours.
-fn explain<T, Conn>(conn: &Conn, error: Error) -> Error
-where
-    T: ShardedTable + QueryFragment<Conn::Backend>,
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
-{
-    if !matches!(error, Error::Diesel(DieselError::DatabaseError(..))) {
-        return error;
-    }
-    let backend = Conn::Backend::backend_of(conn);
-    let mut name = backend.query_builder();
-    match T::TABLE.to_sql(&mut name, &backend).map(|()| name.finish()) {
-        Ok(table) if table.contains("\".\"") || table.contains("`.`") => {
-            Error::QualifiedTable { table }
-        }
-        _ => error,
     }
 }

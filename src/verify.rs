@@ -195,7 +195,7 @@ impl<R, C, Q> Verify<R, C, Q> {
             .retry(retry);
         snapshot.run(conn, |conn| {
             for keys in &suspects {
-                Held::<T, DB>::lock_rows(conn, Rows::Parents, keys)?;
+                Held::<T, DB>::of(keys).lock_rows(conn, Rows::Parents, false)?;
             }
             let expected = recount(conn, expected.clone())?;
             let mut repaired = vec![];

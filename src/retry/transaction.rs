@@ -187,9 +187,6 @@ where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
 {
-    if in_transaction(conn)? {
-        return conn.transaction(f);
-    }
     let attempt = Attempt {
         options: TransactionOptions {
             isolation,
@@ -198,6 +195,12 @@ where
         survival: None, // it returns every error that it sees
         told_as: Failed::Own,
     };
+    if in_transaction(conn)? {
+        let dialect = Conn::Backend::backend_of(conn).dialect();
+        return attempt
+            .once(conn, dialect, &mut f)
+            .map_err(|failed| failed.inside(dialect));
+    }
     repeat(conn, retry, |conn, dialect| {
         attempt.once(conn, dialect, &mut f)
     })
@@ -280,20 +283,21 @@ impl<E> Attempt<E> {
     where
         Conn: Connection,
     {
+        let outer = depth(conn).map_err(Failed::Begin)?;
         begin(conn, dialect, self.options).map_err(Failed::Begin)?;
         if let Some(mark) = self.survival.as_ref().and_then(|check| check.at_begin) {
             conn.batch_execute(mark).map_err(|e| {
-                rollback(conn, 0);
+                rollback(conn, outer);
                 Failed::Begin(e)
             })?;
         }
         let value = f(conn).map_err(|e| {
-            rollback(conn, 0);
+            rollback(conn, outer);
             (self.told_as)(e)
         })?;
         if let Some(check) = &self.survival {
             conn.batch_execute(check.before_commit).map_err(|e| {
-                rollback(conn, 0);
+                rollback(conn, outer);
                 match dialect.classify(&e) {
                     Failure::ConnectionLost => Failed::Own(e),
                     _ => Failed::Aborted,
@@ -329,6 +333,21 @@ impl<E: From<DieselError> + StdError + 'static> Failed<E> {
             _ => Error::Diesel(source),
         };
         DieselError::from(error).into()
+    }
+
+    /// The error inside a caller's transaction: what it was told by Diesel so far it is told still, and so is what retries it.
+    fn inside(self, dialect: Dialect) -> E
+    where
+        E: From<DieselError>,
+    {
+        match self {
+            Failed::Body(e) => e,
+            Failed::Own(source) if dialect.classify(&source) == Failure::Overflow => {
+                DieselError::from(Error::Overflow { source }).into()
+            }
+            Failed::Begin(e) | Failed::Own(e) | Failed::Commit(e) => e.into(),
+            Failed::Aborted => DieselError::from(Error::TransactionAborted).into(),
+        }
     }
 
     /// The caller's error when the policy allows no further attempt.

@@ -6,9 +6,10 @@ mod servers;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Isolation;
-use diesel_sharded::{Conflict, ShardsTable, update};
+use diesel_sharded::retry::{Isolation, Transaction};
+use diesel_sharded::{Conflict, ShardsTable, fold, update};
 use diesel_sharded_tests::TestConnection;
+use diesel_sharded_tests::schema::videos::dsl::*;
 
 type Conn = MysqlConnection;
 
@@ -90,6 +91,74 @@ fn a_killed_connection() {
 }
 
 #[test]
+fn an_idle_transaction_holds_up_no_other_count() {
+    servers::an_idle_transaction_holds_up_no_other_count();
+}
+
+#[test]
+fn set_total_looks_again_under_the_lock() {
+    servers::set_total_looks_again_under_the_lock();
+}
+
+/// Under MariaDB's snapshot isolation, and by retrying what MySQL's own repeatable reads let pass.
+#[test]
+fn a_callers_snapshot_is_tried_again_on_mariadb() {
+    let (_database, mut conn) = servers::database();
+    if is_mariadb(&mut conn) {
+        servers::a_callers_snapshot_is_tried_again(
+            Isolation::RepeatableRead,
+            "SET SESSION innodb_snapshot_isolation = ON",
+        );
+    }
+}
+
+/// Without its strict mode MySQL cuts what does not fit, and says nothing.
+#[test]
+fn what_a_base_would_cut_is_not_folded() {
+    let (_database, mut conn) = servers::database();
+    let conn = &mut conn;
+    diesel::update(videos.find(1))
+        .set(likes.eq(i32::MAX))
+        .execute(conn)
+        .unwrap();
+    update(videos)
+        .set(likes.eq(likes + 1))
+        .execute(conn)
+        .unwrap();
+    conn.batch_execute("SET SESSION sql_mode = 'PIPES_AS_CONCAT'")
+        .unwrap();
+    let folded = fold(videos).run(conn).unwrap();
+    assert_eq!((folded.parents, folded.unfit), (2, vec![1]));
+    let shards = diesel::dsl::sql::<diesel::sql_types::BigInt>(
+        "CAST(SUM(likes) AS SIGNED) FROM videos_shards WHERE id = 1",
+    );
+    assert_eq!(diesel::select(shards).get_result(conn), Ok(1_i64));
+}
+
+/// READ COMMITTED is what a transaction reads totals in, beside its own counts, while others fold.
+#[test]
+fn a_read_committed_transaction_reads_right_beside_a_fold() {
+    let (database, mut conn) = servers::database();
+    let mut other = Conn::connect(&database);
+    update(videos.find(1))
+        .set(views.eq(views + 12))
+        .execute(&mut other)
+        .unwrap();
+    let read: QueryResult<(i64, i64)> =
+        Transaction::new()
+            .isolation(Isolation::ReadCommitted)
+            .run(&mut conn, |conn| {
+                let before = servers::total(conn);
+                let _ = fold(videos).run(&mut other)?;
+                update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .execute(conn)?;
+                Ok((before, servers::total(conn)))
+            });
+    assert_eq!(read, Ok((112, 113)));
+}
+
+#[test]
 fn folds_killed_at_any_moment() {
     servers::folds_killed_at_any_moment("CONNECTION_ID()", |number| format!("KILL {number}"));
 }
@@ -108,7 +177,6 @@ fn a_locked_parent_stops_no_count() {
 #[test]
 fn a_drop_that_fails_loses_and_doubles_nothing() {
     use diesel_sharded_tests::schema::videos as table;
-    use diesel_sharded_tests::schema::videos::dsl::*;
     let (_database, mut conn) = servers::database();
     let conn = &mut conn;
     update(videos.find(1))

@@ -7,9 +7,10 @@ use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
+use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{Isolation, Retry};
-use diesel_sharded::{Conflict, ShardsTable, update};
+use diesel_sharded::retry::{Isolation, Retry, Transaction};
+use diesel_sharded::{Conflict, ShardsTable, fold, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::WholeVideo;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -90,6 +91,58 @@ fn a_killed_backend() {
     servers::a_connection_cut("pg_backend_pid()::bigint", |pid| {
         format!("SELECT pg_terminate_backend({pid})")
     });
+}
+
+#[test]
+fn an_idle_transaction_holds_up_no_other_count() {
+    servers::an_idle_transaction_holds_up_no_other_count();
+}
+
+#[test]
+fn set_total_looks_again_under_the_lock() {
+    servers::set_total_looks_again_under_the_lock();
+}
+
+#[test]
+fn a_callers_snapshot_is_tried_again() {
+    servers::a_callers_snapshot_is_tried_again(Isolation::RepeatableRead, "SELECT 1");
+    servers::a_callers_snapshot_is_tried_again(Isolation::Serializable, "SELECT 1");
+}
+
+/// The first use of a row by many transactions that cannot see each other's.
+#[test]
+fn rows_are_inserted_by_racing_snapshots() {
+    use diesel_sharded::Counter;
+    let (database, mut conn) = servers::database();
+    conn.run_pending_migrations(diesel_sharded::MIGRATIONS)
+        .unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let conn = &mut Conn::connect(&database);
+                let counted: QueryResult<()> = Transaction::new()
+                    .isolation(Isolation::Serializable)
+                    .run(conn, |conn| Counter::named("x").increment(conn));
+                assert_eq!(counted, Ok(()));
+            });
+        }
+    });
+    assert_eq!(Counter::named("x").get(&mut conn), Ok(16));
+}
+
+/// A base of a smaller scale than its shards would round counts away.
+#[test]
+fn what_a_base_would_round_is_not_folded() {
+    use diesel_sharded_tests::schema::measures::dsl::*;
+    let (_database, mut conn) = servers::database();
+    let tiny: bigdecimal::BigDecimal = "0.0000004".parse().unwrap();
+    update(measures)
+        .set(exact.eq(exact + &tiny))
+        .execute(&mut conn)
+        .unwrap();
+    let folded = fold(measures).run(&mut conn).unwrap();
+    assert_eq!((folded.parents, folded.unfit), (0, vec![1]));
+    assert_eq!(measures.select(exact.total()).first(&mut conn), Ok(tiny));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, Retry};
-use diesel_sharded::{fold, set_total, update};
+use diesel_sharded::{Counter, fold, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 
 use super::{Conn, database, on_threads};
@@ -181,4 +181,46 @@ fn sets_beside_all_the_rest() {
     });
     let since = total(&mut conn) - 20 * STEP;
     assert!((0..=counted.into_inner()).contains(&since), "{since}");
+    for round in 0..10 {
+        assert_eq!(count(&mut conn, round, 1), Ok(1));
+    }
+    assert_eq!(total(&mut conn), 20 * STEP + since + 10);
+}
+
+/// Named counters, whose numbers of shards change all the while.
+#[test]
+fn resizes_beside_all_the_rest() {
+    let (database, mut conn) = super::database_with_counters();
+    let counter = Counter::named("resized");
+    let log = Log::default();
+    let counting = AtomicI64::new(5);
+    on_threads(9, &database, |number, conn| match number {
+        0..5 => {
+            for round in 0..50 {
+                let n = if (round + number) % 4 == 0 { -3 } else { 2 };
+                log.count(n, || counter.add(n, conn).unwrap());
+            }
+            counting.fetch_sub(1, Ordering::SeqCst);
+        }
+        5 | 6 => {
+            let mut n = 1;
+            while counting.load(Ordering::SeqCst) > 0 {
+                match number {
+                    5 => counter.resize(n, conn).unwrap(),
+                    _ => drop(counter.increase_shards(n, conn).unwrap()),
+                }
+                n = n % 12 + 3;
+            }
+        }
+        _ => {
+            while counting.load(Ordering::SeqCst) > 0 {
+                log.read(|| counter.get(conn).unwrap());
+            }
+        }
+    });
+    let expected = log.acknowledged_up.into_inner() + log.acknowledged_down.into_inner();
+    assert_eq!(counter.get(&mut conn), Ok(expected));
+    counter.resize(2, &mut conn).unwrap();
+    assert_eq!(counter.get(&mut conn), Ok(expected));
+    assert_eq!(counter.estimate(&mut conn), Ok(expected));
 }

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::retry::{self, Retry};
 use diesel_sharded::shard_numbers::{self, ShardNumber};
-use diesel_sharded::{Counter, Error, MIGRATIONS, update};
+use diesel_sharded::{Counter, Error, MIGRATIONS, ShardsTable, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{downloads, videos_shards};
@@ -182,6 +182,10 @@ fn missing_tables_are_told_with_what_to_do() {
     let errors = [
         counter.increment(conn).unwrap_err(),
         counter.get(conn).unwrap_err(),
+        counter.set(1, conn).unwrap_err(),
+        counter.fold(conn).unwrap_err(),
+        counter.delete(conn).unwrap_err(),
+        Counter::list("").load(conn).unwrap_err(),
         counter.increase_shards(3, conn).unwrap_err(),
         shard_numbers::refresh(conn).unwrap_err(),
     ];
@@ -205,8 +209,15 @@ fn the_migrations_run_beside_an_applications_and_are_reverted() {
     assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
     assert_eq!(conn.run_pending_migrations(MIGRATIONS).unwrap().len(), 0);
     Counter::named("x").increment(conn).unwrap();
-    // An application's own comes later, and is what `revert_last_migration` meets.
-    let (_other, _) = super::database();
+    // An application's own comes after it, whenever it ran, and is what `revert_last_migration` meets.
+    let own = || ShardsTable::of(downloads::table).migration("00000000000001");
+    diesel::sql_query(
+        "CREATE TABLE downloads (version INTEGER, day INTEGER, number INTEGER NOT NULL, PRIMARY KEY (version, day))",
+    )
+    .execute(conn)
+    .unwrap();
+    conn.run_pending_migrations(own()).unwrap();
+    conn.revert_last_migration(own()).unwrap();
     conn.revert_last_migration(MIGRATIONS).unwrap();
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     assert_eq!(Counter::named("x").get(conn), Ok(0));
@@ -224,12 +235,19 @@ fn numbers_of_shards_change_at_run_time() {
     for _ in 0..200 {
         counter.increment(conn).unwrap();
     }
+    let shards = |conn: &mut Conn| {
+        let sql = diesel::dsl::sql::<diesel::sql_types::BigInt>(
+            "COUNT(*) FROM diesel_sharded_counter_shards",
+        );
+        diesel::select(sql).get_result::<i64>(conn).unwrap()
+    };
+    assert!(shards(conn) > 16);
     counter.resize(1, conn).unwrap();
-    assert_eq!(counter.shards(conn), Ok(1));
+    assert_eq!((counter.shards(conn), shards(conn)), (Ok(1), 1));
     for _ in 0..20 {
         counter.increment(conn).unwrap();
     }
-    assert_eq!(counter.get(conn), Ok(220));
+    assert_eq!((counter.get(conn), shards(conn)), (Ok(220), 1));
     let folded = counter.fold(conn).unwrap();
     assert_eq!((folded.parents, folded.shards_removed), (1, 0));
     assert_eq!(counter.increase_shards(2, conn), Ok(2));

@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, Isolation, Retry, Transaction};
-use diesel_sharded::{Conflict, Error, fold, update};
+use diesel_sharded::{Conflict, Counter, Error, fold, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, drawing, recording, schema};
 
@@ -384,4 +385,110 @@ pub fn folds_killed_at_any_moment(connection_id: &str, kill: impl Fn(i64) -> Str
         videos.find(1).select(views).first(&mut conn),
         Ok(expected(100))
     );
+}
+
+/// A transaction that counted and went to sleep holds up the fold of that shard, and nobody else's count.
+pub fn an_idle_transaction_holds_up_no_other_count() {
+    let (database, mut conn) = database();
+    let mut idle = Conn::connect(&database);
+    for shard in [0, 1] {
+        // Both shards are there, of both videos.
+        for key in [1, 2] {
+            let policy = Retry::new().with_random(move || shard);
+            let counted = update(videos.find(key))
+                .set(views.eq(views + 1))
+                .retry(policy);
+            assert_eq!(counted.execute(&mut conn), Ok(1));
+        }
+    }
+    lock_shard_0(&mut idle);
+    thread::scope(|scope| {
+        let folding = scope.spawn(|| fold(videos).run(&mut Conn::connect(&database)));
+        thread::sleep(Duration::from_millis(300)); // it waits for the shard by now
+        let begun = Instant::now();
+        for key in [1, 2] {
+            let policy = Retry::new().with_random(|| 1);
+            let counted = update(videos.find(key))
+                .set(views.eq(views + 1))
+                .retry(policy);
+            assert_eq!(counted.execute(&mut conn), Ok(1));
+        }
+        assert!(begun.elapsed() < Duration::from_millis(300));
+        assert!(!folding.is_finished());
+        idle.batch_execute("ROLLBACK").unwrap();
+        let folded = folding.join().unwrap().unwrap();
+        assert_eq!((folded.parents, folded.finished), (2, true));
+    });
+    assert_eq!(total(&mut conn), 103);
+}
+
+/// A row that has left the filter by the time it is locked is not set.
+pub fn set_total_looks_again_under_the_lock() {
+    let (database, mut conn) = database();
+    let mut holder = Conn::connect(&database);
+    holder
+        .batch_execute("BEGIN; UPDATE videos SET channel = 'sports' WHERE id = 2")
+        .unwrap();
+    thread::scope(|scope| {
+        let setting = scope.spawn(|| {
+            set_total(videos.filter(channel.eq("news")), views, 0)
+                .execute(&mut Conn::connect(&database))
+        });
+        thread::sleep(Duration::from_millis(300)); // it has picked 2 and 3, and waits for 2
+        holder.batch_execute("COMMIT").unwrap();
+        assert_eq!(setting.join().unwrap(), Ok(1));
+    });
+    let totals = videos.select(views.total()).order(id);
+    assert_eq!(totals.load(&mut conn), Ok(vec![100_i64, 200, 0]));
+}
+
+/// Above READ COMMITTED a transaction meets what others committed since it began to read; it is tried again.
+pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
+    let (database, mut conn) = database();
+    let mut other = Conn::connect(&database);
+    conn.batch_execute(setup).unwrap();
+    conn.run_pending_migrations(diesel_sharded::MIGRATIONS)
+        .unwrap();
+    let new = Counter::named("new");
+    new.resize(1, &mut other).unwrap(); // a new shard would be a count that comes after the set
+    update(videos.find(1))
+        .set(views.eq(views + 1))
+        .retry(Retry::new().with_random(|| 0))
+        .execute(&mut other)
+        .unwrap();
+    for operation in 0..4 {
+        let (policy, met) = recording();
+        let mut first = true;
+        let result: QueryResult<()> =
+            Transaction::new()
+                .isolation(isolation)
+                .retry(policy)
+                .run(&mut conn, |conn| {
+                    total(conn);
+                    if std::mem::take(&mut first) {
+                        update(videos.find(1))
+                            .set(views.eq(views + 1))
+                            .retry(Retry::new().with_random(|| 0))
+                            .execute(&mut other)?;
+                        new.increment(&mut other)?;
+                    }
+                    match operation {
+                        0 => fold(videos.find(1)).run(conn).map(drop),
+                        1 => set_total(videos.find(1), views, 7).execute(conn).map(drop),
+                        2 => new.set(7, conn),
+                        _ => new.increment(conn),
+                    }
+                });
+        assert_eq!(result, Ok(()), "{operation}");
+        let met = met.lock().unwrap();
+        assert!(
+            met.iter().all(|met| *met == Conflict::Serialization),
+            "{met:?}"
+        );
+        if operation < 2 {
+            assert!(!met.is_empty(), "{operation}");
+        }
+    }
+    assert_eq!(total(&mut conn), 9); // set to 7, and counted twice since
+    assert_eq!(new.get(&mut conn), Ok(9));
 }
