@@ -98,7 +98,7 @@ fn a_model_and_composite_keys() {
     let folded = fold(downloads::table)
         .batch(2)
         .run_with(conn, |so_far| {
-            seen.push(so_far.last.clone());
+            seen.push(so_far.last);
             ControlFlow::Continue(())
         })
         .unwrap();
