@@ -329,10 +329,10 @@ fn within(number: i32) -> u16 {
 
 const TABLE: &str = "diesel_sharded_shard_numbers";
 
-fn load<Conn>(
-    conn: &mut Conn,
-    numbers: SelectNumbers<'_>,
-) -> QueryResult<Vec<(Vec<u8>, Vec<u8>, i32)>>
+/// A shards table, what counts in it, and the number of its shards.
+type NumberRow = (Vec<u8>, Vec<u8>, i32);
+
+fn load<Conn>(conn: &mut Conn, numbers: SelectNumbers<'_>) -> QueryResult<Vec<NumberRow>>
 where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
