@@ -6,15 +6,18 @@
 //! DATABASE_URL=mysql://user@127.0.0.1/database cargo run --example video_views --features mysql
 //! ```
 //!
-//! Without `DATABASE_URL` it runs on a SQLite file in the temporary folder. The code is the same on all three.
+//! Without `DATABASE_URL` it runs on a SQLite file in the temporary folder. The code is the same on all three: `support` has
+//! the enum of connections.
 
-use std::error::Error;
+mod support;
+
 use std::process::ExitCode;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{ShardsTable, Total, update};
+use support::{AnyConnection, Result, connect, database_url, join};
 
 const THREADS: i64 = 8;
 const VIEWS: i64 = 500;
@@ -52,31 +55,8 @@ struct Video {
     views: i64,
 }
 
-#[derive(diesel::MultiConnection)]
-enum AnyConnection {
-    #[cfg(feature = "postgres")]
-    Postgres(PgConnection),
-    #[cfg(feature = "mysql")]
-    Mysql(MysqlConnection),
-    Sqlite(SqliteConnection),
-}
-
-diesel_sharded::multi_connection!(AnyConnection {
-    #[cfg(feature = "postgres")]
-    Postgres: Postgres,
-    #[cfg(feature = "mysql")]
-    Mysql: Mysql,
-    Sqlite: Sqlite,
-});
-
-fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let url = match std::env::var("DATABASE_URL") {
-        Ok(url) => url,
-        Err(_) => {
-            let file = std::env::temp_dir().join("diesel_sharded_video_views.db");
-            format!("{}", file.display())
-        }
-    };
+fn main() -> Result<ExitCode> {
+    let url = database_url("video_views");
     let conn = &mut connect(&url)?;
     let video = create(conn)?;
 
@@ -86,14 +66,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     );
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
-            .map(|_| scope.spawn(|| watch(&url, video.id).map_err(|e| e.to_string())))
+            .map(|_| scope.spawn(|| watch(&url, video.id)))
             .collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| match thread.join() {
-                Ok(result) => result,
-                Err(_) => Err("a thread panicked".to_owned()),
-            })
+        threads.into_iter().try_for_each(join)
     })?;
 
     draw_shards(conn, video.id)?;
@@ -113,7 +88,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// The application's own code: nothing in it names a database.
-fn watch(url: &str, video: i64) -> Result<(), Box<dyn Error>> {
+fn watch(url: &str, video: i64) -> Result<()> {
     let conn = &mut connect(url)?;
     for _ in 0..VIEWS {
         update(videos.find(video))
@@ -123,35 +98,8 @@ fn watch(url: &str, video: i64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn connect(url: &str) -> Result<AnyConnection, Box<dyn Error>> {
-    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
-    let mut conn = match scheme {
-        #[cfg(feature = "postgres")]
-        Some("postgres" | "postgresql") => AnyConnection::Postgres(PgConnection::establish(url)?),
-        #[cfg(feature = "mysql")]
-        Some("mysql") => AnyConnection::Mysql(MysqlConnection::establish(url)?),
-        None => AnyConnection::Sqlite(SqliteConnection::establish(url)?),
-        Some(other) => {
-            return Err(format!(
-                "DATABASE_URL: add `--features postgres` or `--features mysql` for {other}://"
-            )
-            .into());
-        }
-    };
-    #[allow(
-        irrefutable_let_patterns,
-        reason = "without features there is SQLite alone"
-    )]
-    if let AnyConnection::Sqlite(conn) = &mut conn {
-        conn.batch_execute(
-            "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
-        )?;
-    }
-    Ok(conn)
-}
-
 /// The parent's table, as an application has it already, with one video; and its shards table.
-fn create(conn: &mut AnyConnection) -> Result<Video, Box<dyn Error>> {
+fn create(conn: &mut AnyConnection) -> Result<Video> {
     conn.batch_execute("DROP TABLE IF EXISTS demo_videos_shards")?;
     conn.batch_execute("DROP TABLE IF EXISTS demo_videos")?;
     conn.batch_execute(

@@ -1,0 +1,65 @@
+//! What every example needs and none is about: a connection to whichever database there is, and its threads' results.
+
+use std::thread::ScopedJoinHandle;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+pub type Result<T> = std::result::Result<T, Error>;
+
+#[derive(diesel::MultiConnection)]
+pub enum AnyConnection {
+    #[cfg(feature = "postgres")]
+    Postgres(PgConnection),
+    #[cfg(feature = "mysql")]
+    Mysql(MysqlConnection),
+    Sqlite(SqliteConnection),
+}
+
+diesel_sharded::multi_connection!(AnyConnection {
+    #[cfg(feature = "postgres")]
+    Postgres: Postgres,
+    #[cfg(feature = "mysql")]
+    Mysql: Mysql,
+    Sqlite: Sqlite,
+});
+
+/// `DATABASE_URL`, or else a SQLite file in the temporary folder.
+pub fn database_url(example: &str) -> String {
+    std::env::var("DATABASE_URL").unwrap_or_else(|_| {
+        let file = std::env::temp_dir().join(format!("diesel_sharded_{example}.db"));
+        file.display().to_string()
+    })
+}
+
+pub fn connect(url: &str) -> Result<AnyConnection> {
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
+    let mut conn = match scheme {
+        #[cfg(feature = "postgres")]
+        Some("postgres" | "postgresql") => AnyConnection::Postgres(PgConnection::establish(url)?),
+        #[cfg(feature = "mysql")]
+        Some("mysql") => AnyConnection::Mysql(MysqlConnection::establish(url)?),
+        None => AnyConnection::Sqlite(SqliteConnection::establish(url)?),
+        Some(other) => {
+            return Err(format!(
+                "DATABASE_URL: add `--features postgres` or `--features mysql` for {other}://"
+            )
+            .into());
+        }
+    };
+    #[allow(
+        irrefutable_let_patterns,
+        reason = "without features there is SQLite alone"
+    )]
+    if let AnyConnection::Sqlite(conn) = &mut conn {
+        conn.batch_execute(
+            "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
+        )?;
+    }
+    Ok(conn)
+}
+
+pub fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().map_err(|_| "a thread panicked")?
+}
