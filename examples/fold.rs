@@ -107,11 +107,11 @@ fn fold_all(conn: &mut AnyConnection) -> QueryResult<()> {
                 false => ControlFlow::Break(()),
             }
         })?;
-    let mut rest = fold(videos).batch(BATCH).at_most_per_second(50);
-    if let Some(last) = begun.last {
-        println!("; interrupted after video {last}");
-        rest = rest.after(last);
-    }
+    println!("; interrupted");
+    let rest = fold(videos)
+        .batch(BATCH)
+        .at_most_per_second(50)
+        .after(begun.last);
     rest.run_with(conn, |folded| {
         draw(begun.parents + folded.parents, folded);
         ControlFlow::Continue(())

@@ -1,6 +1,7 @@
 //! Sums of a field, whatever its type.
 
 use std::fmt;
+use std::ops::AddAssign;
 
 use diesel::result::{Error as DieselError, QueryResult};
 
@@ -42,14 +43,17 @@ impl Amount {
             DieselError::DeserializationError(message.into())
         })
     }
+}
 
-    pub(crate) fn add(&mut self, other: &Self) {
+/// Adds up amounts of one field. Those of fields of other types are left out.
+impl AddAssign<&Amount> for Amount {
+    fn add_assign(&mut self, other: &Amount) {
         match (self, other) {
             (Amount::Integer(sum), Amount::Integer(n)) => *sum = sum.saturating_add(*n),
             (Amount::Double(sum), Amount::Double(n)) => *sum += n,
             #[cfg(feature = "numeric")]
             (Amount::Numeric(sum), Amount::Numeric(n)) => *sum += n,
-            _ => {} // both are of one field
+            _ => {}
         }
     }
 }
@@ -72,7 +76,7 @@ mod tests {
     #[test]
     fn sums_are_read_and_added_up() {
         let mut sum = Amount::parse("9223372036854775807", ColumnType::BigInt).unwrap();
-        sum.add(&Amount::parse("1", ColumnType::BigInt).unwrap());
+        sum += &Amount::parse("1", ColumnType::BigInt).unwrap();
         assert_eq!(sum, Amount::Integer(9_223_372_036_854_775_808));
         assert_eq!(sum.to_string(), "9223372036854775808");
         assert_eq!(

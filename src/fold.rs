@@ -153,9 +153,10 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
         self
     }
 
-    /// Folds only parents whose keys come after this one: the [`last`](Folded::last) of a fold that was interrupted.
-    pub fn after(mut self, key: Key<Q>) -> Self {
-        self.after = Some(key);
+    /// Folds only parents whose keys come after this one: the [`last`](Folded::last) of a fold that was interrupted, which
+    /// may be none.
+    pub fn after(mut self, key: impl Into<Option<Key<Q>>>) -> Self {
+        self.after = key.into();
         self
     }
 
@@ -413,7 +414,7 @@ impl<T: ShardedTable> Folded<T> {
         self.shards_removed += batch.shards_removed;
         self.unfit.extend(batch.unfit);
         for (sum, moved) in self.moved.iter_mut().zip(&batch.moved) {
-            sum.add(moved);
+            *sum += moved;
         }
     }
 }

@@ -166,7 +166,7 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
         for ((field, mut base), (_, now)) in before.into_iter().zip(sums(conn)?) {
             let of_field = T::FIELDS.iter().zip(&moved).find(|(f, _)| f.name == field);
             if let Some((_, moved)) = of_field {
-                base.add(moved);
+                base += moved;
             }
             if base != now {
                 return Err(Error::Inexact { field }.into());

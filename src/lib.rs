@@ -73,16 +73,33 @@
 //! | total | base + sum of shards, exact, read in one statement; [`total`](ShardedExpressionMethods::total) |
 //! | counting update | `column.eq(column ± n)`, by [`update`]; nothing else reaches the shards |
 //! | conflict | a transient failure that a new attempt can cure; [`Conflict`], [`retry`] |
+//! | fold | move shard values into the base without changing any total; [`fold`](fold()) |
+//! | named counter | a counter that is known by its name alone; [`Counter`] |
 //!
 //! # Where to go on
 //!
-//! - [`update`]: every shape that is counted, what it gives back, and the SQL it sends.
+//! Counting and reading:
+//!
+//! - [`update`]: every shape that is counted, what it gives back, and the SQL it sends; rows that may not be there yet, by
+//!   [`or_insert`](UpdateStatement::or_insert).
 //! - [`ShardedField`](derive@ShardedField): the attributes of the derive.
-//! - [`Total`]: reading, and what it costs.
+//! - [`Total`]: reading, and what it costs; [`estimate`](ShardedExpressionMethods::estimate), which costs nothing.
+//! - [`Counter`]: counters without a table of the application's own.
+//! - [`RowCounter`]: one field of one row as a value, and [`bounded`]: seats and stock, which never fall below zero.
+//! - [`cached`]: totals from a cache, in the process or in Redis.
+//!
+//! The life of a counter, each while the application goes on counting:
+//!
 //! - [`ShardsTable`]: the table, as text and as a migration; leaving again without losing a count.
+//! - [`fold`](fold()): shards into the base. [`set_total`](set_total()), [`reset`]: totals that are set.
+//! - [`shard_numbers`]: more shards, or fewer, at run time.
+//! - [`verify`](verify()): totals beside a recount, repaired; a new counter filled from what is there already.
+//!
+//! Failures:
+//!
 //! - [`retry`]: the policy, and [`retry::transaction`] for whole transactions.
-//! - [`multi_connection!`]: one enum of connections to several databases.
 //! - [`Error`]: what can go wrong, and what to do.
+//! - [`multi_connection!`]: one enum of connections to several databases.
 //!
 //! # Features
 //!
@@ -164,7 +181,7 @@ pub use self::verify::{Drift, Verify, verify};
 ///
 /// | attribute | meaning | default |
 /// |---|---|---|
-/// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string for one that is no identifier | `{table}_shards` |
+/// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string for one that is no identifier | the name of `table_name`'s module, as it is imported, and `_shards` |
 /// | `#[sharded(shards = 16)]` | how many shards a writer chooses from: 1 to 4096 | 16 |
 /// | `#[diesel(table_name = videos)]` | the parent's `table!` | Diesel's: the struct's name in snake case, and an `s` |
 /// | `#[diesel(primary_key(version, day))]` | the parent's key, which has to be the `table!`'s | `id` |
@@ -200,7 +217,7 @@ pub use self::verify::{Drift, Verify, verify};
 /// #[sharded(table_name = download_counts, shards = 4)]
 /// struct Download {
 ///     version: i32,
-///     #[sharded(sql_type = "CHAR(10)")]
+///     #[sharded(sql_type = "VARCHAR(10)")]
 ///     day: String,
 ///     #[sharded]
 ///     number: i32,

@@ -362,6 +362,12 @@ where
     }
 }
 
+impl AsRef<str> for Counter {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
+}
+
 impl fmt::Display for Counter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
