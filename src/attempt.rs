@@ -380,7 +380,6 @@ fn choose_shard(plan: &Plan, attempts: &Attempts) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conflict::Conflict;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     fn plan(dialect: Dialect) -> Plan {
