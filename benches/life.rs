@@ -22,7 +22,7 @@ const PARENTS: usize = 20_000;
 const SHARDS: usize = 8;
 
 macro_rules! measure {
-    ($name:literal, $connection:ty, $numbers:expr) => {{
+    ($name:literal, $connection:ty, $analyze:literal, $numbers:expr) => {{
         let database = <$connection>::database();
         let conn = RefCell::new(<$connection>::connect(&database));
         schema::create(&mut *conn.borrow_mut());
@@ -59,6 +59,7 @@ macro_rules! measure {
                 "INSERT INTO videos_shards (id, shard, views) SELECT v.id, s.n, 1 FROM videos v, ({}) AS s",
                 $numbers(SHARDS)
             ),
+            $analyze.to_owned(),
         ] {
             conn.batch_execute(&statement).unwrap_or_else(|e| panic!("{statement}: {e}"));
         }
@@ -76,11 +77,14 @@ macro_rules! measure {
 
 fn main() {
     let series = |n| format!("SELECT n FROM generate_series(1, {n}) AS n");
-    measure!("PostgreSQL", PgConnection, series);
-    measure!("MariaDB", MysqlConnection, |n| format!(
-        "SELECT seq AS n FROM seq_1_to_{n}"
-    ));
-    measure!("SQLite", SqliteConnection, |n| format!(
+    measure!("PostgreSQL", PgConnection, "ANALYZE", series);
+    measure!(
+        "MariaDB",
+        MysqlConnection,
+        "ANALYZE TABLE videos, videos_shards",
+        |n| format!("SELECT seq AS n FROM seq_1_to_{n}")
+    );
+    measure!("SQLite", SqliteConnection, "ANALYZE", |n| format!(
         "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {n}) SELECT n FROM c"
     ));
 }

@@ -153,6 +153,7 @@ pub trait IntegerField<DB: ShardedBackend>: ShardedColumn<Table: KeyedTable<DB>>
         Q: Query<SqlType = Self::SqlType> + QueryFragment<DB> + QueryId + 'query;
 }
 
+#[diagnostic::do_not_recommend]
 impl<C, DB> IntegerField<DB> for C
 where
     C: ShardedColumn<Table: KeyedTable<DB>> + QueryId,

@@ -1,0 +1,11 @@
+use diesel_sharded::fold;
+
+diesel::table! {
+    comments (id) {
+        id -> BigInt,
+    }
+}
+
+fn main() {
+    let _ = fold(comments::table);
+}
