@@ -25,7 +25,10 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Integer};
 
 use crate::amount::Amount;
+use crate::conflict::Failure;
 use crate::dialect::{BackendOf, ColumnType, ShardedBackend};
+use crate::error::Error;
+use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
 use crate::held::{Held, Rows, Shards, hold};
 use crate::keyed::{KeyIs, KeyedTable, KeysAre};
@@ -33,7 +36,7 @@ use crate::retry::{Retry, in_transaction, own_statement};
 use crate::row_counter::{AddTo, IntegerField, RowCounter};
 use crate::shard_numbers;
 use crate::sql::{SHARD, push_bind, push_column, push_shards_as_parent};
-use crate::statement::CreateShards;
+use crate::statement::{CreateShards, PickKeys};
 
 /// One sharded field of one row that stays within bounds; made by [`RowCounter::never_below`] and
 /// [`RowCounter::never_above`].
@@ -59,10 +62,12 @@ use crate::statement::CreateShards;
 /// # }
 /// ```
 ///
-/// Every process has to use the same bounds for the same counter, and count on it by nothing else: a plain counting update
-/// knows no bounds, and breaks what the shards promise each other. [`fold`](crate::fold()), [`set_total`](crate::set_total()) and
-/// [`reset`](crate::reset()) are welcome. To change a bound, stop counting by the old one first and fold the row; where a limit
-/// differs from row to row or changes, count what is left, never below 0, and add to it.
+/// Every process has to use the same bounds for the same counter, and count on it by nothing else: a plain counting update,
+/// also through [`Cached`](crate::cached::Cached), knows no bounds and breaks what the shards promise each other, and so does
+/// a [repair](crate::Verify::repair). [`fold`](crate::fold()), [`set_total`](crate::set_total()) and [`reset`](crate::reset()) are
+/// welcome. A row that was counted on plainly is folded once, after the last plain count, before it is bounded; so is one
+/// whose bound changes, after the last count by the old one. Where a limit differs from row to row or changes, count what is
+/// left, never below 0, and add to it.
 ///
 /// The base is no estimate here: it may be anything between the bounds.
 #[must_use = "a counter does nothing by itself"]
@@ -121,17 +126,26 @@ impl<C: ShardedColumn> Bounded<C> {
     /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND ("events"."seats" + $4) >= 0
     /// ```
     ///
-    /// Else the total is read, and if it allows the count, one transaction locks the row and its shards as
-    /// [`fold`](crate::fold()) does, adds up, and hands the room out:
+    /// Else the total is read, and if it allows the count, one transaction locks the row and all its shards, so that other
+    /// counts on the row wait, of other fields too; adds up; and hands the room out:
     ///
     /// ```sql
-    /// UPDATE "events_shards" AS "events" SET "seats" = CASE WHEN "events"."shard" >= $1 THEN $2
-    ///     WHEN "events"."shard" % 2 = 0 THEN $3 ELSE $4 END WHERE …;
-    /// UPDATE "events" SET "seats" = $1 WHERE …
+    /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
+    /// SELECT 1 FROM "events" WHERE … FOR UPDATE;
+    /// SELECT 1 FROM "events_shards" AS "events" WHERE … ORDER BY "events"."id", "events"."shard" FOR UPDATE;
+    /// …;                                                     -- base and shards are read, missing shards inserted
+    /// UPDATE "events_shards" AS "events" SET "seats" = CASE WHEN "events"."shard" >= $1 THEN 0
+    ///     WHEN "events"."shard" % 2 = 0 THEN $2 ELSE $3 END WHERE …;
+    /// UPDATE "events" SET "seats" = $1 WHERE …;
+    /// COMMIT
     /// ```
     ///
-    /// Its effect on the total: `n`, or none. Inside a transaction it is part of the caller's; once it had to lock the row,
-    /// others that need to wait until the caller's transaction ends.
+    /// Its effect on the total: `n`, or none.
+    ///
+    /// Inside a transaction it is part of the caller's: once it had to lock the row, others that need to wait until that
+    /// ends. Two such transactions may deadlock close to the bound, and on MySQL at the first counts on a row; above
+    /// `READ COMMITTED` they may meet a serialization failure: try them again, as
+    /// [`retry::transaction`](crate::retry::transaction) does.
     ///
     /// # Errors
     /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row.
@@ -141,32 +155,61 @@ impl<C: ShardedColumn> Bounded<C> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
+        self.try_add(n, conn)
+            .map_err(|error| explain::<C::Table, _>(conn, error))
+    }
+
+    fn try_add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
         let retry = self.retry.clone().unwrap_or_default();
         let slots = slots::<C>();
+        let inside = in_transaction(conn)?;
         for _ in 0..2 {
-            let slot = (retry.random() % u64::from(slots)) as i32;
-            if self.add_to_shard(n, slot, retry.clone(), conn)? {
-                return Ok(true);
+            match self.add_to_a_shard(n, slots, retry.clone(), conn) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                // The shard is full; with what the base holds it may still be a total.
+                Err(error) if !inside && is_overflow(conn, &error) => break,
+                Err(error) => return Err(error),
             }
         }
         // A caller's transaction may see an older total than the one that counts.
-        if !in_transaction(conn)? {
+        if !inside {
             let total = self.counter.get(conn)?.ok_or(DieselError::NotFound)?;
             if !self.bounds.allow(i128::from(total), n) {
                 return Ok(false);
             }
         }
-        let keys = KeysAre(vec![C::Table::key_is(self.counter.key.clone())]);
-        hold::<C::Table, DB, _, _>(conn, &keys, Shards::All, retry, |conn, held| {
-            self.add_to_held(n, slots, &held, &keys, conn)
-        })
+        // The parent's key as it is stored: the shards may compare it in another way than the parent does.
+        let pick = PickKeys::<C::Table, _> {
+            filter: &self.counter.key_is::<DB>(),
+            table: PhantomData,
+        };
+        let stored = C::Table::load_keys(conn, pick)?.into_iter().next();
+        let key = stored.unwrap_or_else(|| self.counter.key.clone());
+        let keys = KeysAre(vec![C::Table::key_is(key)]);
+        let added = hold::<C::Table, DB, _, _>(conn, &keys, Shards::ALL, retry, |conn, held| {
+            match self.add_to_held(n, slots, &held, &keys, conn)? {
+                true => Ok(()),
+                false => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
+            }
+        });
+        match added {
+            Ok(()) => Ok(true),
+            Err(DieselError::RollbackTransaction) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Adds `n` to a shard that has room for it by itself.
-    fn add_to_shard<Conn, DB>(
+    /// Adds `n` to a shard at random, if that has room for it by itself.
+    fn add_to_a_shard<Conn, DB>(
         &self,
         n: i64,
-        slot: i32,
+        slots: u16,
         retry: Retry,
         conn: &mut Conn,
     ) -> QueryResult<bool>
@@ -176,13 +219,17 @@ impl<C: ShardedColumn> Bounded<C> {
         DB: BackendOf<Conn>,
     {
         let upwards = self.bounds.uses_room_above(n);
-        let add = AddWithin::<C, _> {
+        let mut add = AddWithin::<C, _> {
             add: AddTo::new(n),
             key: self.counter.key_is::<DB>(),
-            shard: 2 * slot + i32::from(upwards),
+            shard: 0,
             upwards,
         };
-        let counted = own_statement(conn, retry, |conn| conn.execute_returning_count(&add))?;
+        let counted = own_statement(conn, retry.clone(), |conn| {
+            let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
+            add.shard = 2 * slot + i32::from(upwards);
+            conn.execute_returning_count(&add)
+        })?;
         Ok(counted > 0)
     }
 
@@ -201,39 +248,51 @@ impl<C: ShardedColumn> Bounded<C> {
         DB: BackendOf<Conn>,
     {
         let field = field::<C>()?;
-        let total = integer(held.sum(conn, Rows::Parents, field)?)?
-            + integer(held.sum(conn, Rows::Shards, field)?)?;
+        let read = |conn: &mut Conn, rows| -> QueryResult<i128> {
+            let amounts = held.each(conn, rows, field)?;
+            integer(amounts.into_iter().next().ok_or(DieselError::NotFound)?)
+        };
+        let total = read(conn, Rows::Parents)? + read(conn, Rows::Shards)?;
         if !self.bounds.allow(total, n) {
             return Ok(false);
         }
         let total = total + i128::from(n);
         let (down, up) = self.bounds.shares(total, slots, field.column_type);
-        let to_shares = ToShares::<C> {
-            beyond: 2 * i32::from(slots),
-            down,
-            up,
-            column: PhantomData,
-        };
-        let handed_out = (i128::from(down) + i128::from(up)) * i128::from(slots);
-        held.write(conn, Rows::Shards, &to_shares)?;
-        let mut shards = integer(held.sum(conn, Rows::Shards, field)?)?;
-        if shards != handed_out {
-            for shard in 0..2 * i32::from(slots) {
+        let there = held.shards(conn)?;
+        for shard in 0..2 * i32::from(slots) {
+            let share = if shard % 2 == 0 { down } else { up };
+            if share != 0 && !there.contains(&shard) {
                 conn.execute_returning_count(&CreateShards::<C::Table, _> {
                     filter: keys,
                     shard,
                     table: PhantomData,
                 })?;
             }
-            held.write(conn, Rows::Shards, &to_shares)?;
-            shards = integer(held.sum(conn, Rows::Shards, field)?)?;
         }
+        let to_shares = ToShares::<C> {
+            beyond: 2 * i32::from(slots),
+            down,
+            up,
+            column: PhantomData,
+        };
+        held.write(conn, Rows::Shards, &to_shares)?;
         // Whatever the shards hold now, the base holds the rest of the total.
-        let base = narrow(total - shards)?;
-        match held.write(conn, Rows::Parents, &Base::<C>(base, PhantomData))? {
-            0 => Err(DieselError::NotFound),
-            _ => Ok(true),
+        let base = narrow(total - read(conn, Rows::Shards)?)?;
+        held.write(conn, Rows::Parents, &Base::<C>(base, PhantomData))?;
+        Ok(true)
+    }
+}
+
+fn is_overflow<Conn>(conn: &Conn, error: &DieselError) -> bool
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    match error {
+        DieselError::QueryBuilderError(error) => {
+            matches!(error.downcast_ref(), Some(Error::Overflow { .. }))
         }
+        error => Conn::Backend::backend_of(conn).dialect().classify(error) == Failure::Overflow,
     }
 }
 
@@ -437,5 +496,34 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[cfg(all(feature = "postgres_backend", feature = "mysql_backend"))]
+    #[test]
+    fn sql_of_a_count_and_of_shares() {
+        use crate::test_schema::{sql, videos};
+        use diesel::mysql::Mysql;
+        use diesel::pg::Pg;
+
+        let add = AddWithin::<videos::likes, _> {
+            add: AddTo::new(-1),
+            key: KeyIs(videos::id.eq(7)),
+            shard: 2,
+            upwards: false,
+        };
+        assert_eq!(
+            sql!(Pg, add),
+            r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND ("videos"."likes" + $4) >= 0"#
+        );
+        let to_shares = ToShares::<videos::likes> {
+            beyond: 16,
+            down: 5,
+            up: -3,
+            column: PhantomData,
+        };
+        assert_eq!(
+            sql!(Mysql, to_shares),
+            "`likes` = CASE WHEN `videos`.`shard` >= ? THEN 0 WHEN `videos`.`shard` % 2 = 0 THEN ? ELSE ? END"
+        );
     }
 }

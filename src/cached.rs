@@ -310,8 +310,9 @@ impl<C: TotalCache> Cached<C> {
         counted
     }
 
-    /// Removes the cached total, after a change that went past the cache: a total that was set, a repair.
-    pub fn forget<Conn, K>(&self, counter: &K)
+    /// Removes the cached total, after a change that went past the cache and was committed: a total that was set, a repair.
+    /// A reader who read before the change may still add the old total after this.
+    pub fn forget<Conn, K>(&self, counter: &K, _conn: &mut Conn)
     where
         K: CachedCounter<Conn> + ?Sized,
     {

@@ -316,14 +316,19 @@ impl Dialect {
         self == Dialect::Sqlite
     }
 
-    /// Follows a `SELECT` whose rows are to be locked until the transaction ends, or at once or not at all. SQLite has one
-    /// writer at a time.
-    pub(crate) fn locks_rows(self, at_once: bool) -> Option<&'static str> {
-        match (self, at_once) {
+    /// Follows a `SELECT` whose rows are to be locked until the transaction ends. SQLite has one writer at a time.
+    pub(crate) fn locks_rows(self, strength: Strength) -> Option<&'static str> {
+        match (self, strength) {
             (Dialect::Sqlite, _) => None,
-            (_, true) => Some(" FOR UPDATE NOWAIT"),
-            (_, false) => Some(" FOR UPDATE"),
+            (_, Strength::ExclusiveAtOnce) => Some(" FOR UPDATE NOWAIT"),
+            (Dialect::Postgres, Strength::ButForReferences) => Some(" FOR NO KEY UPDATE"),
+            (_, Strength::Exclusive | Strength::ButForReferences) => Some(" FOR UPDATE"),
         }
+    }
+
+    /// Whether rows can be locked at all.
+    pub(crate) fn has_row_locks(self) -> bool {
+        self != Dialect::Sqlite
     }
 
     /// Whether a column of this type may take a value otherwise than it was given, without an error: rounded to its scale,
@@ -470,6 +475,16 @@ impl Dialect {
             Dialect::Sqlite => message.contains("no such table") && message.contains(table),
         }
     }
+}
+
+/// How rows are locked; see [`Dialect::locks_rows`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strength {
+    Exclusive,
+    /// At once or not at all.
+    ExclusiveAtOnce,
+    /// Rows that refer to these may still be inserted, where the database can tell; on MySQL they wait.
+    ButForReferences,
 }
 
 /// See [`Dialect::keeps_and_locks`].

@@ -19,7 +19,7 @@ use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable};
 use crate::held::{Held, Shards, hold};
 use crate::keyed::{KEYS_IN_A_STATEMENT, KeyedTable, KeysAre};
-use crate::retry::{Retry, in_transaction, own_statement};
+use crate::retry::{Retry, in_transaction, own_read};
 use crate::shard_numbers;
 use crate::sql::{
     SHARD, push_bind, push_from_shards, push_key, push_select_keys_as_parent, push_shards_column,
@@ -67,20 +67,20 @@ use crate::update::UpdateSource;
 /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
 /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE NOWAIT;
 /// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE NOWAIT;
-/// SELECT CAST(SUM("videos"."views") AS TEXT) FROM "videos_shards" AS "videos" WHERE …;   -- MySQL: AS CHAR … FOR UPDATE
+/// SELECT CAST((SELECT SUM("videos_shards"."views") FROM …) AS TEXT) FROM "videos" WHERE …;  -- MySQL: AS CHAR … FOR UPDATE
 /// UPDATE "videos" SET "views" = total WHERE … AND EXISTS (…);                            -- of parents with shards that are not 0
 /// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
 /// DELETE FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" >= $1;            -- MySQL: DELETE `videos` FROM …
 /// COMMIT
 /// ```
 ///
-/// On MySQL, and for `Numeric` fields, the sums of the bases are read before and after, and compared: a column that rounds or
-/// cuts what it is given would lose counts silently.
+/// On MySQL, and for `Numeric` fields, the bases are read before and after, and compared: a column that rounds or cuts what it
+/// is given would lose counts silently.
 ///
-/// Counts on the shards of a batch wait for these few statements. If a lock is not had at once, the parents are tried one
-/// by one, and one that is busy is folded shard by shard, waiting for each: then a count waits at most on the one
-/// shard that the fold waits for too, as long as somebody else's transaction lasts. (Whoever creates a shard, or on PostgreSQL
-/// inserts a row that refers to the parent, waits for the parent's lock meanwhile.)
+/// Counts on the shards of a batch wait for these few statements, and nobody for longer: the fold waits for no lock. If one
+/// is not had at once, the parents are tried one by one, and one that is busy shard by shard, again and again as the
+/// policy has it; what others hold all the time is left on its shards, and named in [`busy`](Folded::busy). (PostgreSQL logs each
+/// lock that is not had as an error. Inside a caller's transaction, which cannot try again, the fold waits for a busy shard.)
 ///
 /// Nothing is lost or doubled when it is killed at any statement: the database takes the open batch back, and what was
 /// committed is complete. Several processes may fold at once: the parent's row lock lets one at a time at a parent, and
@@ -139,8 +139,8 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
         self
     }
 
-    /// Sleeps after each batch so that no more parents than this are folded in any second. Without effect inside a caller's
-    /// transaction, whose locks would be held the longer. No limit by default, nor by zero.
+    /// Folds no more parents than this in a second, by smaller batches and a sleep after each. Without effect inside a
+    /// caller's transaction, whose locks would be held the longer. No limit by default, nor by zero.
     pub fn at_most_per_second(mut self, parents: u32) -> Self {
         self.per_second = (parents > 0).then_some(f64::from(parents));
         self
@@ -207,14 +207,14 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
             Some(number) => number,
             None => shard_numbers::wished::<T, _>(conn)?,
         };
-        let pace = match in_transaction(conn)? {
-            true => None,
-            false => self.per_second,
-        };
+        let inside = in_transaction(conn)?;
+        let pace = self.per_second.filter(|_| !inside);
+        let batch = pace.map_or(self.batch, |rate| self.batch.min(rate as usize));
         let folding = Folding {
             keep,
             retry: retry.clone(),
             dialect,
+            inside,
         };
         let mut due = Instant::now();
         let mut folded = Folded::nothing(self.after);
@@ -223,13 +223,13 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
                 filter: &filter,
                 after: folded.last.as_ref().map(T::key_after),
                 first_to_remove: i32::from(keep),
-                limit: self.batch as i64,
+                limit: batch as i64,
             };
-            let keys = own_statement(conn, retry.clone(), |conn| T::load_keys(conn, &pick))
+            let keys = own_read(conn, retry.clone(), |conn| T::load_keys(conn, &pick))
                 .map_err(|error| explain::<T, _>(conn, error))?;
-            folded.finished = keys.len() < self.batch;
+            folded.finished = keys.len() < batch;
             if let Some(last) = keys.last().cloned() {
-                let batch = keys.len();
+                let parents = keys.len();
                 folding.fold::<T, DB, _>(keys, &mut folded, conn)?;
                 folded.last = Some(last);
                 if progress(&folded).is_break() {
@@ -237,7 +237,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
                 }
                 if let Some(per_second) = pace {
                     due = due.max(Instant::now())
-                        + Duration::from_secs_f64(batch as f64 / per_second);
+                        + Duration::from_secs_f64(parents as f64 / per_second);
                 }
             }
             if folded.finished {
@@ -253,7 +253,14 @@ struct Folding {
     keep: u16,
     retry: Retry,
     dialect: Dialect,
+    /// In a caller's transaction, which cannot try again later.
+    inside: bool,
 }
+
+const AT_ONCE: Shards = Shards {
+    only: None,
+    at_once: true,
+};
 
 /// Why a fold of several parents, or of one, did not come about.
 enum Trouble {
@@ -279,9 +286,9 @@ impl Folding {
         DB: BackendOf<Conn>,
     {
         // On SQLite there are no locks but that on the database.
-        let (shards, retry) = match self.dialect.locks_rows(true) {
-            Some(_) => (Shards::AllAtOnce, Retry::never()),
-            None => (Shards::All, self.retry.clone()),
+        let (shards, retry) = match self.dialect.has_row_locks() {
+            true => (AT_ONCE, Retry::never()),
+            false => (Shards::ALL, self.retry.clone()),
         };
         let named = keys.iter().cloned().map(T::key_is).collect();
         match self.fold_held::<T, DB, _>(&KeysAre(named), shards, retry, conn) {
@@ -300,6 +307,8 @@ impl Folding {
         Ok(())
     }
 
+    /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. One that does not
+    /// fit is tried again as long as others change the base.
     fn fold_shard_by_shard<T, DB, Conn>(
         &self,
         keys: Vec<T::Key>,
@@ -312,22 +321,35 @@ impl Folding {
         DB: BackendOf<Conn>,
     {
         let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
+        let mut left = Held::<T, DB>::of(&named).shards(conn)?;
         let mut parent = Folded::nothing(None);
-        for shard in Held::<T, DB>::of(&named).shards(conn)? {
-            let shard = Shards::One(shard);
-            match self.fold_held::<T, DB, _>(&named, shard, self.retry.clone(), conn) {
-                Ok(batch) => parent.add(batch),
-                Err(error) => match self.trouble(error) {
-                    Trouble::Unfit => {
-                        folded.unfit.extend(keys);
-                        break;
-                    }
-                    Trouble::Blocked(error) | Trouble::Other(error) => return Err(error),
-                },
+        let (mut busy, mut tried) = (false, usize::MAX);
+        while left.len() < tried {
+            tried = left.len();
+            let mut unfit = vec![];
+            for shard in left {
+                let shards = Shards {
+                    only: Some(shard),
+                    at_once: !self.inside,
+                };
+                match self.fold_held::<T, DB, _>(&named, shards, self.retry.clone(), conn) {
+                    Ok(batch) => parent.add(batch),
+                    Err(error) => match self.trouble(error) {
+                        Trouble::Unfit => unfit.push(shard),
+                        Trouble::Blocked(_) if !self.inside => busy = true,
+                        Trouble::Blocked(error) | Trouble::Other(error) => return Err(error),
+                    },
+                }
             }
+            left = unfit;
         }
         parent.parents = parent.parents.min(1);
         folded.add(parent);
+        if !left.is_empty() {
+            folded.unfit.extend(keys);
+        } else if busy {
+            folded.busy.extend(keys);
+        }
         Ok(())
     }
 
@@ -355,6 +377,12 @@ impl Folding {
     }
 
     fn trouble(&self, error: DieselError) -> Trouble {
+        if !self.dialect.has_row_locks() {
+            return match Error::from(error) {
+                Error::Overflow { .. } => Trouble::Unfit,
+                error => Trouble::Other(error.into()),
+            };
+        }
         // Inside a caller's transaction: the lock was not had, and the savepoint took back what was.
         if self.dialect.classify(&error) == Failure::Conflict(Conflict::LockTimeout) {
             return Trouble::Blocked(error);
@@ -368,6 +396,7 @@ impl Folding {
 }
 
 /// What a fold has moved.
+#[non_exhaustive]
 pub struct Folded<T: ShardedTable> {
     /// How many parents had something to move.
     pub parents: u64,
@@ -380,6 +409,8 @@ pub struct Folded<T: ShardedTable> {
     /// The keys of parents whose bases do not take what their shards hold: a total out of the column's range, a scale that is
     /// too small. Their totals are as they were; a wider column cures them.
     pub unfit: Vec<T::Key>,
+    /// The keys of parents some of whose shards others held all the time: fold these again later.
+    pub busy: Vec<T::Key>,
     /// For each of `T::FIELDS`.
     moved: Vec<Amount>,
 }
@@ -392,6 +423,7 @@ impl<T: ShardedTable> Folded<T> {
             last,
             finished: false,
             unfit: vec![],
+            busy: vec![],
             moved: T::FIELDS
                 .iter()
                 .map(|field| Amount::zero(field.column_type))
@@ -413,6 +445,7 @@ impl<T: ShardedTable> Folded<T> {
         self.parents += batch.parents;
         self.shards_removed += batch.shards_removed;
         self.unfit.extend(batch.unfit);
+        self.busy.extend(batch.busy);
         for (sum, moved) in self.moved.iter_mut().zip(&batch.moved) {
             *sum += moved;
         }
@@ -427,6 +460,7 @@ impl<T: ShardedTable<Key: fmt::Debug>> fmt::Debug for Folded<T> {
             .field("last", &self.last)
             .field("finished", &self.finished)
             .field("unfit", &self.unfit)
+            .field("busy", &self.busy)
             .field("moved", &self.moved)
             .finish()
     }
@@ -480,4 +514,48 @@ impl<T: ShardedTable, W> Query for PickFoldable<'_, T, W> {
 impl<T: ShardedTable, W> QueryId for PickFoldable<'_, T, W> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::{downloads, sql, videos};
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+
+    #[test]
+    fn parents_are_picked_behind_the_last_one() {
+        let filter = videos::table
+            .filter(videos::slug.eq("a"))
+            .into_update_target();
+        let pick = PickFoldable::<videos::table, _> {
+            filter: &filter.where_clause,
+            after: Some(videos::table::key_after(&7)),
+            first_to_remove: 16,
+            limit: 100,
+        };
+        assert_eq!(
+            sql!(Pg, pick),
+            r#"SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE ("videos"."slug" = $1)) AS "videos" WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0 OR "videos_shards"."shard" >= $2) LIMIT 1) IS NOT NULL AND ("videos"."id" > $3) ORDER BY "videos"."id" LIMIT $4"#
+        );
+        let all = downloads::table.into_update_target();
+        let pick = PickFoldable::<downloads::table, _> {
+            filter: &all.where_clause,
+            after: Some(downloads::table::key_after(&(1, "x".to_owned()))),
+            first_to_remove: 16,
+            limit: 100,
+        };
+        assert!(
+            sql!(Mysql, pick).contains(
+                "AND ((`downloads`.`version` > ?) OR ((`downloads`.`version` = ?) AND (`downloads`.`day` > ?))) ORDER BY `downloads`.`version`, `downloads`.`day` LIMIT ?"
+            ),
+            "{}",
+            sql!(Mysql, pick)
+        );
+    }
 }

@@ -12,12 +12,12 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Integer, Nullable, Text};
 
 use crate::amount::Amount;
-use crate::dialect::{BackendOf, ShardedBackend};
+use crate::dialect::{BackendOf, ShardedBackend, Strength};
 use crate::error::Error;
 use crate::explain::explain;
 use crate::field::{ShardedTable, ShardsColumn};
 use crate::keyed::{KeyedTable, KeysAre};
-use crate::retry::{Retry, own_transaction};
+use crate::retry::{Retry, TransactionOptions, own_transaction};
 use crate::sql::{
     Reads, SHARD, push_bind, push_column, push_from_shards, push_key, push_shards_as_parent,
     push_shards_column, push_zeros,
@@ -30,15 +30,21 @@ pub(crate) struct Held<'a, T: KeyedTable<DB>, DB: ShardedBackend> {
     shard: Option<i32>,
 }
 
-/// Which shards are held.
+/// Which shards are held, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shards {
+pub(crate) struct Shards {
+    /// The one of this number, or all.
+    pub(crate) only: Option<i32>,
+    /// A lock that is not had at once is a [`LockTimeout`](crate::Conflict::LockTimeout).
+    pub(crate) at_once: bool,
+}
+
+impl Shards {
     /// All, once every lock was had.
-    All,
-    /// All, if every lock can be had at once: a [`LockTimeout`](crate::Conflict::LockTimeout) otherwise.
-    AllAtOnce,
-    /// The one of this number.
-    One(i32),
+    pub(crate) const ALL: Self = Shards {
+        only: None,
+        at_once: false,
+    };
 }
 
 /// Runs `work` while the parents that `keys` names are held: in a transaction of its own that is tried again after a
@@ -55,8 +61,11 @@ where
     DB: BackendOf<Conn>,
     Conn: LoadConnection<Backend = DB>,
 {
-    let isolation = DB::backend_of(conn).dialect().holding_isolation();
-    own_transaction(conn, retry, isolation, |conn| {
+    let options = TransactionOptions {
+        isolation: DB::backend_of(conn).dialect().holding_isolation(),
+        ..Default::default()
+    };
+    own_transaction(conn, retry, options, |conn| {
         let held = Held::<T, DB>::lock(conn, keys, shards)?;
         work(conn, held)
     })
@@ -81,14 +90,14 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
     {
         let held = Held {
             keys,
-            shard: match shards {
-                Shards::One(number) => Some(number),
-                Shards::All | Shards::AllAtOnce => None,
-            },
+            shard: shards.only,
         };
-        let at_once = shards == Shards::AllAtOnce;
-        held.lock_rows(conn, Rows::Parents, at_once)?;
-        held.lock_rows(conn, Rows::Shards, at_once)?;
+        let strength = match shards.at_once {
+            true => Strength::ExclusiveAtOnce,
+            false => Strength::Exclusive,
+        };
+        held.lock_rows(conn, Rows::Parents, strength)?;
+        held.lock_rows(conn, Rows::Shards, strength)?;
         Ok(held)
     }
 
@@ -97,13 +106,13 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
         &self,
         conn: &mut Conn,
         rows: Rows,
-        at_once: bool,
+        strength: Strength,
     ) -> QueryResult<()>
     where
         Conn: Connection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        if let Some(clause) = DB::backend_of(conn).dialect().locks_rows(at_once) {
+        if let Some(clause) = DB::backend_of(conn).dialect().locks_rows(strength) {
             let of = self.rows(rows);
             conn.execute_returning_count(&Lock { of, clause })?;
         }
@@ -119,26 +128,29 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
         <DB as Reads<Integer, i32>>::load(conn, SelectShards { of })
     }
 
-    /// The sum of a field over the bases or the shards that are held.
-    pub(crate) fn sum<Conn>(
+    /// A field's base, or the sum of its shards that are held, of each parent, in key order.
+    pub(crate) fn each<Conn>(
         &self,
         conn: &mut Conn,
         rows: Rows,
         field: &'static ShardsColumn,
-    ) -> QueryResult<Amount>
+    ) -> QueryResult<Vec<Amount>>
     where
         Conn: LoadConnection<Backend = DB>,
     {
-        let of = self.rows(rows);
-        let sums = <DB as Reads<Nullable<Text>, Option<String>>>::load(conn, Sum { of, field })?;
-        match sums.into_iter().next().flatten() {
-            Some(text) => Amount::parse(&text, field.column_type),
-            None => Ok(Amount::zero(field.column_type)), // there is no row
-        }
+        let of = self.rows(Rows::Parents);
+        let each = Each { of, rows, field };
+        let each = <DB as Reads<Nullable<Text>, Option<String>>>::load(conn, each)?;
+        each.iter()
+            .map(|amount| match amount {
+                Some(text) => Amount::parse(text, field.column_type),
+                None => Ok(Amount::zero(field.column_type)), // there is no shard
+            })
+            .collect()
     }
 
     /// Adds the shards that are held to the bases and empties them: no total changes. The number of parents that had
-    /// something to add.
+    /// something to add, and how much of each field it was.
     ///
     /// # Errors
     /// [`Inexact`](Error::Inexact) if a base did not take what its shards held, as a column of a smaller scale does, and
@@ -149,31 +161,32 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
         DB: BackendOf<Conn>,
     {
         let dialect = DB::backend_of(conn).dialect();
-        let sums = |conn: &mut Conn| -> QueryResult<Vec<_>> {
-            let inexact = T::FIELDS.iter().filter(|f| dialect.may_cut(f.column_type));
-            inexact
-                .map(|field| Ok((field.name, self.sum(conn, Rows::Parents, field)?)))
-                .collect()
-        };
-        let moved = T::FIELDS
-            .iter()
-            .map(|field| self.sum(conn, Rows::Shards, field))
-            .collect::<QueryResult<Vec<_>>>()?;
-        let before = sums(conn)?;
+        let mut sums = vec![];
+        let mut expected = vec![];
+        for field in T::FIELDS {
+            let moved = self.each(conn, Rows::Shards, field)?;
+            let mut sum = Amount::zero(field.column_type);
+            moved.iter().for_each(|moved| sum += moved);
+            sums.push(sum);
+            if dialect.may_cut(field.column_type) {
+                let mut bases = self.each(conn, Rows::Parents, field)?;
+                bases
+                    .iter_mut()
+                    .zip(&moved)
+                    .for_each(|(base, moved)| *base += moved);
+                expected.push((field, bases));
+            }
+        }
         let parents = conn.execute_returning_count(&AddShardsToBases {
             of: self.rows(Rows::Parents),
         })?;
-        for ((field, mut base), (_, now)) in before.into_iter().zip(sums(conn)?) {
-            let of_field = T::FIELDS.iter().zip(&moved).find(|(f, _)| f.name == field);
-            if let Some((_, moved)) = of_field {
-                base += moved;
-            }
-            if base != now {
-                return Err(Error::Inexact { field }.into());
+        for (field, bases) in expected {
+            if self.each(conn, Rows::Parents, field)? != bases {
+                return Err(Error::Inexact { field: field.name }.into());
             }
         }
         self.empty(conn, T::FIELDS.iter())?;
-        Ok((parents, moved))
+        Ok((parents, sums))
     }
 
     /// Sets fields of the shards to zero, whatever that does to the totals.
@@ -337,19 +350,21 @@ impl<T, W> Query for SelectShards<'_, T, W> {
     type SqlType = Integer;
 }
 
-/// Adds up a field of rows that are locked.
+/// See [`Held::each`].
 ///
 /// ```sql
-/// SELECT CAST(SUM("videos"."views") AS TEXT) FROM "videos_shards" AS "videos" WHERE …
-/// -- MySQL, MariaDB
-/// SELECT CAST(SUM(`videos`.`views`) AS CHAR) FROM `videos_shards` AS `videos` WHERE … FOR UPDATE
+/// SELECT CAST("videos"."views" AS TEXT) FROM "videos" WHERE … ORDER BY "videos"."id";
+/// SELECT CAST((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id") AS TEXT)
+/// FROM "videos" WHERE … ORDER BY "videos"."id"
+/// -- MySQL, MariaDB: AS CHAR, and both SELECTs end in FOR UPDATE
 /// ```
-struct Sum<'a, T, W> {
+struct Each<'a, T, W> {
     of: HeldRows<'a, T, W>,
+    rows: Rows,
     field: &'static ShardsColumn,
 }
 
-impl<T, W, DB> QueryFragment<DB> for Sum<'_, T, W>
+impl<T, W, DB> QueryFragment<DB> for Each<'_, T, W>
 where
     DB: ShardedBackend,
     T: ShardedTable + QueryFragment<DB>,
@@ -357,19 +372,31 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let dialect = out.backend().dialect();
-        out.push_sql("SELECT CAST(SUM(");
-        push_column::<T, DB>(self.field.name, out.reborrow())?;
-        out.push_sql(") AS ");
+        out.push_sql("SELECT CAST(");
+        match self.rows {
+            Rows::Parents => push_column::<T, DB>(self.field.name, out.reborrow())?,
+            Rows::Shards => {
+                out.push_sql("(SELECT SUM(");
+                push_shards_column::<T, DB>(self.field.name, out.reborrow())?;
+                out.push_sql(")");
+                push_from_shards::<T, DB>(self.of.shard.as_ref(), out.reborrow())?;
+                out.push_sql(dialect.reads_what_is_locked());
+                out.push_sql(")");
+            }
+        }
+        out.push_sql(" AS ");
         out.push_sql(dialect.text_type());
         out.push_sql(") FROM ");
-        self.of.push_table(out.reborrow())?;
+        T::TABLE.walk_ast(out.reborrow())?;
         self.of.push_where(out.reborrow())?;
+        out.push_sql(" ORDER BY ");
+        push_key::<T, DB>(out.reborrow())?;
         out.push_sql(dialect.reads_what_is_locked());
         Ok(())
     }
 }
 
-impl<T, W> Query for Sum<'_, T, W> {
+impl<T, W> Query for Each<'_, T, W> {
     type SqlType = Nullable<Text>;
 }
 
@@ -521,7 +548,7 @@ macro_rules! no_query_id {
 }
 
 no_query_id! {
-    Lock<T, W> SelectShards<T, W> Sum<T, W> Write<T, W, A> AddShardsToBases<T, W> EmptyShards<T, W> RemoveShards<T, W>
+    Lock<T, W> SelectShards<T, W> Each<T, W> Write<T, W, A> AddShardsToBases<T, W> EmptyShards<T, W> RemoveShards<T, W>
 }
 
 #[cfg(all(
@@ -567,19 +594,24 @@ mod tests {
     }
 
     #[test]
-    fn sums_read_what_is_locked() {
+    fn amounts_are_read_as_they_are_locked() {
         let keys = KeysAre(vec![id.eq(1)]);
-        let sum = |of| Sum {
-            of,
+        let each = |rows, shard| Each {
+            of: rows!(Parents, keys, shard),
+            rows,
             field: &table::table::FIELDS[0],
         };
         assert_eq!(
-            sql!(Pg, sum(rows!(Shards, keys, None))),
-            r#"SELECT CAST(SUM("videos"."views") AS TEXT) FROM "videos_shards" AS "videos" WHERE (("videos"."id" = $1))"#
+            sql!(Pg, each(Rows::Shards, Some(3))),
+            r#"SELECT CAST((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $1) AS TEXT) FROM "videos" WHERE (("videos"."id" = $2)) ORDER BY "videos"."id""#
         );
         assert_eq!(
-            sql!(Mysql, sum(rows!(Parents, keys, None))),
-            "SELECT CAST(SUM(`videos`.`views`) AS CHAR) FROM `videos` WHERE ((`videos`.`id` = ?)) FOR UPDATE"
+            sql!(Mysql, each(Rows::Shards, None)),
+            "SELECT CAST((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` FOR UPDATE) AS CHAR) FROM `videos` WHERE ((`videos`.`id` = ?)) ORDER BY `videos`.`id` FOR UPDATE"
+        );
+        assert_eq!(
+            sql!(Mysql, each(Rows::Parents, None)),
+            "SELECT CAST(`videos`.`views` AS CHAR) FROM `videos` WHERE ((`videos`.`id` = ?)) ORDER BY `videos`.`id` FOR UPDATE"
         );
     }
 

@@ -21,6 +21,12 @@ use crate::shards_table::{InTransaction, backend_behind};
 /// # let conn = &mut SqliteConnection::establish(":memory:")?;
 /// conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
 /// # assert!(!conn.has_pending_migration(diesel_sharded::MIGRATIONS)?);
+///
+/// // To take them back, and what the named counters counted with them:
+/// use diesel::migration::MigrationSource;
+/// for migration in diesel_sharded::MIGRATIONS.migrations()?.iter().rev() {
+///     conn.revert_migration(migration)?;
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -47,14 +53,14 @@ struct Name;
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("00000000000000-diesel-sharded-1_counters")
+        f.write_str("00000000000000-diesel-sharded-01_counters")
     }
 }
 
 impl MigrationName for Name {
     fn version(&self) -> MigrationVersion<'_> {
         // As Diesel makes it of a folder's name.
-        MigrationVersion::from("00000000000000dieselsharded1")
+        MigrationVersion::from("00000000000000dieselsharded01")
     }
 }
 
@@ -62,15 +68,15 @@ macro_rules! sql {
     ($direction:literal, $dialect:expr) => {
         match $dialect {
             Dialect::Postgres => include_str!(concat!(
-                "../migrations/postgres/00000000000000-diesel-sharded-1_counters/",
+                "../migrations/postgres/00000000000000-diesel-sharded-01_counters/",
                 $direction
             )),
             Dialect::Mysql => include_str!(concat!(
-                "../migrations/mysql/00000000000000-diesel-sharded-1_counters/",
+                "../migrations/mysql/00000000000000-diesel-sharded-01_counters/",
                 $direction
             )),
             Dialect::Sqlite => include_str!(concat!(
-                "../migrations/sqlite/00000000000000-diesel-sharded-1_counters/",
+                "../migrations/sqlite/00000000000000-diesel-sharded-01_counters/",
                 $direction
             )),
         }

@@ -23,9 +23,9 @@ use crate::explain::explain_missing;
 use crate::field::ShardedTable;
 use crate::fold::{Folded, fold};
 use crate::keyed::KeyedTable;
-use crate::retry::{Retry, in_transaction, own_transaction};
+use crate::retry::{Retry, TransactionOptions, in_transaction, own_transaction};
 use crate::returning::NoReturning;
-use crate::set_total::set_total;
+use crate::set_total::set_by_key;
 use crate::shard_numbers::{self, ShardNumber};
 use crate::sql::{Reads, push_bind, push_column};
 use crate::total::push_total;
@@ -188,8 +188,8 @@ impl Counter {
         Ok(found.first().map_or(0, |(_, value)| *value))
     }
 
-    /// The exact totals of many counters, in the order of `names`, in one query (one for each 10,000 names) and so at one
-    /// instant; 0 for those that were never used.
+    /// The exact totals of many counters, in the order of `names`; 0 for those that were never used. One query, and so
+    /// one instant, for up to 10,000 names; one more for each 10,000 beyond, since databases limit parameters.
     ///
     /// ```sql
     /// SELECT "diesel_sharded_counters"."name", total FROM "diesel_sharded_counters"
@@ -229,8 +229,17 @@ impl Counter {
         }
     }
 
-    /// Sets the total, and creates the counter if it is not there: [`set_total`](crate::set_total()), with the same effect and
-    /// the same SQL.
+    /// Sets the total, and creates the counter if it is not there: [`set_total`](crate::set_total()) by key, with the same effect,
+    /// also inside a transaction.
+    ///
+    /// ```sql
+    /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
+    /// SELECT 1 FROM "diesel_sharded_counters" WHERE … FOR UPDATE;
+    /// SELECT 1 FROM "diesel_sharded_counter_shards" AS "diesel_sharded_counters" WHERE … ORDER BY … FOR UPDATE;
+    /// UPDATE "diesel_sharded_counters" SET "value" = $1 WHERE …;
+    /// UPDATE "diesel_sharded_counter_shards" AS "diesel_sharded_counters" SET "value" = 0 WHERE … AND (… <> 0);
+    /// COMMIT
+    /// ```
     ///
     /// # Errors
     /// See [`Counter`](Self#errors).
@@ -271,10 +280,15 @@ impl Counter {
     {
         let delete = DeleteCounter { name: self.key()? };
         let number = self.shard_number();
-        own_transaction(conn, Retry::default(), None, |conn| {
-            number.forget(conn)?;
-            Conn::Backend::delete(conn, &delete)
-        })
+        own_transaction(
+            conn,
+            Retry::default(),
+            TransactionOptions::default(),
+            |conn| {
+                number.forget(conn)?;
+                Conn::Backend::delete(conn, &delete)
+            },
+        )
     }
 
     /// Moves the shards into the base; see [`fold`](crate::fold()). No total changes.
@@ -519,16 +533,21 @@ where
     }
 
     fn set(conn: &mut Conn, name: Vec<u8>, total: i64) -> QueryResult<()> {
-        let isolation = DB::backend_of(conn).dialect().holding_isolation();
-        own_transaction(conn, Retry::default(), isolation, |conn| {
-            let set = || set_total(counters::table.find(name.clone()), counters::value, total);
-            if set().execute(conn)? == 0 {
-                Self::add(conn, name.clone(), 0)?; // creates it
-                set().execute(conn)?;
+        let set = |conn: &mut Conn| {
+            set_by_key::<counters::value, _, _>(conn, name.clone(), total)
+                .map_err(|error| explain_counters(conn, error))
+        };
+        // One that is deleted as soon as it is created is created again, but not for ever.
+        for _ in 0..3 {
+            if set(conn)? > 0 {
+                return Ok(());
             }
-            Ok(())
-        })
-        .map_err(|error| explain_counters(conn, error))
+            Self::add(conn, name.clone(), 0)?;
+        }
+        match set(conn)? {
+            0 => Err(DieselError::NotFound),
+            _ => Ok(()),
+        }
     }
 
     fn fold(

@@ -11,5 +11,6 @@ pub(crate) use self::policy::Attempts;
 pub use self::policy::{Attempted, Retry};
 pub use self::transaction::{Isolation, Transaction, transaction};
 pub(crate) use self::transaction::{
-    TransactionOptions, begin, depth, in_transaction, own_statement, own_transaction, rollback,
+    TransactionOptions, begin, depth, in_transaction, own_read, own_statement, own_transaction,
+    rollback,
 };

@@ -12,6 +12,7 @@ use diesel::sql_types::BigInt;
 use crate::cached::CachedCounter;
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::dsl::Value;
+use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable};
 use crate::keyed::{KeyIs, KeyedTable};
 use crate::retry::Retry;
@@ -74,8 +75,12 @@ impl<C: ShardedColumn> RowCounter<C> {
 
     /// The exact total; `None` if there is no such row.
     ///
+    /// ```sql
+    /// SELECT total FROM "videos" WHERE ("videos"."id" = $1)
+    /// ```
+    ///
     /// # Errors
-    /// The database's.
+    /// As [`update`](crate::update())'s.
     pub fn get<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Option<i64>>
     where
         C: IntegerField<DB>,
@@ -87,7 +92,8 @@ impl<C: ShardedColumn> RowCounter<C> {
             filter: &self.key_is(),
             table: PhantomData,
         };
-        Ok(C::load(conn, select)?.into_iter().next())
+        let totals = C::load(conn, select).map_err(|error| explain::<C::Table, _>(conn, error))?;
+        Ok(totals.into_iter().next())
     }
 
     pub(crate) fn key_is<DB>(&self) -> KeyIs<<C::Table as KeyedTable<DB>>::KeyIs>

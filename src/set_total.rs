@@ -11,9 +11,9 @@ use crate::dialect::{BackendOf, ShardedBackend};
 use crate::dsl::Value;
 use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
-use crate::held::{Held, Rows, Shards};
+use crate::held::{Held, Rows, Shards, hold};
 use crate::keyed::{KeyedTable, KeysAre, in_chunks};
-use crate::retry::{Retry, own_transaction};
+use crate::retry::{Retry, TransactionOptions, own_transaction};
 use crate::sql::{Binds, push_bind, push_select_keys_as_parent, push_zeros};
 use crate::statement::PickKeys;
 use crate::update::UpdateSource;
@@ -69,7 +69,8 @@ use crate::update::UpdateSource;
 /// tables part by part.
 ///
 /// # What it gives back
-/// `.execute(conn)` gives the number of rows set; `Ok(0)` for an id that is not there.
+/// `.execute(conn)` gives the number of rows set; `Ok(0)` for an id that is not there, or on MySQL inside a transaction in
+/// its default isolation not yet there for it.
 ///
 /// # Inside a transaction
 /// It is part of the caller's, in a savepoint, and holds its locks until the caller's ends. The isolation level is the
@@ -142,15 +143,18 @@ impl<Q, A> SetTotal<Q, A> {
     {
         let retry = self.retry.unwrap_or_default();
         let filter = self.query.into_update_target().where_clause;
-        let isolation = DB::backend_of(conn).dialect().holding_isolation();
-        own_transaction(conn, retry, isolation, |conn| {
+        let options = TransactionOptions {
+            isolation: DB::backend_of(conn).dialect().holding_isolation(),
+            ..Default::default()
+        };
+        own_transaction(conn, retry, options, |conn| {
             let pick = PickKeys::<T, W> {
                 filter: &filter,
                 table: PhantomData,
             };
             let mut set = 0;
             for keys in in_chunks::<T, DB>(T::load_keys(conn, pick)?) {
-                Held::<T, DB>::lock(conn, &keys, Shards::All)?;
+                Held::<T, DB>::lock(conn, &keys, Shards::ALL)?;
                 // What has left the filter since it was picked is not set.
                 let again = PickAgain::<T, W, _> {
                     filter: &filter,
@@ -162,15 +166,48 @@ impl<Q, A> SetTotal<Q, A> {
                     continue;
                 }
                 let still = KeysAre(still.into_iter().map(T::key_is).collect());
-                let held = Held::<T, DB>::of(&still);
-                set += held.write(conn, Rows::Parents, &self.assignment)?;
-                let fields = T::FIELDS.iter();
-                held.empty(conn, fields.filter(|field| A::sets(field)))?;
+                set += assign(conn, &Held::<T, DB>::of(&still), &self.assignment)?;
             }
             Ok(set)
         })
         .map_err(|error| explain::<T, _>(conn, error))
     }
+}
+
+/// Sets the totals of parents that are held. The number of parents.
+fn assign<T, DB, A, Conn>(
+    conn: &mut Conn,
+    held: &Held<'_, T, DB>,
+    assignment: &A,
+) -> QueryResult<usize>
+where
+    T: KeyedTable<DB>,
+    DB: ShardedBackend,
+    A: Assignment + QueryFragment<DB>,
+    Conn: Connection<Backend = DB>,
+{
+    let set = held.write(conn, Rows::Parents, assignment)?;
+    let fields = T::FIELDS.iter();
+    held.empty(conn, fields.filter(|field| A::sets(field)))?;
+    Ok(set)
+}
+
+/// Sets the total of one row that is named by its key, without a look at the table that a caller's snapshot could falsify.
+pub(crate) fn set_by_key<C, DB, Conn>(
+    conn: &mut Conn,
+    key: <C::Table as ShardedTable>::Key,
+    total: Value<C>,
+) -> QueryResult<usize>
+where
+    C: ShardedColumn<Table: KeyedTable<DB>>,
+    DB: BackendOf<Conn> + Binds<C::SqlType, Value<C>>,
+    Conn: LoadConnection<Backend = DB>,
+{
+    let keys = KeysAre(vec![C::Table::key_is(key)]);
+    let to_total = ToValue::<C>(total);
+    hold::<C::Table, DB, _, _>(conn, &keys, Shards::ALL, Retry::default(), |conn, held| {
+        assign(conn, &held, &to_total)
+    })
 }
 
 /// Reads the keys of parents that are held and still match the filter.

@@ -49,13 +49,13 @@ use crate::dialect::{BackendOf, ShardedBackend};
 use crate::error::Error;
 use crate::explain::explain_missing;
 use crate::field::{ShardedColumn, ShardedTable};
-use crate::retry::{Retry, in_transaction, own_statement, own_transaction};
+use crate::retry::{Retry, TransactionOptions, in_transaction, own_read, own_transaction};
 use crate::sql::{Reads, push_bind};
 
 /// The number of shards of one field, or of one named counter, as the database keeps it.
 ///
-/// A change takes effect in this process at once, in others when they [`refresh`] or at the interval at which they
-/// [`follow`]; no total changes. Where the database keeps no number, the derive's holds. An update of several fields at
+/// A change takes effect in this process at once, but for one inside a transaction; in others, when they [`refresh`], at the
+/// interval at which they [`follow`], and for named counters after 10 s, outside transactions. No total changes. Where the database keeps no number, the derive's holds. An update of several fields at
 /// once chooses from the largest of their numbers.
 #[derive(Debug, Clone)]
 #[must_use = "a number does nothing until it is read or changed"]
@@ -100,11 +100,7 @@ impl ShardNumber {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        let number = self.read(false, conn)?;
-        if !in_transaction(conn)? {
-            self.learn(number);
-        }
-        Ok(number)
+        self.read(false, conn)
     }
 
     fn read<Conn>(&self, locked: bool, conn: &mut Conn) -> QueryResult<u16>
@@ -119,8 +115,9 @@ impl ShardNumber {
 
     /// Uses `number` in this process from now on.
     fn learn(&self, number: u16) {
-        let table = self.table.as_bytes().into();
-        known_for_writing().insert(table, self.counter.clone(), number);
+        let mut known = known_for_writing();
+        known.insert(self.table.as_bytes().into(), self.counter.clone(), number);
+        known.changes += 1;
     }
 
     /// Raises the number to `n`, and never lowers it; gives the number that holds then. Racing calls leave the largest.
@@ -174,12 +171,16 @@ impl ShardNumber {
             then: i32::from(n),
             only_up,
         };
-        let _one_at_a_time = REFRESH.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = own_transaction(conn, Retry::default(), None, |conn| {
-            let upserted = conn.execute_returning_count(&upsert);
-            upserted.map_err(|error| explained(conn, error))?;
-            self.read(true, conn)
-        })?;
+        let number = own_transaction(
+            conn,
+            Retry::default(),
+            TransactionOptions::default(),
+            |conn| {
+                let upserted = conn.execute_returning_count(&upsert);
+                upserted.map_err(|error| explained(conn, error))?;
+                self.read(true, conn)
+            },
+        )?;
         if !in_transaction(conn)? {
             self.learn(number); // what a caller's transaction changes is not committed yet
         }
@@ -194,7 +195,7 @@ impl ShardNumber {
     {
         let deleted = conn.execute_returning_count(&DeleteNumber(self));
         deleted.map_err(|error| explained(conn, error))?;
-        if let Some(counters) = known_for_writing().0.get_mut(self.table.as_bytes()) {
+        if let Some(counters) = known_for_writing().numbers.get_mut(self.table.as_bytes()) {
             counters.remove(&self.counter);
         }
         Ok(())
@@ -212,7 +213,7 @@ impl ShardNumber {
 /// The number of shards that an update of `fields` chooses from in this process.
 pub(crate) fn known<T: ShardedTable>(fields: impl Iterator<Item = &'static str>) -> u16 {
     let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
-    if known.0.is_empty() {
+    if known.numbers.is_empty() {
         return T::SHARDS;
     }
     fields
@@ -228,12 +229,28 @@ pub(crate) fn known<T: ShardedTable>(fields: impl Iterator<Item = &'static str>)
 /// What the library's table said when it was last read, by shards table and by counter. It holds what was changed, not what
 /// there is: a number that nobody ever changed takes no room.
 #[derive(Default)]
-struct Known(HashMap<Vec<u8>, HashMap<Vec<u8>, u16>>);
+struct Known {
+    numbers: HashMap<Vec<u8>, HashMap<Vec<u8>, u16>>,
+    /// How often one of them was changed here: what was read before that is old.
+    changes: u64,
+    /// When all of them were read, or began to be.
+    read: Option<Instant>,
+}
 
 static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(RwLock::default);
 
-/// Held from reading numbers until they are known, so that no older ones take the place of newer ones; and when that was.
-static REFRESH: Mutex<Option<Instant>> = Mutex::new(None);
+impl Known {
+    fn number(&self, table: &str, counter: &[u8]) -> Option<u16> {
+        self.numbers.get(table.as_bytes())?.get(counter).copied()
+    }
+
+    fn insert(&mut self, table: Vec<u8>, counter: Vec<u8>, number: u16) {
+        self.numbers
+            .entry(table)
+            .or_default()
+            .insert(counter, number);
+    }
+}
 
 /// How old the numbers may be that named counters choose by.
 const FRESH: Duration = Duration::from_secs(10);
@@ -254,7 +271,10 @@ where
     if in_transaction(conn)? {
         return Ok(known::<T>(fields()));
     }
-    let numbers = match load(conn, Only::Table(T::SHARDS_TABLE)).map_err(Error::from) {
+    let read = own_read(conn, Retry::default(), |conn| {
+        load(conn, Only::Table(T::SHARDS_TABLE))
+    });
+    let numbers = match read.map_err(Error::from) {
         Ok(numbers) => numbers,
         Err(Error::MissingShardsTable { .. }) => return Ok(known::<T>(fields())),
         Err(error) => return Err(error.into()),
@@ -268,31 +288,27 @@ where
         .unwrap_or(T::SHARDS))
 }
 
-/// Refreshes the numbers if that was not done for a while, and is not being done.
+/// Refreshes the numbers if they are old and nobody is at it. They are only advice: where they cannot be read, the old ones
+/// stay in use, and whoever wants to know why calls [`refresh`].
 pub(crate) fn keep_fresh<Conn>(conn: &mut Conn) -> QueryResult<()>
 where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
-    let Ok(mut refreshed) = REFRESH.try_lock() else {
+    let is_old = |known: &Known| known.read.is_none_or(|read| read.elapsed() >= FRESH);
+    let old = is_old(&KNOWN.read().unwrap_or_else(PoisonError::into_inner));
+    if !old || in_transaction(conn)? {
         return Ok(());
-    };
-    if refreshed.is_none_or(|at| at.elapsed() >= FRESH) && !in_transaction(conn)? {
-        let numbers = own_statement(conn, Retry::default(), |conn| load(conn, Only::All))?;
-        learn_all(numbers);
-        *refreshed = Some(Instant::now());
     }
+    {
+        let mut known = known_for_writing();
+        if !is_old(&known) {
+            return Ok(());
+        }
+        known.read = Some(Instant::now());
+    }
+    let _ = refresh(conn);
     Ok(())
-}
-
-impl Known {
-    fn number(&self, table: &str, counter: &[u8]) -> Option<u16> {
-        self.0.get(table.as_bytes())?.get(counter).copied()
-    }
-
-    fn insert(&mut self, table: Vec<u8>, counter: Vec<u8>, number: u16) {
-        self.0.entry(table).or_default().insert(counter, number);
-    }
 }
 
 /// Reads all numbers from the database; from then on this process uses them.
@@ -302,24 +318,29 @@ impl Known {
 /// ```
 ///
 /// # Errors
-/// As [`ShardNumber::get`]; the numbers that were known stay in use.
+/// As [`ShardNumber::get`]; the numbers that were known stay in use. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction)
+/// inside a transaction.
 pub fn refresh<Conn>(conn: &mut Conn) -> QueryResult<()>
 where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
-    let mut refreshed = REFRESH.lock().unwrap_or_else(PoisonError::into_inner);
-    learn_all(load(conn, Only::All)?);
-    *refreshed = Some(Instant::now());
-    Ok(())
-}
-
-fn learn_all(numbers: Vec<NumberRow>) {
-    let mut read = Known::default();
-    for (table, counter, number) in numbers {
-        read.insert(table, counter, within(number));
+    if in_transaction(conn)? {
+        return Err(DieselError::AlreadyInTransaction); // what it sees may never be committed
     }
-    *known_for_writing() = read;
+    loop {
+        let changes = KNOWN.read().unwrap_or_else(PoisonError::into_inner).changes;
+        let numbers = own_read(conn, Retry::default(), |conn| load(conn, Only::All))?;
+        let mut known = known_for_writing();
+        if known.changes == changes {
+            known.numbers.clear();
+            for (table, counter, number) in numbers {
+                known.insert(table, counter, within(number));
+            }
+            known.read = Some(Instant::now());
+            return Ok(());
+        }
+    }
 }
 
 /// Refreshes the numbers now, and from then on at every interval, in a thread of its own, on a connection that `connect`

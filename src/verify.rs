@@ -1,6 +1,6 @@
 //! `verify(..)`: totals beside a recount of what they count, repaired while the application goes on counting.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::marker::PhantomData;
 
@@ -13,12 +13,13 @@ use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::Error as DieselError;
 
-use crate::dialect::BackendOf;
+use crate::dialect::{BackendOf, Strength};
 use crate::dsl::Value;
-use crate::field::ShardedColumn;
+use crate::explain::explain;
+use crate::field::{ShardedColumn, ShardedTable};
 use crate::held::{Held, Rows};
-use crate::keyed::{KeyedTable, KeysAre, in_chunks};
-use crate::retry::{Isolation, Retry, Transaction};
+use crate::keyed::{KeyedTable, in_chunks};
+use crate::retry::{Isolation, Retry, TransactionOptions, in_transaction, own_transaction};
 use crate::row_counter::{AddTo, IntegerField};
 use crate::sql::load;
 use crate::statement::SelectParents;
@@ -57,6 +58,8 @@ use crate::update::UpdateSource;
 /// # }
 /// ```
 ///
+/// Keys are compared as values of the key's Rust type. A recount that gives two numbers for one key is an error.
+///
 /// # When it is exact
 /// Totals and recount are read from one snapshot: at one instant they differ only by what is really wrong, if the application
 /// writes what is counted and the count in one transaction. If it counts afterwards, what is in between looks like
@@ -64,8 +67,9 @@ use crate::update::UpdateSource;
 ///
 /// # Backfill
 /// A counter that is new begins at 0 while there are rows to count already. First deploy the code that counts new rows in
-/// the transaction that writes them; then [`repair`](Verify::repair) brings in those from before, while it runs. A filter for the rows
-/// (`videos.filter(id.between(1, 1000))`) does it in steps: every step holds its keys and numbers in memory.
+/// the transaction that writes them; then [`repair`](Verify::repair) brings in those from before, while it runs. For a large table
+/// go in steps of some thousand keys, by a filter of the rows *and* of the recount (`videos.filter(id.between(1, 5000))`,
+/// `likes.filter(video_id.between(1, 5000))`): each holds its keys and numbers in memory, and its rows locked.
 pub fn verify<Source, Kind, C, Q>(
     source: Source,
     column: C,
@@ -96,6 +100,7 @@ pub struct Verify<Rows, C, Q> {
 
 /// A total that is not what it was expected to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Drift<K> {
     /// The row's key.
     pub key: K,
@@ -122,8 +127,9 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// ```
     ///
     /// # Errors
-    /// The database's; [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction, which
-    /// may not read from one snapshot.
+    /// As [`update`](crate::update())'s; [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a
+    /// transaction, which may not read from one snapshot. A total that does not fit its column's type is the database's
+    /// error.
     pub fn drifts<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W>,
@@ -140,11 +146,8 @@ impl<R, C, Q> Verify<R, C, Q> {
     {
         let filter = self.query.into_update_target().where_clause;
         let (column, expected) = (self.column, self.expected);
-        let snapshot = Transaction::new()
-            .isolation(Isolation::RepeatableRead)
-            .deferred()
-            .retry(self.retry.unwrap_or_default());
-        snapshot.run(conn, |conn| {
+        let retry = self.retry.unwrap_or_default();
+        in_a_snapshot::<T, _, _>(conn, retry, false, |conn| {
             let expected = recount(conn, expected.clone())?;
             compare(conn, column, &filter, &expected)
         })
@@ -154,21 +157,27 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// stays counted.
     ///
     /// If there are [`drifts`](Self::drifts), it locks these rows, so that no other repair, fold or set comes in between,
-    /// compares again in a snapshot from after that, and corrects the bases:
+    /// compares again in one snapshot, and corrects the bases. On PostgreSQL the snapshot is the one of the lock, and a row that
+    /// was written since is a serialization failure, after which it is tried again.
     ///
     /// ```sql
     /// BEGIN ISOLATION LEVEL REPEATABLE READ;                  -- SQLite: BEGIN IMMEDIATE
-    /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;
+    /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE;     -- MySQL: FOR UPDATE; SQLite: none
     /// …;                                                      -- the recount
     /// SELECT "videos"."id", total FROM "videos" WHERE …;
-    /// UPDATE "videos" SET "likes" = ("videos"."likes" + $1) WHERE "videos"."id" = $2;
+    /// UPDATE "videos" SET "likes" = ("videos"."likes" + $1) WHERE …;               -- for each difference, 100 keys at once
     /// COMMIT
     /// ```
     ///
-    /// Counts do not wait for it, but for first counts on a shard of these rows.
+    /// Counts on shards that are there do not wait for it, but on SQLite, where every write does. On MySQL, first counts on a
+    /// shard of these rows wait, and inserts of rows that refer to them. A [bounded](crate::bounded) counter must not be
+    /// repaired, but set.
+    ///
+    /// Its effect on the total: the difference.
     ///
     /// # Errors
-    /// As [`drifts`](Self::drifts); no total was changed then.
+    /// As [`drifts`](Self::drifts). [`Overflow`](crate::Error::Overflow) where a base does not take the difference, as an
+    /// unsigned one most of whose total is on shards: fold first.
     pub fn repair<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W> + Clone,
@@ -190,26 +199,52 @@ impl<R, C, Q> Verify<R, C, Q> {
         if suspects.is_empty() {
             return Ok(vec![]);
         }
-        let snapshot = Transaction::new()
-            .isolation(Isolation::RepeatableRead)
-            .retry(retry);
-        snapshot.run(conn, |conn| {
+        in_a_snapshot::<T, _, _>(conn, retry, true, |conn| {
             for keys in &suspects {
-                Held::<T, DB>::of(keys).lock_rows(conn, Rows::Parents, false)?;
+                let suspects = Held::<T, DB>::of(keys);
+                suspects.lock_rows(conn, Rows::Parents, Strength::ButForReferences)?;
             }
             let expected = recount(conn, expected.clone())?;
             let mut repaired = vec![];
             for keys in &suspects {
                 repaired.extend(compare(conn, column, keys, &expected)?);
             }
+            let mut lacking: BTreeMap<i64, Vec<T::Key>> = BTreeMap::new();
             for drift in &repaired {
-                let key = KeysAre(vec![T::key_is(drift.key.clone())]);
-                let lacks = AddTo::<C>::new(drift.lacks()?);
-                Held::<T, DB>::of(&key).write(conn, Rows::Parents, &lacks)?;
+                let keys = lacking.entry(drift.lacks()?).or_default();
+                keys.push(drift.key.clone());
+            }
+            for (lacks, keys) in lacking {
+                for keys in in_chunks::<T, DB>(keys) {
+                    let add = AddTo::<C>::new(lacks);
+                    Held::<T, DB>::of(&keys).write(conn, Rows::Parents, &add)?;
+                }
             }
             Ok(repaired)
         })
     }
+}
+
+/// Runs `work` in a transaction of its own whose statements all see one instant.
+fn in_a_snapshot<T, Conn, R>(
+    conn: &mut Conn,
+    retry: Retry,
+    writes: bool,
+    work: impl FnMut(&mut Conn) -> QueryResult<R>,
+) -> QueryResult<R>
+where
+    T: ShardedTable + QueryFragment<Conn::Backend>,
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    if in_transaction(conn)? {
+        return Err(DieselError::AlreadyInTransaction);
+    }
+    let options = TransactionOptions {
+        isolation: Some(Isolation::RepeatableRead),
+        immediate: writes,
+    };
+    own_transaction(conn, retry, options, work).map_err(|error| explain::<T, _>(conn, error))
 }
 
 impl<K> Drift<K> {
@@ -225,7 +260,15 @@ where
     K: Eq + Hash,
     Q: LoadQuery<'q, Conn, (K, i64)>,
 {
-    expected.internal_load(conn)?.collect()
+    let mut expected_by_key = HashMap::new();
+    for row in expected.internal_load(conn)? {
+        let (key, number) = row?;
+        if expected_by_key.insert(key, number).is_some() {
+            let message = "a recount gives one number for each key; this one gave two: group it by the key alone";
+            return Err(DieselError::DeserializationError(message.into()));
+        }
+    }
+    Ok(expected_by_key)
 }
 
 /// The drifts of the rows that `filter` matches.

@@ -176,11 +176,11 @@ impl Transaction {
 }
 
 /// Runs one of the crate's own operations: in a transaction that is tried again, or in a savepoint of the caller's, where
-/// the isolation level is the caller's too.
+/// the options are the caller's too.
 pub(crate) fn own_transaction<Conn, T>(
     conn: &mut Conn,
     retry: Retry,
-    isolation: Option<Isolation>,
+    options: TransactionOptions,
     mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
 ) -> QueryResult<T>
 where
@@ -188,10 +188,7 @@ where
     Conn::Backend: BackendOf<Conn>,
 {
     let attempt = Attempt {
-        options: TransactionOptions {
-            isolation,
-            ..Default::default()
-        },
+        options,
         survival: None, // it returns every error that it sees
         told_as: Failed::Own,
     };
@@ -221,6 +218,22 @@ where
         return f(conn);
     }
     repeat(conn, retry, |conn, _| f(conn).map_err(Failed::Commit))
+}
+
+/// Runs one query of the crate's own, and again after a conflict; inside a caller's transaction once.
+pub(crate) fn own_read<Conn, T>(
+    conn: &mut Conn,
+    retry: Retry,
+    mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
+) -> QueryResult<T>
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    if in_transaction(conn)? {
+        return f(conn);
+    }
+    repeat(conn, retry, |conn, _| f(conn).map_err(Failed::Own))
 }
 
 /// One attempt's error, and where it came from.

@@ -5,9 +5,10 @@ mod servers;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, Transaction};
-use diesel_sharded::{Conflict, ShardsTable, fold, update};
+use diesel_sharded::{Conflict, Counter, RowCounter, ShardsTable, fold, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
@@ -133,6 +134,27 @@ fn what_a_base_would_cut_is_not_folded() {
         "CAST(SUM(likes) AS SIGNED) FROM videos_shards WHERE id = 1",
     );
     assert_eq!(diesel::select(shards).get_result(conn), Ok(1_i64));
+}
+
+/// A counter that the caller's snapshot does not show is set all the same.
+#[test]
+fn a_named_counter_is_set_beyond_the_callers_snapshot() {
+    let (database, mut conn) = servers::database();
+    let mut other = Conn::connect(&database);
+    conn.run_pending_migrations(diesel_sharded::MIGRATIONS)
+        .unwrap();
+    let counter = Counter::named("new");
+    let set: QueryResult<()> =
+        Transaction::new()
+            .isolation(Isolation::RepeatableRead)
+            .run(&mut conn, |conn| {
+                assert_eq!(counter.get(conn)?, 0);
+                if counter.get(&mut other)? == 0 {
+                    counter.increment(&mut other)?;
+                }
+                counter.set(7, conn)
+            });
+    assert_eq!((set, counter.get(&mut other)), (Ok(()), Ok(7)));
 }
 
 /// READ COMMITTED is what a transaction reads totals in, beside its own counts, while others fold.
@@ -264,6 +286,34 @@ mod unsigned_parent {
             .unwrap();
         let below_zero = pages.select(likes.total()).first::<u32>(conn);
         assert!(below_zero.is_err(), "{below_zero:?}");
+        update(pages.find(1))
+            .set(likes.eq(likes + 7))
+            .execute(conn)
+            .unwrap();
+        let _ = fold(pages).run(conn).unwrap(); // after plain counts, before bounded ones
+        let bounded = RowCounter::of(likes, 1).never_below(0).never_above(10);
+        for (n, fits) in [
+            (5, false),
+            (4, true),
+            (-11, false),
+            (-10, true),
+            (1, true),
+            (5, true),
+        ] {
+            assert_eq!(bounded.add(n, conn), Ok(fits), "{n}");
+        }
+        assert_eq!(RowCounter::of(likes, 1).add(-1, conn), Ok(1)); // a plain count, before a fold
+        let folded = fold(pages).run(conn).unwrap();
+        assert_eq!(
+            (folded.unfit, pages.select((hits, likes)).first(conn)),
+            (vec![], Ok((u64::MAX, 5_u32)))
+        );
+        update(pages.find(1))
+            .set(likes.eq(likes - 6))
+            .execute(conn)
+            .unwrap();
+        let unfit = fold(pages).run(conn).unwrap().unfit;
+        assert_eq!(unfit, [1]); // below zero
         update(pages.find(1))
             .set(likes.eq(likes + 7))
             .execute(conn)

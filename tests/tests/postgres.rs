@@ -140,9 +140,19 @@ fn what_a_base_would_round_is_not_folded() {
         .set(exact.eq(exact + &tiny))
         .execute(&mut conn)
         .unwrap();
+    // Another row's, in the same batch, would make up for it in the sum.
+    diesel::insert_into(measures)
+        .values(id.eq(2))
+        .execute(&mut conn)
+        .unwrap();
+    update(measures.find(2))
+        .set(exact.eq(exact - &tiny))
+        .execute(&mut conn)
+        .unwrap();
     let folded = fold(measures).run(&mut conn).unwrap();
-    assert_eq!((folded.parents, folded.unfit), (0, vec![1]));
-    assert_eq!(measures.select(exact.total()).first(&mut conn), Ok(tiny));
+    assert_eq!((folded.parents, folded.unfit), (0, vec![1, 2]));
+    let totals = measures.select(exact.total()).order(id);
+    assert_eq!(totals.load(&mut conn), Ok(vec![tiny.clone(), -tiny]));
 }
 
 #[test]

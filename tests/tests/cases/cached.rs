@@ -28,7 +28,7 @@ fn fields_of_rows_and_named_counters() {
     named.add(1000, conn).unwrap();
     assert_eq!(cached.get(&of_video_1, conn), Ok(105));
     assert_eq!(cached.get(&named, conn), Ok(-3));
-    cached.forget::<super::Conn, _>(&of_video_1);
+    cached.forget(&of_video_1, conn);
     assert_eq!(cached.get(&of_video_1, conn), Ok(1105));
     // Another field, another row, another table.
     assert_eq!(cached.get(&RowCounter::of(likes, 1), conn), Ok(1));

@@ -224,3 +224,63 @@ fn resizes_beside_all_the_rest() {
     assert_eq!(counter.get(&mut conn), Ok(expected));
     assert_eq!(counter.estimate(&mut conn), Ok(expected));
 }
+
+/// Counts, folds, sets, resizes and reads of one counter at once.
+#[test]
+fn all_at_once() {
+    const STEP: i64 = 1_000_000;
+    let (database, mut conn) = super::database_with_counters();
+    let counter = Counter::named("all");
+    let (done, counted) = (AtomicBool::new(false), AtomicI64::new(0));
+    on_threads(9, &database, |number, conn| match number {
+        0 => {
+            for n in 1..=15 {
+                counter.set(n * STEP, conn).unwrap();
+            }
+            done.store(true, Ordering::SeqCst);
+        }
+        1 => {
+            let mut n = 1;
+            while !done.load(Ordering::SeqCst) {
+                counter.resize(n, conn).unwrap();
+                n = n % 9 + 2;
+            }
+        }
+        2 | 3 => {
+            while !done.load(Ordering::SeqCst) {
+                let folded = counter.fold(conn);
+                assert!(folded.is_ok(), "{folded:?}");
+            }
+        }
+        4 | 5 => {
+            let mut last = 0;
+            while !done.load(Ordering::SeqCst) {
+                let read = counter.get(conn).unwrap();
+                let most = counted.load(Ordering::SeqCst) + 3;
+                assert!(
+                    read / STEP >= last && read % STEP <= most,
+                    "{read} after {last} sets"
+                );
+                last = read / STEP;
+            }
+        }
+        _ => {
+            while !done.load(Ordering::SeqCst) {
+                counter.increment(conn).unwrap();
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    let since = counter.get(&mut conn).unwrap() - 15 * STEP;
+    assert!((0..=counted.into_inner()).contains(&since), "{since}");
+    on_threads(8, &database, |number, conn| {
+        for _ in 0..10 {
+            match number {
+                0 => counter.resize(3, conn).unwrap(),
+                1 => drop(counter.fold(conn).unwrap()),
+                _ => counter.increment(conn).unwrap(),
+            }
+        }
+    });
+    assert_eq!(counter.get(&mut conn), Ok(15 * STEP + since + 60));
+}

@@ -404,7 +404,7 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
     lock_shard_0(&mut idle);
     thread::scope(|scope| {
         let folding = scope.spawn(|| fold(videos).run(&mut Conn::connect(&database)));
-        thread::sleep(Duration::from_millis(300)); // it waits for the shard by now
+        thread::sleep(Duration::from_millis(300)); // it tries that shard again and again by now
         let begun = Instant::now();
         for key in [1, 2] {
             let policy = Retry::new().with_random(|| 1);
@@ -420,6 +420,25 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
         assert_eq!((folded.parents, folded.finished), (2, true));
     });
     assert_eq!(total(&mut conn), 103);
+    // What others hold for longer than the policy allows is named, and the rest is folded.
+    lock_shard_0(&mut idle);
+    for key in [1, 2] {
+        let policy = Retry::new().with_random(|| 1);
+        let counted = update(videos.find(key))
+            .set(views.eq(views + 1))
+            .retry(policy);
+        assert_eq!(counted.execute(&mut conn), Ok(1));
+    }
+    update(videos.find(2))
+        .set(views.eq(views + 1))
+        .execute(&mut conn)
+        .unwrap();
+    let impatient = Retry::new().with_attempts(2);
+    let folded = fold(videos).retry(impatient).run(&mut conn).unwrap();
+    assert_eq!((folded.finished, folded.busy), (true, vec![1]));
+    let bases = videos.select(views).order(id);
+    assert_eq!(bases.load(&mut conn), Ok(vec![104_i64, 205, 300]));
+    idle.batch_execute("ROLLBACK").unwrap();
 }
 
 /// A row that has left the filter by the time it is locked is not set.
