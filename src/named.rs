@@ -723,4 +723,34 @@ mod tests {
         let end = end_of_prefix("é").unwrap();
         assert!("é€".as_bytes() < end.as_slice() && "ê".as_bytes() >= end.as_slice());
     }
+
+    #[cfg(all(feature = "postgres_backend", feature = "mysql_backend"))]
+    #[test]
+    fn sql_of_totals_by_name_and_by_page() {
+        use crate::test_schema::sql;
+        use diesel::mysql::Mysql;
+        use diesel::pg::Pg;
+
+        let named = SelectCounters {
+            rows: SelectedRows::Named(vec![b"a".into(), b"b".into()]),
+            exact: true,
+        };
+        assert_eq!(
+            sql!(Pg, named),
+            r#"SELECT "diesel_sharded_counters"."name", CAST(("diesel_sharded_counters"."value" + COALESCE((SELECT SUM("diesel_sharded_counter_shards"."value") FROM "diesel_sharded_counter_shards" WHERE "diesel_sharded_counter_shards"."name" = "diesel_sharded_counters"."name"), 0)) AS bigint) FROM "diesel_sharded_counters" WHERE "diesel_sharded_counters"."name" IN ($1, $2)"#
+        );
+        let page = SelectCounters {
+            rows: SelectedRows::Page {
+                prefix: b"page:".into(),
+                end: end_of_prefix("page:"),
+                after: Some(b"page:/".into()),
+                limit: 10,
+            },
+            exact: false,
+        };
+        assert_eq!(
+            sql!(Mysql, page),
+            "SELECT `diesel_sharded_counters`.`name`, `diesel_sharded_counters`.`value` FROM `diesel_sharded_counters` WHERE `diesel_sharded_counters`.`name` >= ? AND `diesel_sharded_counters`.`name` < ? AND `diesel_sharded_counters`.`name` > ? ORDER BY `diesel_sharded_counters`.`name` LIMIT ?"
+        );
+    }
 }

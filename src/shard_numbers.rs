@@ -605,3 +605,38 @@ impl QueryId for UpsertNumber<'_> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
 }
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::{sql, videos};
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+
+    #[test]
+    fn a_number_is_raised_by_an_upsert() {
+        let raise = UpsertNumber {
+            of: &ShardNumber::of(videos::views),
+            first: 64,
+            then: 64,
+            only_up: true,
+        };
+        assert_eq!(
+            sql!(Pg, raise),
+            r#"INSERT INTO "diesel_sharded_shard_numbers" ("shards_table", "counter", "shards") VALUES ($1, $2, $3) ON CONFLICT ("shards_table", "counter") DO UPDATE SET "shards" = CASE WHEN "diesel_sharded_shard_numbers"."shards" < $4 THEN $5 ELSE "diesel_sharded_shard_numbers"."shards" END"#
+        );
+        let set = UpsertNumber {
+            only_up: false,
+            ..raise
+        };
+        assert_eq!(
+            sql!(Mysql, set),
+            "INSERT INTO `diesel_sharded_shard_numbers` (`shards_table`, `counter`, `shards`) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE `shards` = ?"
+        );
+    }
+}

@@ -15,7 +15,7 @@ CREATE TABLE `diesel_sharded_counter_shards` (
 -- Numbers of shards that were changed while writers run: of a sharded field, or of a named counter.
 CREATE TABLE `diesel_sharded_shard_numbers` (
     `shards_table` VARBINARY(255) NOT NULL,
-    `counter` VARBINARY(255) NOT NULL,
+    `counter` VARBINARY(256) NOT NULL, -- a byte more than the longest name
     `shards` INTEGER NOT NULL,
     PRIMARY KEY (`shards_table`, `counter`)
 ) ENGINE = InnoDB;

@@ -83,6 +83,8 @@ fn names_are_told_apart_by_their_bytes() {
     assert_eq!(Counter::get_many(&NAMES, conn), Ok(totals));
     let longest = "é".repeat(127) + "x";
     Counter::named(&longest).increment(conn).unwrap();
+    let shards = Counter::named(&longest).increase_shards(17, conn);
+    assert_eq!(shards, Ok(17));
     assert_eq!(Counter::named(longest).get(conn), Ok(1));
     for (name, length) in [(String::new(), 0), ("é".repeat(128), 256)] {
         let counter = Counter::named(name);
