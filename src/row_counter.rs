@@ -4,8 +4,11 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use diesel::connection::LoadConnection;
+use diesel::deserialize::FromSqlRow;
+use diesel::dsl::SqlTypeOf;
+use diesel::expression::{Expression, QueryMetadata};
 use diesel::prelude::*;
-use diesel::query_builder::{AsChangeset, AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AsChangeset, AstPass, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 
@@ -16,9 +19,9 @@ use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable};
 use crate::keyed::{KeyIs, KeyedTable};
 use crate::retry::Retry;
-use crate::sql::{Reads, push_bind, push_column};
+use crate::sql::{load, push_bind, push_column};
 use crate::statement::SelectParents;
-use crate::total::ShardedExpressionMethods;
+use crate::total::{ShardedExpressionMethods, Total};
 use crate::update::count_by_key;
 
 /// One sharded field of one row: what [`Cached`](crate::cached::Cached) keeps, and what may be
@@ -87,13 +90,9 @@ impl<C: ShardedColumn> RowCounter<C> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let select = SelectParents::<C::Table, _, _> {
-            selection: &self.column.total(),
-            filter: &self.key_is(),
-            table: PhantomData,
-        };
-        let totals = C::load(conn, select).map_err(|error| explain::<C::Table, _>(conn, error))?;
-        Ok(totals.into_iter().next())
+        let totals = self.column.load_totals(conn, &self.key_is());
+        let totals = totals.map_err(|error| explain::<C::Table, _>(conn, error))?;
+        Ok(totals.into_iter().next().map(|(_, total)| total))
     }
 
     pub(crate) fn key_is<DB>(&self) -> KeyIs<<C::Table as KeyedTable<DB>>::KeyIs>
@@ -152,27 +151,45 @@ where
     note = "fields of type `SmallInt`, `Integer`, `BigInt` and MySQL's `Unsigned<SmallInt>` and `Unsigned<Integer>` are"
 )]
 pub trait IntegerField<DB: ShardedBackend>: ShardedColumn<Table: KeyedTable<DB>> + QueryId {
+    /// Reads keys and totals of the rows that `filter` matches.
     #[doc(hidden)]
-    fn load<'query, Conn, Q>(conn: &mut Conn, query: Q) -> QueryResult<Vec<i64>>
+    fn load_totals<Conn, W>(
+        self,
+        conn: &mut Conn,
+        filter: &W,
+    ) -> QueryResult<Vec<(Key<Self>, i64)>>
     where
         Conn: LoadConnection<Backend = DB>,
-        Q: Query<SqlType = Self::SqlType> + QueryFragment<DB> + QueryId + 'query;
+        W: QueryFragment<DB> + QueryId;
 }
 
 #[diagnostic::do_not_recommend]
-impl<C, DB> IntegerField<DB> for C
+impl<C, T, DB> IntegerField<DB> for C
 where
-    C: ShardedColumn<Table: KeyedTable<DB>> + QueryId,
-    DB: ShardedBackend + Reads<C::SqlType, Value<C>>,
+    C: ShardedColumn<Table = T> + QueryId,
+    T: KeyedTable<DB>,
+    T::PrimaryKey: QueryFragment<DB> + QueryId,
+    (T::PrimaryKey, Total<C>): Expression,
+    DB: ShardedBackend + QueryMetadata<SqlTypeOf<(T::PrimaryKey, Total<C>)>>,
+    (T::Key, Value<C>): FromSqlRow<(SqlTypeOf<T::PrimaryKey>, C::SqlType), DB>,
     Value<C>: Into<i64>,
 {
-    fn load<'query, Conn, Q>(conn: &mut Conn, query: Q) -> QueryResult<Vec<i64>>
+    fn load_totals<Conn, W>(self, conn: &mut Conn, filter: &W) -> QueryResult<Vec<(T::Key, i64)>>
     where
         Conn: LoadConnection<Backend = DB>,
-        Q: Query<SqlType = Self::SqlType> + QueryFragment<DB> + QueryId + 'query,
+        W: QueryFragment<DB> + QueryId,
     {
-        let values = <DB as Reads<C::SqlType, Value<C>>>::load(conn, query)?;
-        Ok(values.into_iter().map(Into::into).collect())
+        let select = SelectParents::<T, _, _> {
+            selection: &(T::TABLE.primary_key(), self.total()),
+            filter,
+            table: PhantomData,
+        };
+        type Row<T, C> = (SqlTypeOf<<T as Table>::PrimaryKey>, SqlTypeOf<C>);
+        let totals = load::<Row<T, C>, _, (T::Key, Value<C>), _>(conn, select)?;
+        Ok(totals
+            .into_iter()
+            .map(|(key, total)| (key, total.into()))
+            .collect())
     }
 }
 

@@ -2,28 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
-use std::marker::PhantomData;
 
 use diesel::connection::LoadConnection;
-use diesel::deserialize::FromSqlRow;
-use diesel::dsl::SqlTypeOf;
-use diesel::expression::{Expression, QueryMetadata};
 use diesel::prelude::*;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::Error as DieselError;
 
 use crate::dialect::{BackendOf, Strength};
-use crate::dsl::Value;
 use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable};
 use crate::held::{Held, Rows};
 use crate::keyed::{KeyedTable, in_chunks};
 use crate::retry::{Isolation, Retry, TransactionOptions, in_transaction, own_transaction};
 use crate::row_counter::{AddTo, IntegerField};
-use crate::sql::load;
-use crate::statement::SelectParents;
-use crate::total::{ShardedExpressionMethods, Total};
 use crate::update::UpdateSource;
 
 /// Begins to compare the totals of a field with `expected`: a query for keys and numbers, as a recount gives them. A row that
@@ -136,13 +128,9 @@ impl<R, C, Q> Verify<R, C, Q> {
         C: IntegerField<DB, Table = T>,
         Q: LoadQuery<'q, Conn, (T::Key, i64)> + Clone,
         T: KeyedTable<DB, Key: Eq + Hash>,
-        T::PrimaryKey: QueryFragment<DB> + QueryId,
-        (T::PrimaryKey, Total<C>): Expression,
         W: QueryFragment<DB> + QueryId,
         Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<(T::PrimaryKey, Total<C>)>>,
-        (T::Key, Value<C>): FromSqlRow<(SqlTypeOf<T::PrimaryKey>, C::SqlType), DB>,
-        Value<C>: Into<i64>,
+        DB: BackendOf<Conn>,
     {
         let filter = self.query.into_update_target().where_clause;
         let (column, expected) = (self.column, self.expected);
@@ -184,13 +172,9 @@ impl<R, C, Q> Verify<R, C, Q> {
         C: IntegerField<DB, Table = T>,
         Q: LoadQuery<'q, Conn, (T::Key, i64)> + Clone,
         T: KeyedTable<DB, Key: Eq + Hash>,
-        T::PrimaryKey: QueryFragment<DB> + QueryId,
-        (T::PrimaryKey, Total<C>): Expression,
         W: QueryFragment<DB> + QueryId,
         Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<(T::PrimaryKey, Total<C>)>>,
-        (T::Key, Value<C>): FromSqlRow<(SqlTypeOf<T::PrimaryKey>, C::SqlType), DB>,
-        Value<C>: Into<i64>,
+        DB: BackendOf<Conn>,
     {
         let (column, expected) = (self.column, self.expected.clone());
         let retry = self.retry.clone().unwrap_or_default();
@@ -281,27 +265,14 @@ fn compare<C, T, W, Conn, DB>(
 where
     C: IntegerField<DB, Table = T>,
     T: KeyedTable<DB, Key: Eq + Hash>,
-    T::PrimaryKey: QueryFragment<DB> + QueryId,
-    (T::PrimaryKey, Total<C>): Expression,
     W: QueryFragment<DB> + QueryId,
     Conn: LoadConnection<Backend = DB>,
-    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<(T::PrimaryKey, Total<C>)>>,
-    (T::Key, Value<C>): FromSqlRow<(SqlTypeOf<T::PrimaryKey>, C::SqlType), DB>,
-    Value<C>: Into<i64>,
+    DB: BackendOf<Conn>,
 {
-    let select = SelectParents::<T, _, _> {
-        selection: &(T::TABLE.primary_key(), column.total()),
-        filter,
-        table: PhantomData,
-    };
-    type Row<T, C> = (
-        SqlTypeOf<<T as diesel::Table>::PrimaryKey>,
-        <C as Expression>::SqlType,
-    );
-    let totals = load::<Row<T, C>, _, (T::Key, Value<C>), _>(conn, select)?;
+    let totals = column.load_totals(conn, filter)?;
     let compared = totals.into_iter().map(|(key, total)| Drift {
         expected: expected.get(&key).copied().unwrap_or(0),
-        total: total.into(),
+        total,
         key,
     });
     Ok(compared

@@ -208,22 +208,32 @@ where
 pub(crate) fn own_statement<Conn, T>(
     conn: &mut Conn,
     retry: Retry,
-    mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
+    f: impl FnMut(&mut Conn) -> QueryResult<T>,
 ) -> QueryResult<T>
 where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
 {
-    if in_transaction(conn)? {
-        return f(conn);
-    }
-    repeat(conn, retry, |conn, _| f(conn).map_err(Failed::Commit))
+    alone(conn, retry, Failed::Commit, f)
 }
 
-/// Runs one query of the crate's own, and again after a conflict; inside a caller's transaction once.
+/// The same for a query, which commits nothing.
 pub(crate) fn own_read<Conn, T>(
     conn: &mut Conn,
     retry: Retry,
+    f: impl FnMut(&mut Conn) -> QueryResult<T>,
+) -> QueryResult<T>
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    alone(conn, retry, Failed::Own, f)
+}
+
+fn alone<Conn, T>(
+    conn: &mut Conn,
+    retry: Retry,
+    told_as: fn(DieselError) -> Failed<DieselError>,
     mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
 ) -> QueryResult<T>
 where
@@ -233,7 +243,7 @@ where
     if in_transaction(conn)? {
         return f(conn);
     }
-    repeat(conn, retry, |conn, _| f(conn).map_err(Failed::Own))
+    repeat(conn, retry, |conn, _| f(conn).map_err(told_as))
 }
 
 /// One attempt's error, and where it came from.
