@@ -2,7 +2,8 @@
 //!
 //! Any number is right, since readers add up whatever shards there are; it only decides how many writers meet. So the
 //! numbers may lag: they are kept in a small table of the library's own (see [`MIGRATIONS`](crate::MIGRATIONS)) and each
-//! process follows it at its own pace.
+//! process follows it at its own pace. What a process knows is by the names of tables: where it counts in several databases
+//! with tables of the same names, the one that was read last holds for all.
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
