@@ -84,7 +84,8 @@ use crate::update::UpdateSource;
 ///
 /// Nothing is lost or doubled when it is killed at any statement: the database takes the open batch back, and what was
 /// committed is complete. Several processes may fold at once: the parent's row lock lets one at a time at a parent, and
-/// the next finds nothing left. All this rests on the foreign key that [`ShardsTable`](crate::ShardsTable) creates.
+/// the next finds nothing left. All this rests on the foreign key that [`ShardsTable`](crate::ShardsTable) creates, and on
+/// `NOWAIT`, which MySQL has from 8.0 on and MariaDB from 10.3.
 ///
 /// Shards numbered beyond the [wished number](crate::shard_numbers) are removed when they are empty; a count that was
 /// waiting for one creates it again.
@@ -272,8 +273,8 @@ enum Trouble {
 }
 
 impl Folding {
-    /// Folds parents at once if all their locks can be had at once; else one by one, and what is busy shard by shard, so
-    /// that a fold that waits holds up nobody's count but on the shard that it waits for.
+    /// Folds parents together if all their locks can be had at once; else one by one, and what is busy shard by shard, so
+    /// that nobody waits for a fold that waits.
     fn fold<T, DB, Conn>(
         &self,
         keys: Vec<T::Key>,
