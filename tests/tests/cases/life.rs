@@ -191,7 +191,7 @@ fn sets_beside_all_the_rest() {
 #[test]
 fn resizes_beside_all_the_rest() {
     let (database, mut conn) = super::database_with_counters();
-    let counter = Counter::named("resized");
+    let counter = Counter::named("resized under load");
     let log = Log::default();
     let counting = AtomicI64::new(5);
     on_threads(9, &database, |number, conn| match number {
