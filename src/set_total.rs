@@ -97,7 +97,32 @@ where
     }
 }
 
-/// Begins to set the totals of all sharded fields to zero: [`set_total`] of each, at once.
+/// Begins to set the totals of all sharded fields to zero: [`set_total`] of each, at once, with the same locks, isolation,
+/// effect and errors.
+///
+/// ```sql
+/// UPDATE "videos" SET "views" = 0, "likes" = 0 WHERE …;
+/// UPDATE "videos_shards" AS "videos" SET "views" = 0, "likes" = 0 WHERE … AND ("videos"."views" <> 0 OR "videos"."likes" <> 0)
+/// ```
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values([(id.eq(7), views.eq(100)), (id.eq(8), views.eq(0))]).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::reset;
+///
+/// assert_eq!(reset(all.filter(id.ge(7))).execute(conn)?, 2);
+/// # Ok(())
+/// # }
+/// ```
 pub fn reset<Source, Kind, T>(source: Source) -> SetTotal<Source::Query, ToZero<T>>
 where
     Source: UpdateSource<Kind>,

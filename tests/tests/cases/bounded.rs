@@ -6,6 +6,8 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::bounded::Bounded;
 use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::shard_numbers::ShardNumber;
 use diesel_sharded::{Counter, RowCounter, counters, fold, reset, set_total};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{videos as table, videos_shards};
@@ -192,6 +194,64 @@ fn seats_are_sold_once_each() {
     // 15 × 15 = 225 buyers.
     assert_eq!(sold.into_inner(), SEATS);
     assert_eq!(RowCounter::of(views, 1).get(&mut conn), Ok(Some(0)));
+}
+
+/// Buyers in transactions of their own and of the application's, some of which are taken back, while the number of shards
+/// changes and others fold: every seat is sold once.
+#[test]
+fn seats_are_sold_once_each_inside_transactions_too() {
+    use diesel_sharded_tests::schema::measures::dsl::*;
+    const SEATS: i64 = 120;
+    let (database, mut conn) = database_with_counters();
+    set_total(measures, large, SEATS)
+        .execute(&mut conn)
+        .unwrap();
+    let sold = AtomicI64::new(0);
+    let buying = AtomicI64::new(8);
+    on_threads(10, &database, |number, conn| {
+        let seats = RowCounter::of(large, 1).never_below(0).never_above(SEATS);
+        match number {
+            0..8 => {
+                for round in 0..20 {
+                    let buys = |conn: &mut Conn| seats.add(-1, conn);
+                    let bought = match (number + round) % 4 {
+                        0 => retry::transaction(conn, Retry::new(), buys),
+                        1 => {
+                            // Bought, and then taken back with the transaction.
+                            let taken_back: QueryResult<bool> =
+                                retry::transaction(conn, Retry::new(), |conn| {
+                                    buys(conn)?;
+                                    Err(DieselError::NotFound)
+                                });
+                            assert_eq!(taken_back, Err(DieselError::NotFound));
+                            Ok(false)
+                        }
+                        _ => buys(conn),
+                    };
+                    sold.fetch_add(i64::from(bought.unwrap()), Ordering::SeqCst);
+                }
+                buying.fetch_sub(1, Ordering::SeqCst);
+            }
+            8 => {
+                let mut shards = 1;
+                while buying.load(Ordering::SeqCst) > 0 {
+                    ShardNumber::of(large).resize(shards, conn).unwrap();
+                    shards = shards % 9 + 2;
+                }
+            }
+            _ => {
+                while buying.load(Ordering::SeqCst) > 0 {
+                    let folded = fold(measures).run(conn);
+                    assert!(folded.is_ok(), "{folded:?}");
+                    let left = RowCounter::of(large, 1).get(conn).unwrap();
+                    assert!(left.is_some_and(|left| (0..=SEATS).contains(&left)));
+                }
+            }
+        }
+    });
+    // 8 × 15 = 120 buyers who keep their seats, one for each.
+    assert_eq!(sold.into_inner(), SEATS);
+    assert_eq!(RowCounter::of(large, 1).get(&mut conn), Ok(Some(0)));
 }
 
 /// Up and down at once, close to both bounds: never beyond one, and the sum of what was accepted at the end.
