@@ -200,16 +200,14 @@ fn seats_are_sold_once_each() {
 /// changes and others fold: every seat is sold once.
 #[test]
 fn seats_are_sold_once_each_inside_transactions_too() {
-    use diesel_sharded_tests::schema::measures::dsl::*;
     const SEATS: i64 = 120;
     let (database, mut conn) = database_with_counters();
-    set_total(measures, large, SEATS)
-        .execute(&mut conn)
-        .unwrap();
+    Counter::named("event").set(SEATS, &mut conn).unwrap();
+    let left = || RowCounter::of(counters::value, b"event".to_vec());
     let sold = AtomicI64::new(0);
     let buying = AtomicI64::new(8);
     on_threads(10, &database, |number, conn| {
-        let seats = RowCounter::of(large, 1).never_below(0).never_above(SEATS);
+        let seats = left().never_below(0).never_above(SEATS);
         match number {
             0..8 => {
                 for round in 0..20 {
@@ -235,23 +233,25 @@ fn seats_are_sold_once_each_inside_transactions_too() {
             8 => {
                 let mut shards = 1;
                 while buying.load(Ordering::SeqCst) > 0 {
-                    ShardNumber::of(large).resize(shards, conn).unwrap();
+                    ShardNumber::of(counters::value)
+                        .resize(shards, conn)
+                        .unwrap();
                     shards = shards % 9 + 2;
                 }
             }
             _ => {
                 while buying.load(Ordering::SeqCst) > 0 {
-                    let folded = fold(measures).run(conn);
+                    let folded = fold(counters::table).run(conn);
                     assert!(folded.is_ok(), "{folded:?}");
-                    let left = RowCounter::of(large, 1).get(conn).unwrap();
-                    assert!(left.is_some_and(|left| (0..=SEATS).contains(&left)));
+                    let total = left().get(conn).unwrap();
+                    assert!(total.is_some_and(|total| (0..=SEATS).contains(&total)));
                 }
             }
         }
     });
     // 8 × 15 = 120 buyers who keep their seats, one for each.
     assert_eq!(sold.into_inner(), SEATS);
-    assert_eq!(RowCounter::of(large, 1).get(&mut conn), Ok(Some(0)));
+    assert_eq!(left().get(&mut conn), Ok(Some(0)));
 }
 
 /// Up and down at once, close to both bounds: never beyond one, and the sum of what was accepted at the end.
