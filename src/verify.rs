@@ -52,6 +52,9 @@ use crate::update::UpdateSource;
 ///
 /// Keys are compared as values of the key's Rust type. A recount that gives two numbers for one key is an error.
 ///
+/// Named counters are verified by their table, `verify(counters::table, counters::value, recount)`, with names as bytes; one that
+/// is not there yet is created by `add(0)`.
+///
 /// # When it is exact
 /// Totals and recount are read from one snapshot: at one instant they differ only by what is really wrong, if the application
 /// writes what is counted and the count in one transaction. If it counts afterwards, what is in between looks like

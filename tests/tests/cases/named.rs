@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
+use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, Retry};
 use diesel_sharded::shard_numbers::{self, ShardNumber};
-use diesel_sharded::{Counter, Error, MIGRATIONS, ShardsTable, update};
+use diesel_sharded::{Counter, Error, MIGRATIONS, ShardsTable, counters, fold, update, verify};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{downloads, videos_shards};
@@ -274,6 +275,34 @@ fn numbers_of_shards_change_at_run_time() {
             assert!(matches!(error, Error::ShardNumber { number } if number == n));
         }
     }
+}
+
+/// They are a sharded table like any other.
+#[test]
+fn are_verified_folded_and_read_by_their_table() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    for name in ["a", "b"] {
+        Counter::named(name).add(5, conn).unwrap();
+    }
+    let bases = counters::table.select((counters::name, counters::value));
+    let drifts = verify(counters::table, counters::value, bases)
+        .repair(conn)
+        .unwrap();
+    assert_eq!(drifts.len(), 2);
+    assert!(
+        drifts
+            .iter()
+            .all(|drift| (drift.total, drift.expected) == (5, 0))
+    );
+    Counter::named("b").add(7, conn).unwrap();
+    assert_eq!(fold(counters::table).run(conn).unwrap().parents, 2);
+    let totals = counters::table
+        .select((counters::name, counters::value.total(), counters::value))
+        .order(counters::name)
+        .load::<(Vec<u8>, i64, i64)>(conn);
+    let expected = vec![(b"a".to_vec(), 0, 0), (b"b".to_vec(), 7, 7)];
+    assert_eq!(totals, Ok(expected));
 }
 
 #[test]
