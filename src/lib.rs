@@ -194,7 +194,7 @@ pub use self::verify::{Drift, Verify, verify};
 /// | attribute | meaning |
 /// |---|---|
 /// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature `numeric`; SQLite keeps it as a float, as Diesel does) or MySQL's `Unsigned<..>` of these integers |
-/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column, of the key or sharded, in the shards table, where [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the length or collation of a text key that has one of its own |
+/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column, of the key or sharded, in the shards table, where [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the length or collation of a text key that has one of its own. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
 /// | `#[diesel(column_name = ..)]` | the column's name, if it is not the field's |
 ///
 /// The struct has a field for each column of the key, which may be `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`,

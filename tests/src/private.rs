@@ -66,7 +66,8 @@ fn start_postgres() -> Result<String, String> {
     // German messages, for the test that an error is told by more than its English text.
     let locales = folder.join("locales");
     fs::create_dir(&locales).expect("a folder for locales");
-    run(Command::new("localedef")
+    hand_over(&locales, owner); // to whom the keeper belongs, which deletes it
+    run(as_user("localedef".into(), owner)
         .args(["-i", "de_DE", "-f", "UTF-8"])
         .arg(locales.join("de_DE.UTF-8")));
     spawn(
