@@ -157,21 +157,15 @@ impl Transaction {
         F: FnMut(&mut Conn) -> Result<T, E>,
         E: From<DieselError> + StdError + 'static,
     {
-        if in_transaction(conn)? {
-            return match self.options.isolation {
-                Some(_) => Err(DieselError::AlreadyInTransaction.into()),
-                None => conn.transaction(f),
-            };
+        if self.options.isolation.is_some() && in_transaction(conn)? {
+            return Err(DieselError::AlreadyInTransaction.into());
         }
-        let survival = Conn::Backend::backend_of(conn).dialect().survival_check();
         let attempt = Attempt {
             options: self.options,
-            survival,
+            survival: Conn::Backend::backend_of(conn).dialect().survival_check(),
             told_as: Failed::Body,
         };
-        repeat(conn, self.retry, |conn, dialect| {
-            attempt.once(conn, dialect, &mut f)
-        })
+        attempt.run(conn, self.retry, &mut f)
     }
 }
 
@@ -192,15 +186,7 @@ where
         survival: None, // it returns every error that it sees
         told_as: Failed::Own,
     };
-    if in_transaction(conn)? {
-        let dialect = Conn::Backend::backend_of(conn).dialect();
-        return attempt
-            .once(conn, dialect, &mut f)
-            .map_err(|failed| failed.inside(dialect));
-    }
-    repeat(conn, retry, |conn, dialect| {
-        attempt.once(conn, dialect, &mut f)
-    })
+    attempt.run(conn, retry, &mut f)
 }
 
 /// Runs one statement of the crate's own that commits by itself, and again after a conflict; inside a caller's transaction
@@ -296,7 +282,32 @@ where
     }
 }
 
-impl<E> Attempt<E> {
+impl<E: From<DieselError> + StdError + 'static> Attempt<E> {
+    /// Makes attempts, or inside a caller's transaction one, in a savepoint. What led to the rollback of a savepoint is told
+    /// also where the rollback fails, as it does after a conflict that ended the whole transaction.
+    fn run<Conn, T>(
+        self,
+        conn: &mut Conn,
+        retry: Retry,
+        f: &mut impl FnMut(&mut Conn) -> Result<T, E>,
+    ) -> Result<T, E>
+    where
+        Conn: Connection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        if in_transaction(conn)? {
+            let dialect = Conn::Backend::backend_of(conn).dialect();
+            let savepoint = Attempt {
+                survival: None,
+                ..self
+            };
+            return savepoint
+                .once(conn, dialect, f)
+                .map_err(|failed| failed.inside(dialect));
+        }
+        repeat(conn, retry, |conn, dialect| self.once(conn, dialect, f))
+    }
+
     fn once<Conn, T>(
         &self,
         conn: &mut Conn,
@@ -359,10 +370,7 @@ impl<E: From<DieselError> + StdError + 'static> Failed<E> {
     }
 
     /// The error inside a caller's transaction: what it was told by Diesel so far it is told still, and so is what retries it.
-    fn inside(self, dialect: Dialect) -> E
-    where
-        E: From<DieselError>,
-    {
+    fn inside(self, dialect: Dialect) -> E {
         match self {
             Failed::Body(e) => e,
             Failed::Own(source) if dialect.classify(&source) == Failure::Overflow => {

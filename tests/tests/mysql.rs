@@ -113,6 +113,17 @@ fn a_callers_snapshot_is_tried_again_on_mariadb() {
     }
 }
 
+#[test]
+fn a_conflict_inside_a_savepoint_is_tried_again_on_mariadb() {
+    let (_database, mut conn) = servers::database();
+    if is_mariadb(&mut conn) {
+        servers::a_conflict_inside_a_savepoint_is_tried_again(
+            Isolation::RepeatableRead,
+            "SET SESSION innodb_snapshot_isolation = ON",
+        );
+    }
+}
+
 /// Without its strict mode MySQL cuts what does not fit, and says nothing.
 #[test]
 fn what_a_base_would_cut_is_not_folded() {

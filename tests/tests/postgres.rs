@@ -109,6 +109,11 @@ fn a_callers_snapshot_is_tried_again() {
     servers::a_callers_snapshot_is_tried_again(Isolation::Serializable, "SELECT 1");
 }
 
+#[test]
+fn a_conflict_inside_a_savepoint_is_tried_again() {
+    servers::a_conflict_inside_a_savepoint_is_tried_again(Isolation::RepeatableRead, "SELECT 1");
+}
+
 /// The first use of a row by many transactions that cannot see each other's.
 #[test]
 fn rows_are_inserted_by_racing_snapshots() {

@@ -493,7 +493,10 @@ pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
                     }
                     match operation {
                         0 => fold(videos.find(1)).run(conn).map(drop),
-                        1 => set_total(videos.find(1), views, 7).execute(conn).map(drop),
+                        // In a savepoint of the application's, which such a conflict takes along.
+                        1 => retry::transaction(conn, Retry::new(), |conn| {
+                            set_total(videos.find(1), views, 7).execute(conn).map(drop)
+                        }),
                         2 => new.set(7, conn),
                         _ => new.increment(conn),
                     }
@@ -510,4 +513,34 @@ pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
     }
     assert_eq!(total(&mut conn), 9); // set to 7, and counted twice since
     assert_eq!(new.get(&mut conn), Ok(9));
+}
+
+/// A conflict that ends the whole transaction takes the savepoints along: it is seen all the same, and tried again.
+pub fn a_conflict_inside_a_savepoint_is_tried_again(isolation: Isolation, setup: &str) {
+    let (database, mut conn) = database();
+    let mut other = Conn::connect(&database);
+    conn.batch_execute(setup).unwrap();
+    let count = |conn: &mut Conn| {
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .retry(Retry::new().with_random(|| 0))
+            .execute(conn)
+    };
+    count(&mut other).unwrap();
+    let (policy, met) = recording();
+    let mut first = true;
+    let counted: QueryResult<usize> =
+        Transaction::new()
+            .isolation(isolation)
+            .retry(policy)
+            .run(&mut conn, |conn| {
+                total(conn);
+                if std::mem::take(&mut first) {
+                    count(&mut other)?;
+                }
+                retry::transaction(conn, Retry::new(), count)
+            });
+    assert_eq!(counted, Ok(1));
+    assert_eq!(*met.lock().unwrap(), [Conflict::Serialization]);
+    assert_eq!(total(&mut conn), 103);
 }
