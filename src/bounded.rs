@@ -25,7 +25,6 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Integer};
 
 use crate::amount::Amount;
-use crate::conflict::Failure;
 use crate::dialect::{BackendOf, ColumnType, ShardedBackend};
 use crate::error::Error;
 use crate::explain::explain;
@@ -35,7 +34,7 @@ use crate::keyed::{KeyIs, KeyedTable, KeysAre};
 use crate::retry::{Retry, in_transaction, own_statement};
 use crate::row_counter::{AddTo, IntegerField, RowCounter};
 use crate::shard_numbers;
-use crate::sql::{SHARD, push_bind, push_column, push_shards_as_parent};
+use crate::sql::{SHARD, push_bind, push_column, push_shard_is, push_shards_as_parent};
 use crate::statement::{CreateShards, PickKeys};
 
 /// One sharded field of one row that stays within bounds; made by [`RowCounter::never_below`] and
@@ -169,12 +168,16 @@ impl<C: ShardedColumn> Bounded<C> {
         let slots = slots::<C>();
         let inside = in_transaction(conn)?;
         for _ in 0..2 {
-            match self.add_to_a_shard(n, slots, retry.clone(), conn) {
+            match self
+                .add_to_a_shard(n, slots, retry.clone(), conn)
+                .map_err(Error::from)
+            {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
-                // The shard is full; with what the base holds it may still be a total.
-                Err(error) if !inside && is_overflow(conn, &error) => break,
-                Err(error) => return Err(error),
+                // The shard is full; with what the base holds it may still be a total. In a caller's transaction it is told
+                // as Diesel does, since that may be over.
+                Err(Error::Overflow { .. }) => break,
+                Err(error) => return Err(error.into()),
             }
         }
         // A caller's transaction may see an older total than the one that counts.
@@ -283,19 +286,6 @@ impl<C: ShardedColumn> Bounded<C> {
     }
 }
 
-fn is_overflow<Conn>(conn: &Conn, error: &DieselError) -> bool
-where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
-{
-    match error {
-        DieselError::QueryBuilderError(error) => {
-            matches!(error.downcast_ref(), Some(Error::Overflow { .. }))
-        }
-        error => Conn::Backend::backend_of(conn).dialect().classify(error) == Failure::Overflow,
-    }
-}
-
 impl<C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>> fmt::Debug for Bounded<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} within {:?}", self.counter, self.bounds)
@@ -389,9 +379,7 @@ where
         self.add.walk_ast(out.reborrow())?;
         self.key.walk_ast(out.reborrow())?;
         out.push_sql(" AND ");
-        push_column::<C::Table, DB>(SHARD, out.reborrow())?;
-        out.push_sql(" = ");
-        push_bind::<Integer, i32, DB>(&self.shard, out.reborrow())?;
+        push_shard_is::<C::Table, DB>(&self.shard, out.reborrow())?;
         out.push_sql(" AND ");
         self.add.push_sum(out.reborrow())?;
         out.push_sql(if self.upwards { " <= 0" } else { " >= 0" });

@@ -370,16 +370,7 @@ impl Dialect {
         self == Dialect::Postgres
     }
 
-    /// What stands between the row that an upsert inserts and what it does if that is there, up to the unique key where the
-    /// dialect names it.
-    pub(crate) fn on_duplicate(self) -> &'static str {
-        match self {
-            Dialect::Mysql => " ON DUPLICATE KEY UPDATE ",
-            _ => " ON CONFLICT",
-        }
-    }
-
-    /// Whether [`on_duplicate`](Self::on_duplicate) is followed by the unique key and `DO UPDATE SET`.
+    /// Whether an upsert names the unique key that it is about, `ON CONFLICT (..) DO UPDATE SET`, or takes any.
     pub(crate) fn names_conflict_target(self) -> bool {
         self != Dialect::Mysql
     }

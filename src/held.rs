@@ -19,8 +19,8 @@ use crate::field::{ShardedTable, ShardsColumn};
 use crate::keyed::{KeyedTable, KeysAre};
 use crate::retry::{Retry, TransactionOptions, own_transaction};
 use crate::sql::{
-    Reads, SHARD, push_bind, push_column, push_from_shards, push_key, push_shards_as_parent,
-    push_shards_column, push_zeros,
+    Reads, SHARD, push_bind, push_column, push_from_shards, push_key, push_shard_is,
+    push_shards_as_parent, push_shards_column, push_zeros,
 };
 use crate::total::push_total;
 
@@ -61,15 +61,31 @@ where
     DB: BackendOf<Conn>,
     Conn: LoadConnection<Backend = DB>,
 {
-    let options = TransactionOptions {
-        isolation: DB::backend_of(conn).dialect().holding_isolation(),
-        ..Default::default()
-    };
-    own_transaction(conn, retry, options, |conn| {
+    holding_transaction::<T, _, _>(conn, retry, |conn| {
         let held = Held::<T, DB>::lock(conn, keys, shards)?;
         work(conn, held)
     })
-    .map_err(|error| explain::<T, _>(conn, error))
+}
+
+/// Runs `work`, which may hold parents: in a transaction of its own that is tried again after a conflict, or in a savepoint
+/// of the caller's.
+pub(crate) fn holding_transaction<T, Conn, R>(
+    conn: &mut Conn,
+    retry: Retry,
+    work: impl FnMut(&mut Conn) -> QueryResult<R>,
+) -> QueryResult<R>
+where
+    T: ShardedTable + QueryFragment<Conn::Backend>,
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    let options = TransactionOptions {
+        isolation: Conn::Backend::backend_of(conn)
+            .dialect()
+            .holding_isolation(),
+        ..Default::default()
+    };
+    own_transaction(conn, retry, options, work).map_err(|error| explain::<T, _>(conn, error))
 }
 
 impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
@@ -281,9 +297,7 @@ impl<T, W> HeldRows<'_, T, W> {
         match (self.rows, &self.shard) {
             (Rows::Shards, Some(shard)) => {
                 out.push_sql(" AND ");
-                push_column::<T, DB>(SHARD, out.reborrow())?;
-                out.push_sql(" = ");
-                push_bind::<Integer, i32, DB>(shard, out)
+                push_shard_is::<T, DB>(shard, out)
             }
             _ => Ok(()),
         }

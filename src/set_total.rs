@@ -9,11 +9,10 @@ use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, Que
 
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::dsl::Value;
-use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
-use crate::held::{Held, Rows, Shards, hold};
+use crate::held::{Held, Rows, Shards, hold, holding_transaction};
 use crate::keyed::{KeyedTable, KeysAre, in_chunks};
-use crate::retry::{Retry, TransactionOptions, own_transaction};
+use crate::retry::Retry;
 use crate::sql::{Binds, push_bind, push_select_keys_as_parent, push_zeros};
 use crate::statement::PickKeys;
 use crate::update::UpdateSource;
@@ -168,11 +167,7 @@ impl<Q, A> SetTotal<Q, A> {
     {
         let retry = self.retry.unwrap_or_default();
         let filter = self.query.into_update_target().where_clause;
-        let options = TransactionOptions {
-            isolation: DB::backend_of(conn).dialect().holding_isolation(),
-            ..Default::default()
-        };
-        own_transaction(conn, retry, options, |conn| {
+        holding_transaction::<T, _, _>(conn, retry, |conn| {
             let pick = PickKeys::<T, W> {
                 filter: &filter,
                 table: PhantomData,
@@ -195,7 +190,6 @@ impl<Q, A> SetTotal<Q, A> {
             }
             Ok(set)
         })
-        .map_err(|error| explain::<T, _>(conn, error))
     }
 }
 

@@ -36,7 +36,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -204,7 +204,7 @@ impl ShardNumber {
 
     /// The number that a writer of this process chooses from.
     pub(crate) fn known(&self) -> u16 {
-        let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+        let known = known_for_reading();
         known
             .number(self.table, &self.counter)
             .unwrap_or(self.default)
@@ -213,7 +213,7 @@ impl ShardNumber {
 
 /// The number of shards that an update of `fields` chooses from in this process.
 pub(crate) fn known<T: ShardedTable>(fields: impl Iterator<Item = &'static str>) -> u16 {
-    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+    let known = known_for_reading();
     if known.numbers.is_empty() {
         return T::SHARDS;
     }
@@ -256,6 +256,10 @@ impl Known {
 /// How old the numbers may be that named counters choose by.
 const FRESH: Duration = Duration::from_secs(10);
 
+fn known_for_reading() -> RwLockReadGuard<'static, Known> {
+    KNOWN.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn known_for_writing() -> RwLockWriteGuard<'static, Known> {
     KNOWN.write().unwrap_or_else(PoisonError::into_inner)
 }
@@ -297,7 +301,7 @@ where
     Conn::Backend: BackendOf<Conn>,
 {
     let is_old = |known: &Known| known.read.is_none_or(|read| read.elapsed() >= FRESH);
-    let old = is_old(&KNOWN.read().unwrap_or_else(PoisonError::into_inner));
+    let old = is_old(&known_for_reading());
     if !old || in_transaction(conn)? {
         return Ok(());
     }
@@ -330,7 +334,7 @@ where
         return Err(DieselError::AlreadyInTransaction); // what it sees may never be committed
     }
     loop {
-        let changes = KNOWN.read().unwrap_or_else(PoisonError::into_inner).changes;
+        let changes = known_for_reading().changes;
         let numbers = own_read(conn, Retry::default(), |conn| load(conn, Only::All))?;
         let mut known = known_for_writing();
         if known.changes == changes {
@@ -545,13 +549,14 @@ impl<DB: ShardedBackend> QueryFragment<DB> for UpsertNumber<'_> {
         out.push_sql(", ");
         push_bind::<Integer, i32, DB>(&self.first, out.reborrow())?;
         out.push_sql(")");
-        out.push_sql(out.backend().dialect().on_duplicate());
         if out.backend().dialect().names_conflict_target() {
-            out.push_sql(" (");
+            out.push_sql(" ON CONFLICT (");
             out.push_identifier("shards_table")?;
             out.push_sql(", ");
             out.push_identifier("counter")?;
             out.push_sql(") DO UPDATE SET ");
+        } else {
+            out.push_sql(" ON DUPLICATE KEY UPDATE ");
         }
         out.push_identifier("shards")?;
         out.push_sql(" = ");

@@ -110,6 +110,20 @@ where
     out.push_identifier(name)
 }
 
+/// `parent.shard = $n`
+pub(crate) fn push_shard_is<'b, T, DB>(
+    shard: &'b i32,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    push_column::<T, DB>(SHARD, out.reborrow())?;
+    out.push_sql(" = ");
+    push_bind::<Integer, i32, DB>(shard, out)
+}
+
 /// `(key, shard)`
 pub(crate) fn push_unique_key<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where

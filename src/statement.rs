@@ -13,7 +13,7 @@ use diesel::sql_types::Integer;
 use crate::dialect::{KeepsAndLocks, ShardedBackend};
 use crate::field::ShardedTable;
 use crate::sql::{
-    SHARD, push_bind, push_column, push_each_key, push_key, push_shards_as_parent,
+    SHARD, push_bind, push_column, push_each_key, push_key, push_shard_is, push_shards_as_parent,
     push_shards_column, push_unique_key,
 };
 
@@ -294,17 +294,6 @@ query_ids! {
     PickKeys<'a, T, W>
     UnlessThere<'a, S>
     SelectParents<'a, T, W, S>
-}
-
-/// `parent.shard = $n`
-fn push_shard_is<'b, T, DB>(shard: &'b i32, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    push_column::<T, DB>(SHARD, out.reborrow())?;
-    out.push_sql(" = ");
-    push_bind::<Integer, i32, DB>(shard, out)
 }
 
 const PICKED: &str = "sharded_picked";
