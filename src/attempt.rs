@@ -14,21 +14,26 @@
 //! With a row to insert, what meets no parent goes on by Insert and then from the start; where a savepoint takes the
 //! place of a transaction, Begin comes before Create.
 //!
+//! Where others may hold the shard, Probe comes before all that; see [`shard_choice`](crate::shard_choice).
+//!
 //! A count by key that met no row after Create is repeated by the parent's own comparison of keys (CountPicked). On MySQL,
 //! FindMissing stands before the count by key inside the caller's.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use crate::conflict::Failure;
+use crate::conflict::{Conflict, Failure};
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::retry::{Attempts, Retry};
+use crate::shard_choice::{Choice, Process, ShardChoice, Subject};
 
 /// One statement of a counting update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Statement {
+    /// Fails if somebody holds the lock on the shard of a parent named by its key.
+    Probe,
     /// Looks whether the shard of a parent named by its key is missing, without a lock: meets a row if it is.
     FindMissing,
     /// Adds to the shards of parents that are named by their keys.
@@ -70,16 +75,37 @@ pub(crate) struct Plan {
     pub(crate) inserts: bool,
     /// The caller has a transaction open.
     pub(crate) in_transaction: bool,
+    pub(crate) dialect: Dialect,
+    pub(crate) shard_choice: ShardChoice,
+    /// The shards table's name.
+    pub(crate) table: &'static str,
+    /// The filter's [hash](crate::shard_choice::hash_of), where the choice needs one.
+    pub(crate) key: u64,
     /// How many shards there are to choose from, at least 1.
     pub(crate) shards: u16,
-    pub(crate) dialect: Dialect,
+}
+
+impl Plan {
+    fn subject(&self) -> Subject {
+        Subject {
+            choice: self.shard_choice,
+            table: self.table,
+            key: self.key,
+            shards: self.shards,
+            one_writer: !self.dialect.has_row_locks(),
+            in_transaction: self.in_transaction,
+            timed: self.by_key,
+        }
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct CountingAttempt {
     plan: Plan,
     attempts: Attempts,
-    shard: i32,
+    choice: Choice,
+    /// When the count was sent, where it matters how long it takes.
+    sent: Option<Instant>,
     /// The step that is being carried out.
     at: At,
     /// The missing shards were created in this attempt.
@@ -109,9 +135,14 @@ enum At {
 
 impl CountingAttempt {
     pub(crate) fn new(plan: Plan, retry: Retry) -> Self {
+        Self::within(Process::this(), plan, retry)
+    }
+
+    fn within(process: &'static Process, plan: Plan, retry: Retry) -> Self {
         let attempts = Attempts::start(retry);
         CountingAttempt {
-            shard: choose_shard(&plan, &attempts),
+            choice: Choice::new(plan.subject(), process, &attempts),
+            sent: None,
             plan,
             attempts,
             at: At::Start,
@@ -126,7 +157,7 @@ impl CountingAttempt {
 
     /// The shard of the current attempt.
     pub(crate) fn shard(&self) -> i32 {
-        self.shard
+        self.choice.shard()
     }
 
     pub(crate) fn retry(&self) -> &Retry {
@@ -135,6 +166,13 @@ impl CountingAttempt {
 
     /// The next step, after the last one ended with `outcome`: the number of rows that it met, where it met any.
     pub(crate) fn next(&mut self, outcome: Result<usize, DieselError>) -> Step {
+        if let (Some(sent), Ok(1..)) = (self.sent.take(), &outcome) {
+            let now = self.attempts.now();
+            let commits = self.commits_by_itself();
+            self.choice
+                .took(now.saturating_duration_since(sent), commits, now);
+        }
+        let is_first = matches!(self.at, At::Start);
         let step = match outcome {
             Ok(rows) => self.succeeded(rows),
             Err(error) => self.failed(error),
@@ -147,6 +185,12 @@ impl CountingAttempt {
             Step::Sleep(_) => At::Sleep,
             Step::Finish(_) => At::End,
         };
+        if matches!(self.at, At::Run(Statement::CountByKey)) && self.choice.is_timed() {
+            self.sent = Some(match is_first {
+                true => self.attempts.started(),
+                false => self.attempts.now(),
+            });
+        }
         step
     }
 
@@ -160,6 +204,10 @@ impl CountingAttempt {
                 } else {
                     self.first_statement()
                 }
+            }
+            At::Run(Statement::Probe) => {
+                self.choice.probed(false, &self.attempts);
+                self.start()
             }
             At::Run(Statement::FindMissing) if rows > 0 => self.create(),
             At::Run(Statement::FindMissing) => Step::Run(self.count()),
@@ -191,7 +239,7 @@ impl CountingAttempt {
             At::Commit => Step::Finish(Ok(self.counted)),
             At::Rollback(then) => *then,
             At::Sleep => {
-                self.shard = choose_shard(&self.plan, &self.attempts);
+                self.choice.again(&self.attempts);
                 self.created = false;
                 self.inserted = false;
                 self.counted = 0;
@@ -202,6 +250,9 @@ impl CountingAttempt {
     }
 
     fn start(&mut self) -> Step {
+        if self.choice.probes() {
+            return Step::Run(Statement::Probe);
+        }
         let Plan {
             by_key,
             returning,
@@ -300,9 +351,20 @@ impl CountingAttempt {
         if let At::Rollback(then) = at {
             return *then;
         }
+        if matches!(at, At::Run(Statement::Probe)) {
+            match self.plan.dialect.classify(&error) {
+                Failure::ConnectionLost => {}
+                // Whatever else it is, the count will tell.
+                failure => {
+                    let locked = failure == Failure::Conflict(Conflict::LockTimeout);
+                    self.choice.probed(locked, &self.attempts);
+                    return self.start();
+                }
+            }
+        }
         let commits = match at {
             At::Commit => true,
-            At::Run(Statement::CountByKey) => !self.open && !self.plan.in_transaction,
+            At::Run(Statement::CountByKey) => self.commits_by_itself(),
             _ => false,
         };
         let looks_again = match at {
@@ -326,6 +388,11 @@ impl CountingAttempt {
         }
     }
 
+    /// A statement of its own, as far as the database is concerned.
+    fn commits_by_itself(&self) -> bool {
+        !self.open && !self.plan.in_transaction
+    }
+
     /// A parent that is deleted while its shard is being created makes the foreign key fail; the next attempt finds neither.
     /// Once: a foreign key that fails again has another reason.
     fn looks_again(&mut self) -> bool {
@@ -339,7 +406,11 @@ impl CountingAttempt {
             in_transaction,
             ..
         } = self.plan;
-        Step::Finish(Err(match dialect.classify(&error) {
+        let failure = dialect.classify(&error);
+        if let Failure::Conflict(_) = failure {
+            self.choice.met_conflict(&self.attempts);
+        }
+        Step::Finish(Err(match failure {
             // The caller's transaction: what it was told by Diesel so far it is told still, and so is what retries it.
             Failure::Conflict(_) | Failure::ConnectionLost if in_transaction => {
                 Error::Diesel(error)
@@ -370,13 +441,6 @@ fn is_unique_violation(error: &DieselError) -> bool {
     )
 }
 
-/// A shard at random, a fresh one for each attempt, as in
-/// [App Engine's article](https://web.archive.org/web/2010/http://code.google.com/appengine/articles/sharding_counters.html).
-fn choose_shard(plan: &Plan, attempts: &Attempts) -> i32 {
-    let shards = u64::from(plan.shards.max(1));
-    (attempts.retry().random() % shards) as i32
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -388,8 +452,11 @@ mod tests {
             returning: false,
             inserts: false,
             in_transaction: false,
-            shards: 4,
             dialect,
+            shard_choice: ShardChoice::Random,
+            table: "videos_shards",
+            key: 7,
+            shards: 4,
         }
     }
 
@@ -800,6 +867,112 @@ mod tests {
             machine.next(Err(deadlock()));
         }
         assert_eq!(shards, [0, 1, 2]);
+    }
+
+    /// Goes on by 5 ms each time it is read.
+    fn slow_clock() -> Instant {
+        static READ: AtomicU64 = AtomicU64::new(0);
+        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        let start = *START.get_or_init(Instant::now);
+        start + Duration::from_millis(5) * READ.fetch_add(1, Ordering::Relaxed) as u32
+    }
+
+    /// A machine on a key whose last count was slow.
+    fn suspicious(plan: Plan) -> CountingAttempt {
+        let now = Instant::now();
+        let process = Box::leak(Box::new(Process::new(4, now)));
+        let attempts = Attempts::start(Retry::new());
+        let mut choice = Choice::new(plan.subject(), process, &attempts);
+        for micros in [10, 10_000] {
+            choice.took(Duration::from_micros(micros), !plan.in_transaction, now);
+        }
+        drop(choice);
+        CountingAttempt::within(process, plan, Retry::new())
+    }
+
+    #[test]
+    fn a_key_that_others_may_count_on_is_probed() {
+        let adaptive = Plan {
+            shard_choice: ShardChoice::Adaptive,
+            ..plan(Dialect::Postgres)
+        };
+        let locked = || error("could not obtain lock on row in relation \"videos_shards\"");
+        let returning = Plan {
+            returning: true,
+            ..adaptive
+        };
+        for (plan, after) in [(adaptive, "Count"), (returning, "Begin")] {
+            for (outcome, takes_first) in [(Ok(1), true), (Ok(0), true), (Err(locked()), false)] {
+                let mut machine = suspicious(plan);
+                assert_eq!(name(&machine.next(Ok(0))), "Probe");
+                assert_eq!(machine.shard(), 0);
+                assert_eq!(name(&machine.next(outcome)), after);
+                assert_eq!(machine.shard() == 0, takes_first);
+            }
+        }
+        let mut machine = suspicious(adaptive);
+        machine.next(Ok(0));
+        assert_eq!(name(&machine.next(Err(lost()))), "ConnectionLost");
+        // What else may be wrong, the count tells.
+        let mut machine = suspicious(adaptive);
+        machine.next(Ok(0));
+        assert_eq!(
+            name(&machine.next(Err(error("permission denied")))),
+            "Count"
+        );
+        assert_eq!(machine.shard(), 0);
+        for never_probed in [
+            Plan {
+                in_transaction: true,
+                ..adaptive
+            },
+            Plan {
+                by_key: false,
+                ..adaptive
+            },
+            Plan {
+                shard_choice: ShardChoice::Striped,
+                ..adaptive
+            },
+        ] {
+            assert_ne!(name(&suspicious(never_probed).next(Ok(0))), "Probe");
+        }
+    }
+
+    #[test]
+    fn a_slow_count_makes_its_key_suspect() {
+        let adaptive = Plan {
+            shard_choice: ShardChoice::Adaptive,
+            ..plan(Dialect::Postgres)
+        };
+        let process = Box::leak(Box::new(Process::new(4, Instant::now())));
+        let count = |retry: Retry| {
+            let mut machine = CountingAttempt::within(process, adaptive, retry);
+            let first = name(&machine.next(Ok(0)));
+            assert_eq!(name(&machine.next(Ok(1))), "1 counted");
+            first
+        };
+        assert_eq!(count(Retry::new()), "Count");
+        assert_eq!(count(Retry::new().with_clock(slow_clock)), "Count");
+        let mut machine = CountingAttempt::within(process, adaptive, Retry::new());
+        assert_eq!(name(&machine.next(Ok(0))), "Probe");
+    }
+
+    #[test]
+    fn a_conflict_leads_to_another_shard() {
+        let adaptive = Plan {
+            shard_choice: ShardChoice::Adaptive,
+            ..plan(Dialect::Postgres)
+        };
+        let process = Box::leak(Box::new(Process::new(4, Instant::now())));
+        let mut machine = CountingAttempt::within(process, adaptive, Retry::new());
+        let mut shards = vec![];
+        for _ in 0..3 {
+            machine.next(Ok(0));
+            shards.push(machine.shard());
+            assert_eq!(name(&machine.next(Err(deadlock()))), "Sleep");
+        }
+        assert_eq!(shards, [0, 2, 3]); // 1 + (4 + rank - 1) % 3
     }
 
     #[test]

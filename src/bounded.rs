@@ -208,7 +208,8 @@ impl<C: ShardedColumn> Bounded<C> {
         }
     }
 
-    /// Adds `n` to a shard at random, if that has room for it by itself.
+    /// Adds `n` to a shard at random, if that has room for it by itself. All were handed the same, and none is to be used up
+    /// before the others.
     fn add_to_a_shard<Conn, DB>(
         &self,
         n: i64,
@@ -332,9 +333,14 @@ impl Bounds {
     }
 }
 
+/// Room is handed out to so many shards for each direction at most: each holds a part whether it is used or not, and all of
+/// them are locked close to a bound.
+const MOST_SLOTS: u16 = 16;
+
 /// How many shards there are for each direction.
 fn slots<C: ShardedColumn>() -> u16 {
-    (shard_numbers::known::<C::Table>([C::NAME].into_iter()) / 2).max(1)
+    let shards = shard_numbers::known::<C::Table>([C::NAME].into_iter());
+    (shards / 2).clamp(1, MOST_SLOTS)
 }
 
 fn field<C: ShardedColumn>() -> QueryResult<&'static ShardsColumn> {

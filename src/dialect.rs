@@ -30,14 +30,16 @@ pub enum Dialect {
 /// A Diesel backend whose connections can count on shards.
 ///
 /// Implemented for `Pg`, `Mysql` and `Sqlite` (each behind the feature of its name), and by
-/// [`multi_connection!`](crate::multi_connection) for the `MultiBackend` of an application.
+/// [`multi_connection!`](crate::multi_connection) for the `MultiBackend` of an application. (The default of that is its first
+/// variant, in whose words filters are told apart.)
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a backend that `diesel_sharded` can count on",
     note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` (or `postgres_backend`, `mysql_backend`)",
     note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
 )]
 pub trait ShardedBackend:
-    Backend
+    Backend<QueryBuilder: Default>
+    + Default
     + Binds<Integer, i32>
     + Binds<BigInt, i64>
     + Binds<Binary, [u8]>
@@ -375,6 +377,19 @@ impl Dialect {
         self != Dialect::Mysql
     }
 
+    /// How a batch that counts on so many rows of one table is committed together with its mark in one statement, if it can be.
+    ///
+    /// PostgreSQL: by data-modifying `WITH` clauses. MySQL: by an update of two tables, which meets both rows or none; with
+    /// several shards it could meet some of them. SQLite has no round trips to save.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn commits_at_once(self, rows: usize) -> Option<AtOnce> {
+        match self {
+            Dialect::Postgres => Some(AtOnce::With),
+            Dialect::Mysql => (rows == 1).then_some(AtOnce::Join),
+            Dialect::Sqlite => None,
+        }
+    }
+
     /// The isolation level in which parents are held: what is read after a lock was waited for has to be what its holder
     /// committed, whatever the database's default is.
     pub(crate) fn holding_isolation(self) -> Option<Isolation> {
@@ -487,6 +502,16 @@ pub(crate) enum KeepsAndLocks {
     ConflictIgnored,
     /// `ON DUPLICATE KEY UPDATE shard = shards.shard`
     DuplicateKeyLocks,
+}
+
+/// See `Dialect::commits_at_once`.
+#[cfg(feature = "r2d2")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtOnce {
+    /// Data-modifying `WITH` clauses.
+    With,
+    /// An update of two tables.
+    Join,
 }
 
 /// See [`Dialect::survival_check`].

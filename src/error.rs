@@ -1,5 +1,6 @@
 //! What can go wrong.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::result::Error as DieselError;
@@ -118,6 +119,38 @@ pub enum Error {
     ShardNumber {
         /// The number that was asked for.
         number: u16,
+    },
+    /// A [`Coalescer`](crate::coalescer::Coalescer) did not get to a count before its caller's deadline, and will not count
+    /// it any more. Nothing was changed.
+    #[error(
+        "nothing was counted: no batch could be committed within {waited:?} ({reason}); look after the database, or allow a \
+         later deadline"
+    )]
+    DeadlinePassed {
+        /// How long the caller waited.
+        waited: Duration,
+        /// What stood in the way, as far as it is known.
+        reason: String,
+    },
+    /// The [`Coalescer`](crate::coalescer::Coalescer) is closed. Nothing was counted.
+    #[error("nothing was counted: the coalescer is closed")]
+    CoalescerClosed,
+    /// A [`Coalescer`](crate::coalescer::Coalescer) was closed before it could commit everything that was added without
+    /// waiting.
+    #[error(
+        "{lost} of what was added to the coalescer without waiting could not be committed ({reason})"
+    )]
+    NotFlushed {
+        /// How many counters lost something.
+        lost: u64,
+        /// What stood in the way.
+        reason: String,
+    },
+    /// What a [`Coalescer`](crate::coalescer::Coalescer)'s whole batch failed with, told to each of its callers.
+    #[error("the batch failed: {source}")]
+    InBatch {
+        /// The one error that all of them got.
+        source: Arc<Error>,
     },
     /// The table is declared inside a schema. A shards table takes the parent's place under its name, and no database
     /// takes a qualified name for that.

@@ -23,6 +23,9 @@ pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + 'static {
     /// The predicate "the key comes after that one", in the key's order.
     type KeyAfter;
 
+    /// The values of a key, as expressions: one, or a tuple.
+    type KeyValues;
+
     /// The table itself.
     const TABLE: &'static Self;
 
@@ -40,6 +43,9 @@ pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + 'static {
 
     /// The predicate that the key comes after `key`, in the key's order.
     fn key_after(key: &Self::Key) -> Self::KeyAfter;
+
+    /// The values of `key`, as expressions.
+    fn key_values(key: &Self::Key) -> Self::KeyValues;
 
     /// Whether a `WHERE` clause with this query id compares the whole key with values and does nothing else.
     fn is_key_filter(where_clause: TypeId) -> bool;

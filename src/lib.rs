@@ -1,7 +1,8 @@
 //! Sharded counters for [Diesel]: `views = views + 1` without the queue on one row lock.
 //!
-//! When every request adds to the same row, every request waits for that row's lock. This crate splits the count over *N*
-//! shard rows: an update adds to one of them, chosen at random, and reading adds them up. An application changes an import:
+//! When every request adds to the same row, every request waits for that row's lock. This crate splits the count over
+//! shard rows, as many as there are writers at once: an update adds to one that nobody else is at, and reading adds them up. An
+//! application changes an import:
 //!
 //! ```diff
 //! - use diesel::update;
@@ -34,7 +35,7 @@
 //!
 //! #[derive(Queryable, Selectable, Identifiable, ShardedField)]
 //! #[diesel(table_name = videos)]
-//! #[sharded(table_name = videos_shards, shards = 16)]
+//! #[sharded(table_name = videos_shards)]
 //! struct Video {
 //!     id: i64,
 //!     title: String,
@@ -75,6 +76,7 @@
 //! | conflict | a transient failure that a new attempt can cure; [`Conflict`], [`retry`] |
 //! | fold | move shard values into the base without changing any total; [`fold`](fold()) |
 //! | named counter | a counter that is known by its name alone; [`Counter`] |
+//! | coalesce | merge many counts of one process into one committed batch; [`coalescer`] |
 //!
 //! # Where to go on
 //!
@@ -87,11 +89,13 @@
 //! - [`Counter`]: counters without a table of the application's own.
 //! - [`RowCounter`]: one field of one row as a value, and [`bounded`]: seats and stock, which never fall below zero.
 //! - [`cached`]: totals from a cache, in the process or in Redis.
+//! - [`coalescer`] (feature `r2d2`): the counts of many threads in one commit, where even shards are not fast enough.
 //!
 //! The life of a counter, each while the application goes on counting:
 //!
 //! - [`ShardsTable`]: the table, as text and as a migration; leaving again without losing a count.
 //! - [`fold`](fold()): shards into the base. [`set_total`](set_total()), [`reset`]: totals that are set.
+//! - [`shard_choice`]: which shard an update adds to, and when more of them would help.
 //! - [`shard_numbers`]: more shards, or fewer, at run time.
 //! - [`verify`](verify()): totals beside a recount, repaired; a new counter filled from what is there already.
 //!
@@ -109,7 +113,7 @@
 //! |---|---|
 //! | `postgres`, `mysql`, `sqlite` | Diesel's own connections, as the features of that name there |
 //! | `postgres_backend`, `mysql_backend` | the same databases through other connections |
-//! | `r2d2` | a [`multi_connection!`] enum inside a pool (plain connections need no feature for that) |
+//! | `r2d2` | the [`coalescer`]; a [`multi_connection!`] enum inside a pool (plain connections need no feature for that) |
 //! | `numeric` | `BigDecimal` fields |
 //! | `uuid` | `Uuid` keys on PostgreSQL |
 //! | `cache` | [`cached`] totals that are kept in the process, by moka |
@@ -126,6 +130,8 @@ mod attempt;
 pub mod bounded;
 mod boxed;
 pub mod cached;
+#[cfg(feature = "r2d2")]
+pub mod coalescer;
 mod conflict;
 pub mod counting_update;
 mod dialect;
@@ -144,6 +150,7 @@ pub mod returning;
 mod row_counter;
 mod runner;
 mod set_total;
+pub mod shard_choice;
 pub mod shard_numbers;
 mod shards_table;
 mod sql;
@@ -182,12 +189,13 @@ pub use self::verify::{Drift, Verify, verify};
 /// | attribute | meaning | default |
 /// |---|---|---|
 /// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string for one that is no identifier | the name of `table_name`'s module, as it is imported, and `_shards` |
-/// | `#[sharded(shards = 16)]` | how many shards a writer chooses from: 1 to 4096 | 16 |
+/// | `#[sharded(shards = 128)]` | how many shards a writer chooses from: 1 to 4096 | 128 |
 /// | `#[diesel(table_name = videos)]` | the parent's `table!` | Diesel's: the struct's name in snake case, and an `s` |
 /// | `#[diesel(primary_key(version, day))]` | the parent's key, which has to be the `table!`'s | `id` |
 ///
 /// Processes may disagree on the number of shards, and it may change at any time, up and down: readers add up whatever
-/// rows there are. More shards make fewer writers meet; a reader reads as many rows as were used.
+/// rows there are. It is an upper bound: a row that is counted on by one writer at a time has one shard, and a hot one as
+/// many as it has writers at once; see [`shard_choice`]. A reader reads as many rows as were used.
 ///
 /// # On fields
 ///

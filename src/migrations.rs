@@ -10,8 +10,8 @@ use diesel::migration::{
 use crate::dialect::{Dialect, ShardedBackend};
 use crate::shards_table::{InTransaction, backend_behind};
 
-/// The migrations of the library's own tables: named counters, and numbers of shards that change at run time. An
-/// application without these needs none of it.
+/// The migrations of the library's own tables: named counters, numbers of shards that change at run time, and the marks of
+/// coalesced batches. An application without these needs none of it.
 ///
 /// ```
 /// # use diesel::prelude::*;
@@ -43,55 +43,84 @@ pub struct Migrations(());
 
 impl<DB: ShardedBackend> MigrationSource<DB> for Migrations {
     fn migrations(&self) -> diesel::migration::Result<Vec<Box<dyn Migration<DB>>>> {
-        Ok(vec![Box::new(Counters(Name))])
+        Ok(vec![Box::new(COUNTERS), Box::new(BATCHES)])
     }
 }
 
-struct Counters(Name);
+/// One of the library's migrations.
+#[derive(Clone, Copy)]
+struct Own {
+    name: Name,
+    up: fn(Dialect) -> &'static str,
+    down: fn(Dialect) -> &'static str,
+}
 
-struct Name;
+#[derive(Clone, Copy)]
+struct Name {
+    folder: &'static str,
+    /// As Diesel makes it of a folder's name.
+    version: &'static str,
+}
+
+macro_rules! sql {
+    ($folder:literal, $direction:literal) => {
+        |dialect| match dialect {
+            Dialect::Postgres => {
+                include_str!(concat!("../migrations/postgres/", $folder, "/", $direction))
+            }
+            Dialect::Mysql => {
+                include_str!(concat!("../migrations/mysql/", $folder, "/", $direction))
+            }
+            Dialect::Sqlite => {
+                include_str!(concat!("../migrations/sqlite/", $folder, "/", $direction))
+            }
+        }
+    };
+}
+
+macro_rules! migration {
+    ($folder:literal, $version:literal) => {
+        Own {
+            name: Name {
+                folder: $folder,
+                version: $version,
+            },
+            up: sql!($folder, "up.sql"),
+            down: sql!($folder, "down.sql"),
+        }
+    };
+}
+
+const COUNTERS: Own = migration!(
+    "00000000000000-diesel-sharded-01_counters",
+    "00000000000000dieselsharded01"
+);
+const BATCHES: Own = migration!(
+    "00000000000000-diesel-sharded-02_batches",
+    "00000000000000dieselsharded02"
+);
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("00000000000000-diesel-sharded-01_counters")
+        f.write_str(self.folder)
     }
 }
 
 impl MigrationName for Name {
     fn version(&self) -> MigrationVersion<'_> {
-        // As Diesel makes it of a folder's name.
-        MigrationVersion::from("00000000000000dieselsharded01")
+        MigrationVersion::from(self.version)
     }
 }
 
-macro_rules! sql {
-    ($direction:literal, $dialect:expr) => {
-        match $dialect {
-            Dialect::Postgres => include_str!(concat!(
-                "../migrations/postgres/00000000000000-diesel-sharded-01_counters/",
-                $direction
-            )),
-            Dialect::Mysql => include_str!(concat!(
-                "../migrations/mysql/00000000000000-diesel-sharded-01_counters/",
-                $direction
-            )),
-            Dialect::Sqlite => include_str!(concat!(
-                "../migrations/sqlite/00000000000000-diesel-sharded-01_counters/",
-                $direction
-            )),
-        }
-    };
-}
-
-impl<DB: ShardedBackend> Migration<DB> for Counters {
+impl<DB: ShardedBackend> Migration<DB> for Own {
     fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
         let dialect = backend_behind(conn)?.dialect();
-        Ok(conn.batch_execute(sql!("up.sql", dialect))?)
+        Ok(conn.batch_execute((self.up)(dialect))?)
     }
 
     fn revert(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
         let dialect = backend_behind(conn)?.dialect();
-        Ok(conn.batch_execute(sql!("down.sql", dialect))?)
+        Ok(conn.batch_execute((self.down)(dialect))?)
     }
 
     fn metadata(&self) -> &dyn MigrationMetadata {
@@ -99,7 +128,7 @@ impl<DB: ShardedBackend> Migration<DB> for Counters {
     }
 
     fn name(&self) -> &dyn MigrationName {
-        &self.0
+        &self.name
     }
 }
 
@@ -118,7 +147,7 @@ mod tests {
     #[test]
     fn the_shards_table_is_the_derives() {
         let shards_table = ShardsTable::of(counters::table);
-        let up = |dialect: Dialect| sql!("up.sql", dialect);
+        let up = COUNTERS.up;
         let sql = shards_table.create_sql(&diesel::pg::Pg).unwrap();
         assert!(up(Dialect::Postgres).contains(&sql), "{sql}");
         let sql = shards_table.create_sql(&diesel::mysql::Mysql).unwrap();

@@ -49,6 +49,19 @@ macro_rules! multi_connection {
                 }
             }
 
+            impl ::std::default::Default for Backend {
+                #[allow(unreachable_code)] // the first variant that is there
+                fn default() -> Self {
+                    $($(#[$attribute])* return Backend::$variant(::std::default::Default::default());)+
+                }
+            }
+
+            impl ::std::default::Default for Builder {
+                fn default() -> Self {
+                    $crate::ShardedBackend::query_builder(&<Backend as ::std::default::Default>::default())
+                }
+            }
+
             impl $crate::BackendOf<$connection> for Backend {
                 fn backend_of(conn: &$connection) -> Self {
                     match conn {

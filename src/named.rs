@@ -45,7 +45,7 @@ diesel::table! {
 
 #[derive(ShardedField)]
 #[diesel(table_name = counters, primary_key(name))]
-#[sharded(table_name = diesel_sharded_counter_shards, shards = 16)]
+#[sharded(table_name = diesel_sharded_counter_shards, shards = 128)]
 #[expect(dead_code, reason = "the derive reads the fields' types")]
 struct NamedCounter {
     name: Vec<u8>,
@@ -88,7 +88,7 @@ struct NamedCounter {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[must_use = "a counter does nothing by itself"]
 pub struct Counter {
-    name: String,
+    pub(crate) name: String,
 }
 
 impl Counter {
@@ -307,7 +307,7 @@ impl Counter {
         Conn::Backend::fold(conn, self.key()?, keep)
     }
 
-    /// How many shards writers choose from; 16 unless it was changed.
+    /// How many shards writers choose from; 128 unless it was changed.
     ///
     /// # Errors
     /// See [`Counter`](Self#errors).
@@ -353,6 +353,12 @@ impl Counter {
         key(&self.name)
     }
 
+    /// Whether a counter may have this name.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check(&self.name)
+    }
+
     fn shard_number(&self) -> ShardNumber {
         ShardNumber::of_counter::<counters::table>(self.name.as_bytes())
     }
@@ -392,10 +398,15 @@ impl fmt::Display for Counter {
 const LONGEST: usize = 255;
 
 fn key(name: &str) -> QueryResult<Vec<u8>> {
-    if name.is_empty() || name.len() > LONGEST {
-        return Err(Error::CounterName { bytes: name.len() }.into());
-    }
+    check(name)?;
     Ok(name.as_bytes().to_vec())
+}
+
+fn check(name: &str) -> Result<(), Error> {
+    match name.len() {
+        1..=LONGEST => Ok(()),
+        bytes => Err(Error::CounterName { bytes }),
+    }
 }
 
 /// A page of counters; made by [`Counter::list`].

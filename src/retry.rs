@@ -1,7 +1,7 @@
 //! Attempts: how many, how far apart, and whole transactions that are tried again.
 //!
 //! A counting update outside a transaction is tried again by itself when it meets a [`Conflict`](crate::Conflict), each
-//! time on a fresh shard. Inside a transaction nothing is: the whole transaction is the unit, and [`transaction`]
+//! time on another shard. Inside a transaction nothing is: the whole transaction is the unit, and [`transaction`]
 //! tries it again.
 
 mod policy;

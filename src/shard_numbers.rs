@@ -24,7 +24,7 @@
 //! let following = follow(Duration::from_secs(10), move || SqliteConnection::establish(&url))?;
 //!
 //! // Anywhere, at any time: from now on more writers find a shard of their own.
-//! assert_eq!(ShardNumber::of(videos::views).increase(64, conn)?, 64);
+//! assert_eq!(ShardNumber::of(videos::views).increase(512, conn)?, 512);
 //! # drop(following);
 //! # std::fs::remove_file(file)?;
 //! # Ok(())

@@ -10,7 +10,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::Integer;
 
-use crate::dialect::{KeepsAndLocks, ShardedBackend};
+use crate::dialect::{KeepsAndLocks, ShardedBackend, Strength};
 use crate::field::ShardedTable;
 use crate::sql::{
     SHARD, push_bind, push_column, push_each_key, push_key, push_shard_is, push_shards_as_parent,
@@ -193,6 +193,35 @@ where
     }
 }
 
+/// Fails if somebody holds the lock on the shard of a parent named by its key.
+///
+/// ```sql
+/// SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE NOWAIT
+/// ```
+pub(crate) struct ProbeShard<'a, T, W> {
+    pub(crate) filter: &'a W,
+    pub(crate) shard: i32,
+    pub(crate) table: PhantomData<T>,
+}
+
+impl<T, W, DB> QueryFragment<DB> for ProbeShard<'_, T, W>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let dialect = out.backend().dialect();
+        out.push_sql("SELECT 1 FROM ");
+        push_shards_as_parent::<T, DB>(out.reborrow())?;
+        self.filter.walk_ast(out.reborrow())?;
+        out.push_sql(" AND ");
+        push_shard_is::<T, DB>(&self.shard, out.reborrow())?;
+        out.push_sql(dialect.locks_rows(Strength::ExclusiveAtOnce).unwrap_or(""));
+        Ok(())
+    }
+}
+
 /// An `INSERT` that does nothing where it violates a unique key.
 ///
 /// ```sql
@@ -291,6 +320,7 @@ query_ids! {
     CountPicked<'a, T, W, V; Ch>
     CreateShards<'a, T, W>
     FindMissing<'a, T, W>
+    ProbeShard<'a, T, W>
     PickKeys<'a, T, W>
     UnlessThere<'a, S>
     SelectParents<'a, T, W, S>
@@ -448,6 +478,23 @@ mod tests {
         assert_eq!(
             sql!(Mysql, by_key),
             "SELECT 1 FROM (SELECT 1) AS one WHERE NOT (/*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))"
+        );
+    }
+
+    #[test]
+    fn probe_shard() {
+        let probe = ProbeShard::<table::table, _> {
+            filter: filter!(videos.find(7)),
+            shard: 0,
+            table: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, probe),
+            r#"SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE NOWAIT"#
+        );
+        assert_eq!(
+            sql!(Mysql, probe),
+            "SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ? FOR UPDATE NOWAIT"
         );
     }
 

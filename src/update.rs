@@ -26,10 +26,12 @@ use crate::keyed::{KeyIs, KeyedTable, in_chunks};
 use crate::retry::{Retry, in_transaction};
 use crate::returning::{NoReturning, ReadAs, Returning, ReturningTotals, SelectTotals};
 use crate::runner;
+use crate::shard_choice::{self, ShardChoice};
 use crate::shard_numbers;
 use crate::sql::load;
 use crate::statement::{
-    CountByKey, CountPicked, CreateShards, FindMissing, PickKeys, SelectParents, UnlessThere,
+    CountByKey, CountPicked, CreateShards, FindMissing, PickKeys, ProbeShard, SelectParents,
+    UnlessThere,
 };
 
 /// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
@@ -75,7 +77,8 @@ use crate::statement::{
 /// WHERE ("videos"."id" = $2) AND "videos"."shard" = $3
 /// ```
 ///
-/// If that met no row, the shard or the parent is missing; by any other filter some shards may be there and some missing.
+/// (After a count that may have waited for somebody, another one asks first whether it would have to:
+/// [`shard_choice`](crate::shard_choice).) If that met no row, the shard or the parent is missing; by any other filter some shards may be there and some missing.
 /// Then the missing ones are created first, in one transaction with the count, which by a filter looks at the parents:
 ///
 /// ```sql
@@ -105,7 +108,7 @@ use crate::statement::{
 /// It is part of the caller's transaction, and nothing is tried again: return the error of a conflict from the closure, and
 /// [`retry::transaction`](crate::retry::transaction) tries the whole again. Counted rows that are wanted back are counted and
 /// read in a savepoint: if reading them fails, they were not counted. Outside, each attempt is committed by itself and a
-/// conflict is tried again, on a fresh shard; see [`Retry`].
+/// conflict is tried again, on another shard; see [`Retry`] and [`shard_choice`](crate::shard_choice).
 ///
 /// # In generic functions
 ///
@@ -213,6 +216,7 @@ pub struct UpdateStatement<Query, Values = SetNotCalled, Ret = NoReturning, Ins 
 #[derive(Debug, Clone, Default)]
 struct Options {
     retry: Option<Retry>,
+    shard_choice: Option<ShardChoice>,
     /// Stands instead of the number of shards that the table's writers choose from.
     shards: Option<u16>,
 }
@@ -367,6 +371,32 @@ impl<Query, Values, Ret, Ins> UpdateStatement<Query, Values, Ret, Ins> {
         self
     }
 
+    /// Chooses the shard by `choice` instead of the [process-wide](ShardChoice::process_wide) one.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{id, videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// # fn main() -> QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+    /// # diesel::insert_into(all).values((id.eq(7), views.eq(0))).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// use diesel_sharded::shard_choice::ShardChoice;
+    /// use diesel_sharded::update;
+    ///
+    /// update(all.find(7)).set(views.eq(views + 1)).shard_choice(ShardChoice::Random).execute(conn)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shard_choice(mut self, choice: ShardChoice) -> Self {
+        self.options.shard_choice = Some(choice);
+        self
+    }
+
     /// Chooses from this number of shards, from 1 on.
     pub(crate) fn shards(mut self, number: u16) -> Self {
         self.options.shards = Some(number);
@@ -465,12 +495,12 @@ where
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
         let insert = update.insert.statement();
+        let filter = update.query.into_update_target().where_clause;
         let plan = Plan {
             inserts: insert.is_some(),
-            ..plan::<T, W, _>(conn, &update.options, update.values.fields)?
+            ..plan::<T, W, _>(conn, &filter, &update.options, update.values.fields)?
         };
         let retry = update.options.retry.unwrap_or_default();
-        let filter = update.query.into_update_target().where_clause;
         let changes = Changes::<T, V>::new(update.values.changes);
         let counted = runner::count(
             conn,
@@ -503,7 +533,7 @@ where
 {
     let plan = Plan {
         by_key: true,
-        ..plan::<T, KeyIs<T::KeyIs>, _>(conn, &Options::default(), &[field])?
+        ..plan::<T, KeyIs<T::KeyIs>, _>(conn, key, &Options::default(), &[field])?
     };
     let changes = Changes::<T, V>::new(changes);
     let counted = runner::count(conn, plan, retry, |conn, statement, shard| {
@@ -533,13 +563,13 @@ where
 
     fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
         let insert = self.insert.statement();
+        let filter = self.query.into_update_target().where_clause;
         let plan = Plan {
             returning: true,
             inserts: insert.is_some(),
-            ..plan::<T, W, _>(conn, &self.options, self.values.fields)?
+            ..plan::<T, W, _>(conn, &filter, &self.options, self.values.fields)?
         };
         let retry = self.options.retry.unwrap_or_default();
-        let filter = self.query.into_update_target().where_clause;
         let changes = Changes::<T, V>::new(self.values.changes);
         let selection = self.returning.selection();
         let mut picked = vec![];
@@ -588,21 +618,21 @@ where
 type Row<Ret, T, U, DB> = <<Ret as Returning<T>>::Selection as ReadAs<U, DB>>::Row;
 
 /// The changes of an update, as written (`V`) and as Diesel's tree.
-struct Changes<T, V: AsChangeset> {
+pub(crate) struct Changes<T, V: AsChangeset> {
     changeset: V::Changeset,
     table: PhantomData<T>,
 }
 
 impl<T, V: AsChangeset> Changes<T, V> {
-    fn new(changes: V) -> Self {
+    pub(crate) fn new(changes: V) -> Self {
         Changes {
             changeset: changes.as_changeset(),
             table: PhantomData,
         }
     }
 
-    /// Sends a statement about the parents that `filter` matches. `FindMissing` and `CountByKey` take only one by key.
-    fn send<Conn, W>(
+    /// Sends a statement about the parents that `filter` matches. `Probe`, `FindMissing` and `CountByKey` take only one by key.
+    pub(crate) fn send<Conn, W>(
         &self,
         conn: &mut Conn,
         statement: Statement,
@@ -618,6 +648,11 @@ impl<T, V: AsChangeset> Changes<T, V> {
         V::Changeset: QueryFragment<Conn::Backend>,
     {
         match statement {
+            Statement::Probe => conn.execute_returning_count(&ProbeShard::<T, _> {
+                filter,
+                shard,
+                table: PhantomData,
+            }),
             Statement::FindMissing => conn.execute_returning_count(&FindMissing::<T, _> {
                 filter,
                 shard,
@@ -669,24 +704,38 @@ where
 
 fn plan<T, W, Conn>(
     conn: &mut Conn,
+    filter: &W,
     options: &Options,
     fields: &[&'static str],
 ) -> QueryResult<Plan>
 where
     T: ShardedTable,
-    W: QueryId,
+    W: QueryFragment<Conn::Backend> + QueryId,
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
 {
+    let dialect = Conn::Backend::backend_of(conn).dialect();
+    let shard_choice = options
+        .shard_choice
+        .unwrap_or_else(ShardChoice::process_wide);
+    let key = match shard_choice {
+        ShardChoice::Adaptive if dialect.has_row_locks() => {
+            shard_choice::hash_of::<Conn::Backend>(T::SHARDS_TABLE, filter)
+        }
+        _ => 0,
+    };
     Ok(Plan {
         by_key: W::query_id().is_some_and(T::is_key_filter),
         returning: false,
         inserts: false,
         in_transaction: in_transaction(conn)?,
+        dialect,
+        shard_choice,
+        table: T::SHARDS_TABLE,
+        key,
         shards: options
             .shards
             .unwrap_or_else(|| shard_numbers::known::<T>(fields.iter().copied())),
-        dialect: Conn::Backend::backend_of(conn).dialect(),
     })
 }
 

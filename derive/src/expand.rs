@@ -49,6 +49,7 @@ fn expand(
     };
     let key_filters = key_filters(&table, &module, key);
     let (key_after_type, key_after) = key_after(&module, key);
+    let (key_values_type, key_values) = key_values(&module, key);
 
     let key_descriptions = key.iter().map(|item| description(&module, item, "key"));
     let field_descriptions = fields
@@ -78,6 +79,7 @@ fn expand(
             impl ::diesel_sharded::ShardedTable for #table {
                 type Key = #key_type;
                 type KeyAfter = #key_after_type;
+                type KeyValues = #key_values_type;
                 const TABLE: &'static Self = &#table;
                 const SHARDS_TABLE: &'static str = #shards_table;
                 const SHARDS: u16 = #shards;
@@ -87,6 +89,10 @@ fn expand(
                 fn key_after(key: &Self::Key) -> Self::KeyAfter {
                     use diesel::{BoolExpressionMethods, ExpressionMethods};
                     #key_after
+                }
+
+                fn key_values(key: &Self::Key) -> Self::KeyValues {
+                    #key_values
                 }
 
                 fn is_key_filter(where_clause: ::std::any::TypeId) -> bool {
@@ -132,15 +138,40 @@ fn key_filters(table: &TokenStream, module: &Path, key: &[(Ident, &Field)]) -> V
     filters
 }
 
-/// The predicate that a key comes after `key`, its type first: `a > key.0 OR (a = key.0 AND b > key.1)`.
-fn key_after(module: &Path, key: &[(Ident, &Field)]) -> (TokenStream, TokenStream) {
-    let value = |i: usize| match key.len() {
+/// The value of the key's column of this number, where `key` holds the key.
+fn key_value(key: &[(Ident, &Field)], i: usize) -> TokenStream {
+    match key.len() {
         1 => quote!(::std::clone::Clone::clone(key)),
         _ => {
             let i = Index::from(i);
             quote!(::std::clone::Clone::clone(&key.#i))
         }
-    };
+    }
+}
+
+/// The values of `key` as expressions, their type first: one, or a tuple.
+fn key_values(module: &Path, key: &[(Ident, &Field)]) -> (TokenStream, TokenStream) {
+    let (types, values): (Vec<_>, Vec<_>) = key
+        .iter()
+        .enumerate()
+        .map(|(i, (column, field))| {
+            let (ty, value) = (field.ty, key_value(key, i));
+            let sql_type = quote!(diesel::dsl::SqlTypeOf<#module::#column>);
+            (
+                quote!(diesel::dsl::AsExprOf<#ty, #sql_type>),
+                quote!(diesel::expression::AsExpression::<#sql_type>::as_expression(#value)),
+            )
+        })
+        .unzip();
+    match types.len() {
+        1 => (quote!(#(#types)*), quote!(#(#values)*)),
+        _ => (quote!((#(#types),*)), quote!((#(#values),*))),
+    }
+}
+
+/// The predicate that a key comes after `key`, its type first: `a > key.0 OR (a = key.0 AND b > key.1)`.
+fn key_after(module: &Path, key: &[(Ident, &Field)]) -> (TokenStream, TokenStream) {
+    let value = |i: usize| key_value(key, i);
     let columns = key.iter().enumerate().rev();
     let after = columns.fold(None, |rest, (i, (column, field))| {
         let (ty, value, column) = (field.ty, value(i), quote!(#module::#column));

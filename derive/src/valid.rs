@@ -54,7 +54,7 @@ impl Struct<'_> {
 
     fn shards(&self) -> Result<u16> {
         let Some(shards) = &self.attrs.shards else {
-            return Ok(16);
+            return Ok(128);
         };
         match shards.base10_parse::<u16>() {
             Ok(number @ 1..=4096) => Ok(number),

@@ -133,7 +133,9 @@ impl Retry {
         self
     }
 
-    /// Draws the shard and the jitter from `random` instead of [`rand::random`]; 64 even bits a call.
+    /// Draws the jitter from `random` instead of [`rand::random`]; 64 even bits a call. Also the shards of
+    /// [bounded](crate::bounded) counters, those of [`ShardChoice::Random`](crate::shard_choice::ShardChoice::Random), and the next
+    /// one after a conflict of `Striped`.
     pub fn with_random(mut self, random: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.random = Some(Arc::new(random));
         self
@@ -256,7 +258,19 @@ impl Attempts {
     }
 
     fn elapsed(&self) -> Duration {
-        (self.retry.clock)().saturating_duration_since(self.started)
+        self.now().saturating_duration_since(self.started)
+    }
+
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        (self.retry.clock)()
+    }
+
+    pub(crate) fn clock(&self) -> fn() -> Instant {
+        self.retry.clock
     }
 
     pub(crate) fn retry(&self) -> &Retry {

@@ -1,0 +1,307 @@
+//! How counts get from the threads that make them to the one that commits them, and how word of the commit gets back.
+//!
+//! A [`Stripe`] is a part of the queue, so that threads seldom meet; each of its fillings has a [`Ticket`], on which the
+//! threads wait that added to it and want to know. The worker takes a filling off, and the ticket with it as a
+//! [`Flight`]: it takes off, turns back if its transaction was rolled back, and lands with the results. A caller whose
+//! deadline passes withdraws from a flight that is on the ground, and then it is certain that nothing was counted; from one
+//! that is in the air nobody can. The [`Bell`] wakes the worker.
+//!
+//! Nothing here knows what is counted. All of it is checked by a model of every interleaving.
+
+use std::time::{Duration, Instant};
+
+use super::sync::{Arc, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
+
+/// A part of the queue, filled with `P`; each filling gets one `R` back. `R`'s default stands for a flight that never landed.
+pub(crate) struct Stripe<P, R> {
+    filling: Mutex<Filling<P, R>>,
+    taken: Condvar,
+}
+
+struct Filling<P, R> {
+    added: P,
+    ticket: Arc<Ticket<R>>,
+    /// The ticket of what was taken last.
+    taken: Option<Arc<Ticket<R>>>,
+    /// Something was added.
+    started: bool,
+    /// How many threads wait for room.
+    waiting: usize,
+    closed: bool,
+}
+
+/// Why nothing could be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// There was no room until the deadline.
+    Full,
+    Closed,
+}
+
+impl<P: Default, R: Default> Stripe<P, R> {
+    pub(crate) fn new() -> Self {
+        Stripe {
+            filling: Mutex::new(Filling {
+                added: P::default(),
+                ticket: Arc::default(),
+                taken: None,
+                started: false,
+                waiting: 0,
+                closed: false,
+            }),
+            taken: Condvar::new(),
+        }
+    }
+
+    /// Adds, as soon as there is room; `add` is given the ticket to wait on.
+    pub(crate) fn add<T>(
+        &self,
+        deadline: Instant,
+        has_room: impl Fn(&P) -> bool,
+        add: impl FnOnce(&mut P, &Arc<Ticket<R>>) -> T,
+    ) -> Result<T, Refused> {
+        let mut filling = lock(&self.filling);
+        loop {
+            if filling.closed {
+                return Err(Refused::Closed);
+            }
+            if has_room(&filling.added) {
+                break;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Refused::Full);
+            }
+            filling.waiting += 1;
+            filling = wait(&self.taken, filling, Some(left));
+            filling.waiting -= 1;
+        }
+        filling.started = true;
+        let Filling { added, ticket, .. } = &mut *filling;
+        Ok(add(added, ticket))
+    }
+
+    /// Takes what was added, if anything was.
+    pub(crate) fn take(&self) -> Option<(P, Flight<R>)> {
+        let mut filling = lock(&self.filling);
+        if !std::mem::take(&mut filling.started) {
+            return None;
+        }
+        let added = std::mem::take(&mut filling.added);
+        let ticket = std::mem::take(&mut filling.ticket);
+        filling.taken = Some(Arc::clone(&ticket));
+        if filling.waiting > 0 {
+            self.taken.notify_all();
+        }
+        Some((added, Flight { ticket }))
+    }
+
+    /// The tickets of whatever was added so far and may not have landed yet.
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = Arc<Ticket<R>>> {
+        let filling = lock(&self.filling);
+        let added = filling.started.then(|| Arc::clone(&filling.ticket));
+        filling.taken.clone().into_iter().chain(added)
+    }
+
+    /// Looks at what was added so far.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&P) -> T) -> T {
+        look(&lock(&self.filling).added)
+    }
+
+    /// Refuses whatever comes from now on.
+    pub(crate) fn close(&self) {
+        lock(&self.filling).closed = true;
+        self.taken.notify_all();
+    }
+}
+
+/// What everyone waits on who added to one filling.
+pub(crate) struct Ticket<R> {
+    state: Mutex<State<R>>,
+    landed: Condvar,
+}
+
+struct State<R> {
+    place: Place<R>,
+    /// The numbers of the callers who have withdrawn since the flight was last told.
+    withdrawn: Vec<u32>,
+}
+
+enum Place<R> {
+    OnTheGround,
+    InTheAir,
+    Landed(R),
+}
+
+impl<R> Default for Ticket<R> {
+    fn default() -> Self {
+        Ticket {
+            state: Mutex::new(State {
+                place: Place::OnTheGround,
+                withdrawn: vec![],
+            }),
+            landed: Condvar::new(),
+        }
+    }
+}
+
+/// What became of a caller whose deadline has passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TimedOut {
+    /// It is certain that it was not counted.
+    Withdrawn,
+    /// It may be counted or not.
+    InTheAir,
+}
+
+impl<R> Ticket<R> {
+    /// Waits until the flight has landed, and reads the result; at the deadline the caller of this number withdraws.
+    pub(crate) fn wait<T>(
+        &self,
+        number: u32,
+        deadline: Instant,
+        read: impl FnOnce(&mut R) -> T,
+    ) -> Result<T, TimedOut> {
+        let mut state = lock(&self.state);
+        loop {
+            if let Place::Landed(result) = &mut state.place {
+                return Ok(read(result));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(state.withdraw(number));
+            }
+            state = wait(&self.landed, state, Some(left));
+        }
+    }
+}
+
+impl<R> State<R> {
+    fn withdraw(&mut self, number: u32) -> TimedOut {
+        match self.place {
+            Place::OnTheGround => {
+                self.withdrawn.push(number);
+                TimedOut::Withdrawn
+            }
+            _ => TimedOut::InTheAir,
+        }
+    }
+}
+
+/// The worker's side of a ticket. One that is dropped lands with the default of `R`, so that nobody waits for ever.
+pub(crate) struct Flight<R: Default> {
+    ticket: Arc<Ticket<R>>,
+}
+
+impl<R: Default> Flight<R> {
+    /// From now on nobody can withdraw; gives those who have since the last time.
+    pub(crate) fn take_off(&self) -> Vec<u32> {
+        let mut state = lock(&self.ticket.state);
+        state.place = Place::InTheAir;
+        std::mem::take(&mut state.withdrawn)
+    }
+
+    /// It is certain that nothing was counted: callers may withdraw again.
+    pub(crate) fn turn_back(&self) {
+        lock(&self.ticket.state).place = Place::OnTheGround;
+    }
+
+    /// Tells everyone.
+    pub(crate) fn land(self, result: R) {
+        self.tell(result);
+    }
+
+    fn tell(&self, result: R) {
+        lock(&self.ticket.state).place = Place::Landed(result);
+        self.ticket.landed.notify_all();
+    }
+}
+
+impl<R: Default> Drop for Flight<R> {
+    fn drop(&mut self) {
+        if !matches!(lock(&self.ticket.state).place, Place::Landed(_)) {
+            self.tell(R::default());
+        }
+    }
+}
+
+/// Wakes the worker.
+pub(crate) struct Bell {
+    urgency: AtomicUsize,
+    asleep: Mutex<()>,
+    rung: Condvar,
+}
+
+/// How soon the worker has to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Urgency {
+    Later = 1,
+    Now = 2,
+}
+
+impl Bell {
+    pub(crate) fn new() -> Self {
+        Bell {
+            urgency: AtomicUsize::new(0),
+            asleep: Mutex::new(()),
+            rung: Condvar::new(),
+        }
+    }
+
+    /// To be rung after adding: the worker takes what was added before it heard the bell.
+    pub(crate) fn ring(&self, urgency: Urgency) {
+        let urgency = urgency as usize;
+        // Whoever rang before was not heard yet, or the worker would have taken our stripe before we added to it.
+        if self.urgency.load(Ordering::Acquire) < urgency
+            && self.urgency.fetch_max(urgency, Ordering::AcqRel) < urgency
+        {
+            drop(lock(&self.asleep)); // a worker that is about to sleep does so first
+            self.rung.notify_one();
+        }
+    }
+
+    /// Sleeps until the bell is rung, and then for `delay` if it was not urgent; but not longer than `at_most`. Whether it was
+    /// rung.
+    pub(crate) fn wait(&self, delay: Duration, at_most: Option<Duration>) -> bool {
+        let began = Instant::now();
+        let mut heard = None;
+        let mut asleep = lock(&self.asleep);
+        loop {
+            let left = match self.urgency.load(Ordering::Acquire) {
+                0 => at_most.map(|longest| longest.saturating_sub(began.elapsed())),
+                urgency if urgency == Urgency::Now as usize => break,
+                _ => {
+                    let heard = *heard.get_or_insert_with(Instant::now);
+                    Some(delay.saturating_sub(heard.elapsed()))
+                }
+            };
+            if left.is_some_and(|left| left.is_zero()) {
+                break;
+            }
+            asleep = wait(&self.rung, asleep, left);
+        }
+        self.urgency.swap(0, Ordering::AcqRel) > 0
+    }
+}
+
+/// A thread that panicked while it held the lock has left what it guards as it was: nothing here panics in between.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    at_most: Option<Duration>,
+) -> MutexGuard<'a, T> {
+    match at_most {
+        Some(at_most) => {
+            condvar
+                .wait_timeout(guard, at_most)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0
+        }
+        None => condvar.wait(guard).unwrap_or_else(PoisonError::into_inner),
+    }
+}

@@ -1,0 +1,52 @@
+//! Says that more shards would help.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// When it was last said of each shards table.
+#[derive(Debug, Default)]
+pub(super) struct Warnings {
+    last: Mutex<HashMap<&'static str, Instant>>,
+}
+
+impl Warnings {
+    pub(super) fn crowded(&self, table: &'static str, shards: u16, now: Instant) {
+        if self.is_due(table, now) {
+            log::warn!(
+                "more shards would help: all {shards} of one key in `{table}` were being counted on at once"
+            );
+        }
+    }
+
+    fn is_due(&self, table: &'static str, now: Instant) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = |said: &Instant| now.saturating_duration_since(*said) >= INTERVAL;
+        if !last.get(table).is_none_or(is_old) {
+            return false;
+        }
+        last.insert(table, now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_a_minute_for_each_table() {
+        let (warnings, now) = (Warnings::default(), Instant::now());
+        let due = |table, seconds| warnings.is_due(table, now + Duration::from_secs(seconds));
+        assert_eq!(
+            [due("a", 0), due("b", 1), due("a", 59)],
+            [true, true, false]
+        );
+        assert_eq!(
+            [due("a", 60), due("a", 61), due("b", 60)],
+            [true, false, false]
+        );
+    }
+}
