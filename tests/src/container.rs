@@ -18,6 +18,7 @@ pub fn start(server: Server) -> String {
             "database system is ready to accept connections",
             "postgres://postgres",
         ),
+        Server::SyncedPostgres => unreachable!("it is always a private one"),
         Server::Mysql => (
             std::env::var("MYSQL_IMAGE").unwrap_or_else(|_| "mariadb:11.8".into()),
             3306,

@@ -8,6 +8,7 @@
 
 mod container;
 mod private;
+pub mod proxy;
 pub mod redis;
 pub mod schema;
 
@@ -26,6 +27,8 @@ use tempfile::TempDir;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
     Postgres,
+    /// PostgreSQL whose commits wait for the disk: always a private one.
+    SyncedPostgres,
     /// MySQL or MariaDB.
     Mysql,
 }
@@ -34,9 +37,11 @@ impl Server {
     /// The address of a running server, with a user that may do everything, up to the database's name.
     fn address(self) -> &'static str {
         static POSTGRES: OnceLock<String> = OnceLock::new();
+        static SYNCED_POSTGRES: OnceLock<String> = OnceLock::new();
         static MYSQL: OnceLock<String> = OnceLock::new();
         let address = match self {
             Server::Postgres => &POSTGRES,
+            Server::SyncedPostgres => &SYNCED_POSTGRES,
             Server::Mysql => &MYSQL,
         };
         address.get_or_init(|| self.start())
@@ -45,6 +50,7 @@ impl Server {
     fn start(self) -> String {
         let variable = match self {
             Server::Postgres => "POSTGRES_DATABASE_URL",
+            Server::SyncedPostgres => return private::start(self).expect("a private server"),
             Server::Mysql => "MYSQL_DATABASE_URL",
         };
         if let Ok(url) = std::env::var(variable) {
@@ -65,7 +71,7 @@ impl Server {
     /// A database that is there from the start.
     fn maintenance_url(self) -> String {
         match self {
-            Server::Postgres => format!("{}/postgres", self.address()),
+            Server::Postgres | Server::SyncedPostgres => format!("{}/postgres", self.address()),
             Server::Mysql => format!("{}/mysql", self.address()),
         }
     }
@@ -73,7 +79,7 @@ impl Server {
     fn execute(self, sql: &str) {
         let url = self.maintenance_url();
         match self {
-            Server::Postgres => PgConnection::establish(&url)
+            Server::Postgres | Server::SyncedPostgres => PgConnection::establish(&url)
                 .unwrap_or_else(|e| panic!("no connection to {url}: {e}"))
                 .batch_execute(sql),
             Server::Mysql => MysqlConnection::establish(&url)
@@ -133,7 +139,7 @@ impl Drop for Database {
     fn drop(&mut self) {
         if let (On::Server(server, name), false) = (&self.on, std::thread::panicking()) {
             let force = match server {
-                Server::Postgres => " WITH (FORCE)",
+                Server::Postgres | Server::SyncedPostgres => " WITH (FORCE)",
                 Server::Mysql => "",
             };
             server.execute(&format!("DROP DATABASE {name}{force}"));

@@ -17,12 +17,13 @@ use crate::Server;
 /// Starts a server, or says what is not installed.
 pub fn start(server: Server) -> Result<String, String> {
     match server {
-        Server::Postgres => start_postgres(),
+        Server::Postgres => start_postgres("fsync=off"),
+        Server::SyncedPostgres => start_postgres("fsync=on"),
         Server::Mysql => start_mysql(),
     }
 }
 
-fn start_postgres() -> Result<String, String> {
+fn start_postgres(fsync: &str) -> Result<String, String> {
     let missing = "no PostgreSQL server is installed: apt-get install postgresql";
     let bin = newest(Path::new("/usr/lib/postgresql"))
         .map(|version| version.join("bin"))
@@ -39,6 +40,7 @@ fn start_postgres() -> Result<String, String> {
         "-U",
         "postgres",
         "--auth=trust",
+        "--no-sync",
         "--encoding=UTF8",
         "--locale=C.UTF-8",
     ]));
@@ -59,7 +61,7 @@ fn start_postgres() -> Result<String, String> {
         "max_connections=300",
         "shared_preload_libraries=pg_stat_statements",
         "max_prepared_transactions=10",
-        "fsync=off",
+        fsync,
     ] {
         postgres.extend(["-c".into(), setting.into()]);
     }

@@ -336,3 +336,20 @@ mod unsigned_parent {
         );
     }
 }
+
+#[test]
+fn a_coalescer_that_loses_its_connections() {
+    servers::a_coalescer_that_loses_its_connections();
+}
+
+#[test]
+fn a_lock_is_not_waited_for_again() {
+    servers::a_lock_is_not_waited_for_again();
+}
+
+#[test]
+fn transactions_at_once_take_shards_of_their_own() {
+    servers::transactions_at_once_take_shards_of_their_own(
+        "SET SESSION innodb_lock_wait_timeout = 2",
+    );
+}

@@ -10,6 +10,7 @@ use diesel::sql_types::{BigInt, Text};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, Retry, Transaction};
+use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Conflict, ShardsTable, fold, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::WholeVideo;
@@ -199,6 +200,7 @@ fn a_count_by_key_is_one_statement_and_never_touches_the_parent() {
     for _ in 0..50 {
         update(videos.find(1))
             .set(views.eq(views + 1))
+            .shard_choice(ShardChoice::Random) // asks nobody
             .execute(&mut conn)
             .unwrap();
     }
@@ -304,4 +306,19 @@ mod uuid_key {
             .returning((id, hits));
         assert_eq!(counted.get_results(conn), Ok(vec![(key, 2_i64)]));
     }
+}
+
+#[test]
+fn a_coalescer_that_loses_its_connections() {
+    servers::a_coalescer_that_loses_its_connections();
+}
+
+#[test]
+fn a_lock_is_not_waited_for_again() {
+    servers::a_lock_is_not_waited_for_again();
+}
+
+#[test]
+fn transactions_at_once_take_shards_of_their_own() {
+    servers::transactions_at_once_take_shards_of_their_own("SET lock_timeout = '2s'");
 }

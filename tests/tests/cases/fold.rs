@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
+use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Amount, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{downloads, videos as table, videos_shards};
@@ -176,6 +177,7 @@ fn shards_beyond_the_wished_number_are_removed() {
     for _ in 0..60 {
         update(videos.find(1))
             .set(views.eq(views + 1))
+            .shard_choice(ShardChoice::Random)
             .execute(conn)
             .unwrap();
     }

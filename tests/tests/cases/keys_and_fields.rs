@@ -5,6 +5,7 @@ use std::str::FromStr;
 use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
+use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Error, update};
 use diesel_sharded_tests::schema::{self, Day, measures_shards};
 
@@ -135,6 +136,7 @@ fn a_shard_out_of_range_is_a_typed_error_and_counts_nothing() {
                     let counted = update(measures.find(1))
                         .set($field.eq($field + $amount))
                         .retry(random.clone())
+                        .shard_choice(ShardChoice::Random)
                         .execute(conn);
                     if let Err(error) = counted {
                         break Error::from(error);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Counter, fold, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 
@@ -44,12 +45,14 @@ impl Log {
 }
 
 fn count(conn: &mut Conn, round: i64, n: i64) -> QueryResult<usize> {
-    match round % 5 {
+    match round % 6 {
         0 => update(videos.filter(slug.eq("a")))
             .set(views.eq(views + n))
+            .shard_choice(ShardChoice::Random)
             .execute(conn),
         1 => update(videos.filter(id.eq(1).and(channel.is_null())))
             .set((views.eq(views + n), likes.eq(likes + 1)))
+            .shard_choice(ShardChoice::Striped)
             .execute(conn),
         2 => update(videos.find(1))
             .set(views.eq(views + n))
@@ -61,6 +64,10 @@ fn count(conn: &mut Conn, round: i64, n: i64) -> QueryResult<usize> {
                 .set(views.eq(views + n))
                 .execute(conn)
         }),
+        4 => update(videos.find(1))
+            .set(views.eq(views + n))
+            .shard_choice(ShardChoice::Random)
+            .execute(conn),
         _ => update(videos.find(1))
             .set(views.eq(views + n))
             .execute(conn),

@@ -7,6 +7,7 @@ use diesel_sharded_tests::{Database, TestConnection, schema};
 
 mod bounded;
 mod cached;
+mod coalescer;
 mod concurrency;
 mod fold;
 mod keys_and_fields;
@@ -17,6 +18,7 @@ mod properties;
 mod returning;
 mod set_total;
 mod shapes;
+mod shard_choice;
 mod tables;
 mod totals;
 mod transactions;

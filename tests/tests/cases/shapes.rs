@@ -5,6 +5,7 @@
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::Retry;
+use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::update;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Video, comments};
@@ -97,6 +98,7 @@ fn a_filter_on_the_counted_total_itself() {
         update(videos.find(1))
             .set(views.eq(views + 0))
             .retry(policy)
+            .shard_choice(ShardChoice::Random)
             .execute(conn)
             .unwrap();
     }

@@ -3,6 +3,7 @@
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
+use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Error, ShardsTable, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -200,6 +201,7 @@ fn shards_stay_within_their_number() {
     for _ in 0..60 {
         update(videos.find(1))
             .set(views.eq(views + 1))
+            .shard_choice(ShardChoice::Random)
             .execute(conn)
             .unwrap();
     }

@@ -7,10 +7,14 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
+use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, Isolation, Retry, Transaction};
-use diesel_sharded::{Conflict, Counter, Error, fold, set_total, update};
+use diesel_sharded::shard_choice::ShardChoice;
+use diesel_sharded::{Conflict, Counter, Error, MIGRATIONS, RowCounter, fold, set_total, update};
+use diesel_sharded_tests::proxy::{Cut, Proxy};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, drawing, recording, schema};
 
@@ -26,6 +30,7 @@ pub fn database() -> (diesel_sharded_tests::Database, Conn) {
         update(videos.find(1))
             .set(views.eq(views + 0))
             .retry(policy)
+            .shard_choice(ShardChoice::Random)
             .execute(&mut conn)
             .unwrap();
     }
@@ -42,10 +47,12 @@ fn count_video_1(conn: &mut Conn, by_key: bool, policy: Retry) -> QueryResult<us
         true => update(videos.find(1))
             .set(views.eq(views + 1))
             .retry(policy)
+            .shard_choice(ShardChoice::Random)
             .execute(conn),
         false => update(videos.filter(slug.eq("a")))
             .set(views.eq(views + 1))
             .retry(policy)
+            .shard_choice(ShardChoice::Random)
             .execute(conn),
     }
 }
@@ -78,6 +85,7 @@ pub fn deadlock(prepare: &str) {
                     update(videos.find(1))
                         .set(views.eq(views + 1))
                         .retry(own_shard)
+                        .shard_choice(ShardChoice::Random)
                         .execute(conn)?;
                     diesel::update(videos.find(rows[0]))
                         .set(title.eq("x"))
@@ -113,6 +121,7 @@ pub fn a_locked_shard(limit: &str, expected: Conflict) {
     let counted = update(videos.find(1))
         .set(views.eq(views + 1))
         .retry(policy)
+        .shard_choice(ShardChoice::Random)
         .execute(&mut conn);
     assert_eq!(counted, Ok(1));
     assert_eq!(*met.lock().unwrap(), [expected]);
@@ -186,12 +195,14 @@ pub fn serialization(isolation: Isolation, prepare: &str) {
                     assert_eq!(seen, 100);
                     let counted = update(videos.find(1))
                         .set(views.eq(views + 1))
-                        .retry(same_shard.clone());
+                        .retry(same_shard.clone())
+                        .shard_choice(ShardChoice::Random);
                     counted.execute(&mut other)?;
                 }
                 update(videos.find(1))
                     .set(views.eq(views + 1))
                     .retry(same_shard.clone())
+                    .shard_choice(ShardChoice::Random)
                     .execute(conn)
             });
     assert_eq!(done, Ok(1));
@@ -397,7 +408,8 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
             let policy = Retry::new().with_random(move || shard);
             let counted = update(videos.find(key))
                 .set(views.eq(views + 1))
-                .retry(policy);
+                .retry(policy)
+                .shard_choice(ShardChoice::Random);
             assert_eq!(counted.execute(&mut conn), Ok(1));
         }
     }
@@ -410,7 +422,8 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
             let policy = Retry::new().with_random(|| 1);
             let counted = update(videos.find(key))
                 .set(views.eq(views + 1))
-                .retry(policy);
+                .retry(policy)
+                .shard_choice(ShardChoice::Random);
             assert_eq!(counted.execute(&mut conn), Ok(1));
         }
         assert!(begun.elapsed() < Duration::from_millis(300));
@@ -426,7 +439,8 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
         let policy = Retry::new().with_random(|| 1);
         let counted = update(videos.find(key))
             .set(views.eq(views + 1))
-            .retry(policy);
+            .retry(policy)
+            .shard_choice(ShardChoice::Random);
         assert_eq!(counted.execute(&mut conn), Ok(1));
     }
     update(videos.find(2))
@@ -473,6 +487,7 @@ pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
     update(videos.find(1))
         .set(views.eq(views + 1))
         .retry(Retry::new().with_random(|| 0))
+        .shard_choice(ShardChoice::Random)
         .execute(&mut other)
         .unwrap();
     for operation in 0..4 {
@@ -488,6 +503,7 @@ pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
                         update(videos.find(1))
                             .set(views.eq(views + 1))
                             .retry(Retry::new().with_random(|| 0))
+                            .shard_choice(ShardChoice::Random)
                             .execute(&mut other)?;
                         new.increment(&mut other)?;
                     }
@@ -524,6 +540,7 @@ pub fn a_conflict_inside_a_savepoint_is_tried_again(isolation: Isolation, setup:
         update(videos.find(1))
             .set(views.eq(views + 1))
             .retry(Retry::new().with_random(|| 0))
+            .shard_choice(ShardChoice::Random)
             .execute(conn)
     };
     count(&mut other).unwrap();
@@ -543,4 +560,154 @@ pub fn a_conflict_inside_a_savepoint_is_tried_again(isolation: Isolation, setup:
     assert_eq!(counted, Ok(1));
     assert_eq!(*met.lock().unwrap(), [Conflict::Serialization]);
     assert_eq!(total(&mut conn), 103);
+}
+
+/// Connections that are cut at any request, also while COMMIT is in flight: everyone is counted once and told so.
+pub fn a_coalescer_that_loses_its_connections() {
+    let (database, mut conn) = database();
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    let (proxy, url) = Proxy::before(database.url());
+    let pool = Pool::builder()
+        .max_size(1)
+        .min_idle(Some(0))
+        .build(ConnectionManager::<Conn>::new(url))
+        .unwrap();
+    let coalescer = Coalescer::builder(pool)
+        .deadline(Duration::from_secs(60))
+        .build()
+        .unwrap();
+    const ROUNDS: i64 = 120;
+    for round in 0..ROUNDS {
+        let cut = match round % 2 {
+            0 => Cut::BeforeTheRequest,
+            _ => Cut::BeforeTheAnswer,
+        };
+        proxy.cut_after((round / 2 % 7) as u32, cut);
+        // Alone it is one statement, together a transaction.
+        assert_eq!(coalescer.add(&RowCounter::of(views, 1), 1).unwrap(), 1);
+        thread::scope(|scope| {
+            scope.spawn(|| coalescer.add(&RowCounter::of(likes, 1), 1).unwrap());
+            scope.spawn(|| coalescer.add(&RowCounter::of(views, 1), 1).unwrap());
+            scope.spawn(|| coalescer.add(&Counter::named("page"), 1).unwrap());
+        });
+    }
+    let stats = coalescer.stats();
+    assert!(
+        proxy.cuts() as i64 > ROUNDS * 3 / 4,
+        "{} {stats:?}",
+        proxy.cuts()
+    );
+    assert!(stats.commits_resolved > 10, "{stats:?}");
+    assert!(stats.connections_lost > 10, "{stats:?}");
+    let totals = videos.find(1).select((views.total(), likes.total()));
+    let expected = (100 + 2 * ROUNDS, 1 + ROUNDS as i32);
+    assert_eq!(totals.first(&mut conn), Ok(expected));
+    assert_eq!(Counter::named("page").get(&mut conn), Ok(ROUNDS));
+}
+
+/// Counts a video that no other test of this process counts on: what the process knows is by key.
+fn count_own_video(conn: &mut Conn, key: i64) -> QueryResult<usize> {
+    update(videos.find(key))
+        .set(views.eq(views + 1))
+        .retry(Retry::never())
+        .shard_choice(ShardChoice::Adaptive)
+        .execute(conn)
+}
+
+fn database_with_own_video(key: i64) -> (diesel_sharded_tests::Database, Conn) {
+    let (database, mut conn) = database();
+    diesel::insert_into(videos)
+        .values((id.eq(key), slug.eq("own"), title.eq("Own"), views.eq(0)))
+        .execute(&mut conn)
+        .unwrap();
+    (database, conn)
+}
+
+fn shards_of_own_video(conn: &mut Conn, key: i64) -> Vec<i32> {
+    use schema::videos_shards::dsl;
+    dsl::videos_shards
+        .filter(dsl::id.eq(key))
+        .select(dsl::shard)
+        .order(dsl::shard)
+        .load(conn)
+        .unwrap()
+}
+
+/// Who waited for somebody else's lock on the first shard asks the next time, and then goes elsewhere.
+pub fn a_lock_is_not_waited_for_again() {
+    const KEY: i64 = 4711;
+    const HELD: Duration = Duration::from_millis(500);
+    const AT_ONCE: Duration = Duration::from_millis(250);
+    let (database, mut conn) = database_with_own_video(KEY);
+    let conn = &mut conn;
+    let mut holder = Conn::connect(&database);
+    for _ in 0..20 {
+        assert_eq!(count_own_video(conn, KEY), Ok(1)); // what it takes without a wait
+    }
+    assert_eq!(shards_of_own_video(conn, KEY), [0]);
+    let lock = "BEGIN; UPDATE videos_shards SET likes = 0 WHERE id = 4711 AND shard = 0";
+    let mut counts_while_locked = |conn: &mut Conn| {
+        holder.batch_execute(lock).unwrap();
+        thread::scope(|scope| {
+            let counting = scope.spawn(|| {
+                let begun = Instant::now();
+                assert_eq!(count_own_video(conn, KEY), Ok(1));
+                begun.elapsed()
+            });
+            thread::sleep(HELD);
+            holder.batch_execute("COMMIT").unwrap();
+            counting.join().unwrap()
+        })
+    };
+    let before = ShardChoice::stats();
+    counts_while_locked(conn); // and waits, unless one of the first counts was slow by itself: then it asks already
+    // Another test may just have had the only probe of this moment.
+    let mut tries = 0..10;
+    let goes_elsewhere = tries.any(|_| counts_while_locked(conn) < AT_ONCE);
+    assert!(goes_elsewhere, "{:?}", ShardChoice::stats());
+    let stats = ShardChoice::stats();
+    assert!(stats.probes > before.probes && stats.hot > before.hot);
+    for _ in 0..3 {
+        assert!(counts_while_locked(conn) < AT_ONCE);
+    }
+    let shards = shards_of_own_video(conn, KEY);
+    assert!(shards.len() == 2 && shards[0] == 0, "{shards:?}");
+    let counted = 20 + 1 + (10 - tries.len() as i64) + 3;
+    let read = videos.find(KEY).select(views.total()).first(conn);
+    assert_eq!(read, Ok(counted));
+}
+
+/// A transaction keeps the row locked after its count; others take shards of their own, and it goes on with its own.
+pub fn transactions_at_once_take_shards_of_their_own(limit: &str) {
+    const KEY: i64 = 4712;
+    let (database, mut conn) = database_with_own_video(KEY);
+    let conn = &mut conn;
+    // Connected before: on a busy machine that takes longer than a rank is kept for.
+    let mut others = [true, false].map(|transaction| {
+        let mut other = Conn::connect(&database);
+        other.batch_execute(limit).unwrap();
+        (transaction, other)
+    });
+    // The first shard is there: a first count in a transaction locks the gap around it on MariaDB from 11.6 on.
+    assert_eq!(count_own_video(conn, KEY), Ok(1));
+    let counted: QueryResult<()> = conn.transaction(|conn| {
+        assert_eq!(count_own_video(conn, KEY), Ok(1));
+        for (transaction, conn) in &mut others {
+            let other = || match transaction {
+                true => conn.transaction(|conn| count_own_video(conn, KEY)),
+                false => count_own_video(conn, KEY),
+            };
+            let counted = thread::scope(|scope| scope.spawn(other).join().unwrap());
+            assert_eq!(counted, Ok(1));
+        }
+        let shards = shards_of_own_video(conn, KEY);
+        assert_eq!(count_own_video(conn, KEY), Ok(1));
+        assert_eq!(shards_of_own_video(conn, KEY), shards);
+        Ok(())
+    });
+    assert_eq!(counted, Ok(()));
+    assert_eq!(
+        videos.find(KEY).select(views.total()).first(conn),
+        Ok(5_i64)
+    );
 }

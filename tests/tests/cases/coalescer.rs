@@ -1,0 +1,453 @@
+//! The coalescer: what is added from many threads, in few commits, exactly once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel_sharded::coalescer::{Coalescer, Loss};
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::Retry;
+use diesel_sharded::{Counter, Error, RowCounter, fold, set_total, update};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{measures, videos_shards};
+use diesel_sharded_tests::{Database, TestConnection};
+
+use super::{Conn, database, database_with_counters};
+
+fn pool(database: &Database) -> Pool<ConnectionManager<Conn>> {
+    let manager = ConnectionManager::<Conn>::new(database.url());
+    Pool::builder()
+        .max_size(3)
+        .min_idle(Some(0))
+        .build(manager)
+        .unwrap()
+}
+
+fn views_of(video: i64) -> RowCounter<views> {
+    RowCounter::of(views, video)
+}
+
+fn total_of(video: i64, conn: &mut Conn) -> i64 {
+    videos
+        .find(video)
+        .select(views.total())
+        .first(conn)
+        .unwrap()
+}
+
+/// Locks the shards of video 1, which are made for it, until `conn` commits; on SQLite everything.
+fn lock_video_1(conn: &mut Conn) {
+    for shard in 0..4 {
+        let _ = diesel::insert_into(videos_shards::table)
+            .values((
+                videos_shards::id.eq(1),
+                videos_shards::shard.eq(shard),
+                videos_shards::views.eq(0),
+                videos_shards::likes.eq(0),
+            ))
+            .execute(conn);
+    }
+    conn.batch_execute("BEGIN").unwrap();
+    let locked = diesel::update(videos_shards::table.filter(videos_shards::id.eq(1)))
+        .set(videos_shards::likes.eq(videos_shards::likes + 0))
+        .execute(conn);
+    assert_eq!(locked, Ok(4));
+}
+
+/// Tries for as long as a test may hold a lock.
+fn patient() -> Retry {
+    Retry::new()
+        .with_deadline(Duration::from_secs(30))
+        .with_attempts(u32::MAX)
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < patience, "never: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn every_caller_gets_its_own_result() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..16_i64 {
+            let coalescer = &coalescer;
+            scope.spawn(move || {
+                for round in 0..25 {
+                    let video = (thread + round) % 4 + 1; // there is no video 4
+                    let rows = coalescer.add(&views_of(video), 2).unwrap();
+                    assert_eq!(rows, usize::from(video < 4));
+                    assert_eq!(coalescer.add(&RowCounter::of(likes, 1), -1).unwrap(), 1);
+                    let name = format!("counter {}", round % 3);
+                    assert_eq!(coalescer.add(&Counter::named(name), 1).unwrap(), 1);
+                }
+            });
+        }
+    });
+    let added: i64 = (1..4).map(|video| total_of(video, &mut conn)).sum();
+    assert_eq!(added, 600 + 2 * 300);
+    let total_likes: i32 = videos
+        .find(1)
+        .select(likes.total())
+        .first(&mut conn)
+        .unwrap();
+    assert_eq!(total_likes, 1 - 400);
+    let names = ["counter 0", "counter 1", "counter 2"];
+    assert_eq!(
+        Counter::get_many(&names, &mut conn).unwrap(),
+        [144, 128, 128]
+    );
+    let orphans: i64 = videos_shards::table
+        .filter(videos_shards::id.gt(3))
+        .count()
+        .get_result(&mut conn)
+        .unwrap();
+    assert_eq!(orphans, 0);
+    let stats = coalescer.stats();
+    assert_eq!(stats.flushed_callers, 16 * 25 * 3);
+    assert!(stats.flushes < 16 * 25 * 3, "{stats:?}");
+    assert_eq!((stats.losses, stats.panics), (0, 0), "{stats:?}");
+}
+
+#[test]
+fn what_nobody_waits_for_is_committed_by_a_flush_by_a_close_and_in_time() {
+    let (database, mut conn) = database_with_counters();
+    let long = Duration::from_secs(3600);
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(long)
+        .build()
+        .unwrap();
+    let page = Counter::named("page");
+    coalescer.add_later(&views_of(1), 5).unwrap();
+    coalescer.add_later(&views_of(1), 6).unwrap();
+    coalescer.add_later(&views_of(9), 7).unwrap();
+    coalescer.add_later(&page, 8).unwrap();
+    assert_eq!(coalescer.stats().queued_counters, 3);
+    assert_eq!(total_of(1, &mut conn), 100);
+    coalescer.flush().unwrap();
+    assert_eq!(
+        (total_of(1, &mut conn), page.get(&mut conn).unwrap()),
+        (111, 8)
+    );
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    let other = coalescer.clone();
+    coalescer.close().unwrap();
+    assert_eq!(total_of(1, &mut conn), 112);
+    let refused = other.add(&views_of(1), 1).unwrap_err();
+    assert!(matches!(refused, Error::CoalescerClosed), "{refused:?}");
+    let refused = other.add_later(&views_of(1), 1).unwrap_err();
+    assert!(matches!(refused, Error::CoalescerClosed), "{refused:?}");
+
+    let dropped = Coalescer::builder(pool(&database))
+        .max_delay(long)
+        .build()
+        .unwrap();
+    dropped.add_later(&views_of(1), 1).unwrap();
+    drop(dropped);
+    assert_eq!(total_of(1, &mut conn), 113);
+
+    let soon = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_millis(20))
+        .build()
+        .unwrap();
+    soon.add_later(&views_of(1), 1).unwrap();
+    until("committed in time", || total_of(1, &mut conn) == 114);
+    let marks: i64 = batches::table.count().get_result(&mut conn).unwrap();
+    assert_eq!(
+        marks, 1,
+        "those that were closed have taken their row along"
+    );
+}
+
+diesel::table! {
+    #[sql_name = "diesel_sharded_batches"]
+    batches (coalescer) {
+        coalescer -> Binary,
+        batch -> BigInt,
+    }
+}
+
+#[test]
+fn a_row_that_cannot_take_its_count_fails_its_own_callers() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    const TOO_MUCH: i64 = 40_000; // for a SMALLINT
+    // All of these come in one batch.
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    thread::scope(|scope| {
+        let coalescer = &coalescer;
+        let blocked = scope.spawn(|| coalescer.add(&views_of(1), 1));
+        until("it is under way", || coalescer.stats().queued_callers == 0);
+        thread::sleep(Duration::from_millis(100));
+        let others: Vec<_> = (0..6)
+            .map(|thread| {
+                scope.spawn(move || match thread % 3 {
+                    0 => coalescer.add(&RowCounter::of(measures::small, 1_i16), TOO_MUCH),
+                    1 => coalescer.add(&views_of(2), 1),
+                    _ => coalescer.add(&RowCounter::of(measures::small, 1_i16), -TOO_MUCH),
+                })
+            })
+            .collect();
+        until("all wait", || coalescer.stats().queued_callers >= 5);
+        holder.batch_execute("COMMIT").unwrap();
+        assert_eq!(blocked.join().unwrap().unwrap(), 1);
+        // Together they add nothing, which fits: nobody fails.
+        for other in others {
+            assert_eq!(other.join().unwrap().unwrap(), 1);
+        }
+    });
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    thread::scope(|scope| {
+        let coalescer = &coalescer;
+        let blocked = scope.spawn(|| coalescer.add(&views_of(1), 1));
+        until("it is under way", || coalescer.stats().queued_callers == 0);
+        thread::sleep(Duration::from_millis(100));
+        let small = || RowCounter::of(measures::small, 1_i16);
+        let fails = scope.spawn(move || coalescer.add(&small(), TOO_MUCH));
+        let fails_too = scope.spawn(move || coalescer.add(&small(), TOO_MUCH + 1));
+        let fits = scope.spawn(move || coalescer.add(&small(), 7));
+        let counts = scope.spawn(|| coalescer.add(&views_of(2), 1));
+        until("all wait", || coalescer.stats().queued_callers >= 4);
+        holder.batch_execute("COMMIT").unwrap();
+        assert_eq!(blocked.join().unwrap().unwrap(), 1);
+        assert_eq!(counts.join().unwrap().unwrap(), 1);
+        assert_eq!(fits.join().unwrap().unwrap(), 1);
+        for fails in [fails, fails_too] {
+            let error = fails.join().unwrap().unwrap_err();
+            assert!(
+                matches!(error, Error::Overflow { .. } | Error::Diesel(_)),
+                "{error:?}"
+            );
+        }
+    });
+    let small: i16 = measures::table
+        .find(1)
+        .select(measures::small.total())
+        .first(&mut conn)
+        .unwrap();
+    assert_eq!(small, 7);
+    assert_eq!((total_of(1, &mut conn), total_of(2, &mut conn)), (102, 203));
+}
+
+#[test]
+fn what_cannot_be_counted_later_is_reported() {
+    let (database, mut conn) = database_with_counters();
+    let losses = Arc::new(Mutex::new(vec![]));
+    let reports = Arc::clone(&losses);
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_secs(3600))
+        .on_loss(move |loss: &Loss| {
+            reports
+                .lock()
+                .unwrap()
+                .push((loss.counter.clone(), loss.amount));
+        })
+        .build()
+        .unwrap();
+    coalescer
+        .add_later(&RowCounter::of(measures::small, 1_i16), 40_000)
+        .unwrap();
+    let large = RowCounter::of(measures::large, 1_i16);
+    for n in [i64::MAX, i64::MAX, -i64::MAX, 5 - i64::MAX] {
+        coalescer.add_later(&large, n).unwrap();
+    }
+    let error = coalescer.close().unwrap_err();
+    assert!(
+        matches!(error, Error::NotFlushed { lost: 1, .. }),
+        "{error:?}"
+    );
+    let totals = measures::table
+        .find(1)
+        .select((measures::small.total(), measures::large.total()));
+    assert_eq!(totals.first::<(i16, i64)>(&mut conn), Ok((0, 5)));
+    let lost = ("measures_shards.small of 1".to_owned(), 40_000);
+    assert_eq!(*losses.lock().unwrap(), [lost]);
+}
+
+#[test]
+fn names_are_checked_before_anything_is_queued() {
+    let (database, _conn) = database_with_counters();
+    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let nameless = Counter::named("");
+    for error in [
+        coalescer.add(&nameless, 1).unwrap_err(),
+        coalescer.add_later(&nameless, 1).unwrap_err(),
+    ] {
+        assert!(
+            matches!(error, Error::CounterName { bytes: 0 }),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn without_the_librarys_tables_it_says_so() {
+    let (database, _conn) = database();
+    let error = Coalescer::new(pool(&database)).unwrap_err();
+    assert!(
+        error.to_string().contains("diesel_sharded::MIGRATIONS"),
+        "{error}"
+    );
+}
+
+#[test]
+fn at_the_deadline_it_is_known_who_was_not_counted() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database))
+        .deadline(Duration::from_millis(700))
+        .retry(patient())
+        .build()
+        .unwrap();
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    let (in_flight, queued) = thread::scope(|scope| {
+        let in_flight = scope.spawn(|| coalescer.add(&views_of(1), 1));
+        until("it is under way", || coalescer.stats().queued_callers == 0);
+        thread::sleep(Duration::from_millis(50));
+        let queued = scope.spawn(|| coalescer.add(&views_of(1), 10));
+        (in_flight.join().unwrap(), queued.join().unwrap())
+    });
+    holder.batch_execute("COMMIT").unwrap();
+    let first = match in_flight.unwrap_err() {
+        Error::OutcomeUnknown { .. } => None,
+        Error::DeadlinePassed { .. } => Some(0), // SQLite: between two attempts
+        other => panic!("{other:?}"),
+    };
+    let error = queued.unwrap_err();
+    assert!(matches!(error, Error::DeadlinePassed { .. }), "{error:?}");
+    assert_eq!(coalescer.add(&views_of(1), 100).unwrap(), 1);
+    let counted = total_of(1, &mut conn) - 200;
+    assert!(
+        first.map_or(counted == 0 || counted == 1, |n| counted == n),
+        "{counted}"
+    );
+}
+
+#[test]
+fn a_flush_waits_for_what_is_under_way() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_millis(1))
+        .deadline(Duration::from_millis(300))
+        .retry(patient())
+        .build()
+        .unwrap();
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    until("it is under way", || coalescer.stats().queued_counters == 0);
+    let waited = coalescer.flush().unwrap_err();
+    assert!(matches!(waited, Error::DeadlinePassed { .. }), "{waited:?}");
+    holder.batch_execute("COMMIT").unwrap();
+    coalescer.flush().unwrap();
+    assert_eq!(total_of(1, &mut conn), 101);
+}
+
+#[test]
+fn a_full_queue_waits_for_room_and_refuses_at_the_deadline() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_millis(1))
+        .max_queued(1) // by each thread
+        .deadline(Duration::from_millis(300))
+        .retry(patient())
+        .build()
+        .unwrap();
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    until("it is under way", || coalescer.stats().queued_counters == 0);
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    let began = Instant::now();
+    let refused = coalescer.add_later(&views_of(2), 1).unwrap_err();
+    assert!(
+        matches!(refused, Error::DeadlinePassed { .. }),
+        "{refused:?}"
+    );
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(50));
+            holder.batch_execute("COMMIT").unwrap();
+        });
+        coalescer.add_later(&views_of(3), 1).unwrap(); // as soon as there is room
+    });
+    coalescer.flush().unwrap();
+    let totals: Vec<i64> = (1..4).map(|video| total_of(video, &mut conn)).collect();
+    assert_eq!(totals, [102, 200, 301]);
+}
+
+#[test]
+fn beside_everything_else_that_writes() {
+    let (database, mut conn) = database_with_counters();
+    let coalescers = [(); 2].map(|()| {
+        Coalescer::builder(pool(&database))
+            .max_batch(2)
+            .build()
+            .unwrap()
+    });
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let database = &database;
+        let over = &over;
+        scope.spawn(move || {
+            let mut conn = Conn::connect(database);
+            while !over.load(Ordering::Relaxed) {
+                fold(videos).keep_shards(0).run(&mut conn).unwrap();
+                set_total(videos.find(3), views, 0)
+                    .execute(&mut conn)
+                    .unwrap();
+            }
+        });
+        let writers: Vec<_> = (0..8)
+            .map(|thread| {
+                let coalescer = &coalescers[thread % 2];
+                scope.spawn(move || {
+                    let mut conn = Conn::connect(database);
+                    for round in 0..20_i64 {
+                        let video = round % 3 + 1;
+                        assert_eq!(coalescer.add(&views_of(video), 1).unwrap(), 1);
+                        coalescer.add_later(&views_of(video), 1).unwrap();
+                        let counted = update(videos.find(video))
+                            .set(views.eq(views + 1))
+                            .execute(&mut conn);
+                        assert_eq!(counted, Ok(1));
+                    }
+                })
+            })
+            .collect();
+        let joined: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(joined.iter().all(Result::is_ok));
+    });
+    for coalescer in coalescers {
+        coalescer.close().unwrap();
+    }
+    assert_eq!(total_of(1, &mut conn), 100 + 8 * 7 * 3);
+    assert_eq!(total_of(2, &mut conn), 200 + 8 * 7 * 3);
+}
+
+#[test]
+fn a_panic_of_what_is_told_stops_nothing() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_millis(1))
+        .on_loss(|_| panic!("on purpose"))
+        .build()
+        .unwrap();
+    let small = RowCounter::of(measures::small, 1_i16);
+    coalescer.add_later(&small, 40_000).unwrap();
+    until("it has panicked", || coalescer.stats().panics > 0);
+    assert_eq!(coalescer.add(&views_of(1), 1).unwrap(), 1);
+    assert_eq!(total_of(1, &mut conn), 101);
+}
