@@ -7,15 +7,22 @@ pub fn side_by_side<const N: usize>(
     rounds: usize,
     mut works: [&mut dyn FnMut(); N],
 ) -> [Duration; N] {
-    let mut times = [const { Vec::new() }; N];
-    for _ in 0..rounds {
-        for (work, times) in works.iter_mut().zip(&mut times) {
+    let times = all_side_by_side(rounds, &mut works);
+    times.try_into().expect("as many times as works")
+}
+
+/// The same of any number.
+pub fn all_side_by_side(rounds: usize, works: &mut [impl FnMut()]) -> Vec<Duration> {
+    let mut times = vec![vec![]; works.len()];
+    for round in 0..rounds {
+        for turn in 0..works.len() {
+            let work = (round + turn) % works.len();
             let start = Instant::now();
-            work();
-            times.push(start.elapsed());
+            works[work]();
+            times[work].push(start.elapsed());
         }
     }
-    times.map(median)
+    times.into_iter().map(median).collect()
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

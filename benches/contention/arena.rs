@@ -1,0 +1,265 @@
+//! The databases: connections, tables, numbers.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use diesel::dsl::{select, sql};
+use diesel::prelude::*;
+use diesel::r2d2::ManageConnection;
+use diesel::sql_types::BigInt;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::{MIGRATIONS, ShardsTable};
+use diesel_sharded_tests::{Database, Server, TestConnection};
+
+use crate::schema::{self, PLAIN, ROWS, SHARDED, USERS, for_each_sharded};
+
+/// What a commit waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disk {
+    /// Nothing.
+    Free,
+    /// This machine's disk.
+    Local,
+    /// The same and 1 ms more, as behind a network; PostgreSQL alone can be told to.
+    Slow,
+}
+
+impl Disk {
+    pub fn name(self) -> &'static str {
+        match self {
+            Disk::Free => "no fsync",
+            Disk::Local => "local disk",
+            Disk::Slow => "local disk + 1 ms",
+        }
+    }
+}
+
+/// What makes PostgreSQL's commits 1 ms slower.
+pub const SLOW_COMMITS: [(&str, u32); 2] = [("commit_delay", 1000), ("commit_siblings", 0)];
+
+/// A database with the tables of [`schema`], whose commits wait for some disk.
+pub struct Stage<Conn> {
+    database: Arc<Database>,
+    pub disk: Disk,
+    connection: PhantomData<fn() -> Conn>,
+}
+
+impl<Conn: Arena> Stage<Conn> {
+    pub fn new(disk: Disk) -> Self {
+        let stage: Stage<Conn> = Stage {
+            database: Arc::new(Conn::database_on(disk)),
+            disk,
+            connection: PhantomData,
+        };
+        let mut conn = Conn::connect(&stage.database);
+        conn.wait_for(Disk::Free);
+        conn.create_tables();
+        stage
+    }
+
+    pub fn url(&self) -> &str {
+        self.database.url()
+    }
+
+    pub fn connect(&self) -> Conn {
+        let mut conn = Conn::connect(&self.database);
+        conn.wait_for(self.disk);
+        conn
+    }
+}
+
+impl<Conn: Arena> ManageConnection for Stage<Conn> {
+    type Connection = Conn;
+    type Error = diesel::result::Error;
+
+    fn connect(&self) -> QueryResult<Conn> {
+        Ok(Stage::connect(self))
+    }
+
+    fn is_valid(&self, _: &mut Conn) -> QueryResult<()> {
+        Ok(())
+    }
+
+    fn has_broken(&self, _: &mut Conn) -> bool {
+        false
+    }
+}
+
+impl<Conn> Clone for Stage<Conn> {
+    fn clone(&self) -> Self {
+        Stage {
+            database: Arc::clone(&self.database),
+            ..*self
+        }
+    }
+}
+
+/// A connection type whose database is measured.
+pub trait Arena: TestConnection + Send + 'static {
+    const NAME: &'static str;
+    /// The type of a key that the database chooses.
+    const SERIAL: &'static str;
+    /// The SQL type that a sum is cast to, to be read as a 64-bit integer.
+    const INTEGER: &'static str;
+    /// What empties a table, with its name behind it.
+    const EMPTY: &'static str;
+    /// What brings the planner's numbers, and PostgreSQL's visibility map, up to date.
+    const ANALYZE: &'static [&'static str];
+
+    const DISKS: &'static [Disk];
+
+    /// A new, empty database whose commits may wait for the disk.
+    fn database_on(_disk: Disk) -> Database {
+        Self::database()
+    }
+
+    /// Lets this connection's commits wait; on MariaDB those of the whole server.
+    fn wait_for(&mut self, disk: Disk);
+
+    /// A query for the numbers 1 to `n` in a column `n`.
+    fn numbers(n: i64) -> String;
+
+    /// The value of an integer expression.
+    fn integer(&mut self, expression: &str) -> i64;
+
+    /// Creates the tables of [`schema`] and fills them.
+    fn create_tables(&mut self);
+
+    fn run(&mut self, statement: &str) {
+        self.batch_execute(statement)
+            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+
+    /// Creates every shard of the rows up to `last`, as they are after a while: what is measured is the counting.
+    fn create_all_shards(&mut self, last: i64) {
+        for (table, shards) in SHARDED {
+            self.run(&format!("DELETE FROM {table}_shards"));
+            self.run(&format!(
+                "INSERT INTO {table}_shards (id, shard) SELECT v.id, s.n - 1 FROM {table} AS v \
+                 CROSS JOIN ({}) AS s WHERE v.id <= {last}",
+                Self::numbers(*shards)
+            ));
+        }
+    }
+
+    /// Brings the planner's numbers up to date.
+    fn analyze(&mut self) {
+        Self::ANALYZE
+            .iter()
+            .for_each(|statement| self.run(statement));
+    }
+}
+
+macro_rules! arena {
+    ($connection:ty { $($item:item)* }) => {
+        impl Arena for $connection {
+            $($item)*
+
+            fn integer(&mut self, expression: &str) -> i64 {
+                let cast = format!("CAST({expression} AS {})", Self::INTEGER);
+                select(sql::<BigInt>(&cast))
+                    .get_result(self)
+                    .unwrap_or_else(|error| panic!("{cast}: {error}"))
+            }
+
+            fn create_tables(&mut self) {
+                let serial = Self::SERIAL;
+                for table in PLAIN.iter().chain(SHARDED.iter().map(|(table, _)| table)) {
+                    self.run(&format!("CREATE TABLE {table} (id BIGINT PRIMARY KEY, views BIGINT NOT NULL)"));
+                    self.run(&format!("INSERT INTO {table} SELECT n, 0 FROM ({}) AS numbers", Self::numbers(ROWS)));
+                }
+                macro_rules! create_shards {
+                    ($table:ident) => {
+                        ShardsTable::of(schema::$table::table).create(self).expect("a shards table");
+                    };
+                }
+                for_each_sharded!(create_shards);
+                self.create_all_shards(1);
+                self.run(&format!("CREATE TABLE events (id {serial}, video_id BIGINT NOT NULL, n BIGINT NOT NULL)"));
+                self.run(&format!(
+                    "CREATE TABLE slotted_counters (id {serial}, counter_name VARCHAR(100) NOT NULL, \
+                     associated_record_type VARCHAR(100) NOT NULL, associated_record_id BIGINT NOT NULL, \
+                     slot INTEGER NOT NULL, count BIGINT NOT NULL, \
+                     UNIQUE (associated_record_id, associated_record_type, counter_name, slot))"
+                ));
+                self.run(&format!(
+                    "CREATE TABLE comments (id {serial}, video_id BIGINT NOT NULL, body VARCHAR(100) NOT NULL)"
+                ));
+                self.run("CREATE TABLE users (id BIGINT PRIMARY KEY, comments BIGINT NOT NULL)");
+                self.run(&format!("INSERT INTO users SELECT n, 0 FROM ({}) AS numbers", Self::numbers(USERS)));
+                self.run("CREATE TABLE ticks (id BIGINT PRIMARY KEY, n BIGINT NOT NULL)");
+                self.run(&format!("INSERT INTO ticks SELECT n - 1, 0 FROM ({}) AS numbers", Self::numbers(128)));
+                self.run_pending_migrations(MIGRATIONS).expect("the library's own tables");
+                self.analyze();
+            }
+        }
+    };
+}
+
+arena!(PgConnection {
+    const NAME: &'static str = "PostgreSQL";
+    const SERIAL: &'static str = "BIGSERIAL PRIMARY KEY";
+    const INTEGER: &'static str = "bigint";
+    const EMPTY: &'static str = "TRUNCATE TABLE";
+    const ANALYZE: &'static [&'static str] = &["VACUUM ANALYZE"];
+
+    const DISKS: &'static [Disk] = &[Disk::Free, Disk::Local, Disk::Slow];
+
+    fn database_on(disk: Disk) -> Database {
+        match disk {
+            Disk::Free => Self::database(),
+            Disk::Local | Disk::Slow => Database::on_server(Server::SyncedPostgres),
+        }
+    }
+
+    fn wait_for(&mut self, disk: Disk) {
+        if disk == Disk::Slow {
+            SLOW_COMMITS.iter().for_each(|(name, value)| self.run(&format!("SET {name} = {value}")));
+        }
+    }
+
+    fn numbers(n: i64) -> String {
+        format!("SELECT n FROM generate_series(1, {n}) AS n")
+    }
+});
+
+arena!(MysqlConnection {
+    const NAME: &'static str = "MariaDB";
+    const SERIAL: &'static str = "BIGINT AUTO_INCREMENT PRIMARY KEY";
+    const INTEGER: &'static str = "SIGNED";
+    const EMPTY: &'static str = "TRUNCATE TABLE";
+    const ANALYZE: &'static [&'static str] = &[];
+
+    const DISKS: &'static [Disk] = &[Disk::Free, Disk::Local];
+
+    fn wait_for(&mut self, disk: Disk) {
+        let flush = u8::from(disk == Disk::Local);
+        self.run(&format!("SET GLOBAL innodb_flush_log_at_trx_commit = {flush}"));
+    }
+
+    fn numbers(n: i64) -> String {
+        format!("SELECT seq AS n FROM seq_1_to_{n}")
+    }
+});
+
+arena!(SqliteConnection {
+    const NAME: &'static str = "SQLite";
+    const SERIAL: &'static str = "INTEGER PRIMARY KEY";
+    const INTEGER: &'static str = "INTEGER";
+    const EMPTY: &'static str = "DELETE FROM";
+    const ANALYZE: &'static [&'static str] = &["ANALYZE"];
+
+    const DISKS: &'static [Disk] = &[Disk::Free, Disk::Local];
+
+    fn wait_for(&mut self, disk: Disk) {
+        if disk == Disk::Local {
+            self.run("PRAGMA synchronous = FULL");
+        }
+    }
+
+    fn numbers(n: i64) -> String {
+        format!(
+            "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {n}) SELECT n FROM c"
+        )
+    }
+});

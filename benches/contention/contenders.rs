@@ -1,0 +1,389 @@
+//! What counts: this crate, and what a team would use instead of it.
+
+use std::error::Error;
+
+use diesel::connection::LoadConnection;
+use diesel::dsl::DuplicatedKeys;
+use diesel::prelude::*;
+use diesel::r2d2::Pool;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::shard_choice::ShardChoice;
+use diesel_sharded::{BackendOf, RowCounter, update};
+use rand::RngExt;
+
+use crate::arena::{Arena, Stage};
+use crate::schema::*;
+use crate::write_behind::WriteBehind;
+
+pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// What one thread calls to count one row once.
+pub type Counting<'a, Conn> = Box<dyn FnMut(&mut Conn, i64) -> Outcome + 'a>;
+
+/// One way to count.
+pub trait Contender<Conn>: Sync {
+    fn name(&self) -> &'static str;
+
+    /// The SQL expression of what was counted so far; `None` for what counts nothing.
+    fn total(&self) -> Option<String>;
+
+    /// One thread's way to it; connects to what it needs besides the database.
+    fn counting(&self) -> Outcome<Counting<'_, Conn>>;
+
+    /// Starts what works in the background.
+    fn begin(&self) {}
+
+    /// Ends it, when all that was counted is in the database.
+    fn settle(&self) {}
+}
+
+/// The names that the targets and charts ask for.
+pub const ONE_ROW: &str = "one row, diesel::update";
+pub const APPEND_ONLY: &str = "append-only INSERT";
+pub const SLOTTED: &str = "slotted counters";
+pub const WRITE_BEHIND: &str = "Redis INCR, written behind";
+pub const COALESCED: &str = "coalesced, acknowledged";
+pub const BUFFERED: &str = "coalesced, buffered";
+pub const DEFAULT: &str = "sharded, default";
+
+/// A way that takes one or more statements on the thread's connection.
+struct OnConnection<Conn> {
+    name: &'static str,
+    total: String,
+    count: fn(&mut Conn, i64) -> QueryResult<usize>,
+}
+
+impl<Conn> Contender<Conn> for OnConnection<Conn> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn total(&self) -> Option<String> {
+        Some(self.total.clone())
+    }
+
+    fn counting(&self) -> Outcome<Counting<'_, Conn>> {
+        Ok(Box::new(|conn, key| match (self.count)(conn, key)? {
+            0 => Err("it counted no row".into()),
+            _ => Ok(()), // MySQL says 2 of a row that an upsert found
+        }))
+    }
+}
+
+/// A way through a coalescer, which has a connection of its own.
+struct Coalescing<Conn: LoadConnection + 'static> {
+    name: &'static str,
+    total: String,
+    coalescer: Coalescer<Conn>,
+    count: fn(&Coalescer<Conn>, i64) -> Result<usize, diesel_sharded::Error>,
+}
+
+impl<Conn: LoadConnection<Backend: BackendOf<Conn>>> Contender<Conn> for Coalescing<Conn> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn total(&self) -> Option<String> {
+        Some(self.total.clone())
+    }
+
+    fn counting(&self) -> Outcome<Counting<'_, Conn>> {
+        Ok(Box::new(|_, key| {
+            match (self.count)(&self.coalescer, key)? {
+                0 => Err("it counted no row".into()),
+                _ => Ok(()),
+            }
+        }))
+    }
+
+    fn settle(&self) {
+        self.coalescer
+            .flush()
+            .expect("all that was counted can be committed");
+    }
+}
+
+/// The expression of all that is counted in a plain table.
+pub fn total_of(table: &str) -> String {
+    format!("(SELECT SUM(views) FROM {table})")
+}
+
+/// The expression of all that is counted in a table and its shards.
+pub fn total_of_shards(table: &str) -> String {
+    format!(
+        "((SELECT SUM(views) FROM {table}) + COALESCE((SELECT SUM(views) FROM {table}_shards), 0))"
+    )
+}
+
+/// How often a transaction of the plain contenders is tried, as this crate does by default.
+const ATTEMPTS: usize = 32;
+
+fn is_conflict(error: &DieselError) -> bool {
+    match error {
+        DieselError::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => true,
+        DieselError::DatabaseError(_, reason) => ["deadlock", "Deadlock", "locked"]
+            .iter()
+            .any(|conflict| reason.message().contains(conflict)),
+        _ => false,
+    }
+}
+
+/// Who counts, on every connection type.
+pub trait Contenders: Arena {
+    /// Each count by itself.
+    fn alone(stage: &Stage<Self>, redis: &str) -> Vec<Box<dyn Contender<Self>>>;
+
+    /// Each count between a comment and the commenter's own row, in one transaction.
+    fn in_transactions() -> Vec<Box<dyn Contender<Self>>>;
+}
+
+/// The ways to count by a statement, each by itself or as part of `plain` and `ours`.
+macro_rules! statements {
+    ($connection:ident, $on_conflict:expr, $kind:ident) => {{
+        let sum = |sum: &str| format!("(SELECT COALESCE({sum}, 0) FROM ");
+        vec![
+            statement!(
+                $connection,
+                $kind,
+                plain,
+                ONE_ROW,
+                total_of("one_row"),
+                |conn, key| {
+                    diesel::update(one_row::table.find(key))
+                        .set(one_row::views.eq(one_row::views + 1))
+                        .execute(conn)
+                }
+            ),
+            statement!(
+                $connection,
+                $kind,
+                plain,
+                APPEND_ONLY,
+                sum("SUM(n)") + "events)",
+                |conn, key| {
+                    diesel::insert_into(events::table)
+                        .values((events::video_id.eq(key), events::n.eq(1)))
+                        .execute(conn)
+                }
+            ),
+            statement!(
+                $connection,
+                $kind,
+                plain,
+                SLOTTED,
+                sum("SUM(count)") + "slotted_counters)",
+                |conn, key| {
+                    diesel::insert_into(slotted_counters::table)
+                        .values((
+                            slotted_counters::counter_name.eq("views"),
+                            slotted_counters::associated_record_type.eq("Video"),
+                            slotted_counters::associated_record_id.eq(key),
+                            slotted_counters::slot.eq(rand::rng().random_range(0..100)),
+                            slotted_counters::count.eq(1),
+                        ))
+                        .on_conflict($on_conflict)
+                        .do_update()
+                        .set(slotted_counters::count.eq(slotted_counters::count + 1))
+                        .execute(conn)
+                }
+            ),
+            sharded!(
+                $connection,
+                $kind,
+                "sharded, 1 at random",
+                random_1,
+                ShardChoice::Random
+            ),
+            sharded!(
+                $connection,
+                $kind,
+                "sharded, 8 at random",
+                random_8,
+                ShardChoice::Random
+            ),
+            sharded!(
+                $connection,
+                $kind,
+                "sharded, 16 at random",
+                random_16,
+                ShardChoice::Random
+            ),
+            sharded!(
+                $connection,
+                $kind,
+                "sharded, 32 at random",
+                random_32,
+                ShardChoice::Random
+            ),
+            sharded!(
+                $connection,
+                $kind,
+                "sharded, 128 at random",
+                random_128,
+                ShardChoice::Random
+            ),
+            sharded!(
+                $connection,
+                $kind,
+                "sharded, striped",
+                striped,
+                ShardChoice::Striped
+            ),
+            sharded!($connection, $kind, DEFAULT, adaptive, ShardChoice::Adaptive),
+        ]
+    }};
+}
+
+macro_rules! sharded {
+    ($connection:ident, $kind:ident, $name:expr, $table:ident, $choice:expr) => {
+        statement!(
+            $connection,
+            $kind,
+            ours,
+            $name,
+            total_of_shards(stringify!($table)),
+            |conn, key| {
+                update($table::table.find(key))
+                    .set($table::views.eq($table::views + 1))
+                    .shard_choice($choice)
+                    .execute(conn)
+            }
+        )
+    };
+}
+
+macro_rules! statement {
+    ($connection:ident, alone, $transaction:ident, $name:expr, $total:expr, $count:expr) => {{
+        let count: fn(&mut $connection, i64) -> QueryResult<usize> = $count;
+        Box::new(OnConnection {
+            name: $name,
+            total: $total,
+            count,
+        }) as Box<dyn Contender<$connection>>
+    }};
+    ($connection:ident, in_transaction, $transaction:ident, $name:expr, $total:expr, $count:expr) => {{
+        let count: fn(&mut $connection, i64) -> QueryResult<usize> =
+            |conn, key| $transaction(conn, key, $count);
+        Box::new(OnConnection {
+            name: $name,
+            total: $total,
+            count,
+        }) as Box<dyn Contender<$connection>>
+    }};
+}
+
+/// The columns of the unique key of `slotted_counters`.
+macro_rules! slot {
+    () => {
+        (
+            slotted_counters::associated_record_id,
+            slotted_counters::associated_record_type,
+            slotted_counters::counter_name,
+            slotted_counters::slot,
+        )
+    };
+}
+
+macro_rules! contenders {
+    ($connection:ty, on_conflict: $on_conflict:expr) => {
+        impl Contenders for $connection {
+            fn alone(stage: &Stage<Self>, redis: &str) -> Vec<Box<dyn Contender<Self>>> {
+                type Conn = $connection;
+                let write_behind =
+                    WriteBehind::new(redis, stage.clone(), |conn: &mut Conn, key, n| {
+                        diesel::update(written_behind::table.find(key))
+                            .set(written_behind::views.eq(written_behind::views + n))
+                            .execute(conn)
+                    });
+                let pool = Pool::builder()
+                    .max_size(2)
+                    .build(stage.clone())
+                    .expect("a connection");
+                let coalescer = || {
+                    // A loss ends the run where the total is checked; this is why.
+                    let builder =
+                        Coalescer::builder(pool.clone()).on_loss(|loss| eprintln!("{loss:?}"));
+                    builder.build().expect("a coalescer")
+                };
+                let acknowledged: Coalescing<Conn> = Coalescing {
+                    name: COALESCED,
+                    total: total_of_shards("coalesced"),
+                    coalescer: coalescer(),
+                    count: |coalescer, key| {
+                        coalescer.add(&RowCounter::of(coalesced::views, key), 1)
+                    },
+                };
+                let later: Coalescing<Conn> = Coalescing {
+                    name: BUFFERED,
+                    total: total_of_shards("buffered"),
+                    coalescer: coalescer(),
+                    count: |coalescer, key| {
+                        coalescer.add_later(&RowCounter::of(buffered::views, key), 1)?;
+                        Ok(1)
+                    },
+                };
+                let mut all: Vec<Box<dyn Contender<Conn>>> = vec![
+                    Box::new(write_behind),
+                    Box::new(acknowledged),
+                    Box::new(later),
+                ];
+                all.extend(statements!(Conn, $on_conflict, alone));
+                all
+            }
+
+            fn in_transactions() -> Vec<Box<dyn Contender<Self>>> {
+                type Conn = $connection;
+
+                fn comment_and(
+                    conn: &mut Conn,
+                    key: i64,
+                    count: fn(&mut Conn, i64) -> QueryResult<usize>,
+                ) -> QueryResult<usize> {
+                    diesel::insert_into(comments::table)
+                        .values((
+                            comments::video_id.eq(key),
+                            comments::body.eq("What a video"),
+                        ))
+                        .execute(conn)?;
+                    let counted = count(conn, key)?;
+                    let user = rand::rng().random_range(1..=USERS);
+                    diesel::update(users::table.find(user))
+                        .set(users::comments.eq(users::comments + 1))
+                        .execute(conn)?;
+                    Ok(counted)
+                }
+
+                fn plain(
+                    conn: &mut Conn,
+                    key: i64,
+                    count: fn(&mut Conn, i64) -> QueryResult<usize>,
+                ) -> QueryResult<usize> {
+                    let mut attempts = ATTEMPTS;
+                    loop {
+                        attempts -= 1;
+                        match conn.transaction(|conn| comment_and(conn, key, count)) {
+                            Err(error) if attempts > 0 && is_conflict(&error) => {}
+                            done => return done,
+                        }
+                    }
+                }
+
+                fn ours(
+                    conn: &mut Conn,
+                    key: i64,
+                    count: fn(&mut Conn, i64) -> QueryResult<usize>,
+                ) -> QueryResult<usize> {
+                    retry::transaction(conn, Retry::default(), |conn| comment_and(conn, key, count))
+                }
+
+                statements!(Conn, $on_conflict, in_transaction)
+            }
+        }
+    };
+}
+
+contenders!(PgConnection, on_conflict: slot!());
+contenders!(MysqlConnection, on_conflict: DuplicatedKeys);
+contenders!(SqliteConnection, on_conflict: slot!());

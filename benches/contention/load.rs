@@ -1,0 +1,322 @@
+//! Drives threads: each entrant counts for a short slice in every round, in an order that rotates.
+
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use rand::RngExt;
+use rand_distr::{Distribution, Zipf};
+
+use crate::arena::{Arena, Disk, Stage};
+use crate::contenders::{Contender, Counting};
+use crate::schema::ROWS;
+
+/// Which rows are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    Hot,
+    Uniform,
+    Zipf,
+}
+
+impl Keys {
+    pub fn name(self) -> &'static str {
+        match self {
+            Keys::Hot => "one hot key",
+            Keys::Uniform => "1000 keys, uniform",
+            Keys::Zipf => "1000 keys, Zipf",
+        }
+    }
+
+    fn sampler(self) -> Box<dyn FnMut() -> i64> {
+        let mut random = rand::rng();
+        match self {
+            Keys::Hot => Box::new(|| 1),
+            Keys::Uniform => Box::new(move || random.random_range(1..=ROWS)),
+            Keys::Zipf => {
+                let zipf = Zipf::new(ROWS as f64, 1.0).expect("a distribution");
+                Box::new(move || zipf.sample(&mut random) as i64)
+            }
+        }
+    }
+}
+
+/// How long and how often is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    pub rounds: usize,
+    pub slice: Duration,
+    pub warm_up: Duration,
+}
+
+/// What a group of cells has in common.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene {
+    pub section: &'static str,
+    pub keys: Keys,
+    pub in_transaction: bool,
+    pub threads: usize,
+}
+
+/// What is measured of one entrant in one scene: medians over the rounds.
+#[derive(Debug)]
+pub struct Cell {
+    pub scene: Scene,
+    pub disk: Disk,
+    pub database: &'static str,
+    pub entrant: &'static str,
+    /// Counts a second.
+    pub rate: f64,
+    /// The same of each round.
+    pub rates: Vec<f64>,
+    /// The 50th, 95th and 99th percentiles of how long one count takes, as far as they are known.
+    pub latencies: [Option<Duration>; 3],
+    /// Counts that failed, of all rounds.
+    pub failed: usize,
+}
+
+pub const PERCENTILES: [f64; 3] = [0.50, 0.95, 0.99];
+
+/// A program that counts by itself: what the database can do at all.
+pub trait Limit: Sync {
+    fn name(&self) -> &'static str;
+
+    /// The SQL expression of what was counted so far; `None` for what counts nothing.
+    fn total(&self) -> Option<String>;
+
+    /// Counts with so many connections.
+    fn run(&self, connections: usize, duration: Duration) -> Slice;
+}
+
+/// What was counted in one slice.
+#[derive(Debug, Default)]
+pub struct Slice {
+    pub rate: f64,
+    pub succeeded: usize,
+    pub failed: usize,
+    pub latencies: [Option<Duration>; 3],
+}
+
+/// Who takes part in a scene.
+pub enum Entrant<'a, Conn> {
+    Contender(&'a dyn Contender<Conn>),
+    Limit(&'a dyn Limit),
+}
+
+impl<Conn> Entrant<'_, Conn> {
+    fn name(&self) -> &'static str {
+        match self {
+            Entrant::Contender(contender) => contender.name(),
+            Entrant::Limit(limit) => limit.name(),
+        }
+    }
+
+    fn total(&self) -> Option<String> {
+        match self {
+            Entrant::Contender(contender) => contender.total(),
+            Entrant::Limit(limit) => limit.total(),
+        }
+    }
+}
+
+/// What one thread counted in one slice.
+struct Counted {
+    in_time: usize,
+    latencies: Vec<Duration>,
+    failures: Vec<String>,
+}
+
+/// Measures each of `entrants` in `scene`.
+///
+/// # Panics
+/// If a total is not what was counted: no measurement is worth a lost count.
+pub fn measure<Conn: Arena>(
+    stage: &Stage<Conn>,
+    scene: Scene,
+    pace: Pace,
+    entrants: &[Entrant<'_, Conn>],
+    bar: &ProgressBar,
+) -> Vec<Cell> {
+    let conn = &mut stage.connect();
+    for table in ["events", "comments"] {
+        conn.run(&format!("{} {table}", Conn::EMPTY));
+    }
+    let turns: Vec<(usize, Duration)> = (0..=pace.rounds)
+        .flat_map(|round| {
+            let duration = if round == 0 { pace.warm_up } else { pace.slice };
+            let order = (0..entrants.len()).map(move |turn| (round + turn) % entrants.len());
+            order.map(move |entrant| (entrant, duration))
+        })
+        .collect();
+    let mut slices: Vec<Vec<Slice>> = entrants.iter().map(|_| vec![]).collect();
+    let gate = Barrier::new(scene.threads + 1);
+    // One for all threads: where they are more than cores, each would begin later than the last one otherwise.
+    let end = Mutex::new(Instant::now());
+    let counted = Mutex::new(vec![]);
+    thread::scope(|scope| {
+        for _ in 0..scene.threads {
+            let mut conn = stage.connect();
+            let (turns, gate, end, counted) = (&turns, &gate, &end, &counted);
+            scope.spawn(move || {
+                let mut keys = scene.keys.sampler();
+                let mut ways: Vec<_> = entrants
+                    .iter()
+                    .map(|entrant| match entrant {
+                        Entrant::Contender(contender) => Some(contender.counting()),
+                        Entrant::Limit(_) => None,
+                    })
+                    .collect();
+                for &(entrant, _) in turns {
+                    gate.wait();
+                    let end = *end.lock().expect("no panic");
+                    let slice = match &mut ways[entrant] {
+                        Some(Ok(count)) => count_until(end, count, &mut conn, &mut keys),
+                        Some(Err(error)) => Counted::nothing(error.to_string()),
+                        None => Counted::nothing("it counts by itself".into()),
+                    };
+                    counted.lock().expect("no panic").push(slice);
+                    gate.wait();
+                }
+            });
+        }
+        for (turn, &(entrant, duration)) in turns.iter().enumerate() {
+            let (name, total) = (entrants[entrant].name(), entrants[entrant].total());
+            let mut counted_so_far = || total.as_ref().map(|total| conn.integer(total));
+            bar.set_message(format!(
+                "{}, {}, {} threads: {name}",
+                scene.section,
+                Conn::NAME,
+                scene.threads
+            ));
+            let before = counted_so_far();
+            let slice = match &entrants[entrant] {
+                Entrant::Contender(contender) => {
+                    contender.begin();
+                    *end.lock().expect("no panic") = Instant::now() + duration;
+                    gate.wait();
+                    gate.wait();
+                    contender.settle();
+                    Slice::of(duration, counted.lock().expect("no panic").drain(..))
+                }
+                Entrant::Limit(limit) => {
+                    let is_warm_up = turn < entrants.len();
+                    let slice = match is_warm_up {
+                        true => Slice::default(), // it takes whole seconds, and warms up by itself
+                        false => limit.run(scene.threads, duration),
+                    };
+                    gate.wait();
+                    gate.wait();
+                    counted.lock().expect("no panic").clear();
+                    slice
+                }
+            };
+            if let (Some(before), Some(after)) = (before, counted_so_far()) {
+                let counted = slice.succeeded as i64;
+                assert_eq!(
+                    after - before,
+                    counted,
+                    "lost or doubled counts: {name}, {}, {scene:?}",
+                    Conn::NAME
+                );
+            }
+            if turn >= entrants.len() {
+                slices[entrant].push(slice); // the first round is to warm up
+            }
+        }
+    });
+    let cells = entrants.iter().zip(slices);
+    cells
+        .map(|(entrant, slices)| Cell::of(scene, stage, entrant.name(), &slices))
+        .collect()
+}
+
+fn count_until<Conn>(
+    end: Instant,
+    count: &mut Counting<'_, Conn>,
+    conn: &mut Conn,
+    keys: &mut dyn FnMut() -> i64,
+) -> Counted {
+    let mut counted = Counted {
+        in_time: 0,
+        latencies: vec![],
+        failures: vec![],
+    };
+    let mut begun = Instant::now();
+    while begun < end {
+        let outcome = count(conn, keys());
+        let done = Instant::now();
+        match outcome {
+            Ok(()) => {
+                counted.latencies.push(done - begun);
+                counted.in_time += usize::from(done <= end);
+            }
+            Err(error) => counted.failures.push(error.to_string()),
+        }
+        begun = done;
+    }
+    counted
+}
+
+impl Counted {
+    fn nothing(why: String) -> Self {
+        Counted {
+            in_time: 0,
+            latencies: vec![],
+            failures: vec![why],
+        }
+    }
+}
+
+impl Slice {
+    fn of(duration: Duration, threads: impl Iterator<Item = Counted>) -> Self {
+        let mut slice = Slice::default();
+        let (mut in_time, mut latencies) = (0, vec![]);
+        for thread in threads {
+            in_time += thread.in_time;
+            slice.failed += thread.failures.len();
+            latencies.extend(thread.latencies);
+        }
+        latencies.sort_unstable();
+        slice.succeeded = latencies.len();
+        slice.rate = in_time as f64 / duration.as_secs_f64();
+        slice.latencies = PERCENTILES.map(|percentile| {
+            let last = latencies.len().checked_sub(1)?;
+            Some(latencies[(last as f64 * percentile) as usize])
+        });
+        slice
+    }
+}
+
+impl Cell {
+    fn of<Conn: Arena>(
+        scene: Scene,
+        stage: &Stage<Conn>,
+        entrant: &'static str,
+        slices: &[Slice],
+    ) -> Self {
+        let rates: Vec<f64> = slices.iter().map(|slice| slice.rate).collect();
+        let latency = |percentile: usize| {
+            let known: Option<Vec<f64>> = slices
+                .iter()
+                .map(|slice| Some(slice.latencies[percentile]?.as_secs_f64()))
+                .collect();
+            known.map(|seconds| Duration::from_secs_f64(median(seconds)))
+        };
+        Cell {
+            scene,
+            disk: stage.disk,
+            database: Conn::NAME,
+            entrant,
+            rate: median(rates.clone()),
+            rates,
+            latencies: [latency(0), latency(1), latency(2)],
+            failed: slices.iter().map(|slice| slice.failed).sum(),
+        }
+    }
+}
+
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,385 @@
+//! Counting under contention: this crate, what a team would use instead of it, and what the database can do at all.
+//!
+//!     cargo bench -p diesel_sharded_benches --bench contention [-- [--quick] [--only SECTION]]
+//!
+//! The report is in `target/contention/`: JSON, Markdown and SVG. A count that is lost or doubled ends the run.
+
+mod arena;
+mod charts;
+mod contenders;
+mod limits;
+mod load;
+mod machine;
+mod process;
+mod reads;
+mod report;
+mod schema;
+mod snapshot;
+mod targets;
+mod write_behind;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use diesel::prelude::*;
+use diesel_sharded_tests::redis::RedisServer;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::arena::{Disk, Stage};
+use crate::contenders::{APPEND_ONLY, COALESCED, Contender, Contenders, DEFAULT, ONE_ROW};
+use crate::limits::Limited;
+use crate::load::{Entrant, Keys, Pace, Scene};
+use crate::reads::{Extent, Reader, Reads};
+use crate::report::Report;
+use crate::schema::ROWS;
+
+const SECTIONS: [&str; 8] = [
+    "hot",
+    "disks",
+    "keys",
+    "transactions",
+    "limits",
+    "reads",
+    "snapshot",
+    "process",
+];
+
+const LEFT_OUT_IF_QUICK: [&str; 3] = [
+    "sharded, 8 at random",
+    "sharded, 16 at random",
+    "sharded, 32 at random",
+];
+/// Who takes part where commits wait for the disk, if quick; and always on SQLite, whose waiting writers sleep so long then that
+/// a slice takes seconds to end. The first two if both.
+const OF_THE_TARGETS: [&str; 4] = [ONE_ROW, COALESCED, APPEND_ONLY, DEFAULT];
+
+/// How much is measured.
+struct Plan {
+    quick: bool,
+    pace: Pace,
+    only: Option<String>,
+}
+
+impl Plan {
+    /// From the arguments; `--bench` is cargo's.
+    fn from_arguments() -> Result<Self, String> {
+        let mut plan = Plan {
+            quick: false,
+            pace: Pace {
+                rounds: 3,
+                slice: Duration::from_millis(150),
+                warm_up: Duration::from_millis(50),
+            },
+            only: None,
+        };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--bench" => {}
+                "--quick" => {
+                    plan.quick = true;
+                    plan.pace = Pace {
+                        rounds: 1,
+                        slice: Duration::from_millis(40),
+                        warm_up: Duration::from_millis(15),
+                    };
+                }
+                "--only" => {
+                    let section = arguments.next().unwrap_or_default();
+                    if !SECTIONS.contains(&section.as_str()) {
+                        return Err(format!(
+                            "--only {section}: the sections are {}",
+                            SECTIONS.join(", ")
+                        ));
+                    }
+                    plan.only = Some(section);
+                }
+                _ => return Err(format!("{argument}: known are --quick and --only SECTION")),
+            }
+        }
+        Ok(plan)
+    }
+
+    fn has(&self, section: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == section)
+    }
+
+    fn threads(&self, quick: &'static [usize], full: &'static [usize]) -> &'static [usize] {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// Runs the sections, and keeps what they measured.
+struct Run {
+    plan: Plan,
+    redis: RedisServer,
+    report: Report,
+    bar: ProgressBar,
+}
+
+impl Run {
+    fn scenes<Conn: Contenders>(
+        &mut self,
+        stage: &Stage<Conn>,
+        contenders: &[Box<dyn Contender<Conn>>],
+        scenes: impl IntoIterator<Item = Scene>,
+    ) {
+        let entrants: Vec<_> = contenders
+            .iter()
+            .filter(
+                |contender| match (stage.disk, self.plan.quick, Conn::NAME) {
+                    (Disk::Free, quick, _) => {
+                        !(quick && LEFT_OUT_IF_QUICK.contains(&contender.name()))
+                    }
+                    (_, true, "SQLite") => OF_THE_TARGETS[..2].contains(&contender.name()),
+                    (_, true, _) | (_, _, "SQLite") => OF_THE_TARGETS.contains(&contender.name()),
+                    _ => true,
+                },
+            )
+            .map(|contender| Entrant::Contender(contender.as_ref()))
+            .collect();
+        for scene in scenes {
+            let cells = load::measure(stage, scene, self.plan.pace, &entrants, &self.bar);
+            self.report.cells.extend(cells);
+        }
+    }
+
+    fn hot<Conn: Contenders>(&mut self) {
+        let stage = Stage::<Conn>::new(Disk::Free);
+        let contenders = Conn::alone(&stage, &self.redis.url());
+        let threads = match Conn::NAME {
+            // One writer at a time: more threads only wait longer.
+            "SQLite" => self.plan.threads(&[1, 64], &[1, 2, 8, 32, 64]),
+            _ => self
+                .plan
+                .threads(&[1, 32, 64], &[1, 2, 4, 8, 16, 32, 64, 128]),
+        };
+        self.scenes(
+            &stage,
+            &contenders,
+            threads.iter().map(|&threads| Scene {
+                section: "hot",
+                keys: Keys::Hot,
+                in_transaction: false,
+                threads,
+            }),
+        );
+    }
+
+    fn disks<Conn: Contenders>(&mut self) {
+        let threads = match Conn::NAME {
+            "SQLite" => self.plan.threads(&[64], &[1, 64]),
+            _ => self.plan.threads(&[32, 64], &[1, 8, 32, 64, 128]),
+        };
+        for &disk in Conn::DISKS.iter().filter(|&&disk| disk != Disk::Free) {
+            let stage = Stage::<Conn>::new(disk);
+            let contenders = Conn::alone(&stage, &self.redis.url());
+            self.scenes(
+                &stage,
+                &contenders,
+                threads.iter().map(|&threads| Scene {
+                    section: "disks",
+                    keys: Keys::Hot,
+                    in_transaction: false,
+                    threads,
+                }),
+            );
+        }
+    }
+
+    fn keys<Conn: Contenders>(&mut self) {
+        let stage = Stage::<Conn>::new(Disk::Free);
+        stage.connect().create_all_shards(ROWS);
+        let keys: &[Keys] = match self.plan.quick {
+            true => &[Keys::Zipf],
+            false => &[Keys::Uniform, Keys::Zipf],
+        };
+        let contenders = Conn::alone(&stage, &self.redis.url());
+        self.scenes(
+            &stage,
+            &contenders,
+            keys.iter().map(|&keys| Scene {
+                section: "keys",
+                keys,
+                in_transaction: false,
+                threads: 32,
+            }),
+        );
+    }
+
+    fn transactions<Conn: Contenders>(&mut self) {
+        let stage = Stage::<Conn>::new(Disk::Free);
+        let threads = self.plan.threads(&[32], &[1, 8, 32]);
+        self.scenes(
+            &stage,
+            &Conn::in_transactions(),
+            threads.iter().map(|&threads| Scene {
+                section: "transactions",
+                keys: Keys::Hot,
+                in_transaction: true,
+                threads,
+            }),
+        );
+    }
+
+    fn limits<Conn: Contenders + Limited>(&mut self) {
+        let disks: &[Disk] = match (self.plan.quick, Conn::NAME) {
+            (false, "PostgreSQL") => &[Disk::Free, Disk::Local, Disk::Slow],
+            (true, "PostgreSQL") => &[Disk::Local, Disk::Slow],
+            _ => &[Disk::Free],
+        };
+        let threads = self.plan.threads(&[32], &[1, 32, 64]);
+        for &disk in disks {
+            let stage = Stage::<Conn>::new(disk);
+            let limits = Conn::limits(&stage);
+            let contenders = Conn::alone(&stage, &self.redis.url());
+            let compared = contenders
+                .iter()
+                .filter(|contender| [ONE_ROW, APPEND_ONLY, DEFAULT].contains(&contender.name()))
+                .map(|contender| Entrant::Contender(contender.as_ref()));
+            let limits = limits.iter().map(|limit| Entrant::Limit(limit.as_ref()));
+            let entrants: Vec<_> = compared.chain(limits).collect();
+            for &threads in threads {
+                let scene = Scene {
+                    section: "limits",
+                    keys: Keys::Hot,
+                    in_transaction: false,
+                    threads,
+                };
+                let cells = load::measure(&stage, scene, self.plan.pace, &entrants, &self.bar);
+                self.report.cells.extend(cells);
+            }
+        }
+    }
+
+    fn reads<Conn: Reads + Contenders>(&mut self) {
+        let extent = match self.plan.quick {
+            true => Extent {
+                parents: 2_000,
+                rounds: 3,
+            },
+            false => Extent {
+                parents: 100_000,
+                rounds: 7,
+            },
+        };
+        self.report
+            .readings
+            .extend(reads::measure::<Conn>(extent, &self.bar));
+        let stage = Stage::<Conn>::new(Disk::Free);
+        reads::prepare(&stage);
+        let readers: Vec<Box<dyn Contender<Conn>>> = vec![
+            Box::new(Reader {
+                name: "read of the plain column",
+                read: Conn::plain,
+            }),
+            Box::new(Reader {
+                name: "read of the total, 16 shards",
+                read: Conn::total,
+            }),
+        ];
+        let threads = self.plan.threads(&[1, 8], &[1, 2, 4, 8, 16]);
+        self.scenes(
+            &stage,
+            &readers,
+            threads.iter().map(|&threads| Scene {
+                section: "reads",
+                keys: Keys::Uniform,
+                in_transaction: false,
+                threads,
+            }),
+        );
+    }
+
+    fn snapshot(&mut self) {
+        let counts = if self.plan.quick { 5_000 } else { 30_000 };
+        for (name, table) in [(ONE_ROW, "one_row"), (DEFAULT, "adaptive_shards")] {
+            let courses = snapshot::measure(name, table, counts, &self.redis.url(), &self.bar);
+            self.report.courses.extend(courses);
+        }
+    }
+
+    fn process(&mut self) {
+        self.bar.set_message("process");
+        let (duration, keys) = match self.plan.quick {
+            true => (Duration::from_millis(300), 20_000),
+            false => (Duration::from_secs(2), 1_000_000),
+        };
+        self.report.in_process = Some(process::measure(duration, keys));
+    }
+
+    fn run(&mut self) {
+        macro_rules! everywhere {
+            ($section:ident) => {
+                self.section(stringify!($section), |run| {
+                    run.$section::<PgConnection>();
+                    run.$section::<MysqlConnection>();
+                    run.$section::<SqliteConnection>();
+                });
+            };
+        }
+        everywhere!(hot);
+        everywhere!(disks);
+        everywhere!(keys);
+        everywhere!(transactions);
+        everywhere!(limits);
+        everywhere!(reads);
+        self.section("snapshot", Run::snapshot);
+        self.section("process", Run::process);
+    }
+
+    fn section(&mut self, name: &'static str, measure: impl FnOnce(&mut Self)) {
+        if self.plan.has(name) {
+            let start = Instant::now();
+            measure(self);
+            self.report.durations.push((name, start.elapsed()));
+            self.report.write(&folder()); // what is measured is kept if a later section fails
+            self.bar.inc(1);
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, process::IDLE_KEYS, keys] =
+        arguments.iter().map(String::as_str).collect::<Vec<_>>()[..]
+    {
+        println!(
+            "{}",
+            process::bytes_of_idle_key(keys.parse().expect("a number"))
+        );
+        return ExitCode::SUCCESS;
+    }
+    let plan = match Plan::from_arguments() {
+        Ok(plan) => plan,
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let report_panic = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report_panic(panic);
+        std::process::exit(101); // the other threads would wait for this one for ever
+    }));
+    let sections = SECTIONS.iter().filter(|section| plan.has(section)).count();
+    let bar = ProgressBar::new(sections as u64);
+    let style = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos}/{len} {wide_msg}");
+    bar.set_style(style.expect("a template"));
+    let report = Report::new(plan.quick, plan.pace);
+    let mut run = Run {
+        plan,
+        redis: RedisServer::start(),
+        report,
+        bar,
+    };
+    run.run();
+    run.bar.finish_and_clear();
+    println!("{}", run.report.markdown());
+    ExitCode::SUCCESS
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/contention")
+}

@@ -1,0 +1,358 @@
+//! What was measured, as JSON and as Markdown.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::load::{Cell, Pace};
+use crate::machine;
+use crate::process::InProcess;
+use crate::reads::{PLAIN, Reading, TOTAL};
+use crate::snapshot::Course;
+use crate::targets::{self, Bound, Target};
+
+pub struct Report {
+    quick: bool,
+    pace: Pace,
+    machine: Value,
+    pub cells: Vec<Cell>,
+    pub readings: Vec<Reading>,
+    pub courses: Vec<Course>,
+    pub in_process: Option<InProcess>,
+    /// How long each section took.
+    pub durations: Vec<(&'static str, Duration)>,
+}
+
+impl Report {
+    pub fn new(quick: bool, pace: Pace) -> Self {
+        Report {
+            quick,
+            pace,
+            machine: machine::describe(),
+            cells: vec![],
+            readings: vec![],
+            courses: vec![],
+            in_process: None,
+            durations: vec![],
+        }
+    }
+
+    /// The fastest of the statements written by hand.
+    pub fn best_by_hand(&self, database: &str, read: &str) -> Option<&Reading> {
+        let readings = self
+            .readings
+            .iter()
+            .filter(|r| r.database == database && r.read == read);
+        let by_hand = readings.filter(|reading| ![PLAIN, TOTAL].contains(&reading.form));
+        by_hand.min_by_key(|reading| reading.time)
+    }
+
+    /// Writes everything into `folder`.
+    pub fn write(&self, folder: &Path) {
+        fs::create_dir_all(folder).expect("a folder for the report");
+        let json = serde_json::to_string_pretty(&self.json()).expect("numbers and texts");
+        fs::write(folder.join("contention.json"), json).expect("the report's JSON");
+        fs::write(folder.join("contention.md"), self.markdown()).expect("the report's Markdown");
+        charts::draw(self, folder);
+    }
+
+    fn json(&self) -> Value {
+        let cells = self.cells.iter().map(|cell| {
+            let [p50, p95, p99] = cell.latencies.map(|latency| latency.map(micros));
+            json!({
+                "section": cell.scene.section,
+                "database": cell.database,
+                "disk": cell.disk.name(),
+                "keys": cell.scene.keys.name(),
+                "in_transaction": cell.scene.in_transaction,
+                "threads": cell.scene.threads,
+                "entrant": cell.entrant,
+                "per_second": cell.rate,
+                "per_second_of_rounds": cell.rates,
+                "p50_us": p50,
+                "p95_us": p95,
+                "p99_us": p99,
+                "failed": cell.failed,
+            })
+        });
+        let readings = self.readings.iter().map(|reading| {
+            json!({
+                "database": reading.database,
+                "read": reading.read,
+                "form": reading.form,
+                "us": micros(reading.time),
+            })
+        });
+        let courses = self.courses.iter().map(|course| {
+            json!({
+                "contender": course.contender,
+                "pinned": course.pinned,
+                "per_second_of_tenths": course.rates,
+                "table_bytes": course.table_bytes,
+                "dead_versions": course.dead_versions,
+            })
+        });
+        let durations = self.durations.iter();
+        let durations =
+            durations.map(|(section, time)| (section.to_string(), time.as_secs_f64().into()));
+        let targets = targets::of(self);
+        let targets = targets.iter().map(|target| {
+            json!({
+                "target": target.what,
+                "bound": bound(target),
+                "measured": target.measured,
+                "reached": target.is_reached(),
+            })
+        });
+        json!({
+            "machine": self.machine,
+            "quick": self.quick,
+            "rounds": self.pace.rounds,
+            "slice_seconds": self.pace.slice.as_secs_f64(),
+            "cells": cells.collect::<Vec<_>>(),
+            "reads": readings.collect::<Vec<_>>(),
+            "old_snapshot": courses.collect::<Vec<_>>(),
+            "in_process": self.in_process.as_ref().map(|in_process| json!({
+                "buffered_adds_per_second_hot": in_process.hot_adds,
+                "buffered_adds_per_second_uniform": in_process.uniform_adds,
+                "bytes_of_idle_key": in_process.bytes_of_idle_key,
+            })),
+            "seconds_of_sections": durations.collect::<serde_json::Map<_, _>>(),
+            "targets": targets.collect::<Vec<_>>(),
+        })
+    }
+
+    pub fn markdown(&self) -> String {
+        let mut text = String::from("# Counting under contention\n\n");
+        let rounds = self.pace.rounds;
+        let slice = self.pace.slice.as_millis();
+        line(
+            &mut text,
+            format_args!(
+                "Medians of {rounds} rounds, {slice} ms each; latencies are p50 / p95 / p99 of one count."
+            ),
+        );
+        for (name, value) in self.machine.as_object().into_iter().flatten() {
+            line(
+                &mut text,
+                format_args!(
+                    "- {name}: {}",
+                    value.as_str().map_or(value.to_string(), str::to_owned)
+                ),
+            );
+        }
+        for (section, time) in &self.durations {
+            line(
+                &mut text,
+                format_args!("- section {section}: {:.0} s", time.as_secs_f64()),
+            );
+        }
+        self.targets_table(&mut text);
+        self.cells_tables(&mut text);
+        self.readings_table(&mut text);
+        self.courses_table(&mut text);
+        if let Some(in_process) = &self.in_process {
+            text.push_str("\n## In the process\n\n");
+            line(
+                &mut text,
+                format_args!(
+                    "- buffered adds a second, 2 threads, one hot key: {:.0}",
+                    in_process.hot_adds
+                ),
+            );
+            line(
+                &mut text,
+                format_args!("- the same, 1000 keys: {:.0}", in_process.uniform_adds),
+            );
+            line(
+                &mut text,
+                format_args!(
+                    "- bytes that stay for each key that was counted once: {:.1}",
+                    in_process.bytes_of_idle_key
+                ),
+            );
+        }
+        text
+    }
+
+    fn targets_table(&self, text: &mut String) {
+        text.push_str(
+            "\n## Targets\n\n| target | wanted | measured | reached |\n|---|---|---|---|\n",
+        );
+        for target in targets::of(self) {
+            let measured = target
+                .measured
+                .map_or("not measured".to_owned(), |measured| match measured {
+                    large if large >= 1000.0 => format!("{large:.0}"),
+                    small => format!("{small:.2}"),
+                });
+            let reached = match target.is_reached() {
+                Some(true) => "yes",
+                Some(false) => "**no**",
+                None => "",
+            };
+            line(
+                text,
+                format_args!(
+                    "| {} | {} | {measured} | {reached} |",
+                    target.what,
+                    bound(&target)
+                ),
+            );
+        }
+    }
+
+    /// A table for each section, database and disk: a row for each entrant, a column for each number of threads.
+    fn cells_tables(&self, text: &mut String) {
+        let same = |a: &Cell, b: &Cell| {
+            (a.scene.section, a.database, a.disk, a.scene.keys)
+                == (b.scene.section, b.database, b.disk, b.scene.keys)
+        };
+        for cells in self.cells.chunk_by(same) {
+            let scene = cells[0].scene;
+            let transaction = if scene.in_transaction {
+                ", in a transaction of three statements"
+            } else {
+                ""
+            };
+            let (database, disk, keys) =
+                (cells[0].database, cells[0].disk.name(), scene.keys.name());
+            line(
+                text,
+                format_args!(
+                    "\n## {}: {database}, {disk}, {keys}{transaction}\n",
+                    scene.section
+                ),
+            );
+            let mut threads: Vec<_> = cells.iter().map(|cell| cell.scene.threads).collect();
+            threads.dedup();
+            let heads: Vec<_> = threads
+                .iter()
+                .map(|threads| format!(" {threads} |"))
+                .collect();
+            line(
+                text,
+                format_args!("| per second, by threads |{}", heads.concat()),
+            );
+            line(text, format_args!("|---|{}", "---|".repeat(threads.len())));
+            let entrants = cells
+                .iter()
+                .take_while(|cell| cell.scene.threads == threads[0]);
+            for first in entrants {
+                let row = cells
+                    .iter()
+                    .filter(|cell| cell.entrant == first.entrant)
+                    .map(entry);
+                line(
+                    text,
+                    format_args!("| {} |{}", first.entrant, row.collect::<String>()),
+                );
+            }
+        }
+    }
+
+    fn readings_table(&self, text: &mut String) {
+        if self.readings.is_empty() {
+            return;
+        }
+        text.push_str("\n## Reads\n\n| database | read | form | µs | : plain column |\n|---|---|---|---|---|\n");
+        for readings in self
+            .readings
+            .chunk_by(|a, b| (a.database, &a.read) == (b.database, &b.read))
+        {
+            let plain = readings.iter().find(|reading| reading.form == PLAIN);
+            for reading in readings {
+                let ratio = plain.map_or(String::new(), |plain| {
+                    format!(
+                        "{:.2}",
+                        reading.time.as_secs_f64() / plain.time.as_secs_f64()
+                    )
+                });
+                let (
+                    Reading {
+                        database,
+                        read,
+                        form,
+                        ..
+                    },
+                    us,
+                ) = (reading, micros(reading.time));
+                line(
+                    text,
+                    format_args!("| {database} | {read} | {form} | {us:.1} | {ratio} |"),
+                );
+            }
+        }
+    }
+
+    fn courses_table(&self, text: &mut String) {
+        if self.courses.is_empty() {
+            return;
+        }
+        text.push_str(
+            "\n## An old snapshot on PostgreSQL\n\nOne hot row, 8 threads; counts a second in each tenth.\n\n\
+             | contender | snapshot | counts a second | table | dead versions |\n|---|---|---|---|---|\n",
+        );
+        for course in &self.courses {
+            let rates: Vec<_> = course
+                .rates
+                .iter()
+                .map(|rate| format!("{rate:.0}"))
+                .collect();
+            let snapshot = if course.pinned { "open" } else { "none" };
+            let kilobytes = course.table_bytes / 1024;
+            line(
+                text,
+                format_args!(
+                    "| {} | {snapshot} | {} | {kilobytes} KiB | {} |",
+                    course.contender,
+                    rates.join(", "),
+                    course.dead_versions
+                ),
+            );
+        }
+    }
+}
+
+fn entry(cell: &Cell) -> String {
+    let latencies: Option<Vec<_>> = cell
+        .latencies
+        .iter()
+        .map(|latency| latency.map(short))
+        .collect();
+    let latencies = latencies.map_or(String::new(), |latencies| {
+        format!(" ({})", latencies.join(" / "))
+    });
+    let failed = if cell.failed > 0 {
+        format!(", {} failed", cell.failed)
+    } else {
+        String::new()
+    };
+    format!(" {:.0}{latencies}{failed} |", cell.rate)
+}
+
+fn short(latency: Duration) -> String {
+    match latency.as_micros() {
+        0..1000 => format!("{:.0} µs", micros(latency)),
+        _ => format!("{:.1} ms", micros(latency) / 1000.0),
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1000.0
+}
+
+fn bound(target: &Target) -> String {
+    match target.bound {
+        Bound::AtLeast(least) => format!("≥ {least}"),
+        Bound::Below(limit) => format!("≤ {limit}"),
+    }
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("a text takes any line");
+}

@@ -1,0 +1,108 @@
+//! The tables that the contenders count in: one for each, so that none inherits what another left behind.
+
+use diesel::prelude::*;
+use diesel_sharded::ShardedField;
+
+/// The rows of each table, with ids from 1 on.
+pub const ROWS: i64 = 1000;
+/// The rows of `users`.
+pub const USERS: i64 = 10_000;
+
+/// Tables of an id and a counter.
+macro_rules! plain {
+    ($($table:ident)*) => {
+        $(diesel::table! {
+            $table (id) {
+                id -> BigInt,
+                views -> BigInt,
+            }
+        })*
+
+        /// Their names.
+        pub const PLAIN: &[&str] = &[$(stringify!($table)),*];
+    };
+}
+
+/// The same with a sharded counter: the table, its shards table, the number of shards.
+macro_rules! sharded {
+    ($($table:ident, $shards_table:ident, $shards:literal;)*) => {
+        $(
+            diesel::table! {
+                $table (id) {
+                    id -> BigInt,
+                    views -> BigInt,
+                }
+            }
+
+            const _: () = {
+                #[derive(Identifiable, ShardedField)]
+                #[diesel(table_name = $table)]
+                #[sharded(table_name = $shards_table, shards = $shards)]
+                #[expect(dead_code, reason = "the derive reads the field's type")]
+                struct Video {
+                    id: i64,
+                    #[sharded]
+                    views: i64,
+                }
+            };
+        )*
+
+        /// Their names, and numbers of shards.
+        pub const SHARDED: &[(&str, i64)] = &[$((stringify!($table), $shards)),*];
+
+        /// Calls a macro with each of the sharded tables.
+        macro_rules! for_each_sharded {
+            ($call:ident) => { $($call!($table);)* };
+        }
+        pub(crate) use for_each_sharded;
+    };
+}
+
+plain!(one_row written_behind);
+
+sharded! {
+    random_1, random_1_shards, 1;
+    random_8, random_8_shards, 8;
+    random_16, random_16_shards, 16;
+    random_32, random_32_shards, 32;
+    random_128, random_128_shards, 128;
+    striped, striped_shards, 128;
+    adaptive, adaptive_shards, 128;
+    coalesced, coalesced_shards, 16;
+    buffered, buffered_shards, 16;
+    by_client, by_client_shards, 128;
+}
+
+diesel::table! {
+    events (id) {
+        id -> BigInt,
+        video_id -> BigInt,
+        n -> BigInt,
+    }
+}
+
+diesel::table! {
+    slotted_counters (id) {
+        id -> BigInt,
+        counter_name -> Text,
+        associated_record_type -> Text,
+        associated_record_id -> BigInt,
+        slot -> Integer,
+        count -> BigInt,
+    }
+}
+
+diesel::table! {
+    comments (id) {
+        id -> BigInt,
+        video_id -> BigInt,
+        body -> Text,
+    }
+}
+
+diesel::table! {
+    users (id) {
+        id -> BigInt,
+        comments -> BigInt,
+    }
+}

@@ -1,0 +1,105 @@
+//! A snapshot that stays open on PostgreSQL: what is counted meanwhile leaves versions that nobody may remove.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use diesel::prelude::*;
+use indicatif::ProgressBar;
+
+use crate::arena::{Arena, Disk, Stage};
+use crate::contenders::{Contender, Contenders};
+
+const THREADS: usize = 8;
+/// Into how many parts the counts are divided.
+const PARTS: usize = 10;
+
+/// What became of one contender's table.
+#[derive(Debug)]
+pub struct Course {
+    pub contender: &'static str,
+    pub pinned: bool,
+    /// Counts a second, in each tenth of the counts.
+    pub rates: Vec<f64>,
+    pub table_bytes: i64,
+    pub dead_versions: i64,
+}
+
+/// Counts one hot row so often, with and without an old snapshot, by the contender `name` whose versions are in `table`.
+pub fn measure(
+    name: &str,
+    table: &str,
+    counts: usize,
+    redis: &str,
+    bar: &ProgressBar,
+) -> Vec<Course> {
+    let run = |pinned| {
+        bar.set_message(format!("snapshot, {name}"));
+        let stage = Stage::<PgConnection>::new(Disk::Free);
+        let mut old = stage.connect();
+        if pinned {
+            old.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
+            old.integer("(SELECT COUNT(*) FROM one_row)"); // takes the snapshot
+        }
+        let all = PgConnection::alone(&stage, redis);
+        let contender = all
+            .iter()
+            .find(|contender| contender.name() == name)
+            .expect("a contender");
+        let rates = count(contender.as_ref(), &stage, counts);
+        let mut conn = stage.connect();
+        let total = contender.total().expect("a total");
+        assert_eq!(
+            conn.integer(&total),
+            counts as i64,
+            "lost or doubled counts: {name}"
+        );
+        // The threads' connections report what they left when they end.
+        let dead =
+            format!("(SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = '{table}')");
+        Course {
+            contender: contender.name(),
+            pinned,
+            rates,
+            table_bytes: conn.integer(&format!("pg_relation_size('{table}')")),
+            dead_versions: conn.integer(&dead),
+        }
+    };
+    vec![run(false), run(true)]
+}
+
+fn count(
+    contender: &dyn Contender<PgConnection>,
+    stage: &Stage<PgConnection>,
+    counts: usize,
+) -> Vec<f64> {
+    let next = AtomicUsize::new(0);
+    let ends = Mutex::new(vec![]);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut conn = stage.connect();
+                let mut way = contender.counting().expect("a way to count");
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= counts {
+                        return;
+                    }
+                    way(&mut conn, 1).expect("a count");
+                    if (number + 1).is_multiple_of(counts / PARTS) {
+                        ends.lock().expect("no panic").push(Instant::now());
+                    }
+                }
+            });
+        }
+    });
+    let mut ends = ends.into_inner().expect("no panic");
+    ends.sort();
+    let starts = [start].into_iter().chain(ends.clone());
+    let times = starts.zip(&ends).map(|(start, end)| *end - start);
+    times
+        .map(|time| (counts / PARTS) as f64 / time.as_secs_f64())
+        .collect()
+}
