@@ -9,14 +9,15 @@
 //! Without `DATABASE_URL` it runs on a SQLite file in the temporary folder. It leaves behind neither counters nor, where it
 //! had to create them, the library's tables.
 
+#[path = "support/library_tables.rs"]
+mod library_tables;
 mod support;
 
 use std::process::ExitCode;
 use std::sync::Barrier;
 
-use diesel::connection::SimpleConnection;
-use diesel_migrations::MigrationHarness;
-use diesel_sharded::{Counter, MIGRATIONS};
+use diesel_sharded::Counter;
+use library_tables::with_library_tables;
 use support::{AnyConnection, Result, connect, database_url, join};
 
 const THREADS: usize = 8;
@@ -30,20 +31,12 @@ fn main() -> Result<ExitCode> {
     let url = database_url("named_counters");
     let conn = &mut connect(&url)?;
 
-    // An application has `conn.run_pending_migrations(MIGRATIONS)?` and keeps the tables.
-    let ran = conn.pending_migrations(MIGRATIONS)?;
-    for migration in &ran {
-        conn.run_migration(migration)?;
-    }
-    delete_counters(conn)?; // of a run that was interrupted
-    let all_right = statistics(&url, conn);
-    delete_counters(conn)?;
-    for migration in ran.iter().rev() {
-        conn.revert_migration(migration)?;
-    }
-    if conn.applied_migrations()?.is_empty() {
-        conn.batch_execute("DROP TABLE __diesel_schema_migrations")?; // Diesel's own
-    }
+    let all_right = with_library_tables(conn, |conn| {
+        delete_counters(conn)?; // of a run that was interrupted
+        let all_right = statistics(&url, conn);
+        delete_counters(conn)?;
+        all_right
+    });
 
     Ok(match all_right? {
         true => ExitCode::SUCCESS,
@@ -59,7 +52,7 @@ fn statistics(url: &str, conn: &mut AnyConnection) -> Result<bool> {
             .map(|_| scope.spawn(|| serve(url, &start)))
             .collect();
         // The home page is busy: from now on more of its writers find a shard of their own.
-        let shards = page("/").increase_shards(64, conn);
+        let shards = page("/").increase_shards(256, conn);
         threads.into_iter().try_for_each(join)?;
         Ok::<_, support::Error>(shards?)
     })?;

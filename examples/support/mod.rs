@@ -48,16 +48,22 @@ pub fn connect(url: &str) -> Result<AnyConnection> {
             .into());
         }
     };
+    set_up(&mut conn)?;
+    Ok(conn)
+}
+
+/// What an application sets on SQLite: writers wait for each other, and readers for nobody.
+pub fn set_up(conn: &mut AnyConnection) -> QueryResult<()> {
     #[allow(
         irrefutable_let_patterns,
         reason = "without features there is SQLite alone"
     )]
-    if let AnyConnection::Sqlite(conn) = &mut conn {
+    if let AnyConnection::Sqlite(conn) = conn {
         conn.batch_execute(
             "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
         )?;
     }
-    Ok(conn)
+    Ok(())
 }
 
 pub fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
