@@ -41,6 +41,7 @@ mod token;
 mod worker;
 
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -472,7 +473,9 @@ impl<Conn: LoadConnection + 'static> Shared<Conn> {
             stats.last_error = Some(loss.error.to_string());
         });
         if let Some(on_loss) = &self.on_loss {
-            on_loss(&loss);
+            // Others wait to be told that they were counted.
+            let told = panic::catch_unwind(AssertUnwindSafe(|| on_loss(&loss)));
+            self.note(|stats| stats.panics += u64::from(told.is_err()));
         }
     }
 }

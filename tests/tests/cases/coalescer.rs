@@ -441,13 +441,14 @@ fn beside_everything_else_that_writes() {
 fn a_panic_of_what_is_told_stops_nothing() {
     let (database, mut conn) = database_with_counters();
     let coalescer = Coalescer::builder(pool(&database))
-        .max_delay(Duration::from_millis(1))
+        .max_delay(Duration::from_secs(10)) // until somebody waits
         .on_loss(|_| panic!("on purpose"))
         .build()
         .unwrap();
     let small = RowCounter::of(measures::small, 1_i16);
     coalescer.add_later(&small, 40_000).unwrap();
+    assert_eq!(coalescer.add(&views_of(1), 1).unwrap(), 1); // in the same batch
     until("it has panicked", || coalescer.stats().panics > 0);
     assert_eq!(coalescer.add(&views_of(1), 1).unwrap(), 1);
-    assert_eq!(total_of(1, &mut conn), 101);
+    assert_eq!(total_of(1, &mut conn), 102);
 }

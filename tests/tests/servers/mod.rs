@@ -1,6 +1,6 @@
 //! Conflicts that databases with many writers raise, each provoked for real.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -329,25 +329,27 @@ pub fn a_connection_cut(connection_id: &str, kill: impl Fn(i64) -> String + Sync
 
 /// Folds whose connections are killed at any moment, under counts and readers: no drift, and no total that falls.
 pub fn folds_killed_at_any_moment(connection_id: &str, kill: impl Fn(i64) -> String + Sync) {
-    const COUNTS: i64 = 300;
+    const FOLDS: usize = 500;
+    const INTERRUPTED: usize = 30;
     let (database, mut conn) = database();
-    let counting = AtomicUsize::new(3);
     let interrupted = AtomicUsize::new(0);
+    let counting = || interrupted.load(Ordering::SeqCst) < INTERRUPTED;
+    let counted = AtomicI64::new(0);
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 let conn = &mut Conn::connect(&database);
-                for _ in 0..COUNTS {
-                    let counted = update(videos).set(views.eq(views + 1)).execute(conn);
-                    assert_eq!(counted, Ok(3));
+                while counting() {
+                    let rows = update(videos).set(views.eq(views + 1)).execute(conn);
+                    assert_eq!(rows, Ok(3));
+                    counted.fetch_add(1, Ordering::SeqCst);
                 }
-                counting.fetch_sub(1, Ordering::SeqCst);
             });
         }
         scope.spawn(|| {
             let conn = &mut Conn::connect(&database);
             let mut last = 0;
-            while counting.load(Ordering::SeqCst) > 0 {
+            while counting() {
                 let read = total(conn);
                 assert!(read >= last, "{read} after {last}");
                 last = read;
@@ -356,7 +358,7 @@ pub fn folds_killed_at_any_moment(connection_id: &str, kill: impl Fn(i64) -> Str
         scope.spawn(|| {
             let killer = &mut Conn::connect(&database);
             let mut wait = 0;
-            while counting.load(Ordering::SeqCst) > 0 {
+            while counting() {
                 let mut victim = Conn::connect(&database);
                 let number: i64 =
                     diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(connection_id))
@@ -369,7 +371,7 @@ pub fn folds_killed_at_any_moment(connection_id: &str, kill: impl Fn(i64) -> Str
                         .keep_shards(2)
                         .run(&mut victim)
                         .is_ok()
-                        && folds < 500
+                        && folds < FOLDS
                     {
                         folds += 1;
                     }
@@ -379,12 +381,11 @@ pub fn folds_killed_at_any_moment(connection_id: &str, kill: impl Fn(i64) -> Str
                 thread::sleep(Duration::from_micros(wait));
                 killer.batch_execute(&kill(number)).unwrap();
                 let folds = folding.join().unwrap();
-                interrupted.fetch_add(usize::from(folds < 500), Ordering::SeqCst);
+                interrupted.fetch_add(usize::from(folds < FOLDS), Ordering::SeqCst);
             }
         });
     });
-    assert!(interrupted.into_inner() > 10);
-    let expected = |base| base + 3 * COUNTS;
+    let expected = |base| base + counted.load(Ordering::SeqCst);
     let totals = videos.select(views.total()).order(id);
     assert_eq!(
         totals.load(&mut conn),
@@ -426,7 +427,7 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
                 .shard_choice(ShardChoice::Random);
             assert_eq!(counted.execute(&mut conn), Ok(1));
         }
-        assert!(begun.elapsed() < Duration::from_millis(300));
+        assert!(begun.elapsed() < Duration::from_secs(3)); // the fold waits for longer
         assert!(!folding.is_finished());
         idle.batch_execute("ROLLBACK").unwrap();
         let folded = folding.join().unwrap().unwrap();
@@ -636,8 +637,8 @@ fn shards_of_own_video(conn: &mut Conn, key: i64) -> Vec<i32> {
 /// Who waited for somebody else's lock on the first shard asks the next time, and then goes elsewhere.
 pub fn a_lock_is_not_waited_for_again() {
     const KEY: i64 = 4711;
-    const HELD: Duration = Duration::from_millis(500);
-    const AT_ONCE: Duration = Duration::from_millis(250);
+    const HELD: Duration = Duration::from_millis(1000);
+    const AT_ONCE: Duration = Duration::from_millis(700); // a busy machine is slow
     let (database, mut conn) = database_with_own_video(KEY);
     let conn = &mut conn;
     let mut holder = Conn::connect(&database);
@@ -680,6 +681,7 @@ pub fn a_lock_is_not_waited_for_again() {
 /// A transaction keeps the row locked after its count; others take shards of their own, and it goes on with its own.
 pub fn transactions_at_once_take_shards_of_their_own(limit: &str) {
     const KEY: i64 = 4712;
+    const LEASE: Duration = Duration::from_secs(1); // for as long is a rank kept for a transaction
     let (database, mut conn) = database_with_own_video(KEY);
     let conn = &mut conn;
     // Connected before: on a busy machine that takes longer than a rank is kept for.
@@ -690,24 +692,34 @@ pub fn transactions_at_once_take_shards_of_their_own(limit: &str) {
     });
     // The first shard is there: a first count in a transaction locks the gap around it on MariaDB from 11.6 on.
     assert_eq!(count_own_video(conn, KEY), Ok(1));
-    let counted: QueryResult<()> = conn.transaction(|conn| {
-        assert_eq!(count_own_video(conn, KEY), Ok(1));
-        for (transaction, conn) in &mut others {
-            let other = || match transaction {
-                true => conn.transaction(|conn| count_own_video(conn, KEY)),
-                false => count_own_video(conn, KEY),
-            };
-            let counted = thread::scope(|scope| scope.spawn(other).join().unwrap());
-            assert_eq!(counted, Ok(1));
-        }
-        let shards = shards_of_own_video(conn, KEY);
-        assert_eq!(count_own_video(conn, KEY), Ok(1));
-        assert_eq!(shards_of_own_video(conn, KEY), shards);
-        Ok(())
-    });
-    assert_eq!(counted, Ok(()));
-    assert_eq!(
-        videos.find(KEY).select(views.total()).first(conn),
-        Ok(5_i64)
-    );
+    let mut expected = 1;
+    let mut at_once = || {
+        let counted: QueryResult<bool> = conn.transaction(|conn| {
+            let begun = Instant::now();
+            assert_eq!(count_own_video(conn, KEY), Ok(1));
+            expected += 1;
+            for (transaction, conn) in &mut others {
+                let other = || match transaction {
+                    true => conn.transaction(|conn| count_own_video(conn, KEY)),
+                    false => count_own_video(conn, KEY),
+                };
+                let counted = thread::scope(|scope| scope.spawn(other).join().unwrap());
+                if begun.elapsed() > LEASE / 2 {
+                    expected += counted.unwrap_or(0) as i64;
+                    return Ok(false); // too slow to tell
+                }
+                assert_eq!(counted, Ok(1));
+                expected += 1;
+            }
+            let shards = shards_of_own_video(conn, KEY);
+            assert_eq!(count_own_video(conn, KEY), Ok(1));
+            expected += 1;
+            assert_eq!(shards_of_own_video(conn, KEY), shards);
+            Ok(true)
+        });
+        counted.unwrap()
+    };
+    assert!((0..10).any(|_| at_once()), "the machine is too slow");
+    let read = videos.find(KEY).select(views.total()).first(conn);
+    assert_eq!(read, Ok(expected));
 }
