@@ -146,10 +146,21 @@ impl<Of> Idempotent<Of> {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
+        let (counted, _) = self.add_once(n, conn)?;
+        Ok(counted)
+    }
+
+    /// Gives the number of rows counted, now or then, and whether it was now.
+    fn add_once<Conn>(&self, n: i64, conn: &mut Conn) -> QueryResult<(usize, bool)>
+    where
+        Of: CachedCounter<Conn>,
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
         let request = self.request::<Conn>(n)?;
-        once(conn, &request, Retry::default(), |conn, counted| {
-            let counted = counted.map_or_else(|| self.of.add(n, conn), Ok)?;
-            Ok((counted, counted))
+        once(conn, &request, Retry::default(), |conn, before| {
+            let counted = before.map_or_else(|| self.of.add(n, conn), Ok)?;
+            Ok((counted, (counted, before.is_none())))
         })
     }
 
@@ -190,6 +201,7 @@ impl<Of> Idempotent<Of> {
     }
 }
 
+/// A repeat adds to no row, and nothing to the cached total: `add` gives 0 for it.
 impl<Of, Conn> CachedCounter<Conn> for Idempotent<Of>
 where
     Of: CachedCounter<Conn>,
@@ -205,7 +217,8 @@ where
     }
 
     fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize> {
-        Idempotent::add(self, n, conn)
+        let (counted, now) = self.add_once(n, conn)?;
+        Ok(if now { counted } else { 0 })
     }
 }
 
