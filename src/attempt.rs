@@ -27,7 +27,7 @@ use crate::conflict::{Conflict, Failure};
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::retry::{Attempts, Retry};
-use crate::shard_choice::{Choice, Process, ShardChoice, Subject};
+use crate::shard_choice::{Choice, Process, ShardChoice, Stripe, Subject};
 
 /// One statement of a counting update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +92,7 @@ impl Plan {
             table: self.table,
             key: self.key,
             shards: self.shards,
+            stripe: Stripe::process_wide(),
             one_writer: !self.dialect.has_row_locks(),
             in_transaction: self.in_transaction,
             timed: self.by_key,

@@ -120,6 +120,16 @@ pub enum Error {
         /// The number that was asked for.
         number: u16,
     },
+    /// No [`Stripe`](crate::shard_choice::Stripe) has this index.
+    #[error(
+        "there is no stripe {index} of {of}: choose an index below the number of stripes, and that from 1 to 4096"
+    )]
+    Stripe {
+        /// The index that was asked for.
+        index: u16,
+        /// The number of stripes.
+        of: u16,
+    },
     /// A [`Coalescer`](crate::coalescer::Coalescer) did not get to a count before its caller's deadline, and will not count
     /// it any more. Nothing was changed.
     #[error(
