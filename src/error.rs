@@ -54,14 +54,23 @@ pub enum Error {
         /// The driver's own error.
         source: DieselError,
     },
-    /// The connection was lost while a statement was in flight that commits. The change may have happened or not; it is
+    /// The connection was lost while a statement was in flight that commits, or the node lost the majority of its cluster then. The change may have happened or not; it is
     /// never tried again by itself, since that could count twice.
     #[error(
-        "the connection was lost while the commit was in flight: the change may have happened or not, \
+        "the connection, or the cluster, was lost while the commit was in flight: the change may have happened or not, \
          look before you make it again ({source})"
     )]
     OutcomeUnknown {
         /// The driver's own error.
+        source: DieselError,
+    },
+    /// This node of a cluster takes no statements now: it was cut off from the majority of the nodes, or is still joining them (MariaDB
+    /// Galera's 1047). Nothing was changed; try again on a connection to another node.
+    #[error(
+        "nothing was changed: this node of the cluster takes no statements now; try again on another one ({source})"
+    )]
+    NodeNotReady {
+        /// The database's own error.
         source: DieselError,
     },
     /// The closure of [`retry::transaction`](crate::retry::transaction) returned `Ok`, but the transaction that was begun

@@ -221,6 +221,7 @@ where
                 self.shared.note(|stats| stats.connections_lost += 1);
                 Attempted::Away(error.to_string()) // and the connection is dropped
             }
+            Failure::NodeNotReady => Attempted::Away(error.to_string()), // the next connection may be to another node
             Failure::Conflict(conflict) => {
                 self.conn = Some(conn);
                 Attempted::Conflict(conflict, error)
