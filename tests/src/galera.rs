@@ -54,7 +54,8 @@ struct Node {
     address: String,
     /// For what nodes say to each other, for the transfer of what a node missed, and for that of everything.
     ports: [u16; 3],
-    process: Option<u32>,
+    /// 0 if it does not run.
+    process: AtomicU32,
 }
 
 impl Galera {
@@ -64,7 +65,7 @@ impl Galera {
             folder: folder(),
             address: "127.0.0.1".into(),
             ports: [free_port(), free_port(), free_port()],
-            process: None,
+            process: AtomicU32::new(0),
         });
         Self::of(nodes.collect(), None)
     }
@@ -76,13 +77,13 @@ impl Galera {
             folder: folder(),
             address: Switch::address(node),
             ports: [4567, 4568, 4444],
-            process: None,
+            process: AtomicU32::new(0),
         });
         Self::of(nodes.collect(), Some(switch))
     }
 
     fn of(nodes: Vec<Node>, switch: Option<Switch>) -> Self {
-        let mut galera = Galera {
+        let galera = Galera {
             programs: Programs::find(),
             nodes,
             switch,
@@ -134,13 +135,16 @@ impl Galera {
     }
 
     /// Ends a node as a crash would.
-    pub fn kill(&mut self, node: usize) {
+    pub fn kill(&self, node: usize) {
         self.nodes[node].signal("KILL");
         self.nodes[node].wait_until_gone();
     }
 
     /// Starts a node again after [`kill`](Self::kill), and waits until it has all that the others have.
-    pub fn rejoin(&mut self, node: usize) {
+    pub fn rejoin(&self, node: usize) {
+        // Who comes back before he is missed holds up everybody.
+        let other = (node + 1) % NODES;
+        self.wait_until(other, "wsrep_cluster_size", &(NODES - 1).to_string());
         let position = self.recovered_position(node);
         self.spawn(node, Some(position));
         self.wait_until_synced(node);
@@ -219,9 +223,11 @@ impl Galera {
         }
     }
 
-    fn spawn(&mut self, node: usize, position: Option<String>) {
+    fn spawn(&self, node: usize, position: Option<String>) {
         let others: Vec<_> = (0..NODES)
-            .filter(|other| *other != node && self.nodes[*other].process.is_some())
+            .filter(|other| {
+                *other != node && self.nodes[*other].process.load(Ordering::Relaxed) != 0
+            })
             .map(|other| self.nodes[other].talks_at())
             .collect();
         let Node {
@@ -265,7 +271,8 @@ impl Galera {
         command
             .extend(position.map(|position| format!("--wsrep-start-position={position}").into()));
         spawn(command, owner, folder, &[]);
-        self.nodes[node].process = Some(process_of(&pid_file, folder));
+        let process = process_of(&pid_file, folder);
+        self.nodes[node].process.store(process, Ordering::Relaxed);
     }
 }
 
@@ -322,16 +329,14 @@ impl Node {
     }
 
     fn signal(&self, signal: &str) {
-        let process = self.process.expect("a node that runs");
+        let process = self.process.load(Ordering::Relaxed);
         let kill = format!("kill -{signal} {process}");
         let sent = Command::new("/bin/sh").args(["-c", &kill]).status();
         assert!(sent.is_ok_and(|status| status.success()), "{kill}");
     }
 
-    fn wait_until_gone(&mut self) {
-        let Some(process) = self.process.take() else {
-            return;
-        };
+    fn wait_until_gone(&self) {
+        let process = self.process.swap(0, Ordering::Relaxed);
         let patience = Instant::now() + PATIENCE;
         while Path::new(&format!("/proc/{process}")).exists() {
             assert!(Instant::now() < patience, "process {process} does not end");
@@ -342,7 +347,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if self.process.is_some() {
+        if self.process.load(Ordering::Relaxed) != 0 {
             self.signal("KILL");
         }
     }
