@@ -27,7 +27,7 @@ use crate::conflict::{Conflict, Failure};
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::retry::{Attempts, Retry};
-use crate::shard_choice::{Choice, Process, ShardChoice, Subject};
+use crate::shard_choice::{Choice, Process, ShardChoice, Stripe, Subject};
 
 /// One statement of a counting update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +92,7 @@ impl Plan {
             table: self.table,
             key: self.key,
             shards: self.shards,
+            stripe: Stripe::process_wide(),
             one_writer: !self.dialect.has_row_locks(),
             in_transaction: self.in_transaction,
             timed: self.by_key,
@@ -412,7 +413,9 @@ impl CountingAttempt {
         }
         Step::Finish(Err(match failure {
             // The caller's transaction: what it was told by Diesel so far it is told still, and so is what retries it.
-            Failure::Conflict(_) | Failure::ConnectionLost if in_transaction => {
+            Failure::Conflict(_) | Failure::ConnectionLost | Failure::NodeNotReady
+                if in_transaction =>
+            {
                 Error::Diesel(error)
             }
             Failure::Conflict(conflict) => match self.attempts.after(conflict) {
@@ -421,6 +424,7 @@ impl CountingAttempt {
             },
             Failure::ConnectionLost if commits => Error::OutcomeUnknown { source: error },
             Failure::ConnectionLost => Error::ConnectionLost { source: error },
+            Failure::NodeNotReady => Error::NodeNotReady { source: error },
             Failure::Overflow => Error::Overflow { source: error },
             Failure::Other => Error::Diesel(error),
         }))
@@ -1008,6 +1012,26 @@ mod tests {
                 "OutcomeUnknown"
             ]
         );
+    }
+
+    #[test]
+    fn a_node_that_refuses_has_changed_nothing_and_one_that_lost_its_majority_may_have() {
+        let refused = || error("WSREP has not yet prepared node for application use");
+        let lost = || error("Error while appending streaming replication fragment");
+        let filter = Plan {
+            by_key: false,
+            ..plan(Dialect::Mysql)
+        };
+        for (failed, at_commit) in [
+            (refused as fn() -> DieselError, "NodeNotReady"),
+            (lost, "OutcomeUnknown"),
+        ] {
+            let steps = walk(plan(Dialect::Mysql), Retry::new(), vec![Err(failed())]);
+            assert_eq!(steps, ["Count", at_commit]);
+            let outcomes = vec![Ok(0), Ok(1), Ok(1), Err(failed()), Err(refused())];
+            let steps = walk(filter, Retry::new(), outcomes);
+            assert_eq!(steps[3..], ["Commit", "Rollback", at_commit]);
+        }
     }
 
     #[test]

@@ -247,7 +247,7 @@ where
             borrow: self.borrow,
             conn: Some(conn),
             token,
-            stripe: rand::random(),
+            place: rand::random(),
             last_callers: 0,
         };
         let worker = thread::Builder::new()

@@ -37,8 +37,10 @@ impl fmt::Display for Conflict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     Conflict(Conflict),
-    /// The connection is gone. Whether what was in flight took effect depends on what it was.
+    /// The connection is gone, or a cluster cannot say what became of a commit. Whether what was in flight took effect depends on what it was.
     ConnectionLost,
+    /// This node of a cluster takes no statements now. The statement was refused.
+    NodeNotReady,
     /// A value left the range of its column.
     Overflow,
     /// Nothing that this crate knows better than Diesel.

@@ -441,7 +441,7 @@ impl Dialect {
             // The rollback that followed a failed COMMIT failed too: nobody can say what became of the COMMIT.
             DieselError::RollbackErrorOnCommit { commit_error, .. } => {
                 return match self.classify(commit_error) {
-                    known @ Failure::Conflict(_) => known,
+                    known @ (Failure::Conflict(_) | Failure::NodeNotReady) => known,
                     _ => Failure::ConnectionLost,
                 };
             }
@@ -470,6 +470,12 @@ impl Dialect {
     pub(crate) fn classify_text(self, message: &str) -> Failure {
         match self {
             Dialect::Postgres => postgres_messages::classify(message),
+            // 1180 of a cluster's node that lost the majority meanwhile: others may have it, or not.
+            Dialect::Mysql
+                if message.starts_with("Got error ") && message.ends_with(" during COMMIT") =>
+            {
+                Failure::ConnectionLost
+            }
             Dialect::Mysql => MYSQL_MESSAGES
                 .iter()
                 .find(|(text, _)| message.starts_with(text))
@@ -616,6 +622,16 @@ const MYSQL_MESSAGES: &[(&str, Failure)] = &[
         "Got timeout writing communication packets",
         Failure::ConnectionLost,
     ),
+    // 1180 of MariaDB Galera, whatever was replicated: at COMMIT, of a node that lost the majority meanwhile
+    (
+        "Error while appending streaming replication fragment",
+        Failure::ConnectionLost,
+    ),
+    // 1047 of Galera
+    (
+        "WSREP has not yet prepared node for application use",
+        Failure::NodeNotReady,
+    ),
     // 1264; 1690
     ("Out of range value for column", Failure::Overflow),
     ("BIGINT value is out of range in", Failure::Overflow),
@@ -649,6 +665,38 @@ mod tests {
 
     fn error(kind: DatabaseErrorKind, text: &str) -> DieselError {
         DieselError::DatabaseError(kind, Box::new(text.to_owned()))
+    }
+
+    /// What a node answers that was cut off from the majority, as MariaDB 10.11 does.
+    #[test]
+    fn a_node_without_a_majority_refuses_and_does_not_know_its_last_commits() {
+        let refused = || {
+            let text = "WSREP has not yet prepared node for application use";
+            error(DatabaseErrorKind::Unknown, text)
+        };
+        let classify = |error| Dialect::Mysql.classify(&error);
+        assert_eq!(classify(refused()), Failure::NodeNotReady);
+        let on_commit = |commit_error| DieselError::RollbackErrorOnCommit {
+            rollback_error: Box::new(refused()),
+            commit_error: Box::new(commit_error),
+        };
+        assert_eq!(classify(on_commit(refused())), Failure::NodeNotReady);
+        for text in [
+            "Error while appending streaming replication fragment(provider status: Not connected to Primary Component)",
+            "Error while appending streaming replication fragment",
+            "Got error 6 \"No such device or address\" during COMMIT",
+            "Got error 5 - 'Transaction size exceed set threshold' during COMMIT",
+        ] {
+            let unknown = || error(DatabaseErrorKind::Unknown, text);
+            assert_eq!(classify(unknown()), Failure::ConnectionLost, "{text}");
+            assert_eq!(classify(on_commit(unknown())), Failure::ConnectionLost);
+        }
+        for text in [
+            "Got error 28 from storage engine",
+            "Duplicate entry 'Got error 6 during COMMIT' for key 'slug'",
+        ] {
+            assert_eq!(Dialect::Mysql.classify_text(text), Failure::Other, "{text}");
+        }
     }
 
     /// What a user wrote stands in the texts of constraints that it violates.

@@ -54,15 +54,24 @@ pub enum Error {
         /// The driver's own error.
         source: DieselError,
     },
-    /// The connection was lost while a statement was in flight that commits. The change may have happened or not; it is
-    /// never tried again by itself, since that could count twice. With an [idempotency key](crate::idempotency) the caller may
-    /// just ask again.
+    /// The connection was lost while a statement was in flight that commits, or the node lost the majority of its cluster
+    /// then. The change may have happened or not; it is never tried again by itself, since that could count twice. With an
+    /// [idempotency key](crate::idempotency) the caller may just ask again.
     #[error(
-        "the connection was lost while the commit was in flight: the change may have happened or not, \
+        "the connection, or the cluster, was lost while the commit was in flight: the change may have happened or not, \
          look before you make it again, or give it an idempotency key ({source})"
     )]
     OutcomeUnknown {
         /// The driver's own error.
+        source: DieselError,
+    },
+    /// This node of a cluster takes no statements now: it was cut off from the majority of the nodes, or is still joining them (MariaDB
+    /// Galera's 1047). Nothing was changed; try again on a connection to another node.
+    #[error(
+        "nothing was changed: this node of the cluster takes no statements now; try again on another one ({source})"
+    )]
+    NodeNotReady {
+        /// The database's own error.
         source: DieselError,
     },
     /// The closure of [`retry::transaction`](crate::retry::transaction) returned `Ok`, but the transaction that was begun
@@ -132,6 +141,16 @@ pub enum Error {
     ShardNumber {
         /// The number that was asked for.
         number: u16,
+    },
+    /// No [`Stripe`](crate::shard_choice::Stripe) has this index.
+    #[error(
+        "there is no stripe {index} of {of}: choose an index below the number of stripes, and that from 1 to 4096"
+    )]
+    Stripe {
+        /// The index that was asked for.
+        index: u16,
+        /// The number of stripes.
+        of: u16,
     },
     /// A [`Coalescer`](crate::coalescer::Coalescer) did not get to a count before its caller's deadline, and will not count
     /// it any more. Nothing was changed.

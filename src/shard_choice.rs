@@ -30,12 +30,16 @@
 //! and only a lock that is held makes the key hot. Inside a transaction, which PostgreSQL would abort, nobody asks: there two slow
 //! counts in a row do. A filter that is not by key is told by conflicts alone, since how long it takes depends on the rows.
 //!
+//! A process that has a [`Stripe`] does all of that within it, and the others of another stripe are never met: for databases of
+//! several nodes that all take writes.
+//!
 //! All of that is advice within this process, a few bytes for each count that is in flight, and never a condition for a
 //! count to be right. Keys are known by a hash of the shards table's name and the filter: where the process counts in
 //! several databases with tables of the same names, the same key in two of them may use one shard more than it had to.
 
 mod claims;
 mod marks;
+mod stripe;
 mod threads;
 mod waits;
 mod warnings;
@@ -50,7 +54,8 @@ use diesel::query_builder::QueryFragment;
 
 use self::claims::{Claims, Holder, Wish};
 use self::marks::{Mark, Marks};
-use self::threads::Stripe;
+pub use self::stripe::Stripe;
+use self::threads::Place;
 use self::waits::{Pace, ShortestTime};
 use self::warnings::Warnings;
 use crate::dialect::ShardedBackend;
@@ -153,8 +158,10 @@ pub(crate) struct Subject {
     pub(crate) table: &'static str,
     /// [`hash_of`] the table and the filter; nobody but [`ShardChoice::Adaptive`] looks at it.
     pub(crate) key: u64,
-    /// How many shards there are to choose from, at least 1.
+    /// How many shards there are to choose from, at least 1; for a [`Choice`] those of the stripe alone.
     pub(crate) shards: u16,
+    /// What the process keeps to.
+    pub(crate) stripe: Stripe,
     /// The database has one writer at a time.
     pub(crate) one_writer: bool,
     /// The row stays locked until the caller's transaction ends.
@@ -184,7 +191,7 @@ impl Write for Hash {
 /// What a process knows, for [`ShardChoice::Adaptive`].
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Where the process's ranks and stripes begin.
+    /// Where the process's ranks, and its threads' places, begin.
     offset: u32,
     claims: Claims,
     marks: Marks,
@@ -214,12 +221,12 @@ impl Process {
         }
     }
 
-    /// Rank 0 is the same shard everywhere; the others begin where the process does.
-    fn shard_of(&self, rank: u16, shards: u16) -> i32 {
+    /// Rank 0 is the first place everywhere; the others begin where the process does.
+    fn place_of(&self, rank: u16, shards: u16) -> u16 {
         match (rank.checked_sub(1), u32::from(shards).checked_sub(1)) {
             (Some(behind), Some(others)) if others > 0 => {
                 let place = (self.offset % others + u32::from(behind)) % others;
-                place as i32 + 1
+                place as u16 + 1 // not above `others`
             }
             _ => 0,
         }
@@ -246,7 +253,12 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    pub(crate) fn new(subject: Subject, process: &'static Process, attempts: &Attempts) -> Self {
+    pub(crate) fn new(
+        mut subject: Subject,
+        process: &'static Process,
+        attempts: &Attempts,
+    ) -> Self {
+        subject.shards = subject.stripe.shards(subject.shards);
         let mut choice = Choice {
             subject,
             process,
@@ -269,17 +281,18 @@ impl Choice {
     }
 
     fn choose(&mut self, attempts: &Attempts, now: Instant) {
-        let shards = self.subject.shards.max(1);
+        let shards = self.subject.shards;
         self.claim = None; // its own rank is free again
-        self.shard = match self.subject.choice {
+        let place = match self.subject.choice {
             ShardChoice::Adaptive if self.subject.one_writer => 0,
             ShardChoice::Adaptive => self.claim_rank(shards, attempts, now),
-            ShardChoice::Striped => Stripe::of_this_thread(self.process.offset, shards),
-            ShardChoice::Random => (attempts.retry().random() % u64::from(shards)) as i32,
+            ShardChoice::Striped => Place::of_this_thread(self.process.offset, shards),
+            ShardChoice::Random => (attempts.retry().random() % u64::from(shards)) as u16,
         };
+        self.shard = self.subject.stripe.shard(place);
     }
 
-    fn claim_rank(&mut self, shards: u16, attempts: &Attempts, now: Instant) -> i32 {
+    fn claim_rank(&mut self, shards: u16, attempts: &Attempts, now: Instant) -> u16 {
         let Subject {
             table,
             key,
@@ -312,7 +325,7 @@ impl Choice {
             && self.may_probe()
             && self.is_on_shared_shard()
             && self.process.probes.take(now);
-        self.process.shard_of(rank, shards)
+        self.process.place_of(rank, shards)
     }
 
     fn may_probe(&self) -> bool {
@@ -362,7 +375,7 @@ impl Choice {
     /// The attempt met a conflict; the next one on the key takes another shard.
     pub(crate) fn met_conflict(&mut self, attempts: &Attempts) {
         if self.subject.choice == ShardChoice::Striped {
-            Stripe::move_on(self.subject.shards, attempts.retry().random());
+            Place::move_on(self.subject.shards, attempts.retry().random());
         }
         let Some(claim) = self.claim.take() else {
             return;
@@ -404,6 +417,7 @@ mod tests {
         table: "videos_shards",
         key: 1 << 50,
         shards: 8,
+        stripe: Stripe::ALL,
         one_writer: false,
         in_transaction: false,
         timed: true,
@@ -577,18 +591,65 @@ mod tests {
     }
 
     #[test]
-    fn every_rank_has_a_shard_of_its_own() {
+    fn every_rank_has_a_place_of_its_own() {
         for shards in [1, 2, 3, 16, 4096] {
             for offset in [0, 1, 17, u32::MAX] {
                 let process = Process::new(offset, Instant::now());
                 let mut all: Vec<_> = (0..shards)
-                    .map(|rank| process.shard_of(rank, shards))
+                    .map(|rank| process.place_of(rank, shards))
                     .collect();
                 assert_eq!(all[0], 0);
                 all.sort_unstable();
-                assert_eq!(all, (0..i32::from(shards)).collect::<Vec<_>>());
+                assert_eq!(all, (0..shards).collect::<Vec<_>>());
             }
         }
+    }
+
+    /// Each choice, at once, after conflicts and inside transactions.
+    #[test]
+    fn a_process_keeps_to_its_stripe() {
+        let stripe = Stripe::new(1, 3).unwrap();
+        let process = process();
+        for choice in [
+            ShardChoice::Adaptive,
+            ShardChoice::Striped,
+            ShardChoice::Random,
+        ] {
+            for in_transaction in [true, false] {
+                let subject = Subject {
+                    choice,
+                    stripe,
+                    in_transaction,
+                    ..SUBJECT
+                };
+                let attempts = attempts();
+                let mut at_once: Vec<_> = (0..8)
+                    .map(|_| Choice::new(subject, process, &attempts))
+                    .collect();
+                for choice in &mut at_once {
+                    for _ in 0..8 {
+                        assert!([1, 4, 7].contains(&choice.shard()), "{choice:?}");
+                        choice.met_conflict(&attempts);
+                        choice.again(&attempts);
+                    }
+                }
+            }
+        }
+        let subject = Subject { stripe, ..SUBJECT };
+        let process = self::process();
+        let at_once = [(); 4].map(|()| choose(process, subject));
+        let mut shards = at_once.each_ref().map(Choice::shard);
+        assert_eq!(
+            (shards[0], shards[3], process.stats.get().crowded),
+            (1, 1, 1)
+        );
+        shards[..3].sort_unstable();
+        assert_eq!(shards[..3], [1, 4, 7]);
+        let sqlite = Subject {
+            one_writer: true,
+            ..subject
+        };
+        assert_eq!(choose(process, sqlite).shard(), 1);
     }
 
     #[test]

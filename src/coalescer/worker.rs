@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::idempotency::{claim, release};
 use crate::keyed::KEYS_IN_A_STATEMENT;
 use crate::retry::{Attempts, Retry, TransactionOptions, begin, own_transaction, rollback};
+use crate::shard_choice::Stripe;
 
 use super::batch::{Amount, Batch, Chunk, Mode, Told, lost};
 use super::lane::{AnyLane, Place};
@@ -39,7 +40,7 @@ pub(super) struct Worker<Conn: LoadConnection> {
     pub(super) conn: Option<Borrowed<Conn>>,
     pub(super) token: Token,
     /// It adds to one shard of each row, another than other coalescers do.
-    pub(super) stripe: u16,
+    pub(super) place: u16,
     /// How many callers the last batch had.
     pub(super) last_callers: usize,
 }
@@ -227,6 +228,7 @@ where
                 self.shared.note(|stats| stats.connections_lost += 1);
                 Attempted::Away(error.to_string()) // and the connection is dropped
             }
+            Failure::NodeNotReady => Attempted::Away(error.to_string()), // the next connection may be to another node
             Failure::Conflict(conflict) => {
                 self.conn = Some(conn);
                 Attempted::Conflict(conflict, error)
@@ -410,7 +412,8 @@ where
 
     /// The shard of each row that this coalescer adds to.
     fn shard(&self, lane: &dyn AnyLane<Conn>) -> i32 {
-        i32::from(self.stripe % lane.shards().max(1))
+        let stripe = Stripe::process_wide();
+        stripe.shard(self.place % stripe.shards(lane.shards()))
     }
 
     /// One entry, in a savepoint: for all who add to it, or if it cannot take that, for each of them by himself.

@@ -333,7 +333,10 @@ impl<E: From<DieselError> + StdError + 'static> Attempt<E> {
             conn.batch_execute(check.before_commit).map_err(|e| {
                 rollback(conn, outer);
                 match dialect.classify(&e) {
-                    Failure::ConnectionLost => Failed::Own(e),
+                    // A conflict of its own: what a cluster's node has met since the closure's last statement is told at the next.
+                    Failure::ConnectionLost | Failure::NodeNotReady | Failure::Conflict(_) => {
+                        Failed::Own(e)
+                    }
                     _ => Failed::Aborted,
                 }
             })?;
@@ -363,6 +366,7 @@ impl<E: From<DieselError> + StdError + 'static> Failed<E> {
         let error = match dialect.classify(&source) {
             Failure::ConnectionLost if commits => Error::OutcomeUnknown { source },
             Failure::ConnectionLost => Error::ConnectionLost { source },
+            Failure::NodeNotReady => Error::NodeNotReady { source },
             Failure::Overflow => Error::Overflow { source },
             _ => Error::Diesel(source),
         };

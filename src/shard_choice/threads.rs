@@ -1,4 +1,4 @@
-//! Threads by number, and the stripe that each keeps to.
+//! Threads by number, and the place among the shards that each keeps to.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ thread_local! {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed)
     };
-    static STRIPE: Cell<u64> = Cell::new(number());
+    static PLACE: Cell<u64> = Cell::new(number());
 }
 
 /// This thread's number: no other one ever has it.
@@ -16,20 +16,20 @@ pub(super) fn number() -> u64 {
     NUMBER.with(|number| *number)
 }
 
-/// The shard that a thread keeps to, after `LongAdder`'s probe.
-pub(super) struct Stripe;
+/// The place that a thread keeps to, after `LongAdder`'s probe.
+pub(super) struct Place;
 
-impl Stripe {
-    pub(super) fn of_this_thread(offset: u32, shards: u16) -> i32 {
-        let stripe = u64::from(offset).wrapping_add(STRIPE.get());
-        (stripe % u64::from(shards.max(1))) as i32
+impl Place {
+    pub(super) fn of_this_thread(offset: u32, shards: u16) -> u16 {
+        let place = u64::from(offset).wrapping_add(PLACE.get());
+        (place % u64::from(shards.max(1))) as u16
     }
 
-    /// Moves this thread to another stripe, if there is one.
+    /// Moves this thread to another place, if there is one.
     pub(super) fn move_on(shards: u16, random: u64) {
         if let Some(others @ 1..) = u64::from(shards).checked_sub(1) {
             let steps = 1 + random % others;
-            STRIPE.set(STRIPE.get().wrapping_add(steps));
+            PLACE.set(PLACE.get().wrapping_add(steps));
         }
     }
 }
@@ -39,26 +39,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_keeps_its_stripe_until_it_moves_on() {
-        let here = || Stripe::of_this_thread(3, 8);
+    fn a_thread_keeps_its_place_until_it_moves_on() {
+        let here = || Place::of_this_thread(3, 8);
         let first = here();
         assert_eq!(here(), first);
         for random in [0, 6, 7, u64::MAX] {
             let before = here();
-            Stripe::move_on(8, random);
+            Place::move_on(8, random);
             assert_ne!(here(), before);
             assert_eq!(here(), here());
         }
-        Stripe::move_on(1, 0);
-        assert_eq!(Stripe::of_this_thread(3, 1), 0);
+        Place::move_on(1, 0);
+        assert_eq!(Place::of_this_thread(3, 1), 0);
     }
 
     #[test]
-    fn threads_in_a_row_have_stripes_in_a_row() {
+    fn threads_in_a_row_have_places_in_a_row() {
         let (one, two) = std::thread::spawn(|| {
-            let other = std::thread::spawn(|| (number(), Stripe::of_this_thread(0, u16::MAX)));
+            let other = std::thread::spawn(|| (number(), Place::of_this_thread(0, u16::MAX)));
             (
-                (number(), Stripe::of_this_thread(0, u16::MAX)),
+                (number(), Place::of_this_thread(0, u16::MAX)),
                 other.join().unwrap(),
             )
         })

@@ -4,9 +4,10 @@
 //! installed binaries in a temporary folder on a free port and stopped with the process; a container of the images that
 //! `scripts/images.sh` builds. `TEST_SERVERS=containers` asks for the last at once. SQLite's database is a file in
 //! `SQLITE_DATABASE_URL`, a folder, or in the temporary folder. A Redis server, for cached totals, is always a private one, and
-//! a test's own.
+//! a test's own; so is a Galera cluster of three nodes.
 
 mod container;
+pub mod galera;
 mod private;
 pub mod proxy;
 pub mod redis;

@@ -127,7 +127,7 @@ fn start_mysql() -> Result<String, String> {
     Ok(address)
 }
 
-fn option(name: &str, path: &Path) -> String {
+pub fn option(name: &str, path: &Path) -> String {
     format!("{name}{}", path.display())
 }
 
@@ -146,7 +146,7 @@ pub fn free_port() -> u16 {
 }
 
 /// The user and group for a server that will not run as root: those of `name`, or of "nobody". `None` if we are not root.
-fn unprivileged(name: &str) -> Option<(u32, u32)> {
+pub fn unprivileged(name: &str) -> Option<(u32, u32)> {
     let we_are_root = fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0);
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let user = |name: &str| {
@@ -163,13 +163,13 @@ fn unprivileged(name: &str) -> Option<(u32, u32)> {
     })
 }
 
-fn hand_over(folder: &Path, owner: Option<(u32, u32)>) {
+pub fn hand_over(folder: &Path, owner: Option<(u32, u32)>) {
     if let Some((user, group)) = owner {
         chown(folder, Some(user), Some(group)).expect("the folder's owner can be set");
     }
 }
 
-fn as_user(program: PathBuf, owner: Option<(u32, u32)>) -> Command {
+pub fn as_user(program: PathBuf, owner: Option<(u32, u32)>) -> Command {
     let mut command = Command::new(program);
     command.current_dir("/");
     if let Some((user, group)) = owner {
@@ -178,7 +178,7 @@ fn as_user(program: PathBuf, owner: Option<(u32, u32)>) -> Command {
     command
 }
 
-fn run(command: &mut Command) {
+pub fn run(command: &mut Command) {
     let output = command
         .output()
         .unwrap_or_else(|e| panic!("{command:?}: {e}"));

@@ -1,0 +1,460 @@
+//! A MariaDB Galera cluster of a test's own: three nodes on this machine, which the test may do anything to.
+//!
+//! A test talks to each node through its Unix socket, which no network namespace cuts. The nodes talk to each other through
+//! loopback, or, where the test is about a network that fails, each in a network namespace of its own, joined by a bridge in a
+//! fourth one.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::dsl::{select, sql};
+use diesel::prelude::*;
+use diesel::sql_types::Text;
+
+use crate::private::{
+    as_user, find, folder, free_port, hand_over, keep, option, run, spawn, unprivileged,
+};
+
+/// The nodes of a cluster.
+pub const NODES: usize = 3;
+
+/// The database that a test works in.
+const DATABASE: &str = "test";
+const PROVIDERS: [&str; 3] = [
+    "/usr/lib/galera/libgalera_smm.so",
+    "/usr/lib64/galera-4/libgalera_smm.so",
+    "/usr/lib64/galera/libgalera_smm.so",
+];
+/// A state transfer on a slow machine takes its time.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A running cluster. Its nodes are stopped when it is dropped, and at the latest with this process.
+#[derive(Debug)]
+pub struct Galera {
+    programs: Programs,
+    nodes: Vec<Node>,
+    switch: Option<Switch>,
+}
+
+#[derive(Debug)]
+struct Programs {
+    server: PathBuf,
+    install: PathBuf,
+    provider: &'static str,
+}
+
+#[derive(Debug)]
+struct Node {
+    folder: PathBuf,
+    address: String,
+    /// For what nodes say to each other, for the transfer of what a node missed, and for that of everything.
+    ports: [u16; 3],
+    /// 0 if it does not run.
+    process: AtomicU32,
+}
+
+impl Galera {
+    /// A cluster whose nodes talk through loopback.
+    pub fn start() -> Self {
+        let nodes = (0..NODES).map(|_| Node {
+            folder: folder(),
+            address: "127.0.0.1".into(),
+            ports: [free_port(), free_port(), free_port()],
+            process: AtomicU32::new(0),
+        });
+        Self::of(nodes.collect(), None)
+    }
+
+    /// A cluster whose nodes can be cut off. Needs root, for the network namespaces.
+    pub fn start_behind_a_switch() -> Self {
+        let switch = Switch::new();
+        let nodes = (0..NODES).map(|node| Node {
+            folder: folder(),
+            address: Switch::address(node),
+            ports: [4567, 4568, 4444],
+            process: AtomicU32::new(0),
+        });
+        Self::of(nodes.collect(), Some(switch))
+    }
+
+    fn of(nodes: Vec<Node>, switch: Option<Switch>) -> Self {
+        let galera = Galera {
+            programs: Programs::find(),
+            nodes,
+            switch,
+        };
+        galera.install();
+        galera.spawn(0, None);
+        galera.wait_until_synced(0);
+        diesel::sql_query(format!("CREATE DATABASE {DATABASE}"))
+            .execute(&mut galera.administrate(0).expect("it has just answered"))
+            .expect("a database");
+        for node in 1..NODES {
+            galera.spawn(node, None);
+        }
+        for node in 1..NODES {
+            galera.wait_until_synced(node);
+        }
+        galera
+    }
+
+    /// The first node's database; the others are given theirs when they join.
+    fn install(&self) {
+        let owner = unprivileged("mysql");
+        for node in &self.nodes {
+            hand_over(&node.folder, owner);
+            run(as_user("mkdir".into(), owner).arg(node.data()));
+        }
+        run(as_user(self.programs.install.clone(), owner)
+            .args([
+                "--no-defaults",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+                LOG_FILE_SIZE,
+            ])
+            .arg(option("--datadir=", &self.nodes[0].data())));
+    }
+
+    /// The database on one of the nodes.
+    pub fn url(&self, node: usize) -> String {
+        self.nodes[node].url(DATABASE)
+    }
+
+    pub fn connect(&self, node: usize) -> MysqlConnection {
+        let url = self.url(node);
+        MysqlConnection::establish(&url).unwrap_or_else(|e| panic!("{url}: {e}"))
+    }
+
+    fn administrate(&self, node: usize) -> ConnectionResult<MysqlConnection> {
+        MysqlConnection::establish(&self.nodes[node].url("mysql"))
+    }
+
+    /// Ends a node as a crash would.
+    pub fn kill(&self, node: usize) {
+        self.nodes[node].signal("KILL");
+        self.nodes[node].wait_until_gone();
+    }
+
+    /// Starts a node again after [`kill`](Self::kill), and waits until it has all that the others have.
+    pub fn rejoin(&self, node: usize) {
+        // Who comes back before he is missed holds up everybody.
+        let other = (node + 1) % NODES;
+        self.wait_until(other, "wsrep_cluster_size", &(NODES - 1).to_string());
+        let position = self.recovered_position(node);
+        self.spawn(node, Some(position));
+        self.wait_until_synced(node);
+    }
+
+    /// How far a node that crashed had come, as the service of a distribution asks before it starts the node.
+    fn recovered_position(&self, node: usize) -> String {
+        let node = &self.nodes[node];
+        let mut recover = as_user(self.programs.server.clone(), unprivileged("mysql"));
+        recover
+            .args(SETTINGS)
+            .args(["--wsrep-recover", "--wsrep-cluster-address=gcomm://"])
+            .arg(format!("--wsrep-provider={}", self.programs.provider))
+            .arg(option("--datadir=", &node.data()))
+            .arg(option("--socket=", &node.folder.join("recovery")))
+            .arg(option("--pid-file=", &node.folder.join("recovery.pid")));
+        let output = recover.output().expect("the server's program");
+        let log = String::from_utf8_lossy(&output.stderr);
+        let position = log
+            .lines()
+            .find_map(|line| line.split_once("Recovered position: "));
+        let (_, position) = position.unwrap_or_else(|| panic!("no position: {log}"));
+        position.trim().to_owned()
+    }
+
+    /// Cuts a node off from the others, not from the test.
+    pub fn cut_off(&self, node: usize) {
+        self.switch().set_port(node, "down");
+    }
+
+    /// Plugs it in again.
+    pub fn plug_in(&self, node: usize) {
+        self.switch().set_port(node, "up");
+    }
+
+    fn switch(&self) -> &Switch {
+        let switch = self.switch.as_ref();
+        switch.expect("nodes on loopback cannot be cut off: start them behind a switch")
+    }
+
+    /// A status variable of a node, as `SHOW STATUS` gives it.
+    pub fn status(&self, node: usize, name: &str) -> ConnectionResult<String> {
+        let conn = &mut self.administrate(node)?;
+        let value = format!(
+            "(SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = '{name}')"
+        );
+        let value = select(sql::<Text>(&value)).get_result(conn);
+        value.map_err(ConnectionError::CouldntSetupConfiguration)
+    }
+
+    /// The same as a number.
+    pub fn number(&self, node: usize, name: &str) -> u64 {
+        let value = self.status(node, name).expect("a node that answers");
+        value.parse().unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// Waits until a node has all that the others have.
+    pub fn wait_until_synced(&self, node: usize) {
+        self.wait_until(node, "wsrep_local_state_comment", "Synced");
+    }
+
+    /// Waits until a status variable of a node has this value.
+    pub fn wait_until(&self, node: usize, name: &str, value: &str) {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status(node, name);
+            if status.as_deref().is_ok_and(|status| status == value) {
+                return;
+            }
+            if Instant::now() >= patience {
+                let log = fs::read_to_string(self.nodes[node].folder.join("log"));
+                let log = log.unwrap_or_default();
+                panic!("{name} of node {node} is {status:?} and not {value}\n{log}");
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn spawn(&self, node: usize, position: Option<String>) {
+        let others: Vec<_> = (0..NODES)
+            .filter(|other| {
+                *other != node && self.nodes[*other].process.load(Ordering::Relaxed) != 0
+            })
+            .map(|other| self.nodes[other].talks_at())
+            .collect();
+        let Node {
+            folder,
+            address,
+            ports: [_, missed, everything],
+            ..
+        } = &self.nodes[node];
+        let talks_at = self.nodes[node].talks_at();
+        let pid_file = folder.join("pid");
+        let _ = fs::remove_file(&pid_file); // of a process that was killed
+        let (mut command, owner) = match &self.switch {
+            None => (vec![], unprivileged("mysql")),
+            // Whoever enters a namespace is root, and the server gives that up by itself.
+            Some(switch) => (switch.inside(node), None),
+        };
+        command.push(self.programs.server.clone().into());
+        command.extend(SETTINGS.map(OsString::from));
+        for (name, path) in [
+            ("--datadir=", folder.join("data")),
+            ("--socket=", self.nodes[node].socket()),
+            ("--pid-file=", pid_file.clone()),
+        ] {
+            command.push(option(name, &path).into());
+        }
+        if self.switch.is_some() {
+            command.push("--user=mysql".into());
+        }
+        for setting in [
+            format!("--wsrep-provider={}", self.programs.provider),
+            format!("--wsrep-cluster-address=gcomm://{}", others.join(",")),
+            format!("--wsrep-node-name=node{node}"),
+            format!("--wsrep-node-address={talks_at}"),
+            format!("--wsrep-sst-receive-address={address}:{everything}"),
+            format!(
+                "--wsrep-provider-options=gmcast.listen_addr=tcp://{talks_at};ist.recv_addr={address}:{missed};gcache.size=32M"
+            ),
+        ] {
+            command.push(setting.into());
+        }
+        command
+            .extend(position.map(|position| format!("--wsrep-start-position={position}").into()));
+        spawn(command, owner, folder, &[]);
+        let process = process_of(&pid_file, folder);
+        self.nodes[node].process.store(process, Ordering::Relaxed);
+    }
+}
+
+/// As small as it can be, for a short start.
+const LOG_FILE_SIZE: &str = "--innodb-log-file-size=8M";
+
+const SETTINGS: [&str; 11] = [
+    "--no-defaults",
+    "--skip-networking",
+    "--max-connections=300",
+    "--binlog-format=ROW",
+    "--innodb-autoinc-lock-mode=2",
+    "--innodb-flush-log-at-trx-commit=0",
+    LOG_FILE_SIZE,
+    "--wsrep-on=ON",
+    "--wsrep-cluster-name=test",
+    "--wsrep-slave-threads=4",
+    "--wsrep-sst-method=rsync",
+];
+
+impl Programs {
+    fn find() -> Self {
+        let missing = "no MariaDB server with Galera is installed: apt-get install mariadb-server galera-4 rsync";
+        let program = |name| find(name).unwrap_or_else(|| panic!("{missing} (no {name})"));
+        let provider = PROVIDERS.iter().find(|file| Path::new(file).exists());
+        program("rsync"); // by which a node that missed too much is given everything
+        Programs {
+            server: program("mariadbd"),
+            install: program("mariadb-install-db"),
+            provider: provider.unwrap_or_else(|| panic!("{missing} (none of {PROVIDERS:?})")),
+        }
+    }
+}
+
+impl Node {
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
+    }
+
+    fn url(&self, database: &str) -> String {
+        let socket = self.socket();
+        format!(
+            "mysql://root@localhost/{database}?unix_socket={}",
+            socket.display()
+        )
+    }
+
+    fn talks_at(&self) -> String {
+        format!("{}:{}", self.address, self.ports[0])
+    }
+
+    fn signal(&self, signal: &str) {
+        let process = self.process.load(Ordering::Relaxed);
+        let kill = format!("kill -{signal} {process}");
+        let sent = Command::new("/bin/sh").args(["-c", &kill]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "{kill}");
+    }
+
+    fn wait_until_gone(&self) {
+        let process = self.process.swap(0, Ordering::Relaxed);
+        let patience = Instant::now() + PATIENCE;
+        while Path::new(&format!("/proc/{process}")).exists() {
+            assert!(Instant::now() < patience, "process {process} does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.process.load(Ordering::Relaxed) != 0 {
+            self.signal("KILL");
+        }
+    }
+}
+
+/// The server's process, as soon as it has written it down.
+fn process_of(pid_file: &Path, folder: &Path) -> u32 {
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        let written = fs::read_to_string(pid_file).ok();
+        if let Some(process) = written.and_then(|text| text.trim().parse().ok()) {
+            return process;
+        }
+        if Instant::now() >= patience {
+            let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
+            panic!("the server did not start\n{log}");
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Network namespaces for the nodes, and one for the bridge that joins them. Deleted at the latest with this process.
+#[derive(Debug)]
+struct Switch {
+    name: String,
+}
+
+impl Switch {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let switch = Switch {
+            name: format!("sharded-{}-{number}", process::id()),
+        };
+        let bridge = switch.bridge();
+        assert!(
+            find("ip").is_some(),
+            "no network namespaces: apt-get install iproute2"
+        );
+        let namespaces = (0..NODES)
+            .map(|node| switch.namespace(node))
+            .chain([bridge.clone()]);
+        for namespace in namespaces {
+            keep(&mut keeper_of(&namespace));
+            ip(&format!("netns add {namespace}"));
+        }
+        ip(&format!("-n {bridge} link add bridge type bridge"));
+        ip(&format!("-n {bridge} link set bridge up"));
+        for node in 0..NODES {
+            let (namespace, address) = (switch.namespace(node), Switch::address(node));
+            ip(&format!(
+                "link add node netns {namespace} type veth peer name port{node} netns {bridge}"
+            ));
+            ip(&format!("-n {bridge} link set port{node} master bridge up"));
+            ip(&format!("-n {namespace} address add {address}/24 dev node"));
+            ip(&format!("-n {namespace} link set lo up"));
+            ip(&format!("-n {namespace} link set node up"));
+        }
+        switch
+    }
+
+    fn address(node: usize) -> String {
+        format!("10.0.0.{}", node + 1)
+    }
+
+    fn bridge(&self) -> String {
+        format!("{}-bridge", self.name)
+    }
+
+    fn namespace(&self, node: usize) -> String {
+        format!("{}-{node}", self.name)
+    }
+
+    /// What runs a command in the namespace of a node.
+    fn inside(&self, node: usize) -> Vec<OsString> {
+        let ip = find("ip").expect("it was there before");
+        let mut command = vec![ip.into_os_string()];
+        command.extend(["netns", "exec"].map(OsString::from));
+        command.push(self.namespace(node).into());
+        command
+    }
+
+    fn set_port(&self, node: usize, state: &str) {
+        ip(&format!("-n {} link set port{node} {state}", self.bridge()));
+    }
+}
+
+fn ip(arguments: &str) {
+    let program = find("ip").expect("it was there before");
+    let output = Command::new(program).args(arguments.split(' ')).output();
+    let output = output.expect("it can be run");
+    assert!(
+        output.status.success(),
+        "no network namespaces, without which nodes cannot be cut off from each other: run this as root, or in a container \
+         with --privileged (ip {arguments}: {})",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Deletes the namespace when its standard input closes.
+fn keeper_of(namespace: &str) -> Command {
+    let mut keeper = Command::new("/bin/sh");
+    keeper.args([
+        "-c",
+        "trap '' HUP INT TERM; cat >/dev/null; ip netns delete \"$1\"",
+        "keeper",
+        namespace,
+    ]);
+    keeper
+}
