@@ -7,6 +7,7 @@
 //! a test's own.
 
 mod container;
+pub mod own_server;
 mod private;
 pub mod proxy;
 pub mod redis;
