@@ -1,4 +1,5 @@
-//! What a counting update costs at one connection, beside Diesel's own update of the same row.
+//! What a counting update costs at one connection, beside Diesel's own update of the same row: alone, and with an
+//! idempotency key.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench cost
 //!
@@ -6,9 +7,11 @@
 //! not wait for the disk, which shows a difference between the two the most.
 
 use std::process::Command;
+use std::time::Duration;
 
 use diesel::prelude::*;
-use diesel_sharded::update;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::{MIGRATIONS, update};
 use diesel_sharded_benches::side_by_side;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, schema};
@@ -18,12 +21,11 @@ const UPDATES: usize = 1000;
 macro_rules! wall_time {
     ($name:literal, $connection:ty) => {
         let database = <$connection>::database();
-        let (conn, other) = (
-            &mut <$connection>::connect(&database),
-            &mut <$connection>::connect(&database),
-        );
+        let [conn, other, third] = &mut [(), (), ()].map(|()| <$connection>::connect(&database));
         schema::create(conn);
-        let [plain, sharded] = side_by_side(
+        conn.run_pending_migrations(MIGRATIONS).expect("migrations");
+        let mut request = 0_u64;
+        let [plain, sharded, keyed] = side_by_side(
             31,
             [
                 &mut || {
@@ -40,14 +42,26 @@ macro_rules! wall_time {
                             .execute(other)
                     })
                 },
+                &mut || {
+                    times(UPDATES, || {
+                        request += 1;
+                        update(videos.find(1))
+                            .set(views.eq(views + 1))
+                            .idempotency_key(request.to_be_bytes())
+                            .execute(third)
+                    })
+                },
             ],
         );
-        let ratio = sharded.as_secs_f64() / plain.as_secs_f64();
+        let ratio = |time: Duration| time.as_secs_f64() / plain.as_secs_f64();
         println!(
-            "| {} | {:?} | {:?} | {ratio:.2} |",
+            "| {} | {:?} | {:?} | {:.2} | {:?} | {:.2} |",
             $name,
             plain / UPDATES as u32,
-            sharded / UPDATES as u32
+            sharded / UPDATES as u32,
+            ratio(sharded),
+            keyed / UPDATES as u32,
+            ratio(keyed),
         );
     };
 }
@@ -66,7 +80,7 @@ fn main() {
     }
     println!("One update of one row, one connection, median of 31 × {UPDATES}\n");
     println!(
-        "| database | `diesel::update` | `diesel_sharded::update` | ratio |\n|---|---|---|---|"
+        "| database | `diesel::update` | `diesel_sharded::update` | ratio | with `.idempotency_key(..)` | ratio |\n|---|---|---|---|---|---|"
     );
     wall_time!("PostgreSQL", PgConnection);
     wall_time!("MySQL/MariaDB", MysqlConnection);

@@ -16,7 +16,8 @@
 //! Each batch writes its number, in its own transaction, to a row that belongs to this coalescer (in a table of the library's
 //! own: run [`MIGRATIONS`](crate::MIGRATIONS)). When the connection is lost while COMMIT is in flight, that row is locked and
 //! read on a new connection: the batch was committed or it was not, and in that case it is sent again. Nobody has to guess, and
-//! no count is doubled.
+//! no count is doubled. What is repeated by whoever asks for it is counted once with an idempotency key:
+//! `coalescer.add(&counter.idempotency_key(key), 1)`; see [`idempotency`](crate::idempotency).
 //!
 //! # What goes wrong
 //!
@@ -53,7 +54,7 @@ use crate::dialect::BackendOf;
 use crate::error::Error;
 use crate::retry::Retry;
 
-use self::batch::{Added, Landed, lost};
+use self::batch::{Added, Caller, Landed, lost};
 pub use self::coalesced::Coalesced;
 use self::handoff::{Bell, Refused, Stripe, TimedOut, Urgency};
 pub use self::stats::Stats;
@@ -308,11 +309,17 @@ where
     pub fn add<K: Coalesced<Conn>>(&self, counter: &K, n: i64) -> Result<usize, Error> {
         let shared = &self.handle.shared;
         let (field, key) = (counter.field(), counter.key()?);
+        let request = counter.request(n)?.map(Box::new);
         let began = Instant::now();
         let deadline = began + shared.limits.deadline;
         let (number, ticket) = shared.queue(deadline, |added, ticket| {
             let place = added.lanes.add(field, key, 0);
-            added.callers.push((place, n));
+            added.callers.push(Caller {
+                place,
+                n,
+                request,
+                waits: true,
+            });
             (added.callers.len() - 1, Arc::clone(ticket))
         })?;
         shared.bell.ring(Urgency::Now);
@@ -334,9 +341,21 @@ where
     pub fn add_later<K: Coalesced<Conn>>(&self, counter: &K, n: i64) -> Result<(), Error> {
         let shared = &self.handle.shared;
         let (field, key) = (counter.field(), counter.key()?);
+        let request = counter.request(n)?.map(Box::new);
         let deadline = Instant::now() + shared.limits.deadline;
-        shared.queue(deadline, |added, _| {
-            added.lanes.add(field, key, n);
+        shared.queue(deadline, |added, _| match request {
+            None => {
+                added.lanes.add(field, key, n);
+            }
+            Some(_) => {
+                let place = added.lanes.add(field, key, 0);
+                added.callers.push(Caller {
+                    place,
+                    n,
+                    request,
+                    waits: false,
+                });
+            }
         })?;
         shared.bell.ring(Urgency::Later);
         Ok(())

@@ -46,6 +46,7 @@ pub trait ShardedBackend:
     + Reads<Integer, i32>
     + Reads<Nullable<Text>, Option<String>>
     + Reads<(Binary, BigInt), (Vec<u8>, i64)>
+    + Reads<(Binary, BigInt, BigInt, BigInt), (Vec<u8>, i64, i64, i64)>
     + Reads<(Binary, Binary, Integer), (Vec<u8>, Vec<u8>, i32)>
 {
     /// The dialect of this backend.
@@ -343,12 +344,27 @@ impl Dialect {
         }
     }
 
-    /// Follows a `SELECT` with an aggregate of rows that are locked already. In MySQL's default isolation a plain one
-    /// would read what the caller's transaction saw at its first read, not what was locked.
+    /// Follows a `SELECT` of rows that are locked already. In MySQL's default isolation a plain one would read what the
+    /// caller's transaction saw at its first read, not what was locked.
     pub(crate) fn reads_what_is_locked(self) -> &'static str {
         match self {
             Dialect::Mysql => " FOR UPDATE",
             _ => "",
+        }
+    }
+
+    /// Whether an `INSERT` that leaves alone what is there gives the number of rows that it inserted. MySQL's client, as Diesel
+    /// sets it up, counts the others too.
+    pub(crate) fn counts_inserted_alone(self) -> bool {
+        self != Dialect::Mysql
+    }
+
+    /// The time at which a statement begins by the database's own clock, which all processes share, as a `BIGINT`.
+    pub(crate) fn seconds_since_1970(self) -> &'static str {
+        match self {
+            Dialect::Postgres => "EXTRACT(EPOCH FROM statement_timestamp())::BIGINT",
+            Dialect::Mysql => "CAST(UNIX_TIMESTAMP() AS SIGNED)",
+            Dialect::Sqlite => "CAST(strftime('%s', 'now') AS INTEGER)",
         }
     }
 

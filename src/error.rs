@@ -55,10 +55,11 @@ pub enum Error {
         source: DieselError,
     },
     /// The connection was lost while a statement was in flight that commits. The change may have happened or not; it is
-    /// never tried again by itself, since that could count twice.
+    /// never tried again by itself, since that could count twice. With an [idempotency key](crate::idempotency) the caller may
+    /// just ask again.
     #[error(
         "the connection was lost while the commit was in flight: the change may have happened or not, \
-         look before you make it again ({source})"
+         look before you make it again, or give it an idempotency key ({source})"
     )]
     OutcomeUnknown {
         /// The driver's own error.
@@ -114,6 +115,18 @@ pub enum Error {
         /// The length of the name.
         bytes: usize,
     },
+    /// An idempotency key is empty or too long. Nothing was changed.
+    #[error("an idempotency key has 1 to 255 bytes, this one has {bytes}")]
+    IdempotencyKey {
+        /// The length of the key.
+        bytes: usize,
+    },
+    /// An idempotency key came with another update than the one that it was counted for. Nothing was changed.
+    #[error(
+        "nothing was counted: the idempotency key was used for another update; give each update a key of its own, such as \
+         the request's id and the counter's name"
+    )]
+    IdempotencyKeyReused,
     /// A number of shards out of range.
     #[error("a counter cannot have {number} shards: choose from 1 to 4096")]
     ShardNumber {

@@ -103,6 +103,7 @@
 //!
 //! - [`retry`]: the policy, and [`retry::transaction`] for whole transactions.
 //! - [`Error`]: what can go wrong, and what to do.
+//! - [`idempotency`]: requests that come more than once, and count once.
 //! - [`multi_connection!`]: one enum of connections to several databases.
 //!
 //! # Features
@@ -141,6 +142,7 @@ mod explain;
 mod field;
 mod fold;
 mod held;
+pub mod idempotency;
 mod keyed;
 mod migrations;
 mod multi_connection;

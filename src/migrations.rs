@@ -10,8 +10,8 @@ use diesel::migration::{
 use crate::dialect::{Dialect, ShardedBackend};
 use crate::shards_table::{InTransaction, backend_behind};
 
-/// The migrations of the library's own tables: named counters, numbers of shards that change at run time, and the marks of
-/// coalesced batches. An application without these needs none of it.
+/// The migrations of the library's own tables: named counters, numbers of shards that change at run time, the marks of
+/// coalesced batches, and idempotency keys. An application without these needs none of it.
 ///
 /// ```
 /// # use diesel::prelude::*;
@@ -43,7 +43,11 @@ pub struct Migrations(());
 
 impl<DB: ShardedBackend> MigrationSource<DB> for Migrations {
     fn migrations(&self) -> diesel::migration::Result<Vec<Box<dyn Migration<DB>>>> {
-        Ok(vec![Box::new(COUNTERS), Box::new(BATCHES)])
+        Ok(vec![
+            Box::new(COUNTERS),
+            Box::new(BATCHES),
+            Box::new(IDEMPOTENCY_KEYS),
+        ])
     }
 }
 
@@ -98,6 +102,10 @@ const COUNTERS: Own = migration!(
 const BATCHES: Own = migration!(
     "00000000000000-diesel-sharded-02_batches",
     "00000000000000dieselsharded02"
+);
+const IDEMPOTENCY_KEYS: Own = migration!(
+    "00000000000000-diesel-sharded-03_idempotency_keys",
+    "00000000000000dieselsharded03"
 );
 
 impl fmt::Display for Name {

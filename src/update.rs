@@ -494,26 +494,7 @@ where
     DB: BackendOf<Conn>,
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
-        let insert = update.insert.statement();
-        let filter = update.query.into_update_target().where_clause;
-        let plan = Plan {
-            inserts: insert.is_some(),
-            ..plan::<T, W, _>(conn, &filter, &update.options, update.values.fields)?
-        };
-        let retry = update.options.retry.unwrap_or_default();
-        let changes = Changes::<T, V>::new(update.values.changes);
-        let counted = runner::count(
-            conn,
-            plan,
-            retry,
-            |conn, statement, shard| match statement {
-                Statement::Insert | Statement::InsertUnlessThere => {
-                    send_insert(conn, statement, insert.as_ref())
-                }
-                _ => changes.send(conn, statement, &filter, shard),
-            },
-        );
-        counted.map_err(|error| explain::<T, _>(conn, error.into()))
+        update.ready::<DB>().count(conn)
     }
 }
 
@@ -562,24 +543,130 @@ where
         Conn: 'conn;
 
     fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
-        let insert = self.insert.statement();
-        let filter = self.query.into_update_target().where_clause;
+        let selection = self.selection();
+        let rows = self
+            .ready::<DB>()
+            .count_and_load::<Ret, U, Conn, DB>(conn, &selection)?;
+        Ok(rows.into_iter().map(Ok).collect::<Vec<_>>().into_iter())
+    }
+}
+
+impl<Q, V, Ret, Ins, T, W> UpdateStatement<Q, Values<V>, Ret, Ins>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+    V: AsChangeset<Target = T>,
+{
+    /// What is to be given back.
+    pub(crate) fn selection(&self) -> Ret::Selection
+    where
+        Ret: Returning<T>,
+    {
+        self.returning.selection()
+    }
+
+    /// The update in the parts that its statements are made of.
+    pub(crate) fn ready<DB>(self) -> Ready<T, V, W, Ins::Statement>
+    where
+        Ins: InsertRow<T, DB>,
+        DB: Backend,
+    {
+        Ready {
+            changes: Changes::new(self.values.changes),
+            fields: self.values.fields,
+            filter: self.query.into_update_target().where_clause,
+            insert: self.insert.statement(),
+            options: self.options,
+        }
+    }
+}
+
+/// An update that can be carried out, more than once if need be.
+pub(crate) struct Ready<T, V: AsChangeset, W, I> {
+    pub(crate) changes: Changes<T, V>,
+    /// The names of the fields that the changes count.
+    fields: &'static [&'static str],
+    pub(crate) filter: W,
+    insert: Option<I>,
+    options: Options,
+}
+
+impl<T, V, W, I> Ready<T, V, W, I>
+where
+    T: ShardedTable,
+    V: AsChangeset<Target = T> + QueryId,
+{
+    fn plan<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Plan>
+    where
+        W: QueryFragment<DB> + QueryId,
+        Conn: Connection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        Ok(Plan {
+            inserts: self.insert.is_some(),
+            ..plan::<T, W, _>(conn, &self.filter, &self.options, self.fields)?
+        })
+    }
+
+    pub(crate) fn retry(&self) -> Retry {
+        self.options.retry.clone().unwrap_or_default()
+    }
+
+    /// Gives the number of rows counted.
+    pub(crate) fn count<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<usize>
+    where
+        T: QueryFragment<DB> + QueryId,
+        V::Changeset: QueryFragment<DB>,
+        W: QueryFragment<DB> + QueryId,
+        I: QueryFragment<DB> + QueryId,
+        Conn: Connection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let plan = self.plan(conn)?;
+        let counted =
+            runner::count(
+                conn,
+                plan,
+                self.retry(),
+                |conn, statement, shard| match statement {
+                    Statement::Insert | Statement::InsertUnlessThere => {
+                        send_insert(conn, statement, self.insert.as_ref())
+                    }
+                    _ => self.changes.send(conn, statement, &self.filter, shard),
+                },
+            );
+        counted.map_err(|error| explain::<T, _>(conn, error.into()))
+    }
+
+    /// Gives the rows counted.
+    pub(crate) fn count_and_load<Ret, U, Conn, DB>(
+        &self,
+        conn: &mut Conn,
+        selection: &Ret::Selection,
+    ) -> QueryResult<Vec<U>>
+    where
+        T: KeyedTable<DB>,
+        T::PrimaryKey: QueryId,
+        V::Changeset: QueryFragment<DB>,
+        W: QueryFragment<DB> + QueryId,
+        I: QueryFragment<DB> + QueryId,
+        Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
+        U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+    {
         let plan = Plan {
             returning: true,
-            inserts: insert.is_some(),
-            ..plan::<T, W, _>(conn, &filter, &self.options, self.values.fields)?
+            ..self.plan(conn)?
         };
-        let retry = self.options.retry.unwrap_or_default();
-        let changes = Changes::<T, V>::new(self.values.changes);
-        let selection = self.returning.selection();
+        let (filter, changes) = (&self.filter, &self.changes);
         let mut picked = vec![];
         let mut rows = vec![];
-        let counted = runner::count(conn, plan, retry, |conn, statement, shard| {
+        let counted = runner::count(conn, plan, self.retry(), |conn, statement, shard| {
             rows.clear(); // what an earlier attempt read was taken back with it
             match statement {
                 Statement::Pick => {
                     let pick = PickKeys::<T, _> {
-                        filter: &filter,
+                        filter,
                         table: PhantomData,
                     };
                     let keys = T::load_keys(conn, pick)?;
@@ -588,21 +675,21 @@ where
                     Ok(met)
                 }
                 Statement::Insert | Statement::InsertUnlessThere => {
-                    send_insert(conn, statement, insert.as_ref())
+                    send_insert(conn, statement, self.insert.as_ref())
                 }
                 Statement::Load if plan.by_key => {
-                    let query = select::<T, _, _>(&selection, &filter);
+                    let query = select::<T, _, _>(selection, filter);
                     rows = load::<Row<Ret, T, U, DB>, _, _, _>(conn, query)?;
                     Ok(rows.len())
                 }
                 Statement::Load => {
                     for keys in &picked {
-                        let query = select::<T, _, _>(&selection, keys);
+                        let query = select::<T, _, _>(selection, keys);
                         rows.append(&mut load::<Row<Ret, T, U, DB>, _, _, _>(conn, query)?);
                     }
                     Ok(rows.len())
                 }
-                statement if plan.by_key => changes.send(conn, statement, &filter, shard),
+                statement if plan.by_key => changes.send(conn, statement, filter, shard),
                 statement => picked
                     .iter()
                     .map(|keys| changes.send(conn, statement, keys, shard))
@@ -610,7 +697,26 @@ where
             }
         });
         counted.map_err(|error| explain::<T, _>(conn, error.into()))?;
-        Ok(rows.into_iter().map(Ok).collect::<Vec<_>>().into_iter())
+        Ok(rows)
+    }
+
+    /// Gives the rows as they are, without counting.
+    pub(crate) fn load<Ret, U, Conn, DB>(
+        &self,
+        conn: &mut Conn,
+        selection: &Ret::Selection,
+    ) -> QueryResult<Vec<U>>
+    where
+        T: KeyedTable<DB>,
+        W: QueryFragment<DB> + QueryId,
+        Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
+        U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+    {
+        let query = select::<T, _, _>(selection, &self.filter);
+        let rows = load::<Row<Ret, T, U, DB>, _, _, _>(conn, query);
+        rows.map_err(|error| explain::<T, _>(conn, error))
     }
 }
 
@@ -619,7 +725,7 @@ type Row<Ret, T, U, DB> = <<Ret as Returning<T>>::Selection as ReadAs<U, DB>>::R
 
 /// The changes of an update, as written (`V`) and as Diesel's tree.
 pub(crate) struct Changes<T, V: AsChangeset> {
-    changeset: V::Changeset,
+    pub(crate) changeset: V::Changeset,
     table: PhantomData<T>,
 }
 

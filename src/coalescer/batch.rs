@@ -1,11 +1,13 @@
 //! What is committed together: everything that was added, by key, with those who wait for it.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use diesel::connection::LoadConnection;
 
 use crate::error::Error;
+use crate::idempotency::{Claimed, Request};
 
 use super::handoff::Flight;
 use super::lane::{Lanes, Place};
@@ -13,8 +15,16 @@ use super::lane::{Lanes, Place};
 /// What was added to one stripe since it was last taken.
 pub(super) struct Added<Conn> {
     pub(super) lanes: Lanes<Conn>,
-    /// Those who wait, by their numbers on the ticket: where they add, and how much.
-    pub(super) callers: Vec<(Place, i64)>,
+    /// Those who cannot be added up without a trace, by their numbers on the ticket.
+    pub(super) callers: Vec<Caller>,
+}
+
+/// One who adds, and either waits for what becomes of it or has an idempotency key.
+pub(super) struct Caller {
+    pub(super) place: Place,
+    pub(super) n: i64,
+    pub(super) request: Option<Box<Request>>,
+    pub(super) waits: bool,
 }
 
 impl<Conn> Default for Added<Conn> {
@@ -78,23 +88,45 @@ pub(super) fn lost(why: &str) -> Error {
 pub(super) struct Batch<Conn> {
     pub(super) lanes: Lanes<Conn>,
     flights: Vec<Flight<Landed>>,
-    callers: Vec<Caller>,
+    callers: Vec<Passenger>,
     /// Where the callers of each flight begin.
     begins: Vec<usize>,
+    /// Some caller has an idempotency key.
+    has_requests: bool,
     /// A part of it is committed, so that nobody can be let go any more.
     partly_committed: bool,
 }
 
-struct Caller {
-    place: Place,
-    n: i64,
+/// A caller of a batch.
+struct Passenger {
+    caller: Caller,
     state: State,
+    /// What stands against counting it in this attempt: its idempotency key is not new.
+    repeats: Option<Repeats>,
 }
 
 enum State {
-    Waits,
+    Open,
     Withdrawn,
     Settled(Told),
+}
+
+/// What a caller with an idempotency key repeats.
+#[derive(Debug, Clone, Copy)]
+enum Repeats {
+    /// What was counted before, on so many rows.
+    Counted(usize),
+    /// The key of another addition.
+    Reused,
+    /// What the caller of this number adds in the same batch.
+    Caller(usize),
+}
+
+impl Passenger {
+    /// It is to be counted in this attempt.
+    fn counts(&self) -> bool {
+        matches!(self.state, State::Open) && self.repeats.is_none()
+    }
 }
 
 /// A statement's worth of entries of one lane.
@@ -134,24 +166,30 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
             flights: vec![],
             callers: vec![],
             begins: vec![],
+            has_requests: false,
             partly_committed: false,
         };
         for (added, flight) in taken {
             let places = batch.lanes.absorb(added.lanes);
             batch.flights.push(flight);
             batch.begins.push(batch.callers.len());
-            let callers = added.callers.into_iter().map(|(place, n)| Caller {
-                place: places[place.lane][place.entry],
-                n,
-                state: State::Waits,
-            });
-            batch.callers.extend(callers);
+            for mut caller in added.callers {
+                caller.place = places[caller.place.lane][caller.place.entry];
+                batch.has_requests |= caller.request.is_some();
+                batch.callers.push(Passenger {
+                    caller,
+                    state: State::Open,
+                    repeats: None,
+                });
+            }
         }
         batch
     }
 
+    /// How many wait.
     pub(super) fn callers(&self) -> usize {
-        self.callers.len()
+        let waits = |passenger: &&Passenger| passenger.caller.waits;
+        self.callers.iter().filter(waits).count()
     }
 
     /// Its entries in statements of at most `in_statement`, and these in transactions of at most `in_transaction`.
@@ -188,8 +226,8 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
     pub(super) fn take_off(&mut self) {
         for (flight, begin) in self.flights.iter().zip(&self.begins) {
             for number in flight.take_off() {
-                if let Some(caller) = self.callers.get_mut(begin + number as usize) {
-                    caller.state = State::Withdrawn;
+                if let Some(passenger) = self.callers.get_mut(begin + number as usize) {
+                    passenger.state = State::Withdrawn;
                 }
             }
         }
@@ -215,11 +253,10 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
                     .collect()
             })
             .collect();
-        for Caller { place, n, state } in &self.callers {
-            if matches!(state, State::Waits) {
-                let sum = &mut sums[place.lane][place.entry];
-                *sum = Some(sum.unwrap_or(0) + i128::from(*n));
-            }
+        for passenger in self.callers.iter().filter(|passenger| passenger.counts()) {
+            let Caller { place, n, .. } = passenger.caller;
+            let sum = &mut sums[place.lane][place.entry];
+            *sum = Some(sum.unwrap_or(0) + i128::from(n));
         }
         let amount = |lane: usize| {
             let sums = &sums[lane];
@@ -236,14 +273,76 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
             .collect()
     }
 
-    /// Those who wait for this entry: their numbers here, and how much each adds.
-    pub(super) fn waiting_for(&self, place: Place) -> Vec<(usize, i64)> {
-        let waits = |caller: &Caller| caller.place == place && matches!(caller.state, State::Waits);
+    /// Those who add to this entry: their numbers here, how much each adds, and whether he waits.
+    pub(super) fn adding_to(&self, place: Place) -> Vec<(usize, i64, bool)> {
+        let adds = |passenger: &Passenger| passenger.caller.place == place && passenger.counts();
         let callers = self.callers.iter().enumerate();
         callers
-            .filter(|(_, caller)| waits(caller))
-            .map(|(number, caller)| (number, caller.n))
+            .filter(|(_, passenger)| adds(passenger))
+            .map(|(number, Passenger { caller, .. })| (number, caller.n, caller.waits))
             .collect()
+    }
+
+    /// The requests of this part whose keys are to be claimed, by the numbers of their callers: one for each key.
+    pub(super) fn requests(&mut self, part: &[Chunk]) -> Vec<usize> {
+        if !self.has_requests {
+            return vec![];
+        }
+        let places = places(part);
+        let mut first: HashMap<&[u8], (usize, i64)> = HashMap::new();
+        let mut requests = vec![];
+        for (number, passenger) in self.callers.iter_mut().enumerate() {
+            passenger.repeats = None; // what an attempt found before may be otherwise by now
+            let Some(request) = &passenger.caller.request else {
+                continue;
+            };
+            if !passenger.counts() || !places.contains(&passenger.caller.place) {
+                continue;
+            }
+            match first.entry(&request.key) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert((number, request.fingerprint));
+                    requests.push(number);
+                }
+                Entry::Occupied(occupied) => {
+                    let (first, fingerprint) = *occupied.get();
+                    passenger.repeats = Some(match fingerprint == request.fingerprint {
+                        true => Repeats::Caller(first),
+                        false => Repeats::Reused,
+                    });
+                }
+            }
+        }
+        requests
+    }
+
+    /// The request of a caller.
+    pub(super) fn request(&self, caller: usize) -> Option<&Request> {
+        self.callers.get(caller)?.caller.request.as_deref()
+    }
+
+    /// Notes what is known of a request, for this attempt.
+    pub(super) fn claimed(&mut self, caller: usize, claimed: Claimed) {
+        self.callers[caller].repeats = match claimed {
+            Claimed::First => None,
+            Claimed::Repeated(rows) => Some(Repeats::Counted(rows)),
+            Claimed::Reused => Some(Repeats::Reused),
+        };
+    }
+
+    /// An entry, for people.
+    pub(super) fn describe(&self, Place { lane, entry }: Place) -> String {
+        let lane = self.lanes.get(lane);
+        lane.map_or_else(String::new, |lane| lane.describe(entry))
+    }
+
+    /// Whether a caller is counted in this attempt, and on which entry.
+    pub(super) fn counts_on(&self, caller: usize) -> Option<Place> {
+        let passenger = self
+            .callers
+            .get(caller)
+            .filter(|passenger| passenger.counts())?;
+        Some(passenger.caller.place)
     }
 
     /// Settles what becomes of one caller.
@@ -251,18 +350,56 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
         self.callers[caller].state = State::Settled(told);
     }
 
-    /// Settles those who wait for an entry of this part, and were not settled by themselves.
-    pub(super) fn settle_part(&mut self, part: &[Chunk], told: impl Fn(Place) -> Told) {
-        let places = |chunk: &Chunk| {
-            let lane = chunk.lane;
-            let entries = chunk.entries.iter();
-            entries.map(|entry| (lane, *entry)).collect::<Vec<_>>()
-        };
-        let settled: HashSet<(usize, usize)> = part.iter().flat_map(places).collect();
-        for caller in &mut self.callers {
-            let Place { lane, entry } = caller.place;
-            if matches!(caller.state, State::Waits) && settled.contains(&(lane, entry)) {
-                caller.state = State::Settled(told(caller.place));
+    /// Settles those of this part who are counted and were not settled by themselves, and then those who repeat. Gives what
+    /// nobody who waits was told: the place, the amount and the error.
+    pub(super) fn settle_counted(
+        &mut self,
+        part: &[Chunk],
+        rows: impl Fn(Place) -> usize,
+    ) -> Vec<(Place, i64, Arc<Error>)> {
+        let places = places(part);
+        for passenger in &mut self.callers {
+            if passenger.counts() && places.contains(&passenger.caller.place) {
+                passenger.state = State::Settled(Ok(rows(passenger.caller.place)));
+            }
+        }
+        let mut unheard = vec![];
+        for number in 0..self.callers.len() {
+            let Passenger {
+                caller,
+                state: State::Open,
+                repeats: Some(repeats),
+            } = &self.callers[number]
+            else {
+                continue;
+            };
+            if !places.contains(&caller.place) {
+                continue;
+            }
+            let told = match repeats {
+                Repeats::Counted(rows) => Ok(*rows),
+                Repeats::Reused => Err(Arc::new(Error::IdempotencyKeyReused)),
+                Repeats::Caller(first) => match &self.callers[*first].state {
+                    State::Settled(told) => told.clone(),
+                    State::Open | State::Withdrawn => Ok(0), // the first of a key is settled before
+                },
+            };
+            if let Err(error) = &told
+                && !caller.waits
+            {
+                unheard.push((caller.place, caller.n, Arc::clone(error)));
+            }
+            self.settle(number, told);
+        }
+        unheard
+    }
+
+    /// Settles those who wait for an entry of this part. What nobody waits for stays open.
+    pub(super) fn settle_failed(&mut self, part: &[Chunk], error: &Arc<Error>) {
+        let places = places(part);
+        for Passenger { caller, state, .. } in &mut self.callers {
+            if caller.waits && matches!(state, State::Open) && places.contains(&caller.place) {
+                *state = State::Settled(Err(Arc::clone(error)));
             }
         }
     }
@@ -273,10 +410,13 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
 
     /// Tells everyone.
     pub(super) fn land(self) {
-        let mut callers = self.callers.into_iter().map(|caller| match caller.state {
-            State::Settled(told) => told,
-            State::Withdrawn | State::Waits => Err(Arc::new(lost("it was given up"))),
-        });
+        let mut callers = self
+            .callers
+            .into_iter()
+            .map(|passenger| match passenger.state {
+                State::Settled(told) => told,
+                State::Withdrawn | State::Open => Err(Arc::new(lost("it was given up"))),
+            });
         let ends = self.begins.iter().skip(1).copied().map(Some).chain([None]);
         for ((flight, begin), end) in self.flights.into_iter().zip(&self.begins).zip(ends) {
             let number = end.map_or(usize::MAX, |end| end - begin);
@@ -287,4 +427,14 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
             });
         }
     }
+}
+
+/// The entries of a part.
+fn places(part: &[Chunk]) -> HashSet<Place> {
+    let places = |chunk: &Chunk| {
+        let lane = chunk.lane;
+        let place = move |entry| Place { lane, entry };
+        chunk.entries.clone().into_iter().map(place)
+    };
+    part.iter().flat_map(places).collect()
 }

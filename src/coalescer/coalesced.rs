@@ -9,10 +9,12 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 
 use crate::attempt::Statement;
+use crate::cached::CachedCounter;
 use crate::dialect::{AtOnce, BackendOf, ShardedBackend};
 use crate::error::Error;
 use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable};
+use crate::idempotency::{Idempotent, Request};
 use crate::keyed::{KeyIs, KeyedTable, KeysAre};
 use crate::named::{Counter, CounterBackend, counters};
 use crate::retry::Retry;
@@ -25,7 +27,7 @@ use super::at_once::CommitAtOnce;
 use super::count_each::{CountEach, CountedRow};
 use super::token::Mark;
 
-/// What a [`Coalescer`](super::Coalescer) adds to: a [`RowCounter`], or a named [`Counter`].
+/// What a [`Coalescer`](super::Coalescer) adds to: a [`RowCounter`], or a named [`Counter`]; either also with an idempotency key.
 #[diagnostic::on_unimplemented(
     message = "a coalescer over connections of type `{Conn}` cannot add to a `{Self}`",
     note = "it adds to a `RowCounter` of a field of integers that fit into an `i64`, whose key is \
@@ -41,6 +43,33 @@ pub trait Coalesced<Conn> {
     /// An error if there can be no such counter.
     #[doc(hidden)]
     fn key(&self) -> Result<&KeyOf<Self::Field, Conn>, Error>;
+
+    /// What adding `n` is known by, if that is to be done only once.
+    #[doc(hidden)]
+    fn request(&self, n: i64) -> Result<Option<Request>, Error> {
+        let _ = n;
+        Ok(None)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<K, Conn> Coalesced<Conn> for Idempotent<K>
+where
+    K: Coalesced<Conn> + CachedCounter<Conn>,
+{
+    type Field = K::Field;
+
+    fn field(&self) -> K::Field {
+        self.of.field()
+    }
+
+    fn key(&self) -> Result<&KeyOf<K::Field, Conn>, Error> {
+        self.of.key()
+    }
+
+    fn request(&self, n: i64) -> Result<Option<Request>, Error> {
+        Idempotent::request::<Conn>(self, n).map(Some)
+    }
 }
 
 type KeyOf<F, Conn> = <F as Field<Conn>>::Key;

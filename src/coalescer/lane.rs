@@ -191,7 +191,7 @@ where
 pub(super) struct Lanes<Conn>(Vec<Box<dyn AnyLane<Conn>>>);
 
 /// Where an entry is: the number of its lane, and its number there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) lane: usize,
     pub(super) entry: usize,

@@ -8,11 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel::connection::{LoadConnection, TransactionManager};
-use diesel::result::Error as DieselError;
+use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::conflict::{Conflict, Failure};
 use crate::dialect::{BackendOf, Dialect, ShardedBackend};
 use crate::error::Error;
+use crate::idempotency::{claim, release};
 use crate::keyed::KEYS_IN_A_STATEMENT;
 use crate::retry::{Attempts, Retry, TransactionOptions, begin, own_transaction, rollback};
 
@@ -69,9 +70,15 @@ enum Failed {
 /// What is not as usual, where the usual is that an entry counts on one row.
 #[derive(Default)]
 struct Exceptions {
-    rows: HashMap<(usize, usize), usize>,
+    rows: HashMap<Place, usize>,
     callers: Vec<(usize, Told)>,
     losses: Vec<Loss>,
+}
+
+impl Exceptions {
+    fn rows_of(&self, place: Place) -> usize {
+        self.rows.get(&place).copied().unwrap_or(1)
+    }
 }
 
 impl<Conn> Worker<Conn>
@@ -191,7 +198,7 @@ where
         };
         let dialect = Conn::Backend::backend_of(&conn).dialect();
         let mut exceptions = Exceptions::default();
-        let sent = self.send(&mut conn, dialect, batch, part, &amounts, &mut exceptions);
+        let sent = self.send(&mut conn, dialect, batch, part, amounts, &mut exceptions);
         let error = match sent {
             Ok(()) => {
                 self.conn = Some(conn);
@@ -236,9 +243,9 @@ where
         &mut self,
         conn: &mut Conn,
         dialect: Dialect,
-        batch: &Batch<Conn>,
+        batch: &mut Batch<Conn>,
         part: &mut [Chunk],
-        amounts: &[Vec<Amount>],
+        amounts: Vec<Vec<Amount>>,
         exceptions: &mut Exceptions,
     ) -> Result<(), Failed> {
         let options = TransactionOptions {
@@ -246,8 +253,11 @@ where
             immediate: true,
         };
         let mark = self.token.next();
-        if let Some(committed) = self.commit_at_once(conn, dialect, batch, part, amounts, mark) {
-            return committed;
+        let requests = batch.requests(part);
+        if requests.is_empty()
+            && let Some(done) = self.commit_at_once(conn, dialect, batch, part, &amounts, mark)
+        {
+            return done;
         }
         begin(conn, dialect, options).map_err(Failed::Before)?;
         let stamped = stamp(conn, mark).map_err(Failed::Before);
@@ -255,11 +265,15 @@ where
             if !stamped {
                 return Err(Failed::Unregistered);
             }
-            let chunks = part.iter_mut().zip(amounts);
+            let amounts = match requests.is_empty() {
+                true => amounts,
+                false => claim_requests(conn, batch, part, &requests).map_err(Failed::Before)?,
+            };
+            let chunks = part.iter_mut().zip(&amounts);
             for (chunk, amounts) in chunks.filter(|(_, amounts)| !amounts.is_empty()) {
                 self.send_chunk(conn, dialect, batch, chunk, amounts, exceptions)?;
             }
-            Ok(())
+            release_requests(conn, batch, &requests, exceptions).map_err(Failed::Before)
         });
         if let Err(failed) = sent {
             rollback(conn, 0);
@@ -428,11 +442,21 @@ where
         if let Ok(n) = i64::try_from(sum)
             && let Ok(rows) = count(n)?
         {
-            exceptions.rows.insert((lane, entry), rows);
+            exceptions.rows.insert(Place { lane, entry }, rows);
             return Ok(());
         }
-        for (caller, n) in batch.waiting_for(Place { lane, entry }) {
-            exceptions.callers.push((caller, count(n)?));
+        for (caller, n, waits) in batch.adding_to(Place { lane, entry }) {
+            let told = count(n)?;
+            if let Err(error) = &told
+                && !waits
+            {
+                exceptions.losses.push(Loss {
+                    counter: to.describe(entry),
+                    amount: n.into(),
+                    error: Arc::clone(error),
+                });
+            }
+            exceptions.callers.push((caller, told));
         }
         let mut rest = to.buffered(entry);
         while rest != 0 {
@@ -454,24 +478,29 @@ where
         &self,
         batch: &mut Batch<Conn>,
         part: &[Chunk],
-        exceptions: Exceptions,
+        mut exceptions: Exceptions,
     ) -> Attempted {
         batch.committed_a_part();
-        for (caller, told) in exceptions.callers {
+        for (caller, told) in exceptions.callers.drain(..) {
             batch.settle(caller, told);
         }
-        batch.settle_part(part, |Place { lane, entry }| {
-            Ok(exceptions.rows.get(&(lane, entry)).copied().unwrap_or(1))
-        });
+        let unheard = batch.settle_counted(part, |place| exceptions.rows_of(place));
         for loss in exceptions.losses {
             self.shared.lost(loss);
+        }
+        for (place, n, error) in unheard {
+            self.shared.lost(Loss {
+                counter: batch.describe(place),
+                amount: n.into(),
+                error,
+            });
         }
         Attempted::Committed
     }
 
     /// Tells everyone who still waits, and reports what was added without waiting.
     fn give_up(&self, batch: &mut Batch<Conn>, part: &[Chunk], error: &Arc<Error>) {
-        batch.settle_part(part, |_| Err(Arc::clone(error)));
+        batch.settle_failed(part, error);
         for (chunk, amounts) in part.iter().zip(batch.amounts(part)) {
             let Some(lane) = batch.lanes.get(chunk.lane) else {
                 continue;
@@ -534,8 +563,61 @@ where
     Conn: LoadConnection + 'static,
 {
     let error = Arc::new(error);
-    batch.settle_part(part, |_| Err(Arc::clone(&error)));
+    batch.settle_failed(part, &error);
     error.to_string()
+}
+
+/// Claims the keys of these requests; gives what is to be added without those that are not new.
+fn claim_requests<Conn>(
+    conn: &mut Conn,
+    batch: &mut Batch<Conn>,
+    part: &[Chunk],
+    requests: &[usize],
+) -> QueryResult<Vec<Vec<Amount>>>
+where
+    Conn: LoadConnection + 'static,
+    Conn::Backend: BackendOf<Conn>,
+{
+    for requests in requests.chunks(KEYS_IN_A_STATEMENT) {
+        let asked = requests.iter().filter_map(|caller| batch.request(*caller));
+        let claimed = claim(conn, &asked.collect::<Vec<_>>())?;
+        for (caller, claimed) in requests.iter().zip(claimed) {
+            batch.claimed(*caller, claimed);
+        }
+    }
+    Ok(batch.amounts(part))
+}
+
+/// Lets go of the keys of those requests that counted nothing.
+fn release_requests<Conn>(
+    conn: &mut Conn,
+    batch: &Batch<Conn>,
+    requests: &[usize],
+    exceptions: &Exceptions,
+) -> QueryResult<()>
+where
+    Conn: LoadConnection + 'static,
+    Conn::Backend: BackendOf<Conn>,
+{
+    let by_themselves: HashMap<_, _> = exceptions
+        .callers
+        .iter()
+        .map(|(c, told)| (c, told))
+        .collect();
+    let counted_nothing =
+        |caller: &&usize| match (batch.counts_on(**caller), by_themselves.get(caller)) {
+            (None, _) => false, // a repeat
+            (Some(_), Some(told)) => !matches!(told, Ok(1..)),
+            (Some(place), None) => exceptions.rows_of(place) == 0,
+        };
+    let released = requests.iter().filter(counted_nothing);
+    let keys: Vec<&[u8]> = released
+        .filter_map(|caller| Some(batch.request(*caller)?.key.as_slice()))
+        .collect();
+    for keys in keys.chunks(KEYS_IN_A_STATEMENT) {
+        release(conn, keys.to_vec())?;
+    }
+    Ok(())
 }
 
 /// Amounts that a statement can bind; none if one is too large.

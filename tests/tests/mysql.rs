@@ -192,6 +192,16 @@ fn a_read_committed_transaction_reads_right_beside_a_fold() {
 }
 
 #[test]
+fn repeats_over_connections_that_are_cut() {
+    servers::repeats_over_connections_that_are_cut();
+}
+
+#[test]
+fn a_repeat_in_an_older_snapshot() {
+    servers::a_repeat_in_an_older_snapshot();
+}
+
+#[test]
 fn folds_killed_at_any_moment() {
     servers::folds_killed_at_any_moment("CONNECTION_ID()", |number| format!("KILL {number}"));
 }

@@ -162,6 +162,16 @@ fn what_a_base_would_round_is_not_folded() {
 }
 
 #[test]
+fn repeats_over_connections_that_are_cut() {
+    servers::repeats_over_connections_that_are_cut();
+}
+
+#[test]
+fn a_repeat_in_an_older_snapshot() {
+    servers::a_repeat_in_an_older_snapshot();
+}
+
+#[test]
 fn folds_killed_at_any_moment() {
     servers::folds_killed_at_any_moment("pg_backend_pid()::bigint", |pid| {
         format!("SELECT pg_terminate_backend({pid})")

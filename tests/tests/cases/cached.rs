@@ -50,6 +50,30 @@ fn fields_of_rows_and_named_counters() {
 }
 
 #[test]
+fn a_repeat_leaves_the_cached_total_as_it_is() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let cached = Cached::new(MokaCache::new(100));
+    let (of_video_1, named) = (RowCounter::of(views, 1), Counter::named("x"));
+    assert_eq!(cached.get(&of_video_1, conn), Ok(100));
+    assert_eq!(cached.get(&named, conn), Ok(0));
+    for counted in [1, 0, 0] {
+        let request = of_video_1.idempotency_key("views");
+        assert_eq!(cached.add(&request, 5, conn), Ok(counted));
+        let request = named.idempotency_key("named");
+        assert_eq!(cached.add(&request, -3, conn), Ok(counted));
+    }
+    for exact in [false, true] {
+        if exact {
+            cached.forget(&of_video_1, conn);
+            cached.forget(&named, conn);
+        }
+        assert_eq!(cached.get(&of_video_1, conn), Ok(105));
+        assert_eq!(cached.get(&named, conn), Ok(-3));
+    }
+}
+
+#[test]
 fn a_transaction_reaches_the_cache_when_it_is_committed() {
     let (_database, mut conn) = database_with_counters();
     let conn = &mut conn;

@@ -723,3 +723,65 @@ pub fn transactions_at_once_take_shards_of_their_own(limit: &str) {
     let read = videos.find(KEY).select(views.total()).first(conn);
     assert_eq!(read, Ok(expected));
 }
+
+/// Connections that are cut at any request, and the caller asks again with the same key until he is told: counted once.
+pub fn repeats_over_connections_that_are_cut() {
+    let (database, mut conn) = database();
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    let (proxy, url) = Proxy::before(database.url());
+    // A cut that a round did not come to meets the next one's connection.
+    let connect = || {
+        let mut tries = (0..100).filter_map(|_| Conn::establish(&url).ok());
+        tries.next().expect("a connection")
+    };
+    const ROUNDS: i64 = 160;
+    let mut unknown = 0;
+    for round in 0..ROUNDS {
+        let cut = match round % 2 {
+            0 => Cut::BeforeTheRequest,
+            _ => Cut::BeforeTheAnswer,
+        };
+        let mut ask = connect();
+        proxy.cut_after((round / 2 % 16) as u32, cut);
+        let counted = loop {
+            let count = update(videos.find(1)).set(views.eq(views + 1));
+            match count.idempotency_key(format!("{round}")).execute(&mut ask) {
+                Ok(counted) => break counted,
+                Err(error) => match Error::from(error) {
+                    Error::OutcomeUnknown { .. } => unknown += 1,
+                    Error::ConnectionLost { .. } => {}
+                    other => panic!("{other}"),
+                },
+            }
+            ask = connect();
+        };
+        assert_eq!(counted, 1);
+    }
+    assert!(proxy.cuts() as i64 > ROUNDS / 3, "{}", proxy.cuts());
+    assert!(unknown > 3, "{unknown}");
+    assert_eq!(total(&mut conn), 100 + ROUNDS);
+}
+
+/// A transaction whose snapshot is older than the first of its repeats.
+pub fn a_repeat_in_an_older_snapshot() {
+    let (database, mut conn) = database();
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    let mut other = Conn::connect(&database);
+    let count = |conn: &mut Conn| {
+        let count = update(videos.find(1)).set(views.eq(views + 1));
+        count.idempotency_key("a").execute(conn)
+    };
+    let mut first = true;
+    let counted: QueryResult<usize> =
+        Transaction::new()
+            .isolation(Isolation::RepeatableRead)
+            .run(&mut conn, |conn| {
+                total(conn);
+                if std::mem::take(&mut first) {
+                    assert_eq!(count(&mut other), Ok(1));
+                }
+                count(conn)
+            });
+    assert_eq!(counted, Ok(1));
+    assert_eq!(total(&mut conn), 101);
+}

@@ -1,0 +1,9 @@
+-- The idempotency keys of counting updates, each committed together with what it counted.
+CREATE TABLE "diesel_sharded_idempotency_keys" (
+    "key" BYTEA NOT NULL PRIMARY KEY,
+    "fingerprint" BIGINT NOT NULL, -- of the update that the key came with
+    "claim" BIGINT NOT NULL, -- drawn by the transaction that made the row
+    "counted" BIGINT NOT NULL, -- rows
+    "created" BIGINT NOT NULL -- seconds since 1970, by the database's clock
+);
+CREATE INDEX "diesel_sharded_idempotency_keys_created" ON "diesel_sharded_idempotency_keys" ("created");

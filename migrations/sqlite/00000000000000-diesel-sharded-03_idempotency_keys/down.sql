@@ -1,0 +1,1 @@
+DROP TABLE `diesel_sharded_idempotency_keys`;
