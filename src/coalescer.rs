@@ -108,7 +108,7 @@ const STRIPES: usize = 8;
 ///
 /// ```sql
 /// BEGIN;                                                     -- MySQL: READ COMMITTED; SQLite: BEGIN IMMEDIATE
-/// UPDATE "diesel_sharded_batches" SET "batch" = $1, "written" = $2 WHERE "coalescer" = $3;
+/// UPDATE "diesel_sharded_batches" SET "batch" = $1, "written" = now WHERE "coalescer" = $2;
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" +
 ///     CASE WHEN ("videos"."id" = $1) THEN $2 WHEN ("videos"."id" = $3) THEN $4 END)
 /// WHERE "videos"."id" IN ($5, $6) AND "videos"."shard" = $7;

@@ -19,12 +19,12 @@ use super::token::{Mark, TABLE};
 ///         AND (SELECT COUNT(*) FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" = $3) = $4 FOR UPDATE),
 ///     "sharded_counted" AS (UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + CASE … END)
 ///         WHERE … AND "videos"."shard" = $5 AND EXISTS (SELECT 1 FROM "sharded_ready") RETURNING 1)
-/// UPDATE "diesel_sharded_batches" SET "batch" = $6, "written" = $7
-///     / (CASE WHEN (SELECT COUNT(*) FROM "sharded_counted") = $8 THEN 1 ELSE 0 END)
-/// WHERE "coalescer" = $9 AND "batch" < $10 AND EXISTS (SELECT 1 FROM "sharded_ready")
+/// UPDATE "diesel_sharded_batches" SET "batch" = $6, "written" = now
+///     / (CASE WHEN (SELECT COUNT(*) FROM "sharded_counted") = $7 THEN 1 ELSE 0 END)
+/// WHERE "coalescer" = $8 AND "batch" < $9 AND EXISTS (SELECT 1 FROM "sharded_ready")
 /// -- MySQL, MariaDB, for one row
 /// UPDATE `diesel_sharded_batches` STRAIGHT_JOIN `videos_shards` AS `videos`
-/// SET `views` = (`videos`.`views` + CASE … END), `batch` = ?, `written` = ?
+/// SET `views` = (`videos`.`views` + CASE … END), `batch` = ?, `written` = now
 /// WHERE `coalescer` = ? AND `batch` < ? AND … AND `videos`.`shard` = ?
 /// ```
 pub(super) struct CommitAtOnce<C, P, V> {
@@ -153,7 +153,7 @@ mod tests {
         let commit = commit!(Postgres, 7).unwrap();
         let ready = r#"SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $1 AND "batch" < $2 AND (SELECT COUNT(*) FROM "videos_shards" AS "videos" WHERE "videos"."id" IN ($3) AND "videos"."shard" = $4) = $5 FOR UPDATE"#;
         let counted = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + CASE WHEN ("videos"."id" = $6) THEN $7 END) WHERE "videos"."id" IN ($8) AND "videos"."shard" = $9 AND EXISTS (SELECT 1 FROM "sharded_ready") RETURNING 1"#;
-        let marked = r#"UPDATE "diesel_sharded_batches" SET "batch" = $10, "written" = $11 / (CASE WHEN (SELECT COUNT(*) FROM "sharded_counted") = $12 THEN 1 ELSE 0 END) WHERE "coalescer" = $13 AND "batch" < $14 AND EXISTS (SELECT 1 FROM "sharded_ready")"#;
+        let marked = r#"UPDATE "diesel_sharded_batches" SET "batch" = $10, "written" = EXTRACT(EPOCH FROM statement_timestamp())::BIGINT / (CASE WHEN (SELECT COUNT(*) FROM "sharded_counted") = $11 THEN 1 ELSE 0 END) WHERE "coalescer" = $12 AND "batch" < $13 AND EXISTS (SELECT 1 FROM "sharded_ready")"#;
         assert_eq!(
             sql!(Pg, commit),
             format!(
@@ -167,7 +167,7 @@ mod tests {
         let one = commit!(Mysql, 7).unwrap();
         assert_eq!(
             sql!(Mysql, one),
-            "UPDATE `diesel_sharded_batches` STRAIGHT_JOIN `videos_shards` AS `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN ? END), `batch` = ?, `written` = ? WHERE `coalescer` = ? AND `batch` < ? AND `videos`.`id` IN (?) AND `videos`.`shard` = ?"
+            "UPDATE `diesel_sharded_batches` STRAIGHT_JOIN `videos_shards` AS `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN ? END), `batch` = ?, `written` = CAST(UNIX_TIMESTAMP() AS SIGNED) WHERE `coalescer` = ? AND `batch` < ? AND `videos`.`id` IN (?) AND `videos`.`shard` = ?"
         );
         let two = commit!(Mysql, 7, 8);
         assert!(two.is_none());

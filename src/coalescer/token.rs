@@ -4,8 +4,9 @@
 //! table of the library's own, and every batch writes its number there, in the same transaction as the counts. Whoever then
 //! locks that row, on a new connection, waits for what the old one may still be doing, and reads which batch was committed
 //! last. A statement that the old connection sent is over by then, since its answer came before COMMIT was sent.
-
-use std::time::{SystemTime, UNIX_EPOCH};
+//!
+//! Times are the database's own clock's: the clocks of processes, and their jumps, remove nobody's row. Where the row is gone all the
+//! same, nobody can tell what became of that COMMIT, and nobody pretends to.
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
@@ -35,7 +36,6 @@ pub(super) struct Token {
 pub struct Mark {
     coalescer: [u8; 16],
     batch: i64,
-    written: i64,
 }
 
 impl Token {
@@ -56,15 +56,14 @@ impl Token {
         Mark {
             coalescer: self.coalescer,
             batch: self.batch,
-            written: seconds(),
         }
     }
 
     /// Makes the row, and removes those that crashed processes left long ago.
     ///
     /// ```sql
-    /// DELETE FROM "diesel_sharded_batches" WHERE "written" < $1;
-    /// INSERT INTO "diesel_sharded_batches" ("coalescer", "batch", "written") VALUES ($1, $2, $3)
+    /// DELETE FROM "diesel_sharded_batches" WHERE "written" < now - $1;
+    /// INSERT INTO "diesel_sharded_batches" ("coalescer", "batch", "written") VALUES ($1, $2, now)
     /// ```
     pub(super) fn register<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
     where
@@ -72,7 +71,7 @@ impl Token {
         Conn::Backend: BackendOf<Conn>,
     {
         let row = Insert(self.mark());
-        let old = DeleteOld(row.0.written - KEPT_SECONDS);
+        let old = DeleteOld(KEPT_SECONDS);
         let options = TransactionOptions::default();
         own_transaction(conn, Retry::default(), options, |conn| {
             conn.execute_returning_count(&old)
@@ -83,13 +82,13 @@ impl Token {
     }
 
     /// Whether the last batch was committed. If it was not, it never will be: the row gets a number beyond it, and a statement
-    /// that should still be on its way finds that.
+    /// that should still be on its way finds that. `None` if the row is gone.
     ///
     /// ```sql
     /// SELECT "coalescer", "batch" FROM "diesel_sharded_batches" WHERE "coalescer" = $1 FOR UPDATE;
-    /// UPDATE "diesel_sharded_batches" SET "batch" = $1, "written" = $2 WHERE "coalescer" = $3 AND "batch" < $4
+    /// UPDATE "diesel_sharded_batches" SET "batch" = $1, "written" = now WHERE "coalescer" = $2 AND "batch" < $3
     /// ```
-    pub(super) fn was_committed<Conn>(&mut self, conn: &mut Conn) -> QueryResult<bool>
+    pub(super) fn was_committed<Conn>(&mut self, conn: &mut Conn) -> QueryResult<Option<bool>>
     where
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
@@ -103,8 +102,8 @@ impl Token {
             |conn| {
                 let find = Find(self.coalescer);
                 let rows = <Conn::Backend as Reads<_, (Vec<u8>, i64)>>::load(conn, find)?;
-                let committed = rows.iter().any(|(_, batch)| *batch == sent);
-                if !committed {
+                let committed = rows.first().map(|(_, batch)| *batch == sent);
+                if committed == Some(false) {
                     stamp(conn, beyond)?;
                 }
                 Ok(committed)
@@ -134,7 +133,7 @@ impl Token {
 /// Writes the mark; gives whether the row is there, and is of an earlier batch.
 ///
 /// ```sql
-/// UPDATE "diesel_sharded_batches" SET "batch" = $1, "written" = $2 WHERE "coalescer" = $3 AND "batch" < $4
+/// UPDATE "diesel_sharded_batches" SET "batch" = $1, "written" = now WHERE "coalescer" = $2 AND "batch" < $3
 /// ```
 pub(super) fn stamp<Conn>(conn: &mut Conn, mark: Mark) -> QueryResult<bool>
 where
@@ -153,13 +152,8 @@ where
     explain_missing(&Conn::Backend::backend_of(conn), TABLE, error)
 }
 
-fn seconds() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs() as i64)
-}
-
 impl Mark {
-    /// `batch = $1, written = $2`
+    /// `batch = $1, written = now`
     pub(super) fn push_assignments<'b, DB: ShardedBackend>(
         &'b self,
         mut out: AstPass<'_, 'b, DB>,
@@ -170,7 +164,8 @@ impl Mark {
         out.push_sql(", ");
         out.push_identifier("written")?;
         out.push_sql(" = ");
-        push_bind::<BigInt, i64, DB>(&self.written, out)
+        push_now(out);
+        Ok(())
     }
 
     /// `coalescer = $1 AND batch < $2`
@@ -218,7 +213,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for Insert {
         out.push_sql(", ");
         push_bind::<BigInt, i64, DB>(&self.0.batch, out.reborrow())?;
         out.push_sql(", ");
-        push_bind::<BigInt, i64, DB>(&self.0.written, out.reborrow())?;
+        push_now(out.reborrow());
         out.push_sql(")");
         Ok(())
     }
@@ -234,6 +229,8 @@ impl<DB: ShardedBackend> QueryFragment<DB> for DeleteOld {
         out.push_sql(" WHERE ");
         out.push_identifier("written")?;
         out.push_sql(" < ");
+        push_now(out.reborrow());
+        out.push_sql(" - ");
         push_bind::<BigInt, i64, DB>(&self.0, out)
     }
 }
@@ -273,6 +270,12 @@ impl<DB: ShardedBackend> QueryFragment<DB> for Delete {
     }
 }
 
+/// The database's own time.
+fn push_now<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) {
+    let now = out.backend().dialect().seconds_since_1970();
+    out.push_sql(now);
+}
+
 /// `coalescer = $n`
 fn push_coalescer_is<'b, DB: ShardedBackend>(
     coalescer: &'b [u8],
@@ -281,4 +284,36 @@ fn push_coalescer_is<'b, DB: ShardedBackend>(
     out.push_identifier("coalescer")?;
     out.push_sql(" = ");
     push_bind::<Binary, [u8], DB>(coalescer, out)
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::sql;
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::sqlite::Sqlite;
+
+    /// No statement is given a process' time.
+    #[test]
+    fn the_time_is_the_databases() {
+        let mark = Token::new().next();
+        assert_eq!(
+            sql!(Pg, Stamp(mark)),
+            r#"UPDATE "diesel_sharded_batches" SET "batch" = $1, "written" = EXTRACT(EPOCH FROM statement_timestamp())::BIGINT WHERE "coalescer" = $2 AND "batch" < $3"#
+        );
+        assert_eq!(
+            sql!(Mysql, Insert(mark)),
+            "INSERT INTO `diesel_sharded_batches` (`coalescer`, `batch`, `written`) VALUES (?, ?, CAST(UNIX_TIMESTAMP() AS SIGNED))"
+        );
+        assert_eq!(
+            sql!(Sqlite, DeleteOld(KEPT_SECONDS)),
+            "DELETE FROM `diesel_sharded_batches` WHERE `written` < CAST(strftime('%s', 'now') AS INTEGER) - ?"
+        );
+    }
 }

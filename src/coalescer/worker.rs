@@ -20,7 +20,7 @@ use crate::shard_choice::Stripe;
 
 use super::batch::{Amount, Batch, Chunk, Mode, Told, lost};
 use super::lane::{AnyLane, Place};
-use super::token::{Mark, Token, stamp};
+use super::token::{Mark, TABLE, Token, stamp};
 use super::{Loss, Shared};
 
 /// A connection that is borrowed from a pool.
@@ -55,7 +55,7 @@ enum Attempted {
     Away(String),
     /// Something is wrong that is no single row's fault.
     Broken(Error),
-    /// The coalescer was closed before anyone could tell.
+    /// Nobody can tell: the coalescer was closed before, or its row is gone.
     Unknown(String),
 }
 
@@ -215,8 +215,11 @@ where
                     drop(conn);
                     self.shared.note(|stats| stats.commits_resolved += 1);
                     return match self.was_committed() {
-                        Ok(true) => self.committed(batch, part, exceptions),
-                        Ok(false) => Attempted::Away(error.to_string()),
+                        Ok(Some(true)) => self.committed(batch, part, exceptions),
+                        Ok(Some(false)) => Attempted::Away(error.to_string()),
+                        Ok(None) => Attempted::Unknown(format!(
+                            "its row in `{TABLE}` was removed meanwhile ({error})"
+                        )),
                         Err(reason) => Attempted::Unknown(reason),
                     };
                 }
@@ -531,8 +534,8 @@ where
         }
     }
 
-    /// Whether the last batch was committed, asked until the database answers.
-    fn was_committed(&mut self) -> Result<bool, String> {
+    /// Whether the last batch was committed, asked until the database answers; `None` if it cannot know.
+    fn was_committed(&mut self) -> Result<Option<bool>, String> {
         let mut pause = FIRST_PAUSE;
         loop {
             let asked = self.take_connection().and_then(|mut conn| {

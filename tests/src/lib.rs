@@ -8,6 +8,7 @@
 
 mod container;
 pub mod galera;
+pub mod own_server;
 mod private;
 pub mod proxy;
 pub mod redis;

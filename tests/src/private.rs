@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
@@ -14,16 +15,62 @@ use diesel::prelude::*;
 
 use crate::Server;
 
-/// Starts a server, or says what is not installed.
+/// Starts a server that runs as long as this process, or says what is not installed.
 pub fn start(server: Server) -> Result<String, String> {
-    match server {
-        Server::Postgres => start_postgres("fsync=off"),
-        Server::SyncedPostgres => start_postgres("fsync=on"),
-        Server::Mysql => start_mysql(),
+    let installed = match server {
+        Server::Postgres => postgres("fsync=off")?,
+        Server::SyncedPostgres => postgres("fsync=on")?,
+        Server::Mysql => mysql("--innodb-flush-log-at-trx-commit=0")?,
+    };
+    keep_on(installed.start());
+    installed.wait_until_it_answers();
+    Ok(installed.address)
+}
+
+/// A server with an empty data folder, ready to run.
+#[derive(Debug)]
+pub struct Installed {
+    server: Server,
+    command: Vec<OsString>,
+    owner: Option<(u32, u32)>,
+    environment: Vec<(&'static str, OsString)>,
+    pub folder: PathBuf,
+    /// As [`Server::address`].
+    pub address: String,
+}
+
+impl Installed {
+    /// Starts it; the keeper starts it again, after a crash, for each line on its standard input.
+    pub fn start(&self) -> Child {
+        let environment = self.environment.iter();
+        let environment: Vec<_> = environment
+            .map(|(name, value)| (*name, value.as_os_str()))
+            .collect();
+        keeper_of(self.command.clone(), self.owner, &self.folder, &environment)
+    }
+
+    pub fn wait_until_it_answers(&self) {
+        let address = &self.address;
+        match self.server {
+            Server::Postgres | Server::SyncedPostgres => wait_for(&self.folder, || {
+                PgConnection::establish(&format!("{address}/postgres"))
+            }),
+            Server::Mysql => wait_for(&self.folder, || {
+                MysqlConnection::establish(&format!("{address}/mysql"))
+            }),
+        }
+    }
+
+    /// The id of the process that was started last.
+    pub fn process(&self) -> u32 {
+        let file = self.folder.join("process");
+        let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        text.trim().parse().expect("a process id")
     }
 }
 
-fn start_postgres(fsync: &str) -> Result<String, String> {
+/// PostgreSQL, with one more setting.
+pub fn postgres(fsync: &str) -> Result<Installed, String> {
     let missing = "no PostgreSQL server is installed: apt-get install postgresql";
     let bin = newest(Path::new("/usr/lib/postgresql"))
         .map(|version| version.join("bin"))
@@ -72,20 +119,18 @@ fn start_postgres(fsync: &str) -> Result<String, String> {
     run(as_user("localedef".into(), owner)
         .args(["-i", "de_DE", "-f", "UTF-8"])
         .arg(locales.join("de_DE.UTF-8")));
-    spawn(
-        postgres,
+    Ok(Installed {
+        server: Server::Postgres,
+        command: postgres,
         owner,
-        &folder,
-        &[("LOCPATH", locales.as_os_str())],
-    );
-    let address = format!("postgres://postgres@127.0.0.1:{port}");
-    wait_for(&folder, || {
-        PgConnection::establish(&format!("{address}/postgres"))
-    });
-    Ok(address)
+        environment: vec![("LOCPATH", locales.into_os_string())],
+        folder,
+        address: format!("postgres://postgres@127.0.0.1:{port}"),
+    })
 }
 
-fn start_mysql() -> Result<String, String> {
+/// MariaDB or MySQL, with one more setting.
+pub fn mysql(flush: &str) -> Result<Installed, String> {
     let missing = "no MariaDB or MySQL server is installed: apt-get install mariadb-server";
     let server = find("mariadbd").or_else(|| find("mysqld")).ok_or(missing)?;
     let folder = folder();
@@ -113,18 +158,20 @@ fn start_mysql() -> Result<String, String> {
     for setting in [
         "--bind-address=127.0.0.1",
         "--max-connections=300",
-        "--innodb-flush-log-at-trx-commit=0",
+        flush,
         "--sync-binlog=0",
         "--skip-name-resolve",
     ] {
         mysql.push(setting.into());
     }
-    spawn(mysql, owner, &folder, &[]);
-    let address = format!("mysql://root@127.0.0.1:{port}");
-    wait_for(&folder, || {
-        MysqlConnection::establish(&format!("{address}/mysql"))
-    });
-    Ok(address)
+    Ok(Installed {
+        server: Server::Mysql,
+        command: mysql,
+        owner,
+        environment: vec![],
+        folder,
+        address: format!("mysql://root@127.0.0.1:{port}"),
+    })
 }
 
 pub fn option(name: &str, path: &Path) -> String {
@@ -198,10 +245,24 @@ pub fn spawn(
     folder: &Path,
     environment: &[(&str, &OsStr)],
 ) {
+    keep_on(keeper_of(command, owner, folder, environment));
+}
+
+/// The same, until the keeper's standard input is closed; for each further line on it, the command is started once more. The
+/// keeper reaps no server before it ends itself, so that the id which it ends cannot be another process's by then.
+fn keeper_of(
+    command: Vec<OsString>,
+    owner: Option<(u32, u32)>,
+    folder: &Path,
+    environment: &[(&str, &OsStr)],
+) -> Child {
     const KEEPER: &str = r#"folder=$1; shift
-        "$@" >"$folder/log" 2>&1 </dev/null & server=$!
         trap '' HUP INT TERM
-        cat >/dev/null
+        while read -r start; do
+            (trap - HUP INT TERM; exec "$@") >>"$folder/log" 2>&1 </dev/null & server=$!
+            echo $server >"$folder/process"
+        done
+        kill -CONT $(cat /proc/$server/task/*/children) 2>/dev/null
         kill -QUIT $server 2>/dev/null; kill -KILL $server 2>/dev/null; wait $server 2>/dev/null
         rm -rf "$folder""#;
     let mut keeper = as_user("/bin/sh".into(), owner);
@@ -212,19 +273,34 @@ pub fn spawn(
         .arg(folder)
         .args(command);
     keeper.envs(environment.iter().copied());
-    keep(&mut keeper);
+    let mut keeper = start_keeper(&mut keeper);
+    start_again(&mut keeper);
+    keeper
+}
+
+/// Lets a keeper start its server.
+pub fn start_again(keeper: &mut Child) {
+    let input = keeper.stdin.as_mut().expect("it is piped");
+    writeln!(input, "start").expect("the keeper runs");
 }
 
 /// Starts a keeper, whose standard input closes when this process ends.
 pub fn keep(keeper: &mut Command) {
-    static KEEPERS: Mutex<Vec<Child>> = Mutex::new(vec![]);
-    let keeper = keeper
+    keep_on(start_keeper(keeper));
+}
+
+fn start_keeper(keeper: &mut Command) -> Child {
+    keeper
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0) // Ctrl-C reaches us only
         .spawn()
-        .expect("/bin/sh");
+        .expect("/bin/sh")
+}
+
+fn keep_on(keeper: Child) {
+    static KEEPERS: Mutex<Vec<Child>> = Mutex::new(vec![]);
     KEEPERS
         .lock()
         .expect("no panic while it is held")

@@ -353,6 +353,11 @@ fn a_coalescer_that_loses_its_connections() {
 }
 
 #[test]
+fn a_coalescer_whose_row_is_removed_while_a_commit_is_unresolved() {
+    servers::a_coalescer_whose_row_is_removed_while_a_commit_is_unresolved();
+}
+
+#[test]
 fn a_lock_is_not_waited_for_again() {
     servers::a_lock_is_not_waited_for_again();
 }

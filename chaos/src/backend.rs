@@ -1,0 +1,294 @@
+//! The kinds of databases, and what each connection type does: all statements of the clients and of whoever judges them.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use diesel::connection::{LoadConnection, SimpleConnection};
+use diesel::dsl::sql;
+use diesel::prelude::*;
+use diesel::r2d2::R2D2Connection;
+use diesel::sql_types::BigInt;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{Isolation, Retry, Transaction};
+use diesel_sharded::shard_numbers::ShardNumber;
+use diesel_sharded::{Counter as NamedCounter, Error, MIGRATIONS, RowCounter, ShardsTable};
+use diesel_sharded::{fold, set_total, update};
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Begin, Counter, Operation, Totals};
+use crate::schema::chaos_rows::dsl::*;
+use crate::schema::{chaos_rows, chaos_tokens};
+
+/// The kinds of databases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+pub enum Backend {
+    #[value(alias = "postgresql")]
+    Postgres,
+    #[value(alias = "mysql")]
+    Mariadb,
+    Sqlite,
+}
+
+impl Backend {
+    pub const ALL: [Backend; 3] = [Backend::Postgres, Backend::Mariadb, Backend::Sqlite];
+    /// Those that run in processes of their own.
+    pub const SERVERS: [Backend; 2] = [Backend::Postgres, Backend::Mariadb];
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Backend::Postgres => "PostgreSQL",
+            Backend::Mariadb => "MariaDB",
+            Backend::Sqlite => "SQLite",
+        })
+    }
+}
+
+/// Runs an expression with the connection type of a [`Backend`] under a name.
+#[macro_export]
+macro_rules! with_connection {
+    ($backend:expr, $Conn:ident => $run:expr) => {
+        match $backend {
+            $crate::backend::Backend::Postgres => {
+                type $Conn = ::diesel::PgConnection;
+                $run
+            }
+            $crate::backend::Backend::Mariadb => {
+                type $Conn = ::diesel::MysqlConnection;
+                $run
+            }
+            $crate::backend::Backend::Sqlite => {
+                type $Conn = ::diesel::SqliteConnection;
+                $run
+            }
+        }
+    };
+}
+
+/// What is done on a connection.
+pub trait ChaosConnection: LoadConnection + R2D2Connection + Sized + 'static {
+    /// What every new connection is told.
+    const SETTINGS: &'static [&'static str];
+    /// The number of other connections to this database that the server still has.
+    const OTHERS: Option<&'static str>;
+
+    /// Does one operation by the library, on this connection or by the coalescer; gives what a read saw.
+    ///
+    /// # Errors
+    /// As the library gives them.
+    fn run(
+        &mut self,
+        operation: &Operation,
+        coalescer: Option<&Coalescer<Self>>,
+    ) -> Result<Done, Error>;
+
+    /// Creates the tables: those above, and the library's own.
+    fn create_tables(&mut self);
+
+    /// Inserts rows, with the team of each.
+    fn insert_rows(&mut self, rows: &[(i64, Option<i64>)], base: i64) -> QueryResult<()>;
+
+    /// How many others are connected to this database, as the server sees it.
+    fn others(&mut self) -> QueryResult<i64>;
+
+    /// The tokens that begin so.
+    fn tokens(&mut self, prefix: &str) -> QueryResult<Vec<String>>;
+
+    fn set_up(&mut self) -> QueryResult<()> {
+        Self::SETTINGS
+            .iter()
+            .try_for_each(|setting| self.batch_execute(setting))
+    }
+}
+
+/// What an operation gave.
+#[derive(Debug)]
+pub enum Done {
+    Read(Totals),
+    /// So many rows were counted, of so many that are there.
+    Rows(usize, usize),
+    Nothing,
+}
+
+macro_rules! chaos_connection {
+    ($Conn:ty { $($item:item)* }) => {
+        impl ChaosConnection for $Conn {
+            $($item)*
+
+            fn run(
+                &mut self,
+                operation: &Operation,
+                coalescer: Option<&Coalescer<Self>>,
+            ) -> Result<Done, Error> {
+                let conn = self;
+                match operation {
+                    Operation::Count { row, views: n, likes: None } => {
+                        let counted = update(chaos_rows.find(*row)).set(views.eq(views + n));
+                        Ok(Done::Rows(counted.execute(conn)?, 1))
+                    }
+                    Operation::Count { row, views: n, likes: Some(m) } => {
+                        let counted = update(chaos_rows.find(*row))
+                            .set((views.eq(views + n), likes.eq(likes + m)));
+                        Ok(Done::Rows(counted.execute(conn)?, 1))
+                    }
+                    Operation::CountTeam { team: of, rows, n } => {
+                        let counted = update(chaos_rows.filter(team.eq(*of))).set(views.eq(views + n));
+                        Ok(Done::Rows(counted.execute(conn)?, rows.len()))
+                    }
+                    Operation::CountOrInsert { row, n } => {
+                        let counted = update(chaos_rows.find(*row))
+                            .set(views.eq(views + n))
+                            .or_insert((chaos_rows::id.eq(*row), views.eq(0), likes.eq(0)));
+                        Ok(Done::Rows(counted.execute(conn)?, 1))
+                    }
+                    Operation::CountNamed { name, n } => {
+                        let counter = NamedCounter::named(name);
+                        match n {
+                            1 => counter.increment(conn)?,
+                            -1 => counter.decrement(conn)?,
+                            _ => counter.add(*n, conn)?,
+                        }
+                        Ok(Done::Nothing)
+                    }
+                    Operation::CountCoalesced { row, n } => {
+                        let coalescer = coalescer.expect("the process has one");
+                        let counted = coalescer.add(&RowCounter::of(views, *row), *n)?;
+                        Ok(Done::Rows(counted, 1))
+                    }
+                    Operation::Transaction { token, counts, begin, reads_first } => {
+                        let mut transaction = Transaction::new();
+                        if *begin == Begin::Serializable {
+                            transaction = transaction.isolation(Isolation::Serializable).deferred();
+                        }
+                        let counted: QueryResult<usize> = transaction.run(conn, |conn| {
+                            if *reads_first {
+                                let of = counts.iter().filter_map(|(counter, _)| match counter {
+                                    Counter::Views(row) => Some(*row),
+                                    Counter::Likes(_) | Counter::Named(_) => None,
+                                });
+                                let read = chaos_rows.filter(id.eq_any(of.collect::<Vec<i64>>()));
+                                read.select(views.total()).load::<i64>(conn)?;
+                            }
+                            diesel::insert_into(chaos_tokens::table)
+                                .values(chaos_tokens::token.eq(token))
+                                .execute(conn)?;
+                            let mut counted = 0;
+                            for (counter, n) in counts {
+                                counted += match counter {
+                                    Counter::Views(row) => update(chaos_rows.find(*row))
+                                        .set(views.eq(views + n))
+                                        .execute(conn)?,
+                                    Counter::Likes(row) => {
+                                        let n = i32::try_from(*n).expect("a small amount");
+                                        update(chaos_rows.find(*row))
+                                            .set(likes.eq(likes + n))
+                                            .execute(conn)?
+                                    }
+                                    Counter::Named(name) => {
+                                        NamedCounter::named(name).add(*n, conn)?;
+                                        1
+                                    }
+                                };
+                            }
+                            Ok(counted)
+                        });
+                        Ok(Done::Rows(counted?, counts.len()))
+                    }
+                    Operation::SetTotal { row, total } => {
+                        Ok(Done::Rows(set_total(chaos_rows.find(*row), views, *total).execute(conn)?, 1))
+                    }
+                    Operation::Fold { first, last, keep } => {
+                        fold(chaos_rows.filter(id.between(*first, *last)))
+                            .keep_shards(*keep)
+                            .run(conn)?;
+                        Ok(Done::Nothing)
+                    }
+                    Operation::Resize { shards } => {
+                        ShardNumber::of(views).resize(*shards, conn)?;
+                        Ok(Done::Nothing)
+                    }
+                    Operation::ReadRows { first, last } => {
+                        let read = chaos_rows
+                            .filter(id.between(*first, *last))
+                            .select((id, views.total(), likes.total()))
+                            .load::<(i64, i64, i32)>(conn)?;
+                        let totals = read.into_iter().flat_map(|(row, of_views, of_likes)| {
+                            [
+                                (Counter::Views(row), of_views),
+                                (Counter::Likes(row), i64::from(of_likes)),
+                            ]
+                        });
+                        Ok(Done::Read(totals.collect()))
+                    }
+                    Operation::ReadNamed { name } => {
+                        let total = NamedCounter::named(name).get(conn)?;
+                        Ok(Done::Read(vec![(Counter::Named(name.clone()), total)]))
+                    }
+                }
+            }
+
+            fn create_tables(&mut self) {
+                for statement in [
+                    "CREATE TABLE chaos_rows (id BIGINT PRIMARY KEY, team BIGINT, \
+                     views BIGINT NOT NULL, likes INTEGER NOT NULL)",
+                    "CREATE TABLE chaos_tokens (token VARCHAR(100) PRIMARY KEY)",
+                ] {
+                    self.batch_execute(statement)
+                        .unwrap_or_else(|error| panic!("{statement}: {error}"));
+                }
+                ShardsTable::of(chaos_rows).create(self).expect("a shards table");
+                self.run_pending_migrations(MIGRATIONS).expect("the library's own tables");
+            }
+
+            fn insert_rows(&mut self, rows: &[(i64, Option<i64>)], base: i64) -> QueryResult<()> {
+                let rows: Vec<_> = rows
+                    .iter()
+                    .map(|(row, of)| (id.eq(*row), team.eq(*of), views.eq(base), likes.eq(0)))
+                    .collect();
+                diesel::insert_into(chaos_rows).values(rows).execute(self).map(drop)
+            }
+
+            fn others(&mut self) -> QueryResult<i64> {
+                match Self::OTHERS {
+                    Some(others) => diesel::select(sql::<BigInt>(others)).get_result(self),
+                    None => Ok(0),
+                }
+            }
+
+            fn tokens(&mut self, prefix: &str) -> QueryResult<Vec<String>> {
+                chaos_tokens::table
+                    .select(chaos_tokens::token)
+                    .filter(chaos_tokens::token.like(format!("{prefix}%")))
+                    .load(self)
+            }
+        }
+    };
+}
+
+chaos_connection!(PgConnection {
+    const SETTINGS: &'static [&'static str] = &[];
+    const OTHERS: Option<&'static str> = Some(
+        "(SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid())",
+    );
+});
+
+chaos_connection!(MysqlConnection {
+    const SETTINGS: &'static [&'static str] = &[];
+    const OTHERS: Option<&'static str> = Some(
+        "(SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID())",
+    );
+});
+
+chaos_connection!(SqliteConnection {
+    const SETTINGS: &'static [&'static str] =
+        &["PRAGMA busy_timeout = 200", "PRAGMA synchronous = FULL"];
+    const OTHERS: Option<&'static str> = None;
+});
+
+/// Used by a policy that is given to the whole process.
+pub fn policy(deadline: std::time::Duration) -> Retry {
+    Retry::new().with_attempts(u32::MAX).with_deadline(deadline)
+}

@@ -1,0 +1,592 @@
+//! Judges a history.
+//!
+//! The rule is that of [Jepsen's counter checker](https://jepsen-io.github.io/jepsen/jepsen.checker.html#var-counter), for amounts of
+//! either sign: a read lies between the sum of what must have happened by then and all negative amounts of what may have, and the same
+//! with all positive amounts.
+//!
+//! - An operation that was acknowledged before the read began must have happened.
+//! - One that was acknowledged later, or whose outcome is unknown, may have happened from its start on: if unknown, for ever, since a
+//!   server may still be at it when its client is gone.
+//! - One that failed never happens.
+//!
+//! Beyond that rule:
+//!
+//! - *Sets.* A set begins an era: its value, what must have been counted after it, what may have been. A read has to fit one
+//!   of the eras that may hold at its time. The era of an acknowledged set holds until another acknowledged set, which began
+//!   after it ended, has ended before the read; that of an unknown one may begin at any time, and never ends for certain.
+//! - *Tokens.* A transaction inserts a row that names it. So it is known at the end which ones happened: every acknowledged one,
+//!   none that failed, and of the unknown ones those that have a token. Tokens are unique in the database.
+//! - *The end.* When nobody counts any more, a total is exactly the sum of what was acknowledged, what has a token, and some of what is
+//!   unknown. What was only counted with tokens has one right total.
+//! - *Teams.* Rows that are only counted all together show the same sums in every read.
+//! - *No way back.* A total that is only ever incremented does not fall from one read to a later one.
+//! - *Errors.* What the library itself reports is of one of its own kinds: a bare error of Diesel's says nothing of the outcome.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::history::{Done, History, Moment, Outcome};
+use crate::operation::{Counter, Operation, Totals};
+
+/// What a history began with.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// Totals before the first operation; 0 where there is none.
+    pub base: BTreeMap<Counter, i64>,
+    /// Counters that are only counted all together, by the same amount.
+    pub teams: Vec<Vec<Counter>>,
+}
+
+impl Rules {
+    fn base(&self, counter: &Counter) -> i64 {
+        self.base.get(counter).copied().unwrap_or(0)
+    }
+}
+
+/// What is found when nobody counts any more.
+#[derive(Debug, Clone, Default)]
+pub struct Aftermath {
+    pub totals: Totals,
+    pub tokens: Vec<String>,
+}
+
+/// Something that must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// A read that no order of the operations explains. The interval is that of the last era.
+    ReadOutOfBounds {
+        client: String,
+        number: u64,
+        counter: Counter,
+        value: i64,
+        lowest: i64,
+        highest: i64,
+    },
+    /// A total at the end that is not the sum of what was acknowledged and some of what is unknown.
+    WrongTotal {
+        counter: Counter,
+        value: i64,
+        acknowledged: i64,
+        unknown: usize,
+    },
+    /// A transaction that was acknowledged, and has no token.
+    AcknowledgedLost { token: String },
+    /// A transaction of which the library said that it changed nothing, and has a token.
+    FailedButApplied { token: String, error: String },
+    /// A token that no transaction asked for, or one that is there twice.
+    StrangeToken { token: String },
+    /// Rows that are counted together, apart.
+    TeamTorn {
+        client: String,
+        number: u64,
+        totals: Totals,
+    },
+    /// A total that only grows, smaller than it was read before.
+    WentBack {
+        client: String,
+        number: u64,
+        counter: Counter,
+        value: i64,
+        before: i64,
+    },
+    /// An error that is none of the library's kinds, where it promises one.
+    Unclassified {
+        client: String,
+        number: u64,
+        operation: &'static str,
+        error: String,
+    },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::ReadOutOfBounds {
+                client,
+                number,
+                counter,
+                value,
+                lowest,
+                highest,
+            } => write!(
+                f,
+                "read {number} of client {client}: {counter} is {value}, and cannot be but from {lowest} to {highest}"
+            ),
+            Finding::WrongTotal {
+                counter,
+                value,
+                acknowledged,
+                unknown,
+            } => write!(
+                f,
+                "at the end {counter} is {value}, which is not {acknowledged} and some of {unknown} unknown counts"
+            ),
+            Finding::AcknowledgedLost { token } => {
+                write!(f, "transaction {token} was acknowledged, and is lost")
+            }
+            Finding::FailedButApplied { token, error } => {
+                write!(f, "transaction {token} is there, and had failed: {error}")
+            }
+            Finding::StrangeToken { token } => {
+                write!(
+                    f,
+                    "token {token} is there, and nobody asked for it, or once only"
+                )
+            }
+            Finding::TeamTorn {
+                client,
+                number,
+                totals,
+            } => write!(
+                f,
+                "read {number} of client {client}: rows that are counted together differ: {totals:?}"
+            ),
+            Finding::WentBack {
+                client,
+                number,
+                counter,
+                value,
+                before,
+            } => write!(
+                f,
+                "read {number} of client {client}: {counter} is {value}, and was {before} before"
+            ),
+            Finding::Unclassified {
+                client,
+                number,
+                operation,
+                error,
+            } => write!(
+                f,
+                "operation {number} of client {client}, {operation}: an error that does not tell the outcome: {error}"
+            ),
+        }
+    }
+}
+
+/// What the checker found, and how much it looked at.
+#[derive(Debug, Clone, Default)]
+pub struct Judgement {
+    pub findings: Vec<Finding>,
+    pub ok: usize,
+    pub failed: usize,
+    pub unknown: usize,
+    /// Reads that were compared with the bounds.
+    pub reads: usize,
+}
+
+/// Judges a history by what was found at its end.
+pub fn judge(rules: &Rules, history: &History, aftermath: &Aftermath) -> Judgement {
+    let mut judgement = Judgement::default();
+    for done in &history.operations {
+        *match done.outcome {
+            Outcome::Ok(_) => &mut judgement.ok,
+            Outcome::Failed(_) => &mut judgement.failed,
+            Outcome::Unknown(_) => &mut judgement.unknown,
+        } += 1;
+    }
+    let tokens = judge_tokens(history, aftermath, &mut judgement.findings);
+    judge_errors(history, &mut judgement.findings);
+    let counters = counters_of(history, aftermath, &tokens);
+    let reads = reads_of(history, &counters);
+    judgement.reads = reads.len();
+    for read in &reads {
+        let (client, number) = (&read.done.client, read.done.number);
+        judge_teams(rules, client, number, &read.totals, &mut judgement.findings);
+    }
+    let end = aftermath.totals.iter();
+    let end = end.map(|(counter, value)| (counter, *value)).collect();
+    judge_teams(rules, "at the end", 0, &end, &mut judgement.findings);
+    for (counter, changes) in &counters {
+        let base = rules.base(counter);
+        judge_reads(counter, base, changes, &reads, &mut judgement.findings);
+        let value = aftermath.totals.iter().find(|(other, _)| other == counter);
+        let value = value.map_or(0, |(_, value)| *value);
+        judge_total(counter, base, changes, value, &mut judgement.findings);
+    }
+    judgement
+}
+
+/// A read that was answered, with zeros for what was not there yet.
+struct Read<'a> {
+    done: &'a Done,
+    totals: BTreeMap<&'a Counter, i64>,
+}
+
+fn reads_of<'a>(history: &'a History, counters: &'a BTreeMap<Counter, Changes>) -> Vec<Read<'a>> {
+    let reads = history.operations.iter().filter_map(|done| {
+        let Outcome::Ok(totals) = &done.outcome else {
+            return None;
+        };
+        let mut read: BTreeMap<_, _> = match done.operation {
+            Operation::ReadRows { first, last } => counters
+                .keys()
+                .filter(|counter| match counter {
+                    Counter::Views(row) | Counter::Likes(row) => (first..=last).contains(row),
+                    Counter::Named(_) => false,
+                })
+                .map(|counter| (counter, 0))
+                .collect(),
+            Operation::ReadNamed { .. } => BTreeMap::new(),
+            _ => return None,
+        };
+        read.extend(totals.iter().map(|(counter, value)| (counter, *value)));
+        Some(Read { done, totals: read })
+    });
+    reads.collect()
+}
+
+/// An amount that was, or may have been, added.
+struct Add {
+    amount: i64,
+    began: Moment,
+    /// When it had happened for certain; `None`: at any time since it began, if at all.
+    ended: Option<Moment>,
+    /// Whether it has happened by the end for certain.
+    happened: bool,
+}
+
+/// A total that was, or may have been, set.
+struct Set {
+    value: i64,
+    began: Moment,
+    ended: Option<Moment>,
+}
+
+/// What happened, and may have happened, to one counter.
+#[derive(Default)]
+struct Changes {
+    adds: Vec<Add>,
+    sets: Vec<Set>,
+}
+
+/// The tokens that are there. Reports those that must not be, and those that must.
+fn judge_tokens<'a>(
+    history: &History,
+    aftermath: &'a Aftermath,
+    findings: &mut Vec<Finding>,
+) -> BTreeSet<&'a str> {
+    let mut tokens = BTreeSet::new();
+    for token in &aftermath.tokens {
+        if !tokens.insert(token.as_str()) {
+            findings.push(Finding::StrangeToken {
+                token: token.clone(),
+            });
+        }
+    }
+    let mut asked = BTreeSet::new();
+    for done in &history.operations {
+        let Some(token) = done.operation.token() else {
+            continue;
+        };
+        asked.insert(token);
+        match (&done.outcome, tokens.contains(token)) {
+            (Outcome::Ok(_), false) => findings.push(Finding::AcknowledgedLost {
+                token: token.into(),
+            }),
+            (Outcome::Failed(refused), true) => findings.push(Finding::FailedButApplied {
+                token: token.into(),
+                error: format!("{}: {}", refused.kind, refused.text),
+            }),
+            _ => {}
+        }
+    }
+    let strange = tokens.difference(&asked).map(|token| (*token).to_owned());
+    findings.extend(strange.map(|token| Finding::StrangeToken { token }));
+    tokens
+}
+
+/// The kinds of errors that are no answer of the library to an operation of its own.
+const BARE: [&str; 2] = ["Diesel", crate::store::NOT_THERE];
+
+fn judge_errors(history: &History, findings: &mut Vec<Finding>) {
+    for done in &history.operations {
+        let (Outcome::Failed(refused) | Outcome::Unknown(Some(refused))) = &done.outcome else {
+            continue;
+        };
+        // Reads are Diesel's own queries; in a caller's transaction its statements' errors are told as they are.
+        let bare_is_right = matches!(
+            done.operation,
+            Operation::ReadRows { .. }
+                | Operation::ReadNamed { .. }
+                | Operation::Transaction { .. }
+        );
+        if BARE.contains(&refused.kind.as_str()) && !bare_is_right {
+            findings.push(Finding::Unclassified {
+                client: done.client.clone(),
+                number: done.number,
+                operation: done.operation.name(),
+                error: format!("{}: {}", refused.kind, refused.text),
+            });
+        }
+    }
+}
+
+/// The changes of every counter that appears anywhere.
+fn counters_of(
+    history: &History,
+    aftermath: &Aftermath,
+    tokens: &BTreeSet<&str>,
+) -> BTreeMap<Counter, Changes> {
+    let mut counters: BTreeMap<Counter, Changes> = BTreeMap::new();
+    for (counter, _) in &aftermath.totals {
+        counters.entry(counter.clone()).or_default();
+    }
+    for done in &history.operations {
+        // A token is the truth, whatever was said to the client.
+        let happened = match done.operation.token() {
+            Some(token) => tokens.contains(token),
+            None => done.may_have_happened(),
+        };
+        let ended = (done.is_ok() && happened).then_some(done.ended);
+        for (counter, amount) in done.operation.adds() {
+            let changes = counters.entry(counter).or_default();
+            if happened {
+                changes.adds.push(Add {
+                    amount,
+                    began: done.began,
+                    ended,
+                    happened: ended.is_some() || done.operation.token().is_some(),
+                });
+            }
+        }
+        if let (Some((counter, value)), true) = (done.operation.sets(), happened) {
+            let changes = counters.entry(counter).or_default();
+            changes.sets.push(Set {
+                value,
+                began: done.began,
+                ended,
+            });
+        }
+    }
+    counters
+}
+
+fn judge_teams(
+    rules: &Rules,
+    client: &str,
+    number: u64,
+    totals: &BTreeMap<&Counter, i64>,
+    findings: &mut Vec<Finding>,
+) {
+    for team in &rules.teams {
+        let counted: BTreeSet<_> = team
+            .iter()
+            .filter_map(|counter| Some(totals.get(counter)? - rules.base(counter)))
+            .collect();
+        if counted.len() > 1 {
+            let totals = team.iter().filter_map(|counter| {
+                let (counter, value) = totals.get_key_value(counter)?;
+                Some(((*counter).clone(), *value))
+            });
+            findings.push(Finding::TeamTorn {
+                client: client.to_owned(),
+                number,
+                totals: totals.collect(),
+            });
+        }
+    }
+}
+
+fn judge_reads(
+    counter: &Counter,
+    base: i64,
+    changes: &Changes,
+    reads: &[Read<'_>],
+    findings: &mut Vec<Finding>,
+) {
+    let eras = Era::all(base, changes);
+    let only_grows = changes.sets.is_empty() && changes.adds.iter().all(|add| add.amount >= 0);
+    let values: Vec<_> = reads
+        .iter()
+        .filter_map(|read| Some((read.done, *read.totals.get(counter)?)))
+        .collect();
+    // The largest value by the time at which its read had ended.
+    let mut largest: Vec<(Moment, i64)> =
+        values.iter().map(|(d, value)| (d.ended, *value)).collect();
+    largest.sort_unstable();
+    for n in 1..largest.len() {
+        largest[n].1 = largest[n].1.max(largest[n - 1].1);
+    }
+    for (done, value) in values {
+        let intervals = eras
+            .iter()
+            .filter_map(|era| era.bounds(done, &changes.sets));
+        let intervals: Vec<_> = intervals.collect();
+        let explained = intervals
+            .iter()
+            .any(|(lowest, highest)| (*lowest..=*highest).contains(&value));
+        if !explained {
+            let (lowest, highest) = intervals.last().copied().unwrap_or_default();
+            findings.push(Finding::ReadOutOfBounds {
+                client: done.client.clone(),
+                number: done.number,
+                counter: counter.clone(),
+                value,
+                lowest,
+                highest,
+            });
+        }
+        let earlier = largest.partition_point(|(ended, _)| *ended < done.began);
+        if let (true, Some((_, before))) = (only_grows, largest[..earlier].last())
+            && value < *before
+        {
+            findings.push(Finding::WentBack {
+                client: done.client.clone(),
+                number: done.number,
+                counter: counter.clone(),
+                value,
+                before: *before,
+            });
+        }
+    }
+}
+
+/// The time from a set on, or from the beginning.
+struct Era {
+    value: i64,
+    began: Moment,
+    /// When the set had happened for certain.
+    ended: Option<Moment>,
+    /// What was added after it for certain, by the time at which it was acknowledged.
+    definite: Sums,
+    /// That, and what may have been added after it, by the time at which it began.
+    possible: Sums,
+}
+
+impl Era {
+    fn all(base: i64, changes: &Changes) -> Vec<Self> {
+        let beginning = Set {
+            value: base,
+            began: 0,
+            ended: Some(0),
+        };
+        std::iter::once(&beginning)
+            .chain(&changes.sets)
+            .map(|set| Era::new(set, &changes.adds))
+            .collect()
+    }
+
+    fn new(set: &Set, adds: &[Add]) -> Self {
+        let definite = adds.iter().filter_map(|add| {
+            let after = set.ended.is_some_and(|ended| add.began > ended);
+            after.then_some((add.ended?, add.amount))
+        });
+        let possible = adds.iter().filter_map(|add| {
+            let gone = add.ended.is_some_and(|ended| ended < set.began);
+            (!gone).then_some((add.began, add.amount))
+        });
+        Era {
+            value: set.value,
+            began: set.began,
+            ended: set.ended,
+            definite: Sums::new(definite.collect()),
+            possible: Sums::new(possible.collect()),
+        }
+    }
+
+    /// The lowest and the highest value that a read may see in this era; `None` if it cannot hold then.
+    fn bounds(&self, read: &Done, sets: &[Set]) -> Option<(i64, i64)> {
+        let over = sets.iter().any(|set| {
+            let after = self.ended.is_some_and(|ended| set.began > ended);
+            after && set.ended.is_some_and(|ended| ended < read.began)
+        });
+        if over || self.began > read.ended {
+            return None;
+        }
+        let definite = self.definite.before(read.began);
+        let possible = self.possible.before(read.ended);
+        Some((
+            self.value + definite.sum + (possible.down - definite.down),
+            self.value + definite.sum + (possible.up - definite.up),
+        ))
+    }
+}
+
+/// Amounts in the order of some moments, added up from the first on.
+struct Sums(Vec<(Moment, Sum)>);
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    sum: i64,
+    up: i64,
+    down: i64,
+}
+
+impl Sums {
+    fn new(mut amounts: Vec<(Moment, i64)>) -> Self {
+        amounts.sort_unstable();
+        let mut so_far = Sum::default();
+        let sums = amounts.into_iter().map(|(moment, amount)| {
+            so_far.sum += amount;
+            so_far.up += amount.max(0);
+            so_far.down += amount.min(0);
+            (moment, so_far)
+        });
+        Sums(sums.collect())
+    }
+
+    fn before(&self, moment: Moment) -> Sum {
+        let number = self.0.partition_point(|(other, _)| *other < moment);
+        number
+            .checked_sub(1)
+            .map_or_else(Sum::default, |last| self.0[last].1)
+    }
+}
+
+fn judge_total(
+    counter: &Counter,
+    base: i64,
+    changes: &Changes,
+    value: i64,
+    findings: &mut Vec<Finding>,
+) {
+    let unknown = || changes.adds.iter().filter(|add| !add.happened);
+    let certain = changes.adds.iter().filter(|add| add.happened);
+    let acknowledged = base + certain.map(|add| add.amount).sum::<i64>();
+    let is_right = if changes.sets.is_empty() {
+        let unknown: Vec<_> = unknown().map(|add| add.amount).collect();
+        is_some_sum_of(&unknown, value - acknowledged)
+    } else {
+        let at_the_end = Done {
+            client: String::new(),
+            number: 0,
+            operation: Operation::ReadRows { first: 0, last: 0 },
+            began: Moment::MAX,
+            ended: Moment::MAX,
+            outcome: Outcome::Ok(vec![]),
+        };
+        Era::all(base, changes)
+            .iter()
+            .filter_map(|era| era.bounds(&at_the_end, &changes.sets))
+            .any(|(lowest, highest)| (lowest..=highest).contains(&value))
+    };
+    if !is_right {
+        findings.push(Finding::WrongTotal {
+            counter: counter.clone(),
+            value,
+            acknowledged,
+            unknown: unknown().count(),
+        });
+    }
+}
+
+/// Whether some of `amounts`, or none, add up to `sum`.
+fn is_some_sum_of(amounts: &[i64], sum: i64) -> bool {
+    let lowest: i64 = amounts.iter().map(|amount| amount.min(&0)).sum();
+    let highest: i64 = amounts.iter().map(|amount| amount.max(&0)).sum();
+    if !(lowest..=highest).contains(&sum) {
+        return false;
+    }
+    let place = |sum: i64| usize::try_from(sum - lowest).expect("not below the lowest");
+    let mut reached = vec![false; place(highest) + 1];
+    reached[place(0)] = true;
+    for amount in amounts {
+        let before = reached.clone();
+        for (n, _) in before.iter().enumerate().filter(|(_, reached)| **reached) {
+            let next = i64::try_from(n).expect("a few unknown counts") + amount;
+            reached[usize::try_from(next).expect("no sum of some is below the lowest")] = true;
+        }
+    }
+    reached[place(sum)]
+}

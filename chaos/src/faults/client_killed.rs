@@ -1,0 +1,39 @@
+//! A client process is killed at a random moment, while another one goes on.
+
+use std::thread;
+use std::time::Duration;
+
+use super::{Crew, Extent, Fault, play};
+use crate::backend::Backend;
+use crate::place::Place;
+use crate::report::Line;
+use crate::workload::everything;
+
+pub const FAULT: Fault = Fault {
+    name: "client-killed",
+    about: "a client process is killed (SIGKILL) at random; nothing acknowledged is lost, nothing is doubled",
+    backends: &Backend::ALL,
+    rounds: (200, 8),
+    run,
+};
+
+fn run(extent: &Extent, backend: Backend) -> Line {
+    let mut line = Line::new(FAULT.name, backend);
+    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+    let crew = Crew {
+        processes: 2,
+        clients: 2,
+        mix: everything(),
+        deadline: Duration::from_secs(10),
+    };
+    while extent.goes_on(line.rounds) {
+        play(&mut place, &crew, extent, &mut line, |_, playing| {
+            playing.wait_for(20);
+            thread::sleep(Duration::from_micros(rand::random_range(0..20_000)));
+            playing.kill(0);
+            playing.wait_for(10); // what the dead one held does not stop the other one
+        });
+        line.progress(extent);
+    }
+    line.finish()
+}

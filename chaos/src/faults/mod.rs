@@ -1,0 +1,172 @@
+//! The faults, and how a round of one is played. A fault is a file here, and a line in [`ALL`].
+
+mod client_killed;
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::backend::Backend;
+use crate::checker::{Judgement, judge};
+use crate::client::{Client, Orders, acknowledged};
+use crate::history::History;
+use crate::place::Place;
+use crate::report::Line;
+use crate::workload::{Mix, Round};
+
+/// A fault.
+#[derive(Debug, Clone, Copy)]
+pub struct Fault {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What strikes, and what has to hold.
+    pub about: &'static str,
+    pub backends: &'static [Backend],
+    /// Rounds in the full form and in the short one.
+    pub rounds: (u32, u32),
+    pub run: fn(&Extent, Backend) -> Line,
+}
+
+/// Every fault there is.
+pub const ALL: &[Fault] = &[client_killed::FAULT];
+
+/// How much is done.
+#[derive(Debug, Clone)]
+pub struct Extent {
+    pub short: bool,
+    /// The rounds of this fault.
+    pub rounds: u32,
+    /// When no further round begins, if by time.
+    pub until: Option<Instant>,
+    pub seed: u64,
+}
+
+impl Extent {
+    /// Whether a round of this number, from 0, is played.
+    pub fn goes_on(&self, round: u32) -> bool {
+        match self.until {
+            Some(until) => Instant::now() < until,
+            None => round < self.rounds,
+        }
+    }
+
+    /// One of two numbers.
+    pub fn choose<T>(&self, full: T, short: T) -> T {
+        if self.short { short } else { full }
+    }
+}
+
+/// Who counts in a round.
+#[derive(Debug, Clone)]
+pub struct Crew {
+    pub processes: u16,
+    /// In each of them.
+    pub clients: u16,
+    pub mix: Mix,
+    pub deadline: Duration,
+}
+
+/// A round while it is played.
+pub struct Playing {
+    pub clients: Vec<Client>,
+    logs: PathBuf,
+}
+
+impl Playing {
+    /// Waits until so many more operations are acknowledged.
+    ///
+    /// # Panics
+    /// If that takes longer than a minute, or a client ends by itself.
+    pub fn wait_for(&mut self, more: usize) {
+        let read = || acknowledged(&self.logs).expect("the logs");
+        let enough = read() + more;
+        let patience = Instant::now() + Duration::from_secs(60);
+        while read() < enough {
+            assert!(Instant::now() < patience, "the clients do not get on");
+            for client in &mut self.clients {
+                let ended = client.has_ended().expect("a process");
+                assert_eq!(ended, None, "a client ended by itself");
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Kills a client process.
+    pub fn kill(&mut self, client: usize) {
+        let mut client = self.clients.remove(client);
+        client.kill().expect("a process");
+    }
+}
+
+/// Plays one round: clients begin, `strike` does what it does, they stop, and everything is judged. Adds it to `line`.
+///
+/// # Panics
+/// If something else goes wrong than counting.
+pub fn play(
+    place: &mut Place,
+    crew: &Crew,
+    extent: &Extent,
+    line: &mut Line,
+    strike: impl FnOnce(&mut Place, &mut Playing),
+) -> (History, Judgement) {
+    let round = Round {
+        number: i64::from(line.rounds) + 1,
+        clients: crew.processes * crew.clients,
+    };
+    place.prepare(round);
+    let logs = place.folder().join(format!("round-{}", round.number));
+    fs::create_dir(&logs).expect("a folder for logs");
+    let clients = (0..crew.processes).map(|process| {
+        let orders = Orders {
+            backend: place.backend,
+            url: place.url.clone(),
+            round,
+            first_client: process * crew.clients,
+            clients: crew.clients,
+            mix: crew.mix.clone(),
+            deadline: crew.deadline,
+            logs: logs.clone(),
+            seed: extent.seed.wrapping_add(1000 * u64::from(line.rounds)),
+        };
+        Client::start(&orders).expect("this program again")
+    });
+    let mut playing = Playing {
+        clients: clients.collect(),
+        logs: logs.clone(),
+    };
+    strike(place, &mut playing);
+    for client in playing.clients {
+        client.stop().unwrap_or_else(|error| panic!("{error}"));
+    }
+    let aftermath = place.aftermath(round);
+    let history = History::read(&logs).expect("the logs");
+    let judgement = judge(&round.rules(), &history, &aftermath);
+    line.add(&judgement);
+    if judgement.findings.is_empty() {
+        fs::remove_dir_all(&logs).expect("a folder for logs");
+    } else {
+        let kept = std::env::temp_dir().join(format!(
+            "diesel-sharded-chaos-{}-{}-{}",
+            line.fault,
+            std::process::id(),
+            round.number
+        ));
+        // The folder of the database goes away with it.
+        let copied = copy(&logs, &kept);
+        let tokens = serde_json::to_vec_pretty(&(aftermath.totals, aftermath.tokens));
+        fs::write(kept.join("aftermath.json"), tokens.expect("plain values")).expect("a folder");
+        copied.expect("a folder for what went wrong");
+        eprintln!("the logs of this round are kept in {}", kept.display());
+    }
+    (history, judgement)
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! What every client did, and what became of it.
+//!
+//! Each client appends to a file of its own, a line of JSON for an event: one before the call and one after it, each written before
+//! the client goes on. So a client that was killed leaves a log that can be read: a call without an end may have happened.
+//!
+//! Times are those of the system's monotonic clock, which all processes of a machine share. The start is noted before the
+//! call and the end behind it, so that an operation that ended before another one began has really done so.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::operation::{Operation, Refused, Totals};
+
+/// Nanoseconds of the system's monotonic clock.
+pub type Moment = u64;
+
+pub fn now() -> Moment {
+    let time = clock_gettime(ClockId::Monotonic);
+    let nanoseconds = time.tv_sec * 1_000_000_000 + time.tv_nsec;
+    Moment::try_from(nanoseconds).expect("the clock began at zero")
+}
+
+/// A line of a log.
+#[derive(Debug, Serialize, Deserialize)]
+struct Event {
+    at: Moment,
+    /// The number of the operation within its client.
+    number: u64,
+    what: What,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum What {
+    Invoke(Operation),
+    Ok(Totals),
+    Refused(Refused),
+}
+
+/// The log of one client, to which it appends.
+#[derive(Debug)]
+pub struct Log {
+    file: File,
+    number: u64,
+}
+
+impl Log {
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .open(path)?;
+        Ok(Log { file, number: 0 })
+    }
+
+    /// Does `operation` by `call`, between two lines.
+    pub fn record(
+        &mut self,
+        operation: &Operation,
+        call: impl FnOnce(&Operation) -> Result<Totals, Refused>,
+    ) -> io::Result<Result<Totals, Refused>> {
+        self.number += 1;
+        self.write(What::Invoke(operation.clone()))?;
+        let result = call(operation);
+        self.write(match &result {
+            Ok(totals) => What::Ok(totals.clone()),
+            Err(refused) => What::Refused(refused.clone()),
+        })?;
+        Ok(result)
+    }
+
+    /// One `write`, which a kill does not interrupt.
+    fn write(&mut self, what: What) -> io::Result<()> {
+        let event = Event {
+            at: now(),
+            number: self.number,
+            what,
+        };
+        let mut line = serde_json::to_vec(&event)?;
+        line.push(b'\n');
+        self.file.write_all(&line)
+    }
+}
+
+/// What became of an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It happened, and a read saw this.
+    Ok(Totals),
+    /// It did not happen.
+    Failed(Refused),
+    /// It may have happened, and may still happen. Without an error: its client was killed.
+    Unknown(Option<Refused>),
+}
+
+/// One operation of a history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    /// Client and number.
+    pub client: String,
+    pub number: u64,
+    pub operation: Operation,
+    pub began: Moment,
+    /// `Moment::MAX` if it never ended.
+    pub ended: Moment,
+    pub outcome: Outcome,
+}
+
+impl Done {
+    pub fn is_ok(&self) -> bool {
+        matches!(self.outcome, Outcome::Ok(_))
+    }
+
+    pub fn may_have_happened(&self) -> bool {
+        !matches!(self.outcome, Outcome::Failed(_))
+    }
+}
+
+/// The operations of all clients, in the order in which they began.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    pub operations: Vec<Done>,
+}
+
+impl History {
+    /// Reads all logs in `folder`.
+    pub fn read(folder: &Path) -> io::Result<Self> {
+        let mut operations = vec![];
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "jsonl")
+            {
+                let client = path.file_stem().unwrap_or_default().to_string_lossy();
+                operations.extend(read_client(&client, &fs::read_to_string(&path)?)?);
+            }
+        }
+        operations.sort_by_key(|done: &Done| done.began);
+        Ok(History { operations })
+    }
+}
+
+fn read_client(client: &str, text: &str) -> io::Result<Vec<Done>> {
+    let mut operations = BTreeMap::new();
+    // Behind the last newline there is only what a kill cut off: a call that was not made, or an end that is not known.
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    for line in complete.lines() {
+        let event: Event = serde_json::from_str(line)?;
+        let Event { at, number, what } = event;
+        match what {
+            What::Invoke(operation) => {
+                let done = Done {
+                    client: client.to_owned(),
+                    number,
+                    operation,
+                    began: at,
+                    ended: Moment::MAX,
+                    outcome: Outcome::Unknown(None),
+                };
+                operations.insert(number, done);
+            }
+            What::Ok(totals) => end(&mut operations, number, at, Outcome::Ok(totals))?,
+            What::Refused(refused) if refused.unknown => {
+                end(&mut operations, number, at, Outcome::Unknown(Some(refused)))?;
+            }
+            What::Refused(refused) => {
+                end(&mut operations, number, at, Outcome::Failed(refused))?;
+            }
+        }
+    }
+    Ok(operations.into_values().collect())
+}
+
+fn end(
+    operations: &mut BTreeMap<u64, Done>,
+    number: u64,
+    at: Moment,
+    outcome: Outcome,
+) -> io::Result<()> {
+    let begun = operations.get_mut(&number);
+    let begun = begun.ok_or_else(|| io::Error::other(format!("{number} ends and never began")))?;
+    begun.ended = at;
+    begun.outcome = outcome;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    fn count(n: i64) -> Operation {
+        Operation::Count {
+            row: 1,
+            views: n,
+            likes: None,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = TempDir::new().unwrap();
+        let mut log = Log::create(&folder.path().join("a.jsonl")).unwrap();
+        let refused = |unknown| Refused {
+            unknown,
+            kind: "Lost".into(),
+            text: "gone".into(),
+        };
+        for result in [Ok(vec![]), Err(refused(false)), Err(refused(true))] {
+            let given = log.record(&count(7), |_| result.clone()).unwrap();
+            assert_eq!(given, result);
+        }
+        let history = History::read(folder.path()).unwrap();
+        let outcomes: Vec<_> = history
+            .operations
+            .iter()
+            .map(|done| &done.outcome)
+            .collect();
+        assert_eq!(
+            outcomes,
+            [
+                &Outcome::Ok(vec![]),
+                &Outcome::Failed(refused(false)),
+                &Outcome::Unknown(Some(refused(true)))
+            ]
+        );
+        for done in &history.operations {
+            assert!(done.began <= done.ended && done.ended < Moment::MAX);
+            assert_eq!(done.operation, count(7));
+        }
+    }
+
+    /// Wherever a kill cuts the file off, what is complete can be read, and a call without an end may have happened.
+    #[test]
+    fn a_log_that_is_cut_off_can_be_read() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("a.jsonl");
+        let mut log = Log::create(&path).unwrap();
+        log.record(&count(1), |_| Ok(vec![])).unwrap().unwrap();
+        log.record(&count(2), |_| Ok(vec![])).unwrap().unwrap();
+        let whole = fs::read_to_string(&path).unwrap();
+        let ends: Vec<_> = whole.match_indices('\n').map(|(end, _)| end + 1).collect();
+        for length in 0..=whole.len() {
+            fs::write(&path, &whole[..length]).unwrap();
+            let history = History::read(folder.path()).unwrap();
+            let lines = ends.iter().filter(|end| **end <= length).count();
+            assert_eq!(history.operations.len(), lines.div_ceil(2), "{length}");
+            let ended = history.operations.iter().filter(|done| done.is_ok());
+            assert_eq!(ended.count(), lines / 2, "{length}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Faults while clients count, and a checker that judges what became of every count. See the README.
+
+pub mod backend;
+pub mod checker;
+pub mod client;
+pub mod faults;
+pub mod history;
+pub mod operation;
+pub mod place;
+pub mod report;
+pub mod schema;
+pub mod sql_store;
+pub mod store;
+pub mod workload;

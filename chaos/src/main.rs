@@ -1,0 +1,117 @@
+//! Faults while clients count: see the README.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use diesel_sharded_chaos::backend::Backend;
+use diesel_sharded_chaos::faults::{self, Extent, Fault};
+use diesel_sharded_chaos::{client, report};
+
+/// Lets faults strike while client processes count on real servers, and judges what became of every count.
+#[derive(Debug, Parser)]
+#[command(after_help = list())]
+struct Arguments {
+    /// The faults; all of them if none is named
+    #[arg(value_parser = fault)]
+    faults: Vec<&'static Fault>,
+    /// The databases; all of them if none is named
+    #[arg(long, value_delimiter = ',')]
+    database: Vec<Backend>,
+    /// How many rounds of each fault on each database, instead of its own number
+    #[arg(long, conflicts_with = "minutes")]
+    rounds: Option<u32>,
+    /// How long each fault goes on, on each database
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// A few rounds of each, for CI
+    #[arg(long)]
+    short: bool,
+    /// What the clients draw their operations by; a random number if not given. The moments of faults differ all the same.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+fn fault(name: &str) -> Result<&'static Fault, String> {
+    let fault = faults::ALL.iter().find(|fault| fault.name == name);
+    fault.ok_or_else(|| format!("no such fault; there are:\n{}", list()))
+}
+
+fn list() -> String {
+    let lines = faults::ALL.iter();
+    let lines = lines.map(|fault| format!("  {:20} {}", fault.name, fault.about));
+    format!("Faults:\n{}", lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, subcommand, orders] = &arguments[..]
+        && subcommand == client::SUBCOMMAND
+    {
+        return match client::run(orders) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("a client: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let arguments = Arguments::parse();
+    let seed = arguments.seed.unwrap_or_else(rand::random);
+    eprintln!("--seed {seed}");
+    let mut lines = vec![];
+    for fault in chosen(arguments.faults, faults::ALL.iter().collect()) {
+        for backend in chosen(arguments.database.clone(), Backend::ALL.to_vec()) {
+            if !fault.backends.contains(&backend) {
+                continue;
+            }
+            let (full, short) = fault.rounds;
+            let own = if arguments.short { short } else { full };
+            let minutes = arguments
+                .minutes
+                .map(|minutes| Duration::from_secs_f64(60.0 * minutes));
+            let extent = Extent {
+                short: arguments.short,
+                rounds: arguments.rounds.unwrap_or(own),
+                until: minutes.map(|minutes| Instant::now() + minutes),
+                seed,
+            };
+            lines.push((fault.run)(&extent, backend));
+        }
+    }
+    println!("{}", report::table(&lines));
+    match !lines.is_empty() && lines.iter().all(report::Line::is_good) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// What was named, or everything.
+fn chosen<T>(named: Vec<T>, all: Vec<T>) -> Vec<T> {
+    if named.is_empty() { all } else { named }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+        let parsed = Arguments::try_parse_from([
+            "chaos",
+            "client-killed",
+            "--database",
+            "sqlite",
+            "--short",
+        ]);
+        let parsed = parsed.unwrap();
+        assert_eq!(parsed.faults[0].name, "client-killed");
+        assert_eq!(
+            (parsed.database, parsed.short),
+            (vec![Backend::Sqlite], true)
+        );
+        assert!(Arguments::try_parse_from(["chaos", "sabotage"]).is_err());
+    }
+}

@@ -1,0 +1,116 @@
+//! A database on a server of its own, where rounds are played.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::prelude::*;
+use diesel::r2d2::R2D2Connection;
+use diesel_sharded_tests::Server;
+use diesel_sharded_tests::own_server::OwnServer;
+use tempfile::TempDir;
+
+use crate::backend::{Backend, ChaosConnection};
+use crate::checker::Aftermath;
+use crate::sql_store::SqlStore;
+use crate::store::Store;
+use crate::with_connection;
+use crate::workload::Round;
+
+/// A database with the clients' tables. Its commits wait for the disk.
+#[derive(Debug)]
+pub struct Place {
+    pub backend: Backend,
+    pub url: String,
+    /// SQLite has none.
+    server: Option<OwnServer>,
+    folder: TempDir,
+}
+
+impl Place {
+    /// Starts the server and creates the tables.
+    pub fn new(backend: Backend) -> Result<Self, String> {
+        let folder = TempDir::new().map_err(|error| error.to_string())?;
+        let server = match backend {
+            Backend::Postgres => Some(OwnServer::start(Server::SyncedPostgres)?),
+            Backend::Mariadb => Some(OwnServer::start(Server::Mysql)?),
+            Backend::Sqlite => None,
+        };
+        let url = match &server {
+            Some(server) => format!("{}/chaos", server.address()),
+            None => folder.path().join("chaos.db").display().to_string(),
+        };
+        let place = Place {
+            backend,
+            url,
+            server,
+            folder,
+        };
+        place.create();
+        Ok(place)
+    }
+
+    fn create(&self) {
+        if let Some(server) = &self.server {
+            let (database, create) = match self.backend {
+                Backend::Mariadb => ("mysql", "CREATE DATABASE chaos"),
+                _ => ("postgres", "CREATE DATABASE chaos"),
+            };
+            let url = format!("{}/{database}", server.address());
+            with_connection!(self.backend, Conn => {
+                let mut conn = Conn::establish(&url).expect("the server answers");
+                diesel::sql_query(create).execute(&mut conn).expect("a database");
+            });
+        }
+        with_connection!(self.backend, Conn => self.connect::<Conn>().create_tables());
+    }
+
+    pub fn connect<Conn: ChaosConnection>(&self) -> Conn {
+        let mut conn = Conn::establish(&self.url)
+            .unwrap_or_else(|error| panic!("no connection to {}: {error}", self.url));
+        conn.set_up().expect("settings");
+        conn
+    }
+
+    /// The server.
+    ///
+    /// # Panics
+    /// SQLite has none.
+    pub fn server(&mut self) -> &mut OwnServer {
+        self.server.as_mut().expect("a database with a server")
+    }
+
+    /// The folder for everything that belongs to this database.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// Inserts the rows of a round.
+    pub fn prepare(&self, round: Round) {
+        with_connection!(self.backend, Conn => {
+            let inserted = self.connect::<Conn>().insert_rows(&round.rows(), round.base());
+            inserted.expect("the rows of a round");
+        });
+    }
+
+    /// Waits until nobody else is at it: what was sent by clients that are gone is done or taken back then. Reads all there is.
+    pub fn aftermath(&self, round: Round) -> Aftermath {
+        with_connection!(self.backend, Conn => {
+            let mut conn = self.connect::<Conn>();
+            let patience = Instant::now() + Duration::from_secs(60);
+            while conn.others().expect("the server answers") > 0 {
+                assert!(Instant::now() < patience, "clients that are gone stay connected");
+                thread::sleep(Duration::from_millis(2));
+            }
+            conn.ping().expect("the server answers");
+            let tokens = conn.tokens(&round.tokens_prefix()).expect("the tokens");
+            let mut store = SqlStore::<Conn>::new(&self.url, None);
+            let totals = round.reads().into_iter().flat_map(|read| {
+                store.run(&read).unwrap_or_else(|error| panic!("{read:?}: {error:?}"))
+            });
+            Aftermath {
+                totals: totals.collect(),
+                tokens,
+            }
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! What is printed: a line while a fault goes on, and a table at the end.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use crate::backend::Backend;
+use crate::checker::Judgement;
+use crate::faults::Extent;
+
+/// One fault on one database.
+#[derive(Debug, Clone)]
+pub struct Line {
+    pub fault: &'static str,
+    pub backend: Backend,
+    pub rounds: u32,
+    pub ok: usize,
+    pub failed: usize,
+    pub unknown: usize,
+    pub reads: usize,
+    /// What must not be, as the checker or the fault itself found it.
+    pub findings: Vec<String>,
+    /// What was measured besides.
+    pub remarks: Vec<String>,
+    began: Instant,
+    took: Duration,
+}
+
+impl Line {
+    pub fn new(fault: &'static str, backend: Backend) -> Self {
+        Line {
+            fault,
+            backend,
+            rounds: 0,
+            ok: 0,
+            failed: 0,
+            unknown: 0,
+            reads: 0,
+            findings: vec![],
+            remarks: vec![],
+            began: Instant::now(),
+            took: Duration::ZERO,
+        }
+    }
+
+    /// Adds a round.
+    pub fn add(&mut self, judgement: &Judgement) {
+        self.rounds += 1;
+        self.ok += judgement.ok;
+        self.failed += judgement.failed;
+        self.unknown += judgement.unknown;
+        self.reads += judgement.reads;
+        for finding in &judgement.findings {
+            self.find(format!("round {}: {finding}", self.rounds));
+        }
+    }
+
+    /// Adds something that must not be.
+    pub fn find(&mut self, finding: String) {
+        eprintln!("{} on {}: {finding}", self.fault, self.backend);
+        self.findings.push(finding);
+    }
+
+    /// Tells how far it is.
+    pub fn progress(&self, extent: &Extent) {
+        let of = match extent.until {
+            Some(_) => String::new(),
+            None => format!(" of {}", extent.rounds),
+        };
+        eprintln!(
+            "{} on {}: round {}{of}, {} ok, {} failed, {} unknown, {} findings, {:.0} s",
+            self.fault,
+            self.backend,
+            self.rounds,
+            self.ok,
+            self.failed,
+            self.unknown,
+            self.findings.len(),
+            self.began.elapsed().as_secs_f64()
+        );
+    }
+
+    /// Stops the clock.
+    pub fn finish(mut self) -> Self {
+        self.took = self.began.elapsed();
+        self
+    }
+
+    pub fn is_good(&self) -> bool {
+        self.findings.is_empty() && self.rounds > 0
+    }
+}
+
+/// The table of all lines, and behind it what was found and measured.
+pub fn table(lines: &[Line]) -> String {
+    let mut rows = vec![
+        [
+            "fault", "database", "rounds", "ok", "failed", "unknown", "reads", "drift", "verdict",
+            "seconds",
+        ]
+        .map(str::to_owned),
+    ];
+    rows.extend(lines.iter().map(|line| {
+        [
+            line.fault.to_owned(),
+            line.backend.to_string(),
+            line.rounds.to_string(),
+            line.ok.to_string(),
+            line.failed.to_string(),
+            line.unknown.to_string(),
+            line.reads.to_string(),
+            line.findings.len().to_string(),
+            (if line.is_good() { "good" } else { "BAD" }).to_owned(),
+            format!("{:.0}", line.took.as_secs_f64()),
+        ]
+    }));
+    let mut widths = [0; 10];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.len().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for (n, row) in rows.iter().enumerate() {
+        for (column, (width, cell)) in widths.iter().zip(row).enumerate() {
+            let is_text = column < 2 || column == 8;
+            let _ = match is_text {
+                true => write!(text, "| {cell:width$} "),
+                false => write!(text, "| {cell:>width$} "),
+            };
+        }
+        text.push_str("|\n");
+        if n == 0 {
+            let rule: Vec<_> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
+            let _ = writeln!(text, "|{}|", rule.join("|"));
+        }
+    }
+    for line in lines {
+        let findings = counted(&line.findings);
+        for remark in line.remarks.iter().chain(&findings) {
+            let _ = writeln!(text, "{} on {}: {remark}", line.fault, line.backend);
+        }
+    }
+    text
+}
+
+/// The first ten, and how many there are.
+fn counted(findings: &[String]) -> Vec<String> {
+    let mut counted: Vec<_> = findings.iter().take(10).cloned().collect();
+    if findings.len() > 10 {
+        counted.push(format!("… {} findings in all", findings.len()));
+    }
+    counted
+}
+
+/// How often each text occurs, most often first.
+pub fn tally(texts: impl Iterator<Item = String>) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for text in texts {
+        *counts.entry(text).or_default() += 1;
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let counts = counts
+        .iter()
+        .map(|(text, count)| format!("{count} × {text}"));
+    counts.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,371 @@
+//! The checker on implementations with a bug each, and on a right one: clients draw the same operations as against databases.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use diesel_sharded_chaos::checker::{Aftermath, Finding, Judgement, judge};
+use diesel_sharded_chaos::history::{History, Log};
+use diesel_sharded_chaos::operation::{Counter, Operation, Refused, Totals};
+use diesel_sharded_chaos::store::Store;
+use diesel_sharded_chaos::workload::{Round, Workload, everything};
+use tempfile::TempDir;
+
+const CLIENTS: u16 = 4;
+const STEPS: usize = 400;
+/// Each third chance is taken.
+const STRIKES: u32 = 3;
+const ROUND: Round = Round {
+    number: 1,
+    clients: CLIENTS,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bug {
+    None,
+    /// A count writes what it had read before another count came.
+    LostUpdate,
+    /// A count whose answer was lost is sent again.
+    DoubleApply,
+    /// A fold writes the sum that it read before counts came.
+    StaleFold,
+    /// COMMIT failed, and the caller is told that it is done.
+    SwallowedCommit,
+    /// The caller is told that nothing was changed, and it was.
+    FailedButApplied,
+    /// A count by a filter is done on a part of its rows.
+    TornTeam,
+    /// A read shows what was there a while ago.
+    StaleRead,
+    /// An error that says nothing of the outcome is handed on.
+    BareError,
+}
+
+/// Which operations the bug hits, all others are right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hits {
+    /// Those with a token, among unknown outcomes.
+    Transactions,
+    /// Single updates, where no other outcome is unknown: else the loss might be one of these.
+    Updates,
+}
+
+/// What all clients count on.
+struct World {
+    bug: Bug,
+    hits: Hits,
+    totals: BTreeMap<Counter, i64>,
+    tokens: Vec<String>,
+    /// Sent by a client that did not wait for the answer; done later.
+    on_the_way: Vec<Operation>,
+    /// The last amount that was added to each.
+    last: BTreeMap<Counter, i64>,
+    /// What a fold has read, and will write after some more operations.
+    folding: Option<(BTreeMap<Counter, i64>, u32)>,
+    /// All totals after each of the last operations.
+    before: Vec<BTreeMap<Counter, i64>>,
+    operations: u32,
+    chances: u32,
+    strikes: u32,
+}
+
+impl World {
+    /// Whether the bug shows at this chance for it.
+    fn strikes(&mut self, bug: Bug, is_a_chance: bool) -> bool {
+        let is_a_chance = is_a_chance && self.bug == bug;
+        self.chances += u32::from(is_a_chance);
+        let strikes = is_a_chance && self.chances.is_multiple_of(STRIKES);
+        self.strikes += u32::from(strikes);
+        strikes
+    }
+
+    /// Whether what goes wrong with it can be told: what is lost or doubled is positive, so that it does not cancel out.
+    fn tells(&self, operation: &Operation) -> bool {
+        let adds = operation.adds();
+        let is_hit = match self.hits {
+            Hits::Transactions => operation.token().is_some(),
+            Hits::Updates => operation.token().is_none() && self.own_rows(&adds).is_none(),
+        };
+        is_hit && !adds.is_empty() && adds.iter().all(|(_, amount)| *amount > 0)
+    }
+
+    /// A row that is also set, if there is one: a set makes good what went wrong before.
+    fn own_rows<'a>(&self, adds: &'a [(Counter, i64)]) -> Option<&'a Counter> {
+        let team = ROUND.team();
+        let after_the_team = team.last().unwrap() + 2; // what is inserted, and what is coalesced
+        let mut counters = adds.iter().map(|(counter, _)| counter);
+        counters.find(|counter| matches!(counter, Counter::Views(row) if *row > after_the_team))
+    }
+
+    fn apply(&mut self, operation: &Operation) {
+        let adds = operation.adds();
+        let is_team = matches!(operation, Operation::CountTeam { .. });
+        let torn = self.strikes(Bug::TornTeam, is_team);
+        let before = adds.iter().map(|(counter, _)| self.last.get(counter));
+        let all_grew = before
+            .into_iter()
+            .all(|last| last.is_some_and(|last| *last > 0));
+        let loses = self.strikes(Bug::LostUpdate, all_grew && self.tells(operation));
+        for (counter, amount) in adds.iter().skip(usize::from(torn)) {
+            let total = self.totals.entry(counter.clone()).or_default();
+            *total += amount;
+            let last = self.last.insert(counter.clone(), *amount);
+            if loses {
+                *total -= last.unwrap_or(0);
+            }
+        }
+        if let Some((counter, total)) = operation.sets() {
+            self.totals.insert(counter, total);
+        }
+        self.tokens.extend(operation.token().map(str::to_owned));
+    }
+
+    fn read(&mut self, operation: &Operation) -> Totals {
+        let team = Counter::Views(ROUND.team()[0]);
+        let shows = matches!(operation, Operation::ReadRows { .. })
+            && (self.before.first())
+                .is_some_and(|before| before.get(&team) < self.totals.get(&team));
+        let stale = self.strikes(Bug::StaleRead, shows);
+        let totals = match self.before.first() {
+            Some(before) if stale => before,
+            _ => &self.totals,
+        };
+        let is_read = |counter: &Counter| match (operation, counter) {
+            (Operation::ReadRows { first, last }, Counter::Views(row) | Counter::Likes(row)) => {
+                (first..=last).contains(&row)
+            }
+            (Operation::ReadNamed { name }, Counter::Named(other)) => name == other,
+            _ => false,
+        };
+        let read = totals.iter().filter(|(counter, _)| is_read(counter));
+        read.map(|(counter, total)| (counter.clone(), *total))
+            .collect()
+    }
+
+    /// What goes on besides an operation.
+    fn go_on(&mut self) {
+        self.operations += 1;
+        if self.operations.is_multiple_of(17) && !self.on_the_way.is_empty() {
+            let late = self.on_the_way.remove(0);
+            self.apply(&late);
+        }
+        let counter = match self.hits {
+            Hits::Transactions => Counter::Views(ROUND.team()[0] - 3),
+            Hits::Updates => Counter::Views(ROUND.team()[0]),
+        };
+        let grew = |read: &BTreeMap<_, _>| read.get(&counter) < self.totals.get(&counter);
+        match self.folding.take() {
+            Some((read, 0)) if grew(&read) => {
+                self.totals = read;
+                self.strikes += 1;
+            }
+            Some((read, wait)) => self.folding = Some((read, wait.saturating_sub(1))),
+            None => {}
+        }
+        self.before.push(self.totals.clone());
+        if self.before.len() > 60 {
+            self.before.remove(0);
+        }
+    }
+}
+
+fn refused(unknown: bool, kind: &str) -> Refused {
+    Refused {
+        unknown,
+        kind: kind.into(),
+        text: "the wire was cut".into(),
+    }
+}
+
+struct Memory(Arc<Mutex<World>>);
+
+impl Store for Memory {
+    fn run(&mut self, operation: &Operation) -> Result<Totals, Refused> {
+        let mut world = self.0.lock().unwrap();
+        let world = &mut *world;
+        world.go_on();
+        let tells = world.tells(operation);
+        if operation.adds().is_empty() && operation.sets().is_none() {
+            if matches!(operation, Operation::Fold { .. }) && world.bug == Bug::StaleFold {
+                world.folding = Some((world.totals.clone(), 5));
+            }
+            return Ok(world.read(operation));
+        }
+        let lost = || Err(refused(true, "OutcomeUnknown"));
+        // Now and then a wire is cut: before the request, behind it, or so that it arrives late.
+        match (rand::random_range(0..40), world.hits) {
+            (0, _) => {
+                if world.strikes(Bug::FailedButApplied, tells) {
+                    world.apply(operation);
+                }
+                Err(refused(false, "ConnectionLost"))
+            }
+            (1, _) if world.strikes(Bug::DoubleApply, tells) => {
+                world.apply(operation);
+                let tokens = world.tokens.clone(); // a second one is refused, and that is swallowed
+                world.apply(operation);
+                world.tokens = tokens;
+                Ok(vec![])
+            }
+            (1, Hits::Transactions) => {
+                world.apply(operation);
+                lost()
+            }
+            (2, Hits::Transactions) => {
+                world.on_the_way.push(operation.clone());
+                lost()
+            }
+            (3, Hits::Transactions) => lost(),
+            (4, Hits::Updates) if world.strikes(Bug::BareError, tells) => {
+                Err(refused(false, "Diesel"))
+            }
+            _ => {
+                if !world.strikes(Bug::SwallowedCommit, tells) {
+                    world.apply(operation);
+                }
+                Ok(vec![])
+            }
+        }
+    }
+}
+
+/// Lets four clients work until the bug has shown some times.
+fn judged(bug: Bug, hits: Hits, seed: u64) -> Judgement {
+    let rules = ROUND.rules();
+    let world = Arc::new(Mutex::new(World {
+        bug,
+        hits,
+        totals: rules.base.clone(),
+        tokens: vec![],
+        on_the_way: vec![],
+        last: BTreeMap::new(),
+        folding: None,
+        before: vec![],
+        operations: 0,
+        chances: 0,
+        strikes: 0,
+    }));
+    let logs = TempDir::new().unwrap();
+    thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (world, logs) = (Arc::clone(&world), &logs);
+            scope.spawn(move || {
+                let path = logs.path().join(format!("{client}.jsonl"));
+                let mut log = Log::create(&path).unwrap();
+                let seed = seed + u64::from(client);
+                let mut workload = Workload::new(ROUND, client, everything(), seed);
+                let mut store = Memory(Arc::clone(&world));
+                let mut step = || {
+                    workload.step(&mut store, &mut log).unwrap();
+                };
+                (0..STEPS).for_each(|_| step());
+                let has_shown = || bug == Bug::None || world.lock().unwrap().strikes >= 5;
+                for _ in 0..100_000 {
+                    if has_shown() {
+                        return;
+                    }
+                    step();
+                }
+                panic!("{bug:?} does not show");
+            });
+        }
+    });
+    let mut world = world.lock().unwrap();
+    let end = ROUND.reads().map(|read| world.read(&read)).concat();
+    let aftermath = Aftermath {
+        totals: end,
+        tokens: world.tokens.clone(),
+    };
+    judge(&rules, &History::read(logs.path()).unwrap(), &aftermath)
+}
+
+/// The checker has to find the bug, as what it is, whatever the clients draw.
+fn catches(bug: Bug, hits: Hits, as_it_is: fn(&Finding) -> bool) {
+    for seed in 0..10 {
+        let findings = judged(bug, hits, 100 * seed).findings;
+        let caught = findings.iter().any(as_it_is);
+        assert!(caught, "{bug:?}, {hits:?}, seed {seed}: {findings:?}");
+    }
+}
+
+fn is_wrong_total(finding: &Finding) -> bool {
+    matches!(finding, Finding::WrongTotal { .. })
+}
+
+fn is_out_of_bounds(finding: &Finding) -> bool {
+    matches!(finding, Finding::ReadOutOfBounds { .. })
+}
+
+#[test]
+fn a_right_implementation_passes() {
+    for seed in 0..20 {
+        let judgement = judged(Bug::None, Hits::Transactions, 100 * seed);
+        assert_eq!(judgement.findings, [], "seed {seed}");
+        assert!(
+            judgement.ok > 1000 && judgement.reads > 100,
+            "{judgement:?}"
+        );
+        assert!(
+            judgement.failed > 0 && judgement.unknown > 0,
+            "{judgement:?}"
+        );
+    }
+}
+
+#[test]
+fn a_lost_update_is_caught() {
+    catches(Bug::LostUpdate, Hits::Transactions, is_wrong_total);
+    catches(Bug::LostUpdate, Hits::Updates, is_wrong_total);
+    catches(Bug::LostUpdate, Hits::Updates, is_out_of_bounds);
+}
+
+#[test]
+fn a_double_apply_is_caught() {
+    catches(Bug::DoubleApply, Hits::Transactions, is_wrong_total);
+    catches(Bug::DoubleApply, Hits::Updates, is_wrong_total);
+}
+
+#[test]
+fn a_stale_fold_is_caught() {
+    catches(Bug::StaleFold, Hits::Transactions, is_wrong_total);
+    catches(Bug::StaleFold, Hits::Updates, is_wrong_total);
+}
+
+#[test]
+fn a_swallowed_commit_is_caught() {
+    catches(Bug::SwallowedCommit, Hits::Transactions, |finding| {
+        matches!(finding, Finding::AcknowledgedLost { .. })
+    });
+    catches(Bug::SwallowedCommit, Hits::Updates, is_wrong_total);
+    catches(Bug::SwallowedCommit, Hits::Updates, is_out_of_bounds);
+}
+
+#[test]
+fn a_failure_that_was_applied_is_caught() {
+    catches(Bug::FailedButApplied, Hits::Transactions, |finding| {
+        matches!(finding, Finding::FailedButApplied { .. })
+    });
+    catches(Bug::FailedButApplied, Hits::Updates, is_wrong_total);
+}
+
+#[test]
+fn a_torn_team_is_caught() {
+    catches(Bug::TornTeam, Hits::Updates, |finding| {
+        matches!(finding, Finding::TeamTorn { .. })
+    });
+}
+
+#[test]
+fn a_stale_read_is_caught() {
+    catches(Bug::StaleRead, Hits::Updates, is_out_of_bounds);
+    catches(Bug::StaleRead, Hits::Updates, |finding| {
+        matches!(finding, Finding::WentBack { .. })
+    });
+}
+
+#[test]
+fn a_bare_error_is_caught() {
+    catches(Bug::BareError, Hits::Updates, |finding| {
+        matches!(finding, Finding::Unclassified { .. })
+    });
+}

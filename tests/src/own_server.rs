@@ -1,0 +1,168 @@
+//! A database server of a test's own, which the test may do anything to.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::Server;
+use crate::private::{Installed, mysql, postgres, start_again};
+
+/// A private server whose commits wait for the disk. Stopped when it is dropped, and at the latest with this process.
+#[derive(Debug)]
+pub struct OwnServer {
+    installed: Installed,
+    keeper: Child,
+}
+
+impl OwnServer {
+    /// Starts one, or says what is not installed.
+    pub fn start(server: Server) -> Result<Self, String> {
+        let installed = match server {
+            Server::Postgres | Server::SyncedPostgres => postgres("fsync=on")?,
+            Server::Mysql => mysql("--innodb-flush-log-at-trx-commit=1")?,
+        };
+        let keeper = installed.start();
+        installed.wait_until_it_answers();
+        Ok(OwnServer { installed, keeper })
+    }
+
+    /// Its address with a user that may do everything, up to the database's name.
+    pub fn address(&self) -> &str {
+        &self.installed.address
+    }
+
+    /// Ends it as a crash of the machine would, but for what its disk was given: all its processes, at once.
+    pub fn kill(&self) {
+        self.pause(); // nobody is started meanwhile
+        let processes = self.processes();
+        signal("KILL", &processes);
+        let patience = Instant::now() + Duration::from_secs(60);
+        while processes.iter().any(|process| is_alive(*process)) {
+            assert!(Instant::now() < patience, "{processes:?} live on");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Starts it again on the same port and data, after [`kill`](Self::kill), and waits until it answers.
+    pub fn restart(&mut self) {
+        start_again(&mut self.keeper);
+        self.installed.wait_until_it_answers();
+    }
+
+    /// Stops it where it is: connections stay open, and nothing answers.
+    pub fn pause(&self) {
+        signal("STOP", &[self.installed.process()]);
+        signal("STOP", &self.processes());
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    pub fn resume(&self) {
+        signal("CONT", &self.processes());
+    }
+
+    /// The server's process and, on PostgreSQL, one for each connection.
+    fn processes(&self) -> Vec<u32> {
+        let server = self.installed.process();
+        let mut processes = vec![server];
+        let all = fs::read_dir("/proc").expect("Linux");
+        processes.extend(
+            all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+                .filter(|process| parent_and_state(*process).is_some_and(|(p, _)| p == server)),
+        );
+        processes
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take()); // it is told to end the server by that
+        let ended = self.keeper.wait();
+        if !thread::panicking() {
+            ended.expect("the keeper of a server ends");
+        }
+    }
+}
+
+fn signal(signal: &str, processes: &[u32]) {
+    let mut kill = format!("kill -{signal}");
+    for process in processes {
+        kill.push_str(&format!(" {process}"));
+    }
+    // A process for a connection may have ended by itself since it was listed.
+    let kill = format!("{kill} 2>/dev/null; true");
+    let sent = Command::new("/bin/sh").args(["-c", &kill]).status();
+    assert!(sent.is_ok_and(|status| status.success()), "{kill}");
+}
+
+/// What has ended may still be listed, until its parent looks.
+fn is_alive(process: u32) -> bool {
+    parent_and_state(process).is_some_and(|(_, state)| state != 'Z')
+}
+
+fn parent_and_state(process: u32) -> Option<(u32, char)> {
+    let stat =
+        fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat")).ok()?;
+    let (_, behind_the_name) = stat.rsplit_once(')')?;
+    let mut fields = behind_the_name.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((fields.next()?.parse().ok()?, state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diesel::prelude::*;
+    use diesel::sql_types::BigInt;
+
+    /// What was committed is there after a crash; what was not is not; and a pause keeps answers waiting.
+    fn survives<Conn: Connection>(server: Server, database: &str, count: fn(&mut Conn) -> i64) {
+        let mut server = OwnServer::start(server).unwrap();
+        let url = format!("{}/{database}", server.address());
+        let mut conn = Conn::establish(&url).unwrap();
+        conn.batch_execute("CREATE TABLE kept (n BIGINT NOT NULL)")
+            .unwrap();
+        conn.batch_execute("INSERT INTO kept VALUES (1)").unwrap();
+        conn.batch_execute("BEGIN").unwrap();
+        conn.batch_execute("INSERT INTO kept VALUES (2)").unwrap();
+        server.kill();
+        assert!(conn.batch_execute("COMMIT").is_err());
+        assert!(Conn::establish(&url).is_err());
+        server.restart();
+        let mut conn = Conn::establish(&url).unwrap();
+        assert_eq!(count(&mut conn), 1);
+        server.pause();
+        thread::scope(|scope| {
+            let counting = scope.spawn(|| count(&mut conn));
+            thread::sleep(Duration::from_millis(300)); // an answer would be here by now
+            assert!(!counting.is_finished());
+            server.resume();
+            assert_eq!(counting.join().unwrap(), 1);
+        });
+        let folder = server.installed.folder.clone();
+        server.pause();
+        drop(server);
+        assert!(!folder.exists());
+    }
+
+    fn number_of_rows() -> diesel::expression::SqlLiteral<BigInt> {
+        diesel::dsl::sql("(SELECT COUNT(*) FROM kept)")
+    }
+
+    #[test]
+    fn postgresql_survives() {
+        survives(
+            Server::SyncedPostgres,
+            "postgres",
+            |conn: &mut PgConnection| diesel::select(number_of_rows()).get_result(conn).unwrap(),
+        );
+    }
+
+    #[test]
+    fn mariadb_survives() {
+        survives(Server::Mysql, "mysql", |conn: &mut MysqlConnection| {
+            diesel::select(number_of_rows()).get_result(conn).unwrap()
+        });
+    }
+}
