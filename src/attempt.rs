@@ -376,10 +376,14 @@ impl CountingAttempt {
             }
             _ => false,
         };
-        let then = if looks_again {
-            Step::Sleep(Duration::ZERO)
-        } else {
-            self.after_failure(error, commits)
+        let then = match at {
+            _ if looks_again => Step::Sleep(Duration::ZERO),
+            At::Run(Statement::Insert | Statement::InsertUnlessThere)
+                if self.plan.dialect.classify(&error) == Failure::Overflow =>
+            {
+                Step::Finish(Err(Error::Diesel(error))) // no shard's, but of the caller's own row
+            }
+            _ => self.after_failure(error, commits),
         };
         if self.open {
             self.roll_back(then)

@@ -237,7 +237,7 @@ impl Dialect {
 
     /// How a total is written; see [`Total`](crate::Total) for the whole.
     pub(crate) fn total_form(self, column: ColumnType) -> TotalForm {
-        use ColumnType::{BigInt, Integer, SmallInt};
+        use ColumnType::{BigInt, Double, Integer, Numeric, SmallInt};
         match (self, column) {
             // SUM widens: smallint and integer to bigint, bigint to numeric.
             (Dialect::Postgres, SmallInt) => TotalForm::Cast("smallint"),
@@ -248,6 +248,9 @@ impl Dialect {
                 TotalForm::Checked("total BETWEEN -2147483648 AND 2147483647")
             }
             (Dialect::Sqlite, BigInt) => TotalForm::Checked("typeof(total) = 'integer'"),
+            (Dialect::Sqlite, Double | Numeric) => TotalForm::Checked(
+                "total BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308",
+            ),
             // MySQL sums integers as DECIMAL, which Diesel reads into an integer and refuses when it does not fit.
             _ => TotalForm::Plain,
         }
@@ -288,17 +291,35 @@ impl Dialect {
         }
     }
 
-    /// SQLite keeps whatever value it is given; this makes a shard that overflows an error.
+    /// Follows the column's name in a `CHECK` of a shard that overflows, where the database has no error for that.
+    ///
+    /// SQLite keeps whatever value it is given, and PostgreSQL a NaN or an infinity, which no later count would cure. MySQL
+    /// and MariaDB take `0 - (-9223372036854775808)` for the smallest integer.
     pub(crate) fn range_check(self, column: ColumnType) -> Option<&'static str> {
+        use ColumnType::{BigInt, Double, Integer, Numeric, SmallInt};
         match (self, column) {
-            (Dialect::Sqlite, ColumnType::SmallInt) => Some(" BETWEEN -32768 AND 32767"),
-            (Dialect::Sqlite, ColumnType::Integer) => Some(" BETWEEN -2147483648 AND 2147483647"),
-            // One less than there are: the float that overflows downwards equals the smallest integer.
-            (Dialect::Sqlite, ColumnType::BigInt) => {
+            (Dialect::Sqlite, SmallInt) => Some(" BETWEEN -32768 AND 32767"),
+            (Dialect::Sqlite, Integer) => Some(" BETWEEN -2147483648 AND 2147483647"),
+            // One less than there are: the float that overflows downwards equals SQLite's smallest integer.
+            (Dialect::Sqlite | Dialect::Mysql, BigInt) => {
                 Some(" BETWEEN -9223372036854775807 AND 9223372036854775807")
             }
+            (Dialect::Sqlite, Double | Numeric) => {
+                Some(" BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308")
+            }
+            (Dialect::Postgres, Double) => Some(" NOT IN ('NaN', 'Infinity', '-Infinity')"),
             _ => None,
         }
+    }
+
+    /// Whether a statement failed because this column would have become NULL, as SQLite calls a NaN.
+    pub(crate) fn is_nan(self, error: &DieselError, table: &str, column: &str) -> bool {
+        let DieselError::DatabaseError(DatabaseErrorKind::NotNullViolation, information) = error
+        else {
+            return false;
+        };
+        self == Dialect::Sqlite
+            && information.message() == format!("NOT NULL constraint failed: {table}.{column}")
     }
 
     /// What follows the column list of `CREATE TABLE`.
@@ -442,8 +463,8 @@ impl Dialect {
             DatabaseErrorKind::UnableToSendCommand if self == Dialect::Postgres => {
                 Failure::ConnectionLost
             }
-            // SQLite reports a shard out of range through the CHECK of the shards table.
-            DatabaseErrorKind::CheckViolation if self == Dialect::Sqlite => Failure::Overflow,
+            // A shard out of range is reported through the CHECK of the shards table.
+            DatabaseErrorKind::CheckViolation => Failure::Overflow,
             DatabaseErrorKind::Unknown => self.classify_text(information.message()),
             // The text of a known kind may quote what a user wrote.
             _ => Failure::Other,
@@ -609,6 +630,8 @@ const MYSQL_MESSAGES: &[(&str, Failure)] = &[
     ),
     ("DECIMAL value is out of range in", Failure::Overflow),
     ("DOUBLE value is out of range in", Failure::Overflow),
+    // 4025, MariaDB's CHECK; MySQL's has a kind
+    ("CONSTRAINT `", Failure::Overflow),
 ];
 
 /// Diesel drops SQLite's result codes; the texts are those of `sqlite3ErrStr` and `sqlite3_errmsg`.
