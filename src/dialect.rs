@@ -493,15 +493,39 @@ impl Dialect {
         };
         let message = information.message();
         match self {
-            // The text is in the server's language. A missing privilege is reported without a position, a missing column under
-            // the parent's name.
+            // The text is in the server's language. A missing privilege is reported without a position, a missing column
+            // of the shards table as `table.column`.
             Dialect::Postgres => {
-                message.contains(table) && information.statement_position().is_some()
+                information.statement_position().is_some() && names(message, table)
             }
-            Dialect::Mysql => message.contains(table) && message.contains("doesn't exist"),
-            Dialect::Sqlite => message.contains("no such table") && message.contains(table),
+            Dialect::Mysql => {
+                let quoted = message.strip_prefix("Table '");
+                let name = quoted.and_then(|rest| rest.strip_suffix("' doesn't exist"));
+                name.is_some_and(|name| is_table(name, table))
+            }
+            Dialect::Sqlite => {
+                let name = message.strip_prefix("no such table: ");
+                name.is_some_and(|name| is_table(name, table))
+            }
         }
     }
+}
+
+/// Whether `name`, which may tell the schema too, is that of a table. Some servers keep all names in small letters.
+fn is_table(name: &str, table: &str) -> bool {
+    let (name, table) = (name.to_lowercase(), table.to_lowercase());
+    let schema = name.strip_suffix(&table);
+    schema.is_some_and(|schema| schema.is_empty() || schema.ends_with('.'))
+}
+
+/// Whether a message names just this table: not a part of another word, and not a column of it.
+fn names(message: &str, table: &str) -> bool {
+    let in_word = |c: char| c.is_alphanumeric() || c == '_';
+    message.match_indices(table).any(|(at, _)| {
+        let before = message[..at].chars().next_back();
+        let after = message[at + table.len()..].chars().next();
+        !before.is_some_and(in_word) && !after.is_some_and(|c| in_word(c) || c == '.')
+    })
 }
 
 /// How rows are locked; see [`Dialect::locks_rows`].
@@ -676,5 +700,182 @@ mod tests {
             Dialect::Sqlite.classify_text("note: database is locked"),
             Failure::Other
         );
+    }
+
+    const DIALECTS: [Dialect; 3] = [Dialect::Postgres, Dialect::Mysql, Dialect::Sqlite];
+
+    /// An error as a driver gives it, with a position where PostgreSQL tells one.
+    struct Told(String, Option<i32>);
+
+    impl diesel::result::DatabaseErrorInformation for Told {
+        fn message(&self) -> &str {
+            &self.0
+        }
+        fn details(&self) -> Option<&str> {
+            None
+        }
+        fn hint(&self) -> Option<&str> {
+            None
+        }
+        fn table_name(&self) -> Option<&str> {
+            None
+        }
+        fn column_name(&self) -> Option<&str> {
+            None
+        }
+        fn constraint_name(&self) -> Option<&str> {
+            None
+        }
+        fn statement_position(&self) -> Option<i32> {
+            self.1
+        }
+    }
+
+    fn told(text: impl Into<String>, position: Option<i32>) -> DieselError {
+        let told = Told(text.into(), position);
+        DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(told))
+    }
+
+    #[test]
+    fn only_a_missing_table_is_a_missing_table() {
+        let missing = |dialect: Dialect, text: &str| {
+            dialect.is_missing_table(&told(text, Some(8)), "videos_shards")
+        };
+        for (dialect, text) in [
+            (
+                Dialect::Postgres,
+                r#"relation "videos_shards" does not exist"#,
+            ),
+            (
+                Dialect::Postgres,
+                r#"relation "app.videos_shards" does not exist"#,
+            ),
+            (
+                Dialect::Postgres,
+                "la relation « videos_shards » n'existe pas",
+            ),
+            (Dialect::Mysql, "Table 'app.videos_shards' doesn't exist"),
+            (Dialect::Sqlite, "no such table: videos_shards"),
+            (Dialect::Sqlite, "no such table: main.videos_shards"),
+        ] {
+            assert!(missing(dialect, text), "{text}");
+            let permission = told(text, None);
+            let is_missing = dialect.is_missing_table(&permission, "videos_shards");
+            assert_eq!(is_missing, dialect != Dialect::Postgres, "{text}");
+        }
+        for (dialect, text) in [
+            (
+                Dialect::Postgres,
+                "column videos_shards.hits does not exist",
+            ),
+            (
+                Dialect::Postgres,
+                r#"relation "old_videos_shards" does not exist"#,
+            ),
+            (
+                Dialect::Postgres,
+                r#"relation "videos_shards_2" does not exist"#,
+            ),
+            (
+                Dialect::Mysql,
+                "Table 'app.old_videos_shards' doesn't exist",
+            ),
+            (
+                Dialect::Mysql,
+                "Table 'app.videos_shards' doesn't exist in engine",
+            ),
+            (
+                Dialect::Mysql,
+                "Incorrect integer value: 'it doesn't exist' for column `app`.`videos_shards`.`id`",
+            ),
+            (Dialect::Sqlite, "no such column: videos_shards.hits"),
+            (Dialect::Sqlite, "no such table: my_videos_shards"),
+            (Dialect::Sqlite, "RAISE: no such table: videos_shards"),
+        ] {
+            assert!(!missing(dialect, text), "{text}");
+        }
+    }
+
+    /// Pieces of what databases say, and of what users write.
+    const PIECES: &[&str] = &[
+        "deadlock detected",
+        "Deadlock found when trying to get lock",
+        "database is locked",
+        "integer overflow",
+        "Lost connection to",
+        "CONSTRAINT `",
+        "could not obtain lock on row in relation \"",
+        "bigint out of range",
+        "Out of range value for column",
+        "Duplicate entry '",
+        "duplicate key value violates unique constraint \"",
+        "invalid input syntax for type integer: \"",
+        "CHECK constraint failed: ",
+        "relation \"",
+        "videos_shards",
+        "no such table: ",
+        "' doesn't exist",
+        "Table '",
+        "%s",
+        "\"",
+        "'",
+        " ",
+        "\0",
+        "\n",
+        "é",
+        "😀",
+        "\u{202E}",
+        "デッドロックを検出しました",
+        "' for key 'slug'",
+        "",
+    ];
+
+    /// Whatever an error says: a kind that is known is not told by its text; a text that begins with what a user wrote, or
+    /// quotes it, is none of the database's own; and nothing panics.
+    #[test]
+    fn hostile_error_texts_are_no_conflicts() {
+        use rand::prelude::*;
+        let times = std::env::var("HOSTILE").map_or(1, |times| times.parse::<u32>().unwrap());
+        let seed = rand::random();
+        let mut random = StdRng::seed_from_u64(seed);
+        for _ in 0..10_000 * times {
+            let pieces = random.random_range(0..6);
+            let text: String = (0..pieces)
+                .map(|_| *PIECES.choose(&mut random).unwrap_or(&""))
+                .collect();
+            for dialect in DIALECTS {
+                for kind in [
+                    DatabaseErrorKind::UniqueViolation,
+                    DatabaseErrorKind::ForeignKeyViolation,
+                    DatabaseErrorKind::NotNullViolation,
+                    DatabaseErrorKind::ReadOnlyTransaction,
+                ] {
+                    let failure = dialect.classify(&error(kind, &text));
+                    assert_eq!(failure, Failure::Other, "{text:?}, seed {seed}");
+                }
+                for quotes in [
+                    "Duplicate entry '",
+                    "invalid value: \"",
+                    "x",
+                    "\u{202E}",
+                    "\0",
+                ] {
+                    let failure = dialect.classify(&told(format!("{quotes}{text}"), Some(1)));
+                    assert_eq!(failure, Failure::Other, "{quotes}{text:?}, seed {seed}");
+                }
+                let unknown = told(text.clone(), Some(1));
+                let _ = dialect.is_missing_table(&unknown, "videos_shards");
+                let _ = dialect.is_nan(&unknown, "videos_shards", &text);
+                let begins_as_ours = PIECES[..9].iter().any(|piece| text.starts_with(piece));
+                let is_translated = text.starts_with("デッドロック");
+                if !begins_as_ours && !is_translated {
+                    assert_eq!(
+                        dialect.classify(&unknown),
+                        Failure::Other,
+                        "{text:?}, seed {seed}"
+                    );
+                }
+            }
+        }
     }
 }
