@@ -702,6 +702,118 @@ mod tests {
         );
     }
 
+    /// What Diesel tells by a kind, and around other errors.
+    #[test]
+    fn kinds_mean_what_the_driver_means_by_them() {
+        use DatabaseErrorKind::*;
+        let of = |dialect: Dialect, kind| dialect.classify(&error(kind, "text"));
+        for dialect in DIALECTS {
+            assert_eq!(of(dialect, ClosedConnection), Failure::ConnectionLost);
+            assert_eq!(of(dialect, CheckViolation), Failure::Overflow);
+            assert_eq!(of(dialect, UniqueViolation), Failure::Other);
+            let broken = DieselError::BrokenTransactionManager;
+            assert_eq!(dialect.classify(&broken), Failure::ConnectionLost);
+            assert_eq!(dialect.classify(&DieselError::NotFound), Failure::Other);
+            let serialization = match dialect {
+                Dialect::Mysql => Conflict::Deadlock,
+                _ => Conflict::Serialization,
+            };
+            let serialization = Failure::Conflict(serialization);
+            assert_eq!(of(dialect, SerializationFailure), serialization);
+            let sent = match dialect {
+                Dialect::Postgres => Failure::ConnectionLost,
+                _ => Failure::Other,
+            };
+            assert_eq!(of(dialect, UnableToSendCommand), sent);
+            // A conflict at COMMIT is one whatever the rollback said; of anything else nobody knows what became.
+            let at_commit = |commit_error| DieselError::RollbackErrorOnCommit {
+                rollback_error: Box::new(DieselError::NotFound),
+                commit_error: Box::new(commit_error),
+            };
+            let conflict = at_commit(error(SerializationFailure, ""));
+            assert_eq!(dialect.classify(&conflict), serialization);
+            let other = at_commit(error(UniqueViolation, ""));
+            assert_eq!(dialect.classify(&other), Failure::ConnectionLost);
+        }
+    }
+
+    #[test]
+    fn ranges_are_those_of_the_types() {
+        assert_eq!(ColumnType::SmallInt.integers(), (-32768, 32767));
+        let integers = (i32::MIN.into(), i32::MAX.into());
+        assert_eq!(ColumnType::Integer.integers(), integers);
+        assert_eq!(ColumnType::BigInt.integers(), (-i64::MAX, i64::MAX));
+        assert_eq!(ColumnType::UnsignedSmallInt.integers(), (0, 65535));
+        assert_eq!(ColumnType::UnsignedInteger.integers(), (0, 4_294_967_295));
+        assert_eq!(ColumnType::UnsignedBigInt.integers(), (0, i64::MAX));
+    }
+
+    /// Where the database would keep what no later count cures, and where it would not.
+    #[test]
+    fn what_a_database_does_not_refuse_is_checked() {
+        use ColumnType::*;
+        for column in [SmallInt, Integer, BigInt, Double, Numeric] {
+            assert!(Dialect::Sqlite.range_check(column).is_some());
+            assert!(matches!(
+                Dialect::Sqlite.total_form(column),
+                TotalForm::Checked(_)
+            ));
+            let checks = |dialect: Dialect| dialect.range_check(column).is_some();
+            assert_eq!(checks(Dialect::Postgres), column == Double);
+            assert_eq!(checks(Dialect::Mysql), column == BigInt);
+            let casts = matches!(Dialect::Postgres.total_form(column), TotalForm::Cast(_));
+            assert_eq!(casts, matches!(column, SmallInt | Integer | BigInt));
+            assert_eq!(Dialect::Mysql.total_form(column), TotalForm::Plain);
+            // Doubles round whatever they add up, and SQLite's numbers are doubles.
+            assert!(!Dialect::Sqlite.may_cut(column));
+            assert_eq!(Dialect::Postgres.may_cut(column), column == Numeric);
+            assert_eq!(Dialect::Mysql.may_cut(column), column != Double);
+        }
+    }
+
+    #[test]
+    fn transactions_begin_as_each_database_needs() {
+        let committed = Some(Isolation::ReadCommitted);
+        assert_eq!(
+            DIALECTS.map(Dialect::own_isolation),
+            [None, committed, None]
+        );
+        assert_eq!(
+            DIALECTS.map(Dialect::holding_isolation),
+            [committed, committed, None]
+        );
+        let levels = [
+            (Isolation::ReadCommitted, "READ COMMITTED"),
+            (Isolation::RepeatableRead, "REPEATABLE READ"),
+            (Isolation::Serializable, "SERIALIZABLE"),
+        ];
+        for (isolation, level) in levels {
+            let sql = format!("SET TRANSACTION ISOLATION LEVEL {level}");
+            let set = DIALECTS.map(|dialect| dialect.set_isolation(isolation));
+            assert_eq!(set, [Some((&*sql, false)), Some((&*sql, true)), None]);
+        }
+        assert_eq!(
+            DIALECTS.map(Dialect::begins_immediate),
+            [false, false, true]
+        );
+        assert_eq!(DIALECTS.map(Dialect::has_row_locks), [true, true, false]);
+        let checks = DIALECTS.map(|dialect| dialect.survival_check().is_some());
+        assert_eq!(checks, [true, true, false]);
+    }
+
+    #[test]
+    fn a_nan_is_told_from_any_other_null() {
+        let text = "NOT NULL constraint failed: measures_shards.real";
+        let is_nan = |dialect: Dialect, kind, column| {
+            dialect.is_nan(&error(kind, text), "measures_shards", column)
+        };
+        use DatabaseErrorKind::{NotNullViolation, Unknown};
+        assert!(is_nan(Dialect::Sqlite, NotNullViolation, "real"));
+        assert!(!is_nan(Dialect::Sqlite, NotNullViolation, "id"));
+        assert!(!is_nan(Dialect::Sqlite, Unknown, "real"));
+        assert!(!is_nan(Dialect::Postgres, NotNullViolation, "real"));
+    }
+
     const DIALECTS: [Dialect; 3] = [Dialect::Postgres, Dialect::Mysql, Dialect::Sqlite];
 
     /// An error as a driver gives it, with a position where PostgreSQL tells one.
