@@ -377,10 +377,14 @@ impl CountingAttempt {
             }
             _ => false,
         };
-        let then = if looks_again {
-            Step::Sleep(Duration::ZERO)
-        } else {
-            self.after_failure(error, commits)
+        let then = match at {
+            _ if looks_again => Step::Sleep(Duration::ZERO),
+            At::Run(Statement::Insert | Statement::InsertUnlessThere)
+                if self.plan.dialect.classify(&error) == Failure::Overflow =>
+            {
+                Step::Finish(Err(Error::Diesel(error))) // no shard's, but of the caller's own row
+            }
+            _ => self.after_failure(error, commits),
         };
         if self.open {
             self.roll_back(then)
@@ -599,6 +603,66 @@ mod tests {
         };
         let steps = walk(inside, Retry::new(), vec![Ok(0), Err(violation())]);
         assert_eq!(steps, ["Count", "Create", "Diesel"]);
+    }
+
+    /// Whatever else goes wrong while a shard or a parent is made is told at once, and what ends inside a transaction of our own
+    /// was not committed.
+    #[test]
+    fn only_a_race_is_looked_for_again() {
+        let denied = || error("permission denied");
+        let steps = walk(
+            plan(Dialect::Postgres),
+            Retry::new(),
+            vec![Ok(0), Ok(0), Err(denied()), Ok(0)],
+        );
+        assert_eq!(steps, ["Count", "Begin", "Create", "Rollback", "Diesel"]);
+        let inserts = Plan {
+            inserts: true,
+            ..plan(Dialect::Mysql)
+        };
+        let until_insert = || vec![Ok(0), Ok(0), Ok(0), Ok(0), Ok(0)];
+        for other in [
+            denied(),
+            DieselError::DatabaseError(
+                DatabaseErrorKind::NotNullViolation,
+                Box::new(String::new()),
+            ),
+            // A range of the caller's own columns, which Diesel tells.
+            DieselError::DatabaseError(DatabaseErrorKind::CheckViolation, Box::new(String::new())),
+            error("Out of range value for column 'x' at row 1"),
+        ] {
+            let mut outcomes = until_insert();
+            outcomes.extend([Err(other), Ok(0)]);
+            let steps = walk(inserts, Retry::new(), outcomes);
+            assert_eq!(steps[5..], ["Insert", "Rollback", "Diesel"]);
+        }
+        let mut lost = vec![Ok(0), Ok(0), Ok(1)];
+        lost.extend([Err(error("Server has gone away")), Ok(0)]);
+        let steps = walk(plan(Dialect::Mysql), Retry::new(), lost);
+        assert_eq!(
+            steps,
+            [
+                "Count",
+                "Begin",
+                "Create",
+                "Count",
+                "Rollback",
+                "ConnectionLost"
+            ]
+        );
+    }
+
+    /// On MySQL a count that meets no row locks the gap: a transaction looks first, and what is there is counted alone.
+    #[test]
+    fn a_shard_that_is_found_is_not_created() {
+        let inside = Plan {
+            in_transaction: true,
+            ..plan(Dialect::Mysql)
+        };
+        let steps = walk(inside, Retry::new(), vec![Ok(0), Ok(1)]);
+        assert_eq!(steps, ["FindMissing", "Count", "1 counted"]);
+        let steps = walk(inside, Retry::new(), vec![Ok(1), Ok(1), Ok(1)]);
+        assert_eq!(steps, ["FindMissing", "Create", "Count", "1 counted"]);
     }
 
     #[test]

@@ -209,7 +209,8 @@ impl<C: ShardedColumn> Bounded<C> {
     }
 
     /// Adds `n` to a shard at random, if that has room for it by itself. All were handed the same, and none is to be used up
-    /// before the others.
+    /// before the others. What gives room is added only where there is some left: that was handed out when the total was
+    /// within its bounds, and it still is. Out of them, it pays a debt.
     fn add_to_a_shard<Conn, DB>(
         &self,
         n: i64,
@@ -228,6 +229,7 @@ impl<C: ShardedColumn> Bounded<C> {
             key: self.counter.key_is::<DB>(),
             shard: 0,
             upwards,
+            gives: self.bounds.leave_free(n),
         };
         let counted = own_statement(conn, retry.clone(), |conn| {
             let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
@@ -261,6 +263,10 @@ impl<C: ShardedColumn> Bounded<C> {
             return Ok(false);
         }
         let total = total + i128::from(n);
+        let (smallest, largest) = field.column_type.integers();
+        if total < smallest.into() || total > largest.into() {
+            return Err(out_of_range(total).into());
+        }
         let (down, up) = self.bounds.shares(total, slots, field.column_type);
         let there = held.shards(conn)?;
         for shard in 0..2 * i32::from(slots) {
@@ -319,12 +325,18 @@ impl Bounds {
         }
     }
 
+    /// Whether no bound is in the way of `n`: it gives room to the others.
+    fn leave_free(self, n: i64) -> bool {
+        (n > 0 && self.most.is_none()) || (n < 0 && self.least.is_none())
+    }
+
     /// What each shard gets of the room below `total`, positive, and of that above it, negative. All of it is handed out,
-    /// as far as `slots` shards of the column's type hold it; the base keeps the remainder.
+    /// as far as it is not more than half of what the column's type holds: SQLite could not add up the shards of a bound at
+    /// the edge. The base keeps the remainder.
     fn shares(self, total: i128, slots: u16, column: ColumnType) -> (i64, i64) {
         let (smallest, largest) = column.integers();
         let share = |room: i128| {
-            let share = room.clamp(0, i128::from(largest)) / i128::from(slots);
+            let share = room.clamp(0, i128::from(largest / 2)) / i128::from(slots);
             share as i64 // not above `largest`
         };
         let below = |least: i64| share(total - i128::from(least.max(smallest)));
@@ -361,15 +373,24 @@ fn integer(amount: Amount) -> QueryResult<i128> {
 }
 
 fn narrow(n: i128) -> QueryResult<i64> {
-    i64::try_from(n).map_err(|error| DieselError::SerializationError(error.into()))
+    i64::try_from(n).map_err(|_| out_of_range(n).into())
 }
 
-/// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND (parent.field + $n) >= 0`, or `<= 0`
+fn out_of_range(n: i128) -> Error {
+    let message = format!("{n} is out of the column's range");
+    Error::Overflow {
+        source: DieselError::SerializationError(message.into()),
+    }
+}
+
+/// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND (parent.field + $n) >= 0`, or `<= 0`; where it gives,
+/// `AND parent.field > 0`, or `< 0`
 struct AddWithin<C, P> {
     add: AddTo<C>,
     key: KeyIs<P>,
     shard: i32,
     upwards: bool,
+    gives: bool,
 }
 
 impl<C, P, DB> QueryFragment<DB> for AddWithin<C, P>
@@ -387,13 +408,21 @@ where
         out.push_sql(" AND ");
         push_shard_is::<C::Table, DB>(&self.shard, out.reborrow())?;
         out.push_sql(" AND ");
-        self.add.push_sum(out.reborrow())?;
-        out.push_sql(if self.upwards { " <= 0" } else { " >= 0" });
+        match self.gives {
+            true => push_column::<C::Table, DB>(C::NAME, out.reborrow())?,
+            false => self.add.push_sum(out.reborrow())?,
+        }
+        out.push_sql(match (self.upwards, self.gives) {
+            (false, false) => " >= 0",
+            (false, true) => " > 0",
+            (true, false) => " <= 0",
+            (true, true) => " < 0",
+        });
         Ok(())
     }
 }
 
-/// Has two texts, and so no static id; Diesel keeps it prepared by its text.
+/// Has four texts, and so no static id; Diesel keeps it prepared by its text.
 impl<C, P> QueryId for AddWithin<C, P> {
     type QueryId = ();
     const HAS_STATIC_QUERY_ID: bool = false;
@@ -504,10 +533,22 @@ mod tests {
             key: KeyIs(videos::id.eq(7)),
             shard: 2,
             upwards: false,
+            gives: false,
         };
         assert_eq!(
             sql!(Pg, add),
             r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND ("videos"."likes" + $4) >= 0"#
+        );
+        let give = AddWithin::<videos::likes, _> {
+            add: AddTo::new(-1),
+            key: KeyIs(videos::id.eq(7)),
+            shard: 3,
+            upwards: true,
+            gives: true,
+        };
+        assert_eq!(
+            sql!(Pg, give),
+            r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND "videos"."likes" < 0"#
         );
         let to_shares = ToShares::<videos::likes> {
             beyond: 16,

@@ -238,7 +238,7 @@ impl Dialect {
 
     /// How a total is written; see [`Total`](crate::Total) for the whole.
     pub(crate) fn total_form(self, column: ColumnType) -> TotalForm {
-        use ColumnType::{BigInt, Integer, SmallInt};
+        use ColumnType::{BigInt, Double, Integer, Numeric, SmallInt};
         match (self, column) {
             // SUM widens: smallint and integer to bigint, bigint to numeric.
             (Dialect::Postgres, SmallInt) => TotalForm::Cast("smallint"),
@@ -249,6 +249,9 @@ impl Dialect {
                 TotalForm::Checked("total BETWEEN -2147483648 AND 2147483647")
             }
             (Dialect::Sqlite, BigInt) => TotalForm::Checked("typeof(total) = 'integer'"),
+            (Dialect::Sqlite, Double | Numeric) => TotalForm::Checked(
+                "total BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308",
+            ),
             // MySQL sums integers as DECIMAL, which Diesel reads into an integer and refuses when it does not fit.
             _ => TotalForm::Plain,
         }
@@ -289,17 +292,35 @@ impl Dialect {
         }
     }
 
-    /// SQLite keeps whatever value it is given; this makes a shard that overflows an error.
+    /// Follows the column's name in a `CHECK` of a shard that overflows, where the database has no error for that.
+    ///
+    /// SQLite keeps whatever value it is given, and PostgreSQL a NaN or an infinity, which no later count would cure. MySQL
+    /// and MariaDB take `0 - (-9223372036854775808)` for the smallest integer.
     pub(crate) fn range_check(self, column: ColumnType) -> Option<&'static str> {
+        use ColumnType::{BigInt, Double, Integer, Numeric, SmallInt};
         match (self, column) {
-            (Dialect::Sqlite, ColumnType::SmallInt) => Some(" BETWEEN -32768 AND 32767"),
-            (Dialect::Sqlite, ColumnType::Integer) => Some(" BETWEEN -2147483648 AND 2147483647"),
-            // One less than there are: the float that overflows downwards equals the smallest integer.
-            (Dialect::Sqlite, ColumnType::BigInt) => {
+            (Dialect::Sqlite, SmallInt) => Some(" BETWEEN -32768 AND 32767"),
+            (Dialect::Sqlite, Integer) => Some(" BETWEEN -2147483648 AND 2147483647"),
+            // One less than there are: the float that overflows downwards equals SQLite's smallest integer.
+            (Dialect::Sqlite | Dialect::Mysql, BigInt) => {
                 Some(" BETWEEN -9223372036854775807 AND 9223372036854775807")
             }
+            (Dialect::Sqlite, Double | Numeric) => {
+                Some(" BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308")
+            }
+            (Dialect::Postgres, Double) => Some(" NOT IN ('NaN', 'Infinity', '-Infinity')"),
             _ => None,
         }
+    }
+
+    /// Whether a statement failed because this column would have become NULL, as SQLite calls a NaN.
+    pub(crate) fn is_nan(self, error: &DieselError, table: &str, column: &str) -> bool {
+        let DieselError::DatabaseError(DatabaseErrorKind::NotNullViolation, information) = error
+        else {
+            return false;
+        };
+        self == Dialect::Sqlite
+            && information.message() == format!("NOT NULL constraint failed: {table}.{column}")
     }
 
     /// What follows the column list of `CREATE TABLE`.
@@ -458,8 +479,8 @@ impl Dialect {
             DatabaseErrorKind::UnableToSendCommand if self == Dialect::Postgres => {
                 Failure::ConnectionLost
             }
-            // SQLite reports a shard out of range through the CHECK of the shards table.
-            DatabaseErrorKind::CheckViolation if self == Dialect::Sqlite => Failure::Overflow,
+            // A shard out of range is reported through the CHECK of the shards table.
+            DatabaseErrorKind::CheckViolation => Failure::Overflow,
             DatabaseErrorKind::Unknown => self.classify_text(information.message()),
             // The text of a known kind may quote what a user wrote.
             _ => Failure::Other,
@@ -494,15 +515,39 @@ impl Dialect {
         };
         let message = information.message();
         match self {
-            // The text is in the server's language. A missing privilege is reported without a position, a missing column under
-            // the parent's name.
+            // The text is in the server's language. A missing privilege is reported without a position, a missing column
+            // of the shards table as `table.column`.
             Dialect::Postgres => {
-                message.contains(table) && information.statement_position().is_some()
+                information.statement_position().is_some() && names(message, table)
             }
-            Dialect::Mysql => message.contains(table) && message.contains("doesn't exist"),
-            Dialect::Sqlite => message.contains("no such table") && message.contains(table),
+            Dialect::Mysql => {
+                let quoted = message.strip_prefix("Table '");
+                let name = quoted.and_then(|rest| rest.strip_suffix("' doesn't exist"));
+                name.is_some_and(|name| is_table(name, table))
+            }
+            Dialect::Sqlite => {
+                let name = message.strip_prefix("no such table: ");
+                name.is_some_and(|name| is_table(name, table))
+            }
         }
     }
+}
+
+/// Whether `name`, which may tell the schema too, is that of a table. Some servers keep all names in small letters.
+fn is_table(name: &str, table: &str) -> bool {
+    let (name, table) = (name.to_lowercase(), table.to_lowercase());
+    let schema = name.strip_suffix(&table);
+    schema.is_some_and(|schema| schema.is_empty() || schema.ends_with('.'))
+}
+
+/// Whether a message names just this table: not a part of another word, and not a column of it.
+fn names(message: &str, table: &str) -> bool {
+    let in_word = |c: char| c.is_alphanumeric() || c == '_';
+    message.match_indices(table).any(|(at, _)| {
+        let before = message[..at].chars().next_back();
+        let after = message[at + table.len()..].chars().next();
+        !before.is_some_and(in_word) && !after.is_some_and(|c| in_word(c) || c == '.')
+    })
 }
 
 /// How rows are locked; see [`Dialect::locks_rows`].
@@ -641,6 +686,8 @@ const MYSQL_MESSAGES: &[(&str, Failure)] = &[
     ),
     ("DECIMAL value is out of range in", Failure::Overflow),
     ("DOUBLE value is out of range in", Failure::Overflow),
+    // 4025, MariaDB's CHECK; MySQL's has a kind
+    ("CONSTRAINT `", Failure::Overflow),
 ];
 
 /// Diesel drops SQLite's result codes; the texts are those of `sqlite3ErrStr` and `sqlite3_errmsg`.
@@ -717,5 +764,294 @@ mod tests {
             Dialect::Sqlite.classify_text("note: database is locked"),
             Failure::Other
         );
+    }
+
+    /// What Diesel tells by a kind, and around other errors.
+    #[test]
+    fn kinds_mean_what_the_driver_means_by_them() {
+        use DatabaseErrorKind::*;
+        let of = |dialect: Dialect, kind| dialect.classify(&error(kind, "text"));
+        for dialect in DIALECTS {
+            assert_eq!(of(dialect, ClosedConnection), Failure::ConnectionLost);
+            assert_eq!(of(dialect, CheckViolation), Failure::Overflow);
+            assert_eq!(of(dialect, UniqueViolation), Failure::Other);
+            let broken = DieselError::BrokenTransactionManager;
+            assert_eq!(dialect.classify(&broken), Failure::ConnectionLost);
+            assert_eq!(dialect.classify(&DieselError::NotFound), Failure::Other);
+            let serialization = match dialect {
+                Dialect::Mysql => Conflict::Deadlock,
+                _ => Conflict::Serialization,
+            };
+            let serialization = Failure::Conflict(serialization);
+            assert_eq!(of(dialect, SerializationFailure), serialization);
+            let sent = match dialect {
+                Dialect::Postgres => Failure::ConnectionLost,
+                _ => Failure::Other,
+            };
+            assert_eq!(of(dialect, UnableToSendCommand), sent);
+            // A conflict at COMMIT is one whatever the rollback said; of anything else nobody knows what became.
+            let at_commit = |commit_error| DieselError::RollbackErrorOnCommit {
+                rollback_error: Box::new(DieselError::NotFound),
+                commit_error: Box::new(commit_error),
+            };
+            let conflict = at_commit(error(SerializationFailure, ""));
+            assert_eq!(dialect.classify(&conflict), serialization);
+            let other = at_commit(error(UniqueViolation, ""));
+            assert_eq!(dialect.classify(&other), Failure::ConnectionLost);
+        }
+    }
+
+    #[test]
+    fn ranges_are_those_of_the_types() {
+        assert_eq!(ColumnType::SmallInt.integers(), (-32768, 32767));
+        let integers = (i32::MIN.into(), i32::MAX.into());
+        assert_eq!(ColumnType::Integer.integers(), integers);
+        assert_eq!(ColumnType::BigInt.integers(), (-i64::MAX, i64::MAX));
+        assert_eq!(ColumnType::UnsignedSmallInt.integers(), (0, 65535));
+        assert_eq!(ColumnType::UnsignedInteger.integers(), (0, 4_294_967_295));
+        assert_eq!(ColumnType::UnsignedBigInt.integers(), (0, i64::MAX));
+    }
+
+    /// Where the database would keep what no later count cures, and where it would not.
+    #[test]
+    fn what_a_database_does_not_refuse_is_checked() {
+        use ColumnType::*;
+        for column in [SmallInt, Integer, BigInt, Double, Numeric] {
+            assert!(Dialect::Sqlite.range_check(column).is_some());
+            assert!(matches!(
+                Dialect::Sqlite.total_form(column),
+                TotalForm::Checked(_)
+            ));
+            let checks = |dialect: Dialect| dialect.range_check(column).is_some();
+            assert_eq!(checks(Dialect::Postgres), column == Double);
+            assert_eq!(checks(Dialect::Mysql), column == BigInt);
+            let casts = matches!(Dialect::Postgres.total_form(column), TotalForm::Cast(_));
+            assert_eq!(casts, matches!(column, SmallInt | Integer | BigInt));
+            assert_eq!(Dialect::Mysql.total_form(column), TotalForm::Plain);
+            // Doubles round whatever they add up, and SQLite's numbers are doubles.
+            assert!(!Dialect::Sqlite.may_cut(column));
+            assert_eq!(Dialect::Postgres.may_cut(column), column == Numeric);
+            assert_eq!(Dialect::Mysql.may_cut(column), column != Double);
+        }
+    }
+
+    #[test]
+    fn transactions_begin_as_each_database_needs() {
+        let committed = Some(Isolation::ReadCommitted);
+        assert_eq!(
+            DIALECTS.map(Dialect::own_isolation),
+            [None, committed, None]
+        );
+        assert_eq!(
+            DIALECTS.map(Dialect::holding_isolation),
+            [committed, committed, None]
+        );
+        let levels = [
+            (Isolation::ReadCommitted, "READ COMMITTED"),
+            (Isolation::RepeatableRead, "REPEATABLE READ"),
+            (Isolation::Serializable, "SERIALIZABLE"),
+        ];
+        for (isolation, level) in levels {
+            let sql = format!("SET TRANSACTION ISOLATION LEVEL {level}");
+            let set = DIALECTS.map(|dialect| dialect.set_isolation(isolation));
+            assert_eq!(set, [Some((&*sql, false)), Some((&*sql, true)), None]);
+        }
+        assert_eq!(
+            DIALECTS.map(Dialect::begins_immediate),
+            [false, false, true]
+        );
+        assert_eq!(DIALECTS.map(Dialect::has_row_locks), [true, true, false]);
+        let checks = DIALECTS.map(|dialect| dialect.survival_check().is_some());
+        assert_eq!(checks, [true, true, false]);
+    }
+
+    #[test]
+    fn a_nan_is_told_from_any_other_null() {
+        let text = "NOT NULL constraint failed: measures_shards.real";
+        let is_nan = |dialect: Dialect, kind, column| {
+            dialect.is_nan(&error(kind, text), "measures_shards", column)
+        };
+        use DatabaseErrorKind::{NotNullViolation, Unknown};
+        assert!(is_nan(Dialect::Sqlite, NotNullViolation, "real"));
+        assert!(!is_nan(Dialect::Sqlite, NotNullViolation, "id"));
+        assert!(!is_nan(Dialect::Sqlite, Unknown, "real"));
+        assert!(!is_nan(Dialect::Postgres, NotNullViolation, "real"));
+    }
+
+    const DIALECTS: [Dialect; 3] = [Dialect::Postgres, Dialect::Mysql, Dialect::Sqlite];
+
+    /// An error as a driver gives it, with a position where PostgreSQL tells one.
+    struct Told(String, Option<i32>);
+
+    impl diesel::result::DatabaseErrorInformation for Told {
+        fn message(&self) -> &str {
+            &self.0
+        }
+        fn details(&self) -> Option<&str> {
+            None
+        }
+        fn hint(&self) -> Option<&str> {
+            None
+        }
+        fn table_name(&self) -> Option<&str> {
+            None
+        }
+        fn column_name(&self) -> Option<&str> {
+            None
+        }
+        fn constraint_name(&self) -> Option<&str> {
+            None
+        }
+        fn statement_position(&self) -> Option<i32> {
+            self.1
+        }
+    }
+
+    fn told(text: impl Into<String>, position: Option<i32>) -> DieselError {
+        let told = Told(text.into(), position);
+        DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(told))
+    }
+
+    #[test]
+    fn only_a_missing_table_is_a_missing_table() {
+        let missing = |dialect: Dialect, text: &str| {
+            dialect.is_missing_table(&told(text, Some(8)), "videos_shards")
+        };
+        for (dialect, text) in [
+            (
+                Dialect::Postgres,
+                r#"relation "videos_shards" does not exist"#,
+            ),
+            (
+                Dialect::Postgres,
+                r#"relation "app.videos_shards" does not exist"#,
+            ),
+            (
+                Dialect::Postgres,
+                "la relation « videos_shards » n'existe pas",
+            ),
+            (Dialect::Mysql, "Table 'app.videos_shards' doesn't exist"),
+            (Dialect::Sqlite, "no such table: videos_shards"),
+            (Dialect::Sqlite, "no such table: main.videos_shards"),
+        ] {
+            assert!(missing(dialect, text), "{text}");
+            let permission = told(text, None);
+            let is_missing = dialect.is_missing_table(&permission, "videos_shards");
+            assert_eq!(is_missing, dialect != Dialect::Postgres, "{text}");
+        }
+        for (dialect, text) in [
+            (
+                Dialect::Postgres,
+                "column videos_shards.hits does not exist",
+            ),
+            (
+                Dialect::Postgres,
+                r#"relation "old_videos_shards" does not exist"#,
+            ),
+            (
+                Dialect::Postgres,
+                r#"relation "videos_shards_2" does not exist"#,
+            ),
+            (
+                Dialect::Mysql,
+                "Table 'app.old_videos_shards' doesn't exist",
+            ),
+            (
+                Dialect::Mysql,
+                "Table 'app.videos_shards' doesn't exist in engine",
+            ),
+            (
+                Dialect::Mysql,
+                "Incorrect integer value: 'it doesn't exist' for column `app`.`videos_shards`.`id`",
+            ),
+            (Dialect::Sqlite, "no such column: videos_shards.hits"),
+            (Dialect::Sqlite, "no such table: my_videos_shards"),
+            (Dialect::Sqlite, "RAISE: no such table: videos_shards"),
+        ] {
+            assert!(!missing(dialect, text), "{text}");
+        }
+    }
+
+    /// Pieces of what databases say, and of what users write.
+    const PIECES: &[&str] = &[
+        "deadlock detected",
+        "Deadlock found when trying to get lock",
+        "database is locked",
+        "integer overflow",
+        "Lost connection to",
+        "CONSTRAINT `",
+        "could not obtain lock on row in relation \"",
+        "bigint out of range",
+        "Out of range value for column",
+        "Duplicate entry '",
+        "duplicate key value violates unique constraint \"",
+        "invalid input syntax for type integer: \"",
+        "CHECK constraint failed: ",
+        "relation \"",
+        "videos_shards",
+        "no such table: ",
+        "' doesn't exist",
+        "Table '",
+        "%s",
+        "\"",
+        "'",
+        " ",
+        "\0",
+        "\n",
+        "é",
+        "😀",
+        "\u{202E}",
+        "デッドロックを検出しました",
+        "' for key 'slug'",
+        "",
+    ];
+
+    /// Whatever an error says: a kind that is known is not told by its text; a text that begins with what a user wrote, or
+    /// quotes it, is none of the database's own; and nothing panics.
+    #[test]
+    fn hostile_error_texts_are_no_conflicts() {
+        use rand::prelude::*;
+        let times = std::env::var("HOSTILE").map_or(1, |times| times.parse::<u32>().unwrap());
+        let seed = rand::random();
+        let mut random = StdRng::seed_from_u64(seed);
+        for _ in 0..10_000 * times {
+            let pieces = random.random_range(0..6);
+            let text: String = (0..pieces)
+                .map(|_| *PIECES.choose(&mut random).unwrap_or(&""))
+                .collect();
+            for dialect in DIALECTS {
+                for kind in [
+                    DatabaseErrorKind::UniqueViolation,
+                    DatabaseErrorKind::ForeignKeyViolation,
+                    DatabaseErrorKind::NotNullViolation,
+                    DatabaseErrorKind::ReadOnlyTransaction,
+                ] {
+                    let failure = dialect.classify(&error(kind, &text));
+                    assert_eq!(failure, Failure::Other, "{text:?}, seed {seed}");
+                }
+                for quotes in [
+                    "Duplicate entry '",
+                    "invalid value: \"",
+                    "x",
+                    "\u{202E}",
+                    "\0",
+                ] {
+                    let failure = dialect.classify(&told(format!("{quotes}{text}"), Some(1)));
+                    assert_eq!(failure, Failure::Other, "{quotes}{text:?}, seed {seed}");
+                }
+                let unknown = told(text.clone(), Some(1));
+                let _ = dialect.is_missing_table(&unknown, "videos_shards");
+                let _ = dialect.is_nan(&unknown, "videos_shards", &text);
+                let begins_as_ours = PIECES[..9].iter().any(|piece| text.starts_with(piece));
+                let is_translated = text.starts_with("デッドロック");
+                if !begins_as_ours && !is_translated {
+                    assert_eq!(
+                        dialect.classify(&unknown),
+                        Failure::Other,
+                        "{text:?}, seed {seed}"
+                    );
+                }
+            }
+        }
     }
 }

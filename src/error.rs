@@ -94,12 +94,14 @@ pub enum Error {
         /// The database's own error.
         source: DieselError,
     },
-    /// A shard, or a base, would have left the range of its column's type. Nothing was changed.
+    /// A shard, or a base, would have left the range of its column's type, or what a `CHECK` on it allows. A NaN and the
+    /// infinities are out of every range. Nothing was changed.
     #[error(
-        "nothing was changed: a value is out of the range of its column; use a wider type ({source})"
+        "nothing was changed: a value is out of the range of its column, or no finite number; count less at once, or use a \
+         wider type ({source})"
     )]
     Overflow {
-        /// The database's own error.
+        /// The database's own error, or what was refused before it was sent.
         source: DieselError,
     },
     /// The row given to [`or_insert`](crate::UpdateStatement::or_insert) was inserted, and is none that the update is

@@ -4,7 +4,7 @@ use diesel::Connection;
 use diesel::query_builder::{QueryBuilder, QueryFragment};
 use diesel::result::Error as DieselError;
 
-use crate::dialect::{BackendOf, ShardedBackend};
+use crate::dialect::{BackendOf, Dialect, ShardedBackend};
 use crate::error::Error;
 use crate::field::ShardedTable;
 
@@ -24,8 +24,15 @@ where
         Ok(table) if table.contains("\".\"") || table.contains("`.`") => {
             Error::QualifiedTable { table }.into()
         }
+        _ if is_nan::<T>(backend.dialect(), &error) => Error::Overflow { source: error }.into(),
         _ => explain_missing(&backend, T::SHARDS_TABLE, error),
     }
+}
+
+/// Whether a shard would have become NaN.
+fn is_nan<T: ShardedTable>(dialect: Dialect, error: &DieselError) -> bool {
+    let mut fields = T::FIELDS.iter();
+    fields.any(|field| dialect.is_nan(error, T::SHARDS_TABLE, field.name))
 }
 
 /// Names the table of the crate's that is missing, if that is the error.

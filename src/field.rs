@@ -118,6 +118,9 @@ pub trait FieldType: SqlType {
     type Value;
     /// The type in a shards table.
     const COLUMN: ColumnType;
+
+    /// Whether a total may be set to this: not to a NaN or an infinity, out of which no count leads.
+    fn is_finite(value: &Self::Value) -> bool;
 }
 
 /// The SQL types that a key column of a sharded table may have.
@@ -132,11 +135,15 @@ pub trait KeyType: SqlType {
 }
 
 macro_rules! field_types {
-    ($($(#[$cfg:meta])* $sql_type:ty => $value:ty, $column:ident;)*) => {$(
+    ($($(#[$cfg:meta])* $sql_type:ty => $value:ty, $column:ident $(, $is_finite:path)?;)*) => {$(
         $(#[$cfg])*
         impl FieldType for $sql_type {
             type Value = $value;
             const COLUMN: ColumnType = ColumnType::$column;
+
+            fn is_finite(_value: &$value) -> bool {
+                true $(&& $is_finite(*_value))?
+            }
         }
     )*};
 }
@@ -145,7 +152,7 @@ field_types! {
     sql_types::SmallInt => i16, SmallInt;
     sql_types::Integer => i32, Integer;
     sql_types::BigInt => i64, BigInt;
-    sql_types::Double => f64, Double;
+    sql_types::Double => f64, Double, f64::is_finite;
     #[cfg(feature = "numeric")]
     sql_types::Numeric => bigdecimal::BigDecimal, Numeric;
     #[cfg(feature = "mysql_backend")]

@@ -6,10 +6,12 @@ use diesel::connection::LoadConnection;
 use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
 
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::dsl::Value;
-use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
+use crate::error::Error;
+use crate::field::{FieldType, ShardedColumn, ShardedTable, ShardsColumn};
 use crate::held::{Held, Rows, Shards, hold, holding_transaction};
 use crate::keyed::{KeyedTable, KeysAre, in_chunks};
 use crate::retry::Retry;
@@ -165,6 +167,7 @@ impl<Q, A> SetTotal<Q, A> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
+        self.assignment.check()?;
         let retry = self.retry.unwrap_or_default();
         let filter = self.query.into_update_target().where_clause;
         holding_transaction::<T, _, _>(conn, retry, |conn| {
@@ -266,6 +269,11 @@ impl<T, W, P> QueryId for PickAgain<'_, T, W, P> {
 pub trait Assignment {
     /// Whether it sets this field.
     fn sets(field: &ShardsColumn) -> bool;
+
+    /// An error if a total may not be set to that.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// `"views" = $1`
@@ -274,6 +282,14 @@ pub struct ToValue<C: ShardedColumn>(pub(crate) Value<C>);
 impl<C: ShardedColumn> Assignment for ToValue<C> {
     fn sets(field: &ShardsColumn) -> bool {
         field.name == C::NAME
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if <C::SqlType as FieldType>::is_finite(&self.0) {
+            return Ok(());
+        }
+        let source = DieselError::SerializationError("a total is no finite number".into());
+        Err(Error::Overflow { source })
     }
 }
 

@@ -10,6 +10,7 @@ use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::Error as DieselError;
 
 use crate::dialect::{BackendOf, Strength};
+use crate::error::Error;
 use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable};
 use crate::held::{Held, Rows};
@@ -238,7 +239,10 @@ impl<K> Drift<K> {
     /// What has to be added to the total.
     fn lacks(&self) -> QueryResult<i64> {
         let lacks = self.expected.checked_sub(self.total);
-        lacks.ok_or_else(|| DieselError::SerializationError("a drift beyond any integer".into()))
+        lacks.ok_or_else(|| {
+            let source = DieselError::SerializationError("a drift beyond any integer".into());
+            Error::Overflow { source }.into()
+        })
     }
 }
 

@@ -45,10 +45,19 @@ impl<'a> Struct<'a> {
     }
 
     /// The table's module: `#[diesel(table_name = ..)]`, or Diesel's guess from the struct's name.
-    pub fn table(&self) -> Path {
-        match &self.attrs.table {
-            Some(table) => table.clone(),
-            None => Ident::new(&plural_snake_case(&unraw(self.ident)), self.ident.span()).into(),
+    pub fn table(&self) -> Result<Path> {
+        if let Some(table) = &self.attrs.table {
+            return Ok(table.clone());
+        }
+        let name = plural_snake_case(&unraw(self.ident));
+        match syn::parse_str::<Ident>(&name) {
+            Ok(_) => Ok(Ident::new(&name, self.ident.span()).into()),
+            Err(_) => {
+                let message = format!(
+                    "no table can be named `{name}`: name it by `#[diesel(table_name = ..)]`"
+                );
+                Err(Error::new_spanned(self.ident, message))
+            }
         }
     }
 

@@ -15,18 +15,18 @@ pub fn derive(input: &DeriveInput) -> TokenStream {
 fn try_derive(input: &DeriveInput) -> Result<TokenStream> {
     let model = Struct::read(input)?;
     let valid = model.validate()?;
-    Ok(expand(&model, &valid))
+    Ok(expand(&model, &model.table()?, &valid))
 }
 
 fn expand(
     model: &Struct,
+    module: &Path,
     Valid {
         shards,
         key,
         fields,
     }: &Valid,
 ) -> TokenStream {
-    let module = model.table();
     let table = quote!(#module::table);
     let shards_table = model.attrs.shards_table.clone().unwrap_or_else(|| {
         let name = module
@@ -47,14 +47,12 @@ fn expand(
         [(column, _)] => quote!(#module::#column),
         _ => quote!((#(#key_columns),*)),
     };
-    let key_filters = key_filters(&table, &module, key);
-    let (key_after_type, key_after) = key_after(&module, key);
-    let (key_values_type, key_values) = key_values(&module, key);
+    let key_filters = key_filters(&table, module, key);
+    let (key_after_type, key_after) = key_after(module, key);
+    let (key_values_type, key_values) = key_values(module, key);
 
-    let key_descriptions = key.iter().map(|item| description(&module, item, "key"));
-    let field_descriptions = fields
-        .iter()
-        .map(|item| description(&module, item, "field"));
+    let key_descriptions = key.iter().map(|item| description(module, item, "key"));
+    let field_descriptions = fields.iter().map(|item| description(module, item, "field"));
     let columns = fields.iter().map(|(column, field)| {
         let span = field
             .ty

@@ -7,7 +7,7 @@ CREATE TABLE `diesel_sharded_counters` (
 CREATE TABLE `diesel_sharded_counter_shards` (
     `name` VARBINARY(255) NOT NULL,
     `shard` INTEGER NOT NULL,
-    `value` BIGINT NOT NULL DEFAULT 0,
+    `value` BIGINT NOT NULL DEFAULT 0 CHECK (`value` BETWEEN -9223372036854775807 AND 9223372036854775807),
     PRIMARY KEY (`name`, `shard`),
     FOREIGN KEY (`name`) REFERENCES `diesel_sharded_counters` (`name`) ON UPDATE CASCADE ON DELETE CASCADE
 ) ENGINE = InnoDB;

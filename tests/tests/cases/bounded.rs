@@ -130,6 +130,22 @@ fn folds_and_sets_are_welcome() {
     assert_eq!(total(conn), 199);
 }
 
+/// What comes in beyond a bound pays what is owed, and is no room to be taken again.
+#[test]
+fn a_debt_is_paid_first() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let stock = RowCounter::of(views, 1).never_below(0);
+    assert_eq!(stock.add(100, conn), Ok(true)); // its shards are there
+    set_total(videos.find(1), views, -10).execute(conn).unwrap();
+    assert_eq!(stock.add(9, conn), Ok(true));
+    assert_eq!(stock.add(-1, conn), Ok(false));
+    assert_eq!(stock.add(2, conn), Ok(true));
+    assert_eq!(stock.add(-1, conn), Ok(true));
+    assert_eq!(stock.add(-1, conn), Ok(false));
+    assert_eq!(RowCounter::of(views, 1).get(conn), Ok(Some(0)));
+}
+
 #[test]
 fn a_row_that_is_not_there() {
     let (_database, mut conn) = database();

@@ -1,0 +1,138 @@
+//! Tables and columns whose names would break out of SQL that does not quote them.
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::prelude::*;
+use diesel_sharded::{
+    Dialect, MIGRATIONS, RowCounter, ShardsTable, fold, reset, set_total, update, verify,
+};
+use diesel_sharded_tests::TestConnection;
+
+use super::{Conn, dialect};
+
+mod schema {
+    diesel::table! {
+        #[sql_name = "we\"ir`d'; DROP TABLE \"victims\"; -- $1 ? %s"]
+        weird (id) {
+            #[sql_name = "i\"d`'; --"]
+            id -> BigInt,
+            #[sql_name = "SELECT"]
+            slug -> Text,
+            #[sql_name = "co`u\"nt' + 1 -- /*"]
+            hits -> BigInt,
+            #[sql_name = "total"]
+            total_of -> Integer,
+        }
+    }
+}
+use schema::weird;
+use schema::weird::dsl::*;
+
+#[derive(ShardedField)]
+#[diesel(table_name = weird)]
+#[sharded(table_name = "sh`ar\"ds'; DROP TABLE victims; -- ?", shards = 4)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Weird {
+    id: i64,
+    #[sharded]
+    hits: i64,
+    #[sharded]
+    total_of: i32,
+}
+
+#[test]
+fn hostile_identifiers_are_quoted_in_every_statement() {
+    let database = Conn::database();
+    let mut conn = Conn::connect(&database);
+    let conn = &mut conn;
+    let quote = |name: &str| match dialect(conn) {
+        Dialect::Mysql => format!("`{}`", name.replace('`', "``")),
+        _ => format!("\"{}\"", name.replace('"', "\"\"")),
+    };
+    let create = format!(
+        "CREATE TABLE {} ({} BIGINT PRIMARY KEY, {} VARCHAR(20) NOT NULL, {} BIGINT NOT NULL DEFAULT 0, \
+         {} INTEGER NOT NULL DEFAULT 0)",
+        quote("we\"ir`d'; DROP TABLE \"victims\"; -- $1 ? %s"),
+        quote("i\"d`'; --"),
+        quote("SELECT"),
+        quote("co`u\"nt' + 1 -- /*"),
+        quote("total"),
+    );
+    conn.batch_execute(&create).unwrap();
+    conn.batch_execute("CREATE TABLE victims (id INTEGER)")
+        .unwrap();
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    let shards = ShardsTable::of(weird);
+    shards.create(conn).unwrap();
+    for key in 1..=3 {
+        diesel::insert_into(weird)
+            .values((id.eq(key), slug.eq("a")))
+            .execute(conn)
+            .unwrap();
+    }
+    let total = |conn: &mut Conn| weird.find(1).select(hits.total()).first::<i64>(conn);
+    let counted = update(weird.find(1)).set(hits.eq(hits + 1)).execute(conn);
+    assert_eq!(counted, Ok(1));
+    let both = (hits.eq(hits + 1), total_of.eq(total_of - 1));
+    let counted = update(weird.filter(slug.eq("a"))).set(both).execute(conn);
+    assert_eq!(counted, Ok(3));
+    let counted = update(weird.filter(slug.eq("a")))
+        .set(hits.eq(hits + 1))
+        .returning((id, hits, total_of))
+        .get_results::<(i64, i64, i32)>(conn);
+    assert_eq!(
+        counted.map(|mut rows| {
+            rows.sort();
+            rows
+        }),
+        Ok(vec![(1, 3, -1), (2, 2, -1), (3, 2, -1)])
+    );
+    let counted = update(weird.find(4))
+        .set(hits.eq(hits + 7))
+        .or_insert((id.eq(4), slug.eq("b")))
+        .execute(conn);
+    assert_eq!(counted, Ok(1));
+    assert_eq!(RowCounter::of(hits, 1).add(2, conn), Ok(1));
+    assert_eq!(RowCounter::of(hits, 1).get(conn), Ok(Some(5)));
+    assert_eq!(
+        fold(weird)
+            .keep_shards(1)
+            .run(conn)
+            .map(|folded| folded.parents),
+        Ok(4)
+    );
+    assert_eq!(weird.find(1).select(hits).first(conn), Ok(5_i64));
+    let bounded = RowCounter::of(hits, 1).never_below(0).never_above(6);
+    assert_eq!(bounded.add(1, conn), Ok(true));
+    assert_eq!(bounded.add(1, conn), Ok(false));
+    assert_eq!(
+        set_total(weird.filter(slug.eq("b")), hits, 70).execute(conn),
+        Ok(1)
+    );
+    let recount = weird.filter(id.lt(9)).select((id, hits - hits));
+    let repaired = verify(weird.find(4), hits, recount).repair(conn).unwrap();
+    assert_eq!(repaired.len(), 1);
+    assert_eq!(reset(weird.find(1)).execute(conn), Ok(1));
+    let pool = Pool::builder()
+        .max_size(2)
+        .min_idle(Some(0))
+        .build(ConnectionManager::<Conn>::new(database.url()))
+        .unwrap();
+    let coalescer = Coalescer::<Conn>::new(pool).unwrap();
+    for round in 0..2 {
+        for key in [1, 2, 3] {
+            coalescer.add_later(&RowCounter::of(hits, key), 1).unwrap();
+        }
+        coalescer.flush().unwrap();
+        assert_eq!(total(conn), Ok(2 * round + 1));
+        assert_eq!(coalescer.add(&RowCounter::of(hits, 1), 1).unwrap(), 1);
+    }
+    coalescer.close().unwrap();
+    shards.drop(conn).unwrap();
+    assert_eq!(weird.find(1).select(hits).first(conn), Ok(4_i64));
+    conn.batch_execute("INSERT INTO victims VALUES (1)")
+        .unwrap();
+}

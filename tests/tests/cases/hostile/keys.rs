@@ -1,0 +1,214 @@
+//! Keys of sharded tables.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel_sharded::prelude::*;
+use diesel_sharded::{Dialect, RowCounter, ShardsTable, fold, update};
+use diesel_sharded_tests::{Database, TestConnection};
+use proptest::prelude::*;
+
+use super::{Conn, dialect, for_all, texts};
+
+mod schema {
+    diesel::table! {
+        words (word) {
+            word -> Text,
+            hits -> BigInt,
+        }
+    }
+    diesel::table! {
+        words_shards (word, shard) {
+            word -> Text,
+            shard -> Integer,
+        }
+    }
+    diesel::table! {
+        pairs (left, right) {
+            left -> Text,
+            right -> Binary,
+            hits -> BigInt,
+        }
+    }
+}
+use schema::{pairs, words, words_shards};
+
+#[derive(ShardedField)]
+#[diesel(table_name = words, primary_key(word))]
+#[sharded(shards = 4)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Word {
+    word: String,
+    #[sharded]
+    hits: i64,
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = pairs, primary_key(left, right))]
+#[sharded(shards = 4)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Pair {
+    left: String,
+    right: Vec<u8>,
+    #[sharded]
+    hits: i64,
+}
+
+/// Two tables whose texts are the same only if their bytes are.
+fn database() -> (Database, Conn) {
+    let database = Conn::database();
+    let mut conn = Conn::connect(&database);
+    let bytes = match dialect(&conn) {
+        Dialect::Postgres => "BYTEA",
+        Dialect::Mysql => "VARBINARY(255)",
+        _ => "BLOB",
+    };
+    if dialect(&conn) == Dialect::Mysql {
+        let collation = match conn.version().contains("MariaDB") {
+            true => "utf8mb4_nopad_bin",
+            false => "utf8mb4_0900_bin",
+        };
+        let name = database.url().rsplit('/').next().unwrap();
+        conn.batch_execute(&format!(
+            "ALTER DATABASE {name} CHARACTER SET utf8mb4 COLLATE {collation}"
+        ))
+        .unwrap();
+    }
+    for table in [
+        "CREATE TABLE words (word VARCHAR(255) PRIMARY KEY, hits BIGINT NOT NULL DEFAULT 0)".into(),
+        format!(
+            "CREATE TABLE pairs ({left} VARCHAR(255) NOT NULL, {right} {bytes} NOT NULL, \
+             hits BIGINT NOT NULL DEFAULT 0, PRIMARY KEY ({left}, {right}))",
+            left = if dialect(&conn) == Dialect::Mysql {
+                "`left`"
+            } else {
+                "\"left\""
+            },
+            right = if dialect(&conn) == Dialect::Mysql {
+                "`right`"
+            } else {
+                "\"right\""
+            },
+        ),
+    ] {
+        conn.batch_execute(&table).unwrap();
+    }
+    ShardsTable::of(words::table).create(&mut conn).unwrap();
+    ShardsTable::of(pairs::table).create(&mut conn).unwrap();
+    (database, conn)
+}
+
+#[test]
+fn hostile_keys_name_exactly_one_row() {
+    let (_database, conn) = database();
+    let dialect = dialect(&conn);
+    let state = RefCell::new((conn, BTreeMap::<String, i64>::new()));
+    let cases = (texts(9), -9..9i64, texts(3));
+    for_all(150, cases, |(key, n, absent)| {
+        let (conn, model) = &mut *state.borrow_mut();
+        let inserted = diesel::insert_into(words::table)
+            .values(words::word.eq(&key))
+            .execute(conn);
+        let count = |key: &str, conn: &mut Conn| {
+            update(words::table.find(key.to_owned()))
+                .set(words::hits.eq(words::hits + n))
+                .execute(conn)
+        };
+        let counted = count(&key, conn);
+        if dialect == Dialect::Postgres && key.contains('\0') {
+            // It has no text with a NUL in it, and says so.
+            let is_told = matches!(&counted, Err(DieselError::DatabaseError(DatabaseErrorKind::Unknown, text)) if text.message().contains("0x00"));
+            prop_assert!(is_told && inserted.is_err(), "{:?}", counted);
+        } else {
+            let is_there = model.contains_key(&key);
+            prop_assert_eq!(inserted.is_ok(), !is_there, "{:?}", inserted);
+            prop_assert_eq!(counted, Ok(1));
+            let filtered = update(words::table.filter(words::word.eq_any([&key])))
+                .set(words::hits.eq(words::hits + n))
+                .returning((words::word, words::hits))
+                .get_result::<(String, i64)>(conn);
+            let by_key = RowCounter::of(words::hits, key.clone());
+            prop_assert_eq!(by_key.add(n, conn), Ok(1));
+            let total = model.entry(key.clone()).or_insert(0);
+            *total += 3 * n;
+            prop_assert_eq!(filtered, Ok((key.clone(), *total - n)));
+            prop_assert_eq!(by_key.get(conn), Ok(Some(*total)));
+        }
+        // What is not there is not counted, and gets no shard.
+        let absent = format!("absent {absent}");
+        if !model.contains_key(&absent) && !(dialect == Dialect::Postgres && absent.contains('\0'))
+        {
+            prop_assert_eq!(count(&absent, conn), Ok(0));
+        }
+        let rows: i64 = words::table.count().get_result(conn).unwrap();
+        prop_assert_eq!(rows, model.len() as i64);
+        Ok(())
+    });
+    // A fold goes through all keys in their order, some at a time.
+    let (conn, model) = &mut *state.borrow_mut();
+    let folded = fold(words::table)
+        .batch(7)
+        .keep_shards(0)
+        .run(conn)
+        .unwrap();
+    assert!(
+        folded.unfit.is_empty() && folded.busy.is_empty(),
+        "{folded:?}"
+    );
+    let bases: BTreeMap<String, i64> = words::table
+        .select((words::word, words::hits))
+        .load(conn)
+        .unwrap()
+        .into_iter()
+        .collect();
+    assert_eq!(bases, *model);
+    let shards = words_shards::table.count().get_result(conn);
+    assert_eq!(shards, Ok(0_i64));
+}
+
+/// A text beside bytes that are no text.
+#[test]
+fn hostile_composite_keys_name_exactly_one_row() {
+    let (_database, conn) = database();
+    let dialect = dialect(&conn);
+    let state = RefCell::new((conn, BTreeMap::<(String, Vec<u8>), i64>::new()));
+    let bytes = prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..9),
+        texts(3).prop_map(String::into_bytes),
+        Just(vec![0xC3, 0x28, 0, 0xFF]), // no UTF-8
+    ];
+    for_all(100, (texts(4), bytes, -9..9i64), |(text, bytes, n)| {
+        if dialect == Dialect::Postgres && text.contains('\0') {
+            return Ok(());
+        }
+        let (conn, model) = &mut *state.borrow_mut();
+        let key = (text.clone(), bytes.clone());
+        let counted = update(pairs::table.find(key.clone()))
+            .set(pairs::hits.eq(pairs::hits + n))
+            .or_insert((pairs::left.eq(&text), pairs::right.eq(&bytes)))
+            .execute(conn);
+        prop_assert_eq!(counted, Ok(1));
+        let total = model.entry(key.clone()).or_insert(0);
+        *total += n;
+        prop_assert_eq!(RowCounter::of(pairs::hits, key).get(conn), Ok(Some(*total)));
+        let rows: i64 = pairs::table.count().get_result(conn).unwrap();
+        prop_assert_eq!(rows, model.len() as i64);
+        Ok(())
+    });
+    let (conn, model) = &mut *state.borrow_mut();
+    let folded = fold(pairs::table).batch(7).run(conn).unwrap();
+    assert!(
+        folded.unfit.is_empty() && folded.busy.is_empty(),
+        "{folded:?}"
+    );
+    let bases: BTreeMap<(String, Vec<u8>), i64> = pairs::table
+        .select(((pairs::left, pairs::right), pairs::hits))
+        .load(conn)
+        .unwrap()
+        .into_iter()
+        .collect();
+    assert_eq!(bases, *model);
+}

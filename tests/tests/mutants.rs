@@ -1,0 +1,41 @@
+//! The cases of folds and of the coalescer on SQLite alone: what mutants are tested by, since it compiles quickly.
+//! See `.cargo/mutants.toml`.
+
+#[path = "cases/coalescer.rs"]
+mod coalescer;
+#[path = "cases/fold.rs"]
+mod fold;
+
+use std::thread;
+
+use diesel::SqliteConnection;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::MIGRATIONS;
+use diesel_sharded_tests::{Database, TestConnection, schema};
+
+type Conn = SqliteConnection;
+
+/// A database with the tables of `schema`.
+fn database() -> (Database, Conn) {
+    let database = Conn::database();
+    let mut conn = Conn::connect(&database);
+    schema::create(&mut conn);
+    (database, conn)
+}
+
+/// The same with the library's own tables.
+fn database_with_counters() -> (Database, Conn) {
+    let (database, mut conn) = database();
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    (database, conn)
+}
+
+/// Runs `work` on as many threads, each with a connection of its own; a panic in one is a panic here.
+fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) + Sync) {
+    thread::scope(|scope| {
+        for number in 0..threads {
+            let work = &work;
+            scope.spawn(move || work(number, &mut Conn::connect(database)));
+        }
+    });
+}
