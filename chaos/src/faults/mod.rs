@@ -1,6 +1,7 @@
 //! The faults, and how a round of one is played. A fault is a file here, and a line in [`ALL`].
 
 mod client_killed;
+mod connection_cut;
 
 use std::fs;
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ pub struct Fault {
 }
 
 /// Every fault there is.
-pub const ALL: &[Fault] = &[client_killed::FAULT];
+pub const ALL: &[Fault] = &[client_killed::FAULT, connection_cut::FAULT];
 
 /// How much is done.
 #[derive(Debug, Clone)]
