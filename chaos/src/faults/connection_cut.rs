@@ -203,7 +203,7 @@ trait Cuttable: ChaosConnection {
     fn call(&mut self, call: Call, target: Target, keyed: bool) -> Result<(), Error>;
 
     /// Makes the call by a coalescer.
-    fn coalesce(
+    fn call_coalesced(
         coalescer: &Coalescer<Self>,
         call: Call,
         target: Target,
@@ -295,7 +295,7 @@ macro_rules! cuttable {
                 }
             }
 
-            fn coalesce(
+            fn call_coalesced(
                 coalescer: &Coalescer<Self>,
                 call: Call,
                 target: Target,
@@ -516,9 +516,9 @@ where
         });
         let coalescer = self.coalescer.insert(coalescer).clone();
         let other = self.target(way.call);
-        Conn::coalesce(&coalescer, way.call, other, way.keyed)?;
+        Conn::call_coalesced(&coalescer, way.call, other, way.keyed)?;
         self.proxy.cut_after(request, way.cut());
-        let told = Conn::coalesce(&coalescer, way.call, target, way.keyed);
+        let told = Conn::call_coalesced(&coalescer, way.call, target, way.keyed);
         self.proxy.cut_no_more();
         told
     }
