@@ -1,6 +1,7 @@
 //! The kinds of databases, and what each connection type does: all statements of the clients and of whoever judges them.
 
 use std::fmt;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use diesel::connection::{LoadConnection, SimpleConnection};
@@ -11,7 +12,7 @@ use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{Isolation, Retry, Transaction};
+use diesel_sharded::retry::{Isolation, Transaction};
 use diesel_sharded::shard_numbers::ShardNumber;
 use diesel_sharded::{Counter as NamedCounter, Error, MIGRATIONS, RowCounter, ShardsTable};
 use diesel_sharded::{fold, set_total, update};
@@ -70,20 +71,23 @@ macro_rules! with_connection {
 
 /// What is done on a connection.
 pub trait ChaosConnection: LoadConnection + R2D2Connection + Sized + 'static {
-    /// What every new connection is told.
-    const SETTINGS: &'static [&'static str];
     /// The number of other connections to this database that the server still has.
     const OTHERS: Option<&'static str>;
 
-    /// Does one operation by the library, on this connection or by the coalescer; gives what a read saw.
+    /// Does one operation by the library on this connection.
     ///
     /// # Errors
     /// As the library gives them.
-    fn run(
-        &mut self,
-        operation: &Operation,
-        coalescer: Option<&Coalescer<Self>>,
-    ) -> Result<Done, Error>;
+    fn run(&mut self, operation: &Operation) -> Result<Done, Error>;
+
+    /// Counts by the coalescer.
+    ///
+    /// # Errors
+    /// As the library gives them.
+    fn coalesce(coalescer: &Coalescer<Self>, row: i64, n: i64) -> Result<usize, Error>;
+
+    /// Sets the number of shards, for this process too.
+    fn resize(&mut self, shards: u16) -> QueryResult<()>;
 
     /// Creates the tables: those above, and the library's own.
     fn create_tables(&mut self);
@@ -97,11 +101,11 @@ pub trait ChaosConnection: LoadConnection + R2D2Connection + Sized + 'static {
     /// The tokens that begin so.
     fn tokens(&mut self, prefix: &str) -> QueryResult<Vec<String>>;
 
-    fn set_up(&mut self) -> QueryResult<()> {
-        Self::SETTINGS
-            .iter()
-            .try_for_each(|setting| self.batch_execute(setting))
-    }
+    /// Tells a new connection what it has to know, if calls on it have so much time.
+    fn set_up(&mut self, deadline: Duration) -> QueryResult<()>;
+
+    /// Has one connection but this one ended by the server; gives whether there was one.
+    fn terminate_another(&mut self) -> QueryResult<bool>;
 }
 
 /// What an operation gave.
@@ -118,11 +122,11 @@ macro_rules! chaos_connection {
         impl ChaosConnection for $Conn {
             $($item)*
 
-            fn run(
-                &mut self,
-                operation: &Operation,
-                coalescer: Option<&Coalescer<Self>>,
-            ) -> Result<Done, Error> {
+            fn coalesce(coalescer: &Coalescer<Self>, row: i64, n: i64) -> Result<usize, Error> {
+                coalescer.add(&RowCounter::of(views, row), n)
+            }
+
+            fn run(&mut self, operation: &Operation) -> Result<Done, Error> {
                 let conn = self;
                 match operation {
                     Operation::Count { row, views: n, likes: None } => {
@@ -153,10 +157,8 @@ macro_rules! chaos_connection {
                         }
                         Ok(Done::Nothing)
                     }
-                    Operation::CountCoalesced { row, n } => {
-                        let coalescer = coalescer.expect("the process has one");
-                        let counted = coalescer.add(&RowCounter::of(views, *row), *n)?;
-                        Ok(Done::Rows(counted, 1))
+                    Operation::CountCoalesced { .. } => {
+                        unreachable!("it waits for no connection of its caller")
                     }
                     Operation::Transaction { token, counts, begin, reads_first } => {
                         let mut transaction = Transaction::new();
@@ -207,7 +209,7 @@ macro_rules! chaos_connection {
                         Ok(Done::Nothing)
                     }
                     Operation::Resize { shards } => {
-                        ShardNumber::of(views).resize(*shards, conn)?;
+                        conn.resize(*shards)?;
                         Ok(Done::Nothing)
                     }
                     Operation::ReadRows { first, last } => {
@@ -228,6 +230,10 @@ macro_rules! chaos_connection {
                         Ok(Done::Read(vec![(Counter::Named(name.clone()), total)]))
                     }
                 }
+            }
+
+            fn resize(&mut self, shards: u16) -> QueryResult<()> {
+                ShardNumber::of(views).resize(shards, self)
             }
 
             fn create_tables(&mut self) {
@@ -269,26 +275,55 @@ macro_rules! chaos_connection {
 }
 
 chaos_connection!(PgConnection {
-    const SETTINGS: &'static [&'static str] = &[];
     const OTHERS: Option<&'static str> = Some(
-        "(SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid())",
+        "(SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
+         AND backend_type = 'client backend' AND pid <> pg_backend_pid())",
     );
+
+    fn set_up(&mut self, _: Duration) -> QueryResult<()> {
+        Ok(())
+    }
+
+    fn terminate_another(&mut self) -> QueryResult<bool> {
+        let terminated = diesel::sql_query(
+            "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity \
+             WHERE datname = current_database() AND backend_type = 'client backend' \
+             AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) AS another",
+        );
+        Ok(terminated.execute(self)? > 0)
+    }
 });
 
 chaos_connection!(MysqlConnection {
-    const SETTINGS: &'static [&'static str] = &[];
     const OTHERS: Option<&'static str> = Some(
         "(SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID())",
     );
+
+    fn set_up(&mut self, _: Duration) -> QueryResult<()> {
+        Ok(())
+    }
+
+    fn terminate_another(&mut self) -> QueryResult<bool> {
+        let another = sql::<BigInt>(
+            "(SELECT id FROM information_schema.processlist WHERE db = DATABASE() \
+             AND id <> CONNECTION_ID() ORDER BY RAND() LIMIT 1)",
+        );
+        let another = diesel::select(another.nullable()).get_result::<Option<i64>>(self)?;
+        // It may have gone by itself since.
+        Ok(another.is_some_and(|another| self.batch_execute(&format!("KILL {another}")).is_ok()))
+    }
 });
 
 chaos_connection!(SqliteConnection {
-    const SETTINGS: &'static [&'static str] =
-        &["PRAGMA busy_timeout = 200", "PRAGMA synchronous = FULL"];
     const OTHERS: Option<&'static str> = None;
-});
 
-/// Used by a policy that is given to the whole process.
-pub fn policy(deadline: std::time::Duration) -> Retry {
-    Retry::new().with_attempts(u32::MAX).with_deadline(deadline)
-}
+    /// A statement that waits for the lock is not cut short by the deadline, so that it has to wait for a small part of it.
+    fn set_up(&mut self, deadline: Duration) -> QueryResult<()> {
+        let wait = deadline.as_millis() / 20;
+        self.batch_execute(&format!("PRAGMA busy_timeout = {wait}; PRAGMA synchronous = FULL"))
+    }
+
+    fn terminate_another(&mut self) -> QueryResult<bool> {
+        Ok(false)
+    }
+});

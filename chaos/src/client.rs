@@ -1,15 +1,20 @@
 //! A client process: this program, started again.
 
-use std::io::{self, Read};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use diesel_sharded::retry::Retry;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, ChaosConnection, policy};
+use crate::backend::{Backend, ChaosConnection};
 use crate::history::Log;
 use crate::sql_store::{SqlStore, coalescer};
 use crate::with_connection;
@@ -31,6 +36,10 @@ pub struct Orders {
     pub mix: Mix,
     /// The deadline of every call.
     pub deadline: Duration,
+    /// Of every call, if not the library's own number.
+    pub attempts: Option<u32>,
+    /// The number of shards that its writers choose from, if not the derive's.
+    pub shards: Option<u16>,
     pub logs: PathBuf,
     pub seed: u64,
 }
@@ -39,7 +48,19 @@ pub struct Orders {
 pub fn run(orders: &str) -> io::Result<()> {
     let orders: Orders = serde_json::from_str(orders)?;
     let stop = AtomicBool::new(false);
-    policy(orders.deadline).make_process_wide();
+    let met = Arc::new(Mutex::new(Conflicts::new()));
+    let notes = Arc::clone(&met);
+    let policy = match orders.attempts {
+        Some(attempts) => Retry::new().with_attempts(attempts),
+        None => Retry::new(),
+    };
+    policy
+        .with_deadline(orders.deadline)
+        .with_notify(move |attempted| {
+            let mut notes = notes.lock().expect("no panic while it is held");
+            *notes.entry(attempted.conflict.to_string()).or_default() += 1;
+        })
+        .make_process_wide();
     thread::scope(|scope| {
         scope.spawn(|| {
             // However it ends: whoever wrote to it is done, or gone.
@@ -47,7 +68,34 @@ pub fn run(orders: &str) -> io::Result<()> {
             stop.store(true, Ordering::SeqCst);
         });
         with_connection!(orders.backend, Conn => work::<Conn>(&orders, &stop))
-    })
+    })?;
+    let met = met.lock().expect("no panic while it is held");
+    let file = format!("{}.{CONFLICTS}", orders.first_client);
+    fs::write(orders.logs.join(file), serde_json::to_vec(&*met)?)
+}
+
+/// How often each conflict was met, and tried again.
+pub type Conflicts = BTreeMap<String, u64>;
+
+/// How the files end to which client processes write them when they stop.
+const CONFLICTS: &str = "conflicts";
+
+/// The conflicts that all clients have met.
+pub fn conflicts(logs: &Path) -> io::Result<Conflicts> {
+    let mut all = Conflicts::new();
+    for entry in fs::read_dir(logs)? {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == CONFLICTS)
+        {
+            let met: Conflicts = serde_json::from_slice(&fs::read(path)?)?;
+            for (conflict, times) in met {
+                *all.entry(conflict).or_default() += times;
+            }
+        }
+    }
+    Ok(all)
 }
 
 fn work<Conn: ChaosConnection + Send>(orders: &Orders, stop: &AtomicBool) -> io::Result<()>
@@ -62,6 +110,10 @@ where
         .then(|| coalescer::<Conn>(&orders.url, orders.deadline))
         .transpose()
         .map_err(io::Error::other)?;
+    if let Some(shards) = orders.shards {
+        let mut conn = Conn::establish(&orders.url).map_err(io::Error::other)?;
+        conn.resize(shards).map_err(io::Error::other)?;
+    }
     thread::scope(|scope| {
         let clients: Vec<_> = (0..orders.clients)
             .map(|n| {
@@ -73,7 +125,7 @@ where
                     let seed = orders.seed.wrapping_add(u64::from(client));
                     let mut workload =
                         Workload::new(orders.round, client, orders.mix.clone(), seed);
-                    let mut store = SqlStore::<Conn>::new(&orders.url, coalescer);
+                    let mut store = SqlStore::<Conn>::new(&orders.url, orders.deadline, coalescer);
                     workload.run(&mut store, &mut log, stop)
                 })
             })
@@ -106,8 +158,18 @@ impl Client {
         self.process.wait().map(drop)
     }
 
-    pub fn id(&self) -> u32 {
-        self.process.id()
+    /// Stops it where it is, with all that it holds.
+    pub fn pause(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    pub fn resume(&self) -> io::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.process), signal)?)
     }
 
     pub fn has_ended(&mut self) -> io::Result<Option<ExitStatus>> {
@@ -139,12 +201,37 @@ impl Drop for Client {
     }
 }
 
-/// How many operations have been acknowledged in the logs in a folder so far.
-pub fn acknowledged(logs: &Path) -> io::Result<usize> {
-    let mut acknowledged = 0;
-    for entry in std::fs::read_dir(logs)? {
-        let text = std::fs::read_to_string(entry?.path())?;
-        acknowledged += text.matches(r#""what":{"Ok":"#).count();
+/// Counts acknowledged operations in the logs in a folder while they grow.
+#[derive(Debug)]
+pub struct Progress {
+    logs: PathBuf,
+    /// How much of each log was looked at.
+    read: BTreeMap<PathBuf, u64>,
+    acknowledged: usize,
+}
+
+impl Progress {
+    pub fn of(logs: &Path) -> Self {
+        Progress {
+            logs: logs.to_owned(),
+            read: BTreeMap::new(),
+            acknowledged: 0,
+        }
     }
-    Ok(acknowledged)
+
+    /// How many there are now.
+    pub fn acknowledged(&mut self) -> io::Result<usize> {
+        for entry in fs::read_dir(&self.logs)? {
+            let path = entry?.path();
+            let read = self.read.entry(path.clone()).or_default();
+            let mut log = File::open(&path)?;
+            log.seek(SeekFrom::Start(*read))?;
+            let mut text = String::new();
+            log.read_to_string(&mut text)?;
+            let complete = text.rfind('\n').map_or(0, |end| end + 1);
+            self.acknowledged += text[..complete].matches(r#""what":{"Ok":"#).count();
+            *read += complete as u64;
+        }
+        Ok(self.acknowledged)
+    }
 }

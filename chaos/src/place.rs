@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
 use diesel_sharded_tests::Server;
@@ -15,6 +16,9 @@ use crate::sql_store::SqlStore;
 use crate::store::Store;
 use crate::with_connection;
 use crate::workload::Round;
+
+/// How long whoever judges waits for a lock.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A database with the clients' tables. Its commits wait for the disk.
 #[derive(Debug)]
@@ -67,7 +71,7 @@ impl Place {
     pub fn connect<Conn: ChaosConnection>(&self) -> Conn {
         let mut conn = Conn::establish(&self.url)
             .unwrap_or_else(|error| panic!("no connection to {}: {error}", self.url));
-        conn.set_up().expect("settings");
+        conn.set_up(PATIENCE).expect("settings");
         conn
     }
 
@@ -77,6 +81,14 @@ impl Place {
     /// SQLite has none.
     pub fn server(&mut self) -> &mut OwnServer {
         self.server.as_mut().expect("a database with a server")
+    }
+
+    /// Runs a statement.
+    pub fn execute(&self, statement: &str) {
+        with_connection!(self.backend, Conn => {
+            let done = self.connect::<Conn>().batch_execute(statement);
+            done.unwrap_or_else(|error| panic!("{statement}: {error}"));
+        });
     }
 
     /// The folder for everything that belongs to this database.
@@ -103,7 +115,8 @@ impl Place {
             }
             conn.ping().expect("the server answers");
             let tokens = conn.tokens(&round.tokens_prefix()).expect("the tokens");
-            let mut store = SqlStore::<Conn>::new(&self.url, None);
+            let mut store = SqlStore::<Conn>::new(&self.url, PATIENCE, None);
+            store.prepare();
             let totals = round.reads().into_iter().flat_map(|read| {
                 store.run(&read).unwrap_or_else(|error| panic!("{read:?}: {error:?}"))
             });

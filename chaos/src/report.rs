@@ -1,12 +1,14 @@
 //! What is printed: a line while a fault goes on, and a table at the end.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::checker::Judgement;
 use crate::faults::Extent;
+use crate::history::{History, Outcome};
 
 /// One fault on one database.
 #[derive(Debug, Clone)]
@@ -18,6 +20,8 @@ pub struct Line {
     pub failed: usize,
     pub unknown: usize,
     pub reads: usize,
+    /// How often each kind of error was given, after each operation.
+    pub errors: BTreeMap<String, usize>,
     /// What must not be, as the checker or the fault itself found it.
     pub findings: Vec<String>,
     /// What was measured besides.
@@ -36,6 +40,7 @@ impl Line {
             failed: 0,
             unknown: 0,
             reads: 0,
+            errors: BTreeMap::new(),
             findings: vec![],
             remarks: vec![],
             began: Instant::now(),
@@ -44,7 +49,14 @@ impl Line {
     }
 
     /// Adds a round.
-    pub fn add(&mut self, judgement: &Judgement) {
+    pub fn add(&mut self, history: &History, judgement: &Judgement) {
+        for done in &history.operations {
+            let error = match &done.outcome {
+                Outcome::Ok(_) | Outcome::Unknown(None) => continue,
+                Outcome::Failed(refused) | Outcome::Unknown(Some(refused)) => &refused.kind,
+            };
+            *self.errors.entry(error.clone()).or_default() += 1;
+        }
         self.rounds += 1;
         self.ok += judgement.ok;
         self.failed += judgement.failed;
@@ -137,7 +149,8 @@ pub fn table(lines: &[Line]) -> String {
     }
     for line in lines {
         let findings = counted(&line.findings);
-        for remark in line.remarks.iter().chain(&findings) {
+        let errors = (!line.errors.is_empty()).then(|| format!("errors: {}", tally(&line.errors)));
+        for remark in errors.iter().chain(&line.remarks).chain(&findings) {
             let _ = writeln!(text, "{} on {}: {remark}", line.fault, line.backend);
         }
     }
@@ -153,16 +166,10 @@ fn counted(findings: &[String]) -> Vec<String> {
     counted
 }
 
-/// How often each text occurs, most often first.
-pub fn tally(texts: impl Iterator<Item = String>) -> String {
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for text in texts {
-        *counts.entry(text).or_default() += 1;
-    }
-    let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let counts = counts
-        .iter()
-        .map(|(text, count)| format!("{count} × {text}"));
+/// What occurs most often first.
+pub fn tally<N: Copy + Ord + fmt::Display>(counts: &BTreeMap<String, N>) -> String {
+    let mut counts: Vec<_> = counts.iter().collect();
+    counts.sort_by_key(|(_, count)| Reverse(**count));
+    let counts = counts.iter().map(|(text, count)| format!("{count} {text}"));
     counts.collect::<Vec<_>>().join(", ")
 }

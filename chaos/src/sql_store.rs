@@ -1,10 +1,11 @@
 //! The library on a database, as a client uses it.
 
+use std::time::Duration;
+
 use diesel::connection::TransactionManager;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 use diesel_sharded::Error;
 use diesel_sharded::coalescer::Coalescer;
-use std::time::Duration;
 
 use crate::backend::{ChaosConnection, Done};
 use crate::operation::{Operation, Refused, Totals};
@@ -13,55 +14,82 @@ use crate::store::{NO_CONNECTION, NOT_THERE, Store};
 /// A connection, made anew when it is lost, and the coalescer of the process.
 pub struct SqlStore<Conn: ChaosConnection> {
     url: String,
-    conn: Option<Conn>,
+    /// As its [`set_up`](ChaosConnection::set_up) has it.
+    patience: Duration,
+    conn: Result<Conn, String>,
+    /// The last operation failed, so that the connection may be lost.
+    failed: bool,
     coalescer: Option<Coalescer<Conn>>,
 }
 
 impl<Conn: ChaosConnection> SqlStore<Conn> {
-    pub fn new(url: impl Into<String>, coalescer: Option<Coalescer<Conn>>) -> Self {
+    pub fn new(
+        url: impl Into<String>,
+        patience: Duration,
+        coalescer: Option<Coalescer<Conn>>,
+    ) -> Self {
         SqlStore {
             url: url.into(),
-            conn: None,
+            patience,
+            conn: Err("there was none yet".into()),
+            failed: false,
             coalescer,
         }
     }
 
-    fn connect(&self) -> Result<Conn, Refused> {
-        let refused = |text| Refused {
+    fn connect(&self) -> Result<Conn, String> {
+        let mut conn = Conn::establish(&self.url).map_err(|error| error.to_string())?;
+        conn.set_up(self.patience)
+            .map_err(|error| error.to_string())?;
+        Ok(conn)
+    }
+
+    fn do_it(&mut self, operation: &Operation) -> Result<Done, Refused> {
+        if let Operation::CountCoalesced { row, n } = operation {
+            let coalescer = self.coalescer.as_ref().expect("the process has one");
+            let counted = Conn::coalesce(coalescer, *row, *n);
+            return counted
+                .map(|counted| Done::Rows(counted, 1))
+                .map_err(|error| refused(&error));
+        }
+        let conn = self.conn.as_mut().map_err(|error| Refused {
             unknown: false,
             kind: NO_CONNECTION.into(),
-            text,
-        };
-        let mut conn = Conn::establish(&self.url).map_err(|error| refused(error.to_string()))?;
-        conn.set_up().map_err(|error| refused(error.to_string()))?;
-        Ok(conn)
+            text: error.clone(),
+        })?;
+        let done = conn.run(operation);
+        self.failed = done.is_err();
+        done.map_err(|error| refused(&error))
     }
 }
 
 impl<Conn: ChaosConnection> Store for SqlStore<Conn> {
-    fn run(&mut self, operation: &Operation) -> Result<Totals, Refused> {
-        let mut conn = match self.conn.take() {
-            Some(conn) => conn,
-            None => self.connect()?,
+    /// Makes a lost connection anew. Any other has to be as good as before.
+    fn prepare(&mut self) {
+        let is_lost = match &mut self.conn {
+            Err(_) => true,
+            Ok(_) if !self.failed => false,
+            Ok(conn) => {
+                Conn::TransactionManager::is_broken_transaction_manager(conn)
+                    || conn.ping().is_err()
+            }
         };
-        let done = conn.run(operation, self.coalescer.as_ref());
-        // A lost connection is dropped; any other has to be as good as before.
-        let lost = |conn: &mut Conn| {
-            Conn::TransactionManager::is_broken_transaction_manager(conn) || conn.ping().is_err()
-        };
-        if done.is_ok() || !lost(&mut conn) {
-            self.conn = Some(conn);
+        if is_lost {
+            self.conn = self.connect();
         }
-        match done {
-            Ok(Done::Read(totals)) => Ok(totals),
-            Ok(Done::Nothing) => Ok(vec![]),
-            Ok(Done::Rows(counted, there)) if counted == there => Ok(vec![]),
-            Ok(Done::Rows(counted, there)) => Err(Refused {
+        self.failed = false;
+    }
+
+    fn run(&mut self, operation: &Operation) -> Result<Totals, Refused> {
+        match self.do_it(operation)? {
+            Done::Read(totals) => Ok(totals),
+            Done::Nothing => Ok(vec![]),
+            Done::Rows(counted, there) if counted == there => Ok(vec![]),
+            Done::Rows(counted, there) => Err(Refused {
                 unknown: true,
                 kind: NOT_THERE.into(),
                 text: format!("{counted} of {there} rows were counted"),
             }),
-            Err(error) => Err(refused(&error)),
         }
     }
 }
@@ -97,16 +125,16 @@ where
         .max_size(2)
         .min_idle(Some(0))
         .connection_timeout(deadline)
-        .connection_customizer(Box::new(SetUp))
+        .connection_customizer(Box::new(SetUp(deadline)))
         .build(ConnectionManager::<Conn>::new(url))?;
     Coalescer::builder(pool).deadline(deadline).build()
 }
 
 #[derive(Debug)]
-struct SetUp;
+struct SetUp(Duration);
 
 impl<Conn: ChaosConnection> CustomizeConnection<Conn, diesel::r2d2::Error> for SetUp {
     fn on_acquire(&self, conn: &mut Conn) -> Result<(), diesel::r2d2::Error> {
-        conn.set_up().map_err(diesel::r2d2::Error::QueryError)
+        conn.set_up(self.0).map_err(diesel::r2d2::Error::QueryError)
     }
 }

@@ -4,6 +4,9 @@ use crate::operation::{Operation, Refused, Totals};
 
 /// Something that can be counted on: a database through the library, or what a test puts in its place.
 pub trait Store {
+    /// Gets ready for the next operation: what is done here is not part of any.
+    fn prepare(&mut self) {}
+
     /// Does one operation, and tells what a read saw.
     ///
     /// # Errors

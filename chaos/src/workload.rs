@@ -189,6 +189,7 @@ impl Workload {
 
     /// Does one operation, and logs it; gives whether it was done.
     pub fn step(&mut self, store: &mut impl Store, log: &mut Log) -> io::Result<bool> {
+        store.prepare();
         let operation = self.unfinished.take().unwrap_or_else(|| self.next());
         let result = log.record(&operation, |operation| store.run(operation))?;
         let Err(refused) = result else {

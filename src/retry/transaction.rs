@@ -427,10 +427,13 @@ fn database_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a DieselE
     }
 }
 
-/// How deep the transactions on `conn` are nested, as far as Diesel knows; 0 outside of any.
+/// How deep the transactions on `conn` are nested, as far as Diesel knows; 0 outside of any. Diesel does not know after a
+/// connection was lost: then nothing is sent on it.
 pub(crate) fn depth<Conn: Connection>(conn: &mut Conn) -> QueryResult<u32> {
     let status = Conn::TransactionManager::transaction_manager_status_mut(conn);
-    Ok(status.transaction_depth()?.map_or(0, NonZeroU32::get))
+    let depth = status.transaction_depth();
+    let depth = depth.map_err(|source| Error::ConnectionLost { source })?;
+    Ok(depth.map_or(0, NonZeroU32::get))
 }
 
 /// Whether a transaction is open on `conn`.

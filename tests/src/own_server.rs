@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Server;
-use crate::private::{Installed, mysql, postgres, start_again};
+use crate::private::{Installed, Messages, mysql, postgres, start_again};
 
 /// A private server whose commits wait for the disk. Stopped when it is dropped, and at the latest with this process.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl OwnServer {
     /// Starts one, or says what is not installed.
     pub fn start(server: Server) -> Result<Self, String> {
         let installed = match server {
-            Server::Postgres | Server::SyncedPostgres => postgres("fsync=on")?,
+            Server::Postgres | Server::SyncedPostgres => postgres("fsync=on", Messages::English)?,
             Server::Mysql => mysql("--innodb-flush-log-at-trx-commit=1")?,
         };
         let keeper = installed.start();

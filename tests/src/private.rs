@@ -18,8 +18,8 @@ use crate::Server;
 /// Starts a server that runs as long as this process, or says what is not installed.
 pub fn start(server: Server) -> Result<String, String> {
     let installed = match server {
-        Server::Postgres => postgres("fsync=off")?,
-        Server::SyncedPostgres => postgres("fsync=on")?,
+        Server::Postgres => postgres("fsync=off", Messages::Two)?,
+        Server::SyncedPostgres => postgres("fsync=on", Messages::Two)?,
         Server::Mysql => mysql("--innodb-flush-log-at-trx-commit=0")?,
     };
     keep_on(installed.start());
@@ -69,8 +69,16 @@ impl Installed {
     }
 }
 
+/// The languages that PostgreSQL may speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Messages {
+    English,
+    /// German too, which takes some seconds.
+    Two,
+}
+
 /// PostgreSQL, with one more setting.
-pub fn postgres(fsync: &str) -> Result<Installed, String> {
+pub fn postgres(fsync: &str, messages: Messages) -> Result<Installed, String> {
     let missing = "no PostgreSQL server is installed: apt-get install postgresql";
     let bin = newest(Path::new("/usr/lib/postgresql"))
         .map(|version| version.join("bin"))
@@ -112,18 +120,22 @@ pub fn postgres(fsync: &str) -> Result<Installed, String> {
     ] {
         postgres.extend(["-c".into(), setting.into()]);
     }
-    // German messages, for the test that an error is told by more than its English text.
-    let locales = folder.join("locales");
-    fs::create_dir(&locales).expect("a folder for locales");
-    hand_over(&locales, owner); // to whom the keeper belongs, which deletes it
-    run(as_user("localedef".into(), owner)
-        .args(["-i", "de_DE", "-f", "UTF-8"])
-        .arg(locales.join("de_DE.UTF-8")));
+    let mut environment = vec![];
+    if messages == Messages::Two {
+        // For the test that an error is told by more than its English text.
+        let locales = folder.join("locales");
+        fs::create_dir(&locales).expect("a folder for locales");
+        hand_over(&locales, owner); // to whom the keeper belongs, which deletes it
+        run(as_user("localedef".into(), owner)
+            .args(["-i", "de_DE", "-f", "UTF-8"])
+            .arg(locales.join("de_DE.UTF-8")));
+        environment.push(("LOCPATH", locales.into_os_string()));
+    }
     Ok(Installed {
         server: Server::Postgres,
         command: postgres,
         owner,
-        environment: vec![("LOCPATH", locales.into_os_string())],
+        environment,
         folder,
         address: format!("postgres://postgres@127.0.0.1:{port}"),
     })

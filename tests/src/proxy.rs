@@ -29,6 +29,8 @@ struct Plan {
     requests: AtomicI64,
     cut: Mutex<Cut>,
     cuts: AtomicUsize,
+    /// The request at which it cut last.
+    request: Mutex<Vec<u8>>,
 }
 
 impl Proxy {
@@ -43,6 +45,7 @@ impl Proxy {
             requests: AtomicI64::new(-1),
             cut: Mutex::new(Cut::BeforeTheRequest),
             cuts: AtomicUsize::new(0),
+            request: Mutex::new(vec![]),
         });
         let plans = Arc::clone(&plan);
         thread::spawn(move || {
@@ -65,6 +68,17 @@ impl Proxy {
     /// How many connections it has cut.
     pub fn cuts(&self) -> usize {
         self.plan.cuts.load(Ordering::SeqCst)
+    }
+
+    /// Forwards everything from now on.
+    pub fn cut_no_more(&self) {
+        self.plan.requests.store(-1, Ordering::SeqCst);
+    }
+
+    /// The request at which it cut last, as the client sent it.
+    pub fn last_request(&self) -> Vec<u8> {
+        let request = self.plan.request.lock();
+        request.expect("no panic while it is held").clone()
     }
 
     /// The port on which it listens.
@@ -94,6 +108,9 @@ fn forward(client: TcpStream, server: TcpStream, plan: Arc<Plan>) {
         while let Ok(length @ 1..) = client.read(&mut buffer) {
             if plan.requests.fetch_sub(1, Ordering::SeqCst) == 0 {
                 is_cut.store(true, Ordering::SeqCst);
+                let mut request = plan.request.lock().expect("no panic while it is held");
+                *request = buffer[..length].to_vec();
+                drop(request);
                 plan.cuts.fetch_add(1, Ordering::SeqCst);
                 if *plan.cut.lock().expect("no panic while it is held") == Cut::BeforeTheAnswer {
                     let _ = server.write_all(&buffer[..length]); // the connection is cut either way

@@ -7,7 +7,6 @@ use super::{Crew, Extent, Fault, play};
 use crate::backend::Backend;
 use crate::place::Place;
 use crate::report::Line;
-use crate::workload::everything;
 
 pub const FAULT: Fault = Fault {
     name: "client-killed",
@@ -20,15 +19,11 @@ pub const FAULT: Fault = Fault {
 fn run(extent: &Extent, backend: Backend) -> Line {
     let mut line = Line::new(FAULT.name, backend);
     let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
-    let crew = Crew {
-        processes: 2,
-        clients: 2,
-        mix: everything(),
-        deadline: Duration::from_secs(10),
-    };
+    let crew = Crew::of_all_trades(2);
+    let operations = extent.choose(100, 20);
     while extent.goes_on(line.rounds) {
         play(&mut place, &crew, extent, &mut line, |_, playing| {
-            playing.wait_for(20);
+            playing.wait_for(operations);
             thread::sleep(Duration::from_micros(rand::random_range(0..20_000)));
             playing.kill(0);
             playing.wait_for(10); // what the dead one held does not stop the other one

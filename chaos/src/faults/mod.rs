@@ -1,19 +1,24 @@
 //! The faults, and how a round of one is played. A fault is a file here, and a line in [`ALL`].
 
+mod backends_terminated;
 mod client_killed;
+mod connection_cut;
+mod server_killed;
+mod server_stopped;
+mod storms;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
-use crate::checker::{Judgement, judge};
-use crate::client::{Client, Orders, acknowledged};
+use crate::checker::judge;
+use crate::client::{self, Client, Conflicts, Orders, Progress};
 use crate::history::History;
 use crate::place::Place;
 use crate::report::Line;
-use crate::workload::{Mix, Round};
+use crate::workload::{Mix, Round, everything};
 
 /// A fault.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +34,15 @@ pub struct Fault {
 }
 
 /// Every fault there is.
-pub const ALL: &[Fault] = &[client_killed::FAULT];
+pub const ALL: &[Fault] = &[
+    client_killed::FAULT,
+    connection_cut::FAULT,
+    server_killed::FAULT,
+    server_stopped::FAULT,
+    backends_terminated::FAULT,
+    storms::DEADLOCKS,
+    storms::SERIALIZATION,
+];
 
 /// How much is done.
 #[derive(Debug, Clone)]
@@ -60,17 +73,51 @@ impl Extent {
 /// Who counts in a round.
 #[derive(Debug, Clone)]
 pub struct Crew {
-    pub processes: u16,
-    /// In each of them.
+    pub processes: Vec<Process>,
+    /// Of every call.
+    pub deadline: Duration,
+    /// Of every call, if not the library's own number.
+    pub attempts: Option<u32>,
+    /// The number of shards, if not the derive's.
+    pub shards: Option<u16>,
+}
+
+/// One process of a crew.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// How many clients it has, each a thread with a connection.
     pub clients: u16,
     pub mix: Mix,
-    pub deadline: Duration,
+}
+
+impl Crew {
+    /// Processes of two clients each that do everything.
+    pub fn of_all_trades(processes: usize) -> Self {
+        Crew {
+            processes: vec![
+                Process {
+                    clients: 2,
+                    mix: everything(),
+                };
+                processes
+            ],
+            deadline: Duration::from_secs(10),
+            attempts: None,
+            shards: None,
+        }
+    }
+}
+
+/// What is known when a round is over.
+pub struct Played {
+    pub history: History,
+    pub conflicts: Conflicts,
 }
 
 /// A round while it is played.
 pub struct Playing {
     pub clients: Vec<Client>,
-    logs: PathBuf,
+    progress: Progress,
 }
 
 impl Playing {
@@ -79,10 +126,9 @@ impl Playing {
     /// # Panics
     /// If that takes longer than a minute, or a client ends by itself.
     pub fn wait_for(&mut self, more: usize) {
-        let read = || acknowledged(&self.logs).expect("the logs");
-        let enough = read() + more;
+        let enough = self.acknowledged() + more;
         let patience = Instant::now() + Duration::from_secs(60);
-        while read() < enough {
+        while self.acknowledged() < enough {
             assert!(Instant::now() < patience, "the clients do not get on");
             for client in &mut self.clients {
                 let ended = client.has_ended().expect("a process");
@@ -90,6 +136,11 @@ impl Playing {
             }
             thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// How many operations are acknowledged by now.
+    pub fn acknowledged(&mut self) -> usize {
+        self.progress.acknowledged().expect("the logs")
     }
 
     /// Kills a client process.
@@ -109,31 +160,35 @@ pub fn play(
     extent: &Extent,
     line: &mut Line,
     strike: impl FnOnce(&mut Place, &mut Playing),
-) -> (History, Judgement) {
+) -> Played {
     let round = Round {
         number: i64::from(line.rounds) + 1,
-        clients: crew.processes * crew.clients,
+        clients: crew.processes.iter().map(|process| process.clients).sum(),
     };
     place.prepare(round);
     let logs = place.folder().join(format!("round-{}", round.number));
     fs::create_dir(&logs).expect("a folder for logs");
-    let clients = (0..crew.processes).map(|process| {
+    let mut first_client = 0;
+    let clients = crew.processes.iter().map(|process| {
         let orders = Orders {
             backend: place.backend,
             url: place.url.clone(),
             round,
-            first_client: process * crew.clients,
-            clients: crew.clients,
-            mix: crew.mix.clone(),
+            first_client,
+            clients: process.clients,
+            mix: process.mix.clone(),
             deadline: crew.deadline,
+            attempts: crew.attempts,
+            shards: crew.shards,
             logs: logs.clone(),
             seed: extent.seed.wrapping_add(1000 * u64::from(line.rounds)),
         };
+        first_client += process.clients;
         Client::start(&orders).expect("this program again")
     });
     let mut playing = Playing {
         clients: clients.collect(),
-        logs: logs.clone(),
+        progress: Progress::of(&logs),
     };
     strike(place, &mut playing);
     for client in playing.clients {
@@ -141,8 +196,9 @@ pub fn play(
     }
     let aftermath = place.aftermath(round);
     let history = History::read(&logs).expect("the logs");
+    let conflicts = client::conflicts(&logs).expect("the logs");
     let judgement = judge(&round.rules(), &history, &aftermath);
-    line.add(&judgement);
+    line.add(&history, &judgement);
     if judgement.findings.is_empty() {
         fs::remove_dir_all(&logs).expect("a folder for logs");
     } else {
@@ -159,10 +215,10 @@ pub fn play(
         copied.expect("a folder for what went wrong");
         eprintln!("the logs of this round are kept in {}", kept.display());
     }
-    (history, judgement)
+    Played { history, conflicts }
 }
 
-fn copy(from: &std::path::Path, to: &std::path::Path) -> std::io::Result<()> {
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;

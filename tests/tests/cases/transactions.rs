@@ -1,14 +1,16 @@
 //! Inside the caller's transaction, beside other statements.
 
+use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, Isolation, Retry, Transaction};
-use diesel_sharded::update;
+use diesel_sharded::shard_numbers::ShardNumber;
+use diesel_sharded::{Counter, Error, fold, set_total, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
-use super::{Conn, database};
+use super::{Conn, database, database_with_counters};
 
 fn total(conn: &mut Conn) -> i64 {
     videos.find(1).select(views.total()).first(conn).unwrap()
@@ -225,4 +227,39 @@ fn a_function_that_is_generic_over_its_connection() {
     let (_database, mut conn) = database();
     assert_eq!(count(&mut conn, 1), Ok(1));
     assert_eq!(total(&mut conn), 101);
+}
+
+/// Diesel gives up a connection that was lost. Whatever is asked of it afterwards says so, by the library's own error.
+#[test]
+fn a_connection_that_diesel_gave_up_is_a_lost_one() {
+    type Operation = fn(&mut Conn) -> QueryResult<()>;
+    let operations: [Operation; 7] = [
+        |conn| {
+            update(videos.find(1))
+                .set(views.eq(views + 1))
+                .execute(conn)
+                .map(drop)
+        },
+        |conn| {
+            update(videos.filter(slug.eq("a")))
+                .set(views.eq(views + 1))
+                .execute(conn)
+                .map(drop)
+        },
+        |conn| Counter::named("a").increment(conn),
+        |conn| fold(videos).run(conn).map(drop),
+        |conn| set_total(videos.find(1), views, 7).execute(conn).map(drop),
+        |conn| ShardNumber::of(views).resize(2, conn),
+        |conn| retry::transaction(conn, Retry::new(), |_| Ok(())),
+    ];
+    let (_database, mut conn) = database_with_counters();
+    <Conn as Connection>::TransactionManager::transaction_manager_status_mut(&mut conn)
+        .set_in_error();
+    for (n, operation) in operations.iter().enumerate() {
+        let error = Error::from(operation(&mut conn).unwrap_err());
+        assert!(
+            matches!(error, Error::ConnectionLost { .. }),
+            "{n}: {error:?}"
+        );
+    }
 }

@@ -1,0 +1,68 @@
+//! The server ends connections, ten a second, under many writers.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Crew, Extent, Fault, Process, play};
+use crate::backend::{Backend, ChaosConnection};
+use crate::place::Place;
+use crate::report::Line;
+use crate::with_connection;
+use crate::workload::{Kind, everything};
+
+pub const FAULT: Fault = Fault {
+    name: "backends-terminated",
+    about: "the server ends ten connections a second (pg_terminate_backend, KILL) under 64 writers for a minute; no drift",
+    backends: &Backend::SERVERS,
+    rounds: (1, 1),
+    run,
+};
+
+fn run(extent: &Extent, backend: Backend) -> Line {
+    let mut line = Line::new(FAULT.name, backend);
+    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+    // Many folds at once would only fight each other for busy rows.
+    let is_writing = |kind| !matches!(kind, Kind::Fold | Kind::ReadRows | Kind::ReadNamed);
+    let (writing, other) = everything()
+        .into_iter()
+        .partition(|(kind, _)| is_writing(*kind));
+    let crew = Crew {
+        processes: vec![
+            Process {
+                clients: 64,
+                mix: writing,
+            },
+            Process {
+                clients: 2,
+                mix: other,
+            },
+        ],
+        ..Crew::of_all_trades(0)
+    };
+    let time = extent.choose(Duration::from_secs(60), Duration::from_secs(3));
+    let mut terminated = 0;
+    while extent.goes_on(line.rounds) {
+        play(&mut place, &crew, extent, &mut line, |place, playing| {
+            playing.wait_for(100);
+            with_connection!(backend, Conn => {
+                let mut conn = place.connect::<Conn>();
+                let began = Instant::now();
+                let mut next = began;
+                while next < began + time {
+                    let ended = conn.terminate_another();
+                    terminated += u32::from(ended.expect("the server answers"));
+                    next += Duration::from_millis(100);
+                    thread::sleep(next.saturating_duration_since(Instant::now()));
+                }
+            });
+            playing.wait_for(100);
+        });
+        line.progress(extent);
+    }
+    if terminated == 0 {
+        line.find("no connection was ended".into());
+    }
+    line.remarks
+        .push(format!("{terminated} connections were ended"));
+    line.finish()
+}

@@ -1,0 +1,48 @@
+//! The server is killed with all its processes, and started again; SQLite's writers are killed, all at once.
+
+use std::thread;
+use std::time::Duration;
+
+use super::{Crew, Extent, Fault, play};
+use crate::backend::Backend;
+use crate::place::Place;
+use crate::report::Line;
+
+pub const FAULT: Fault = Fault {
+    name: "server-killed",
+    about: "the server is killed (SIGKILL) and restarted, on SQLite every writer; nothing acknowledged is lost",
+    backends: &Backend::ALL,
+    rounds: (50, 3),
+    run,
+};
+
+fn run(extent: &Extent, backend: Backend) -> Line {
+    let mut line = Line::new(FAULT.name, backend);
+    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+    let crew = match backend {
+        Backend::Sqlite => Crew::of_all_trades(1),
+        _ => Crew::of_all_trades(2),
+    };
+    let operations = extent.choose(100, 20);
+    while extent.goes_on(line.rounds) {
+        if backend == Backend::Sqlite {
+            // What is taken back from a rollback journal, and what is not taken over from a write-ahead log.
+            let journal = ["DELETE", "WAL"][line.rounds as usize % 2];
+            place.execute(&format!("PRAGMA journal_mode = {journal}"));
+        }
+        play(&mut place, &crew, extent, &mut line, |place, playing| {
+            playing.wait_for(operations);
+            thread::sleep(Duration::from_micros(rand::random_range(0..20_000)));
+            if backend == Backend::Sqlite {
+                playing.kill(0);
+                return;
+            }
+            place.server().kill();
+            thread::sleep(Duration::from_millis(50)); // calls that find nobody
+            place.server().restart();
+            playing.wait_for(operations);
+        });
+        line.progress(extent);
+    }
+    line.finish()
+}

@@ -1,0 +1,137 @@
+//! The server stops answering for a while; on SQLite, a process that holds the lock stops.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+
+use super::{Crew, Extent, Fault, Playing, Process, play};
+use crate::backend::Backend;
+use crate::history::Done;
+use crate::place::Place;
+use crate::report::Line;
+use crate::workload::{Kind, Mix, everything};
+
+pub const FAULT: Fault = Fault {
+    name: "server-stopped",
+    about: "the server is stopped (SIGSTOP) for 5 to 20 s, on SQLite who holds the lock; calls end by their deadlines, no drift",
+    backends: &Backend::ALL,
+    rounds: (20, 1),
+    run,
+};
+
+/// In each process.
+const CLIENTS: u16 = 4;
+
+fn run(extent: &Extent, backend: Backend) -> Line {
+    let mut line = Line::new(FAULT.name, backend);
+    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+    if backend == Backend::Sqlite {
+        place.execute("PRAGMA journal_mode = WAL"); // else readers wait for a writer who stops while he commits
+    }
+    let (coalescing, others): (Mix, Mix) = everything()
+        .into_iter()
+        .partition(|(kind, _)| *kind == Kind::CountCoalesced);
+    let process = |mix: &Mix| Process {
+        clients: CLIENTS,
+        mix: mix.clone(),
+    };
+    let crew = Crew {
+        // The first one is stopped itself where there is no server.
+        processes: match backend {
+            Backend::Sqlite => vec![process(&others), process(&coalescing), process(&others)],
+            _ => vec![process(&coalescing), process(&others)],
+        },
+        deadline: extent.choose(Duration::from_secs(2), Duration::from_secs(1)),
+        attempts: None,
+        shards: None,
+    };
+    let bound = crew.deadline.mul_f64(1.1);
+    let mut longest: BTreeMap<String, Duration> = BTreeMap::new();
+    let mut longest_stop = Duration::ZERO;
+    while extent.goes_on(line.rounds) {
+        let seconds = match extent.short {
+            true => 2.5,
+            false => rand::random_range(5.0..20.0),
+        };
+        let played = play(&mut place, &crew, extent, &mut line, |place, playing| {
+            playing.wait_for(20);
+            let began = Instant::now();
+            stop(place, playing, Duration::from_secs_f64(seconds));
+            longest_stop = longest_stop.max(began.elapsed());
+            playing.wait_for(20);
+        });
+        for done in &played.history.operations {
+            let Some((who, has_a_deadline)) = caller(backend, done) else {
+                continue;
+            };
+            let took = Duration::from_nanos(done.ended - done.began);
+            if has_a_deadline && took > bound {
+                line.find(format!(
+                    "round {}: {who} took {took:.2?} with a deadline of {:.2?}: operation {} of client {}",
+                    line.rounds, crew.deadline, done.number, done.client
+                ));
+            }
+            let longest = longest.entry(who).or_default();
+            *longest = took.max(*longest);
+        }
+        line.progress(extent);
+    }
+    line.remarks.push(format!(
+        "deadline {:.1?}, longest stop {longest_stop:.1?}; longest calls: {}",
+        crew.deadline,
+        longest
+            .iter()
+            .map(|(who, took)| format!("{who} {took:.2?}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    ));
+    line.finish()
+}
+
+/// Stops it for so long.
+fn stop(place: &mut Place, playing: &Playing, time: Duration) {
+    if place.backend != Backend::Sqlite {
+        place.server().pause();
+        thread::sleep(time);
+        place.server().resume();
+        return;
+    }
+    let holder = &playing.clients[0];
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        assert!(Instant::now() < patience, "the lock is never held");
+        holder.pause().expect("a process");
+        if is_locked(place) {
+            break;
+        }
+        holder.resume().expect("a process");
+        thread::sleep(Duration::from_micros(rand::random_range(0..5_000)));
+    }
+    thread::sleep(time);
+    holder.resume().expect("a process");
+}
+
+/// Whether somebody keeps SQLite's lock for longer than those take who are not stopped.
+fn is_locked(place: &Place) -> bool {
+    let mut conn: SqliteConnection = place.connect();
+    conn.batch_execute("PRAGMA busy_timeout = 500")
+        .expect("a setting");
+    conn.batch_execute("BEGIN IMMEDIATE; ROLLBACK").is_err()
+}
+
+/// What is measured together, and whether it has to end by the deadline.
+///
+/// A call through a C library that waits for its server cannot be interrupted: it ends when the server answers again. The
+/// coalescer's callers wait for their own process, and SQLite itself gives up waiting for a lock.
+fn caller(backend: Backend, done: &Done) -> Option<(String, bool)> {
+    let client: u16 = done.client.parse().expect("a client's number");
+    if backend == Backend::Sqlite && client < CLIENTS {
+        return None;
+    }
+    let name = done.operation.name();
+    let has_a_deadline = backend == Backend::Sqlite || name == "count coalesced";
+    Some((name.to_owned(), has_a_deadline))
+}

@@ -1,0 +1,90 @@
+//! Transactions that conflict with each other all the time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Crew, Extent, Fault, Process, play};
+use crate::backend::Backend;
+use crate::history::Outcome;
+use crate::operation::Begin;
+use crate::place::Place;
+use crate::report::{Line, tally};
+use crate::store::NO_CONNECTION;
+use crate::workload::Kind;
+
+pub const DEADLOCKS: Fault = Fault {
+    name: "deadlock-storm",
+    about: "transactions lock two rows in opposite orders; 99.99 % succeed within the deadline",
+    backends: &Backend::ALL,
+    rounds: (10, 1),
+    run: |extent, backend| run(DEADLOCKS.name, Begin::Plainly, extent, backend),
+};
+
+pub const SERIALIZATION: Fault = Fault {
+    name: "serialization-storm",
+    about: "SERIALIZABLE transactions read two totals and count on both; 99.99 % succeed within the deadline",
+    backends: &Backend::ALL,
+    rounds: (10, 1),
+    run: |extent, backend| run(SERIALIZATION.name, Begin::Serializable, extent, backend),
+};
+
+/// Of all transactions, those that may not succeed: one in so many.
+const ONE_IN: usize = 10_000;
+
+fn run(name: &'static str, begin: Begin, extent: &Extent, backend: Backend) -> Line {
+    let mut line = Line::new(name, backend);
+    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+    if backend == Backend::Postgres {
+        // It looks for deadlocks after 1 s by default: too few for a storm.
+        place.execute("ALTER DATABASE chaos SET deadlock_timeout = '10ms'");
+    }
+    let crew = Crew {
+        processes: vec![
+            Process {
+                clients: 4,
+                mix: vec![(Kind::Crossing(begin), 40), (Kind::ReadRows, 1)],
+            };
+            2
+        ],
+        deadline: Duration::from_secs(10),
+        attempts: Some(u32::MAX),
+        shards: Some(1), // else hardly two would meet
+    };
+    let operations = extent.choose(1000, 100);
+    let (mut begun, mut succeeded) = (0, 0);
+    let mut conflicts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut longest = Duration::ZERO;
+    while extent.goes_on(line.rounds) {
+        let played = play(&mut place, &crew, extent, &mut line, |_, playing| {
+            playing.wait_for(operations);
+        });
+        for done in &played.history.operations {
+            let was_sent =
+                !matches!(&done.outcome, Outcome::Failed(refused) if refused.kind == NO_CONNECTION);
+            if done.operation.token().is_some() && was_sent {
+                begun += 1;
+                succeeded += usize::from(matches!(done.outcome, Outcome::Ok(_)));
+                longest = longest.max(Duration::from_nanos(done.ended - done.began));
+            }
+        }
+        for (conflict, times) in played.conflicts {
+            *conflicts.entry(conflict).or_default() += times;
+        }
+        line.progress(extent);
+    }
+    if (begun - succeeded) * ONE_IN > begun {
+        line.find(format!(
+            "only {succeeded} of {begun} transactions succeeded"
+        ));
+    }
+    if conflicts.is_empty() {
+        line.find("no transaction met a conflict: that was no storm".into());
+    }
+    line.remarks.push(format!(
+        "{succeeded} of {begun} transactions succeeded ({:.3} %), the longest in {longest:.2?} of {:.0?}; tried again: {}",
+        100.0 * succeeded as f64 / begun as f64,
+        crew.deadline,
+        tally(&conflicts)
+    ));
+    line.finish()
+}
