@@ -39,7 +39,7 @@ pub(crate) enum Failure {
     Conflict(Conflict),
     /// The connection is gone, or a cluster cannot say what became of a commit. Whether what was in flight took effect depends on what it was.
     ConnectionLost,
-    /// This node of a cluster takes no statements now. The statement was refused.
+    /// This node of a cluster takes no writes now. The statement was refused.
     NodeNotReady,
     /// A value left the range of its column.
     Overflow,

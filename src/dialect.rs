@@ -672,11 +672,41 @@ const MYSQL_MESSAGES: &[(&str, Failure)] = &[
         "Error while appending streaming replication fragment",
         Failure::ConnectionLost,
     ),
-    // 1047 of Galera
+    // 1047 of Galera; 1290, of which other options have other texts
     (
         "WSREP has not yet prepared node for application use",
         Failure::NodeNotReady,
     ),
+    (
+        "The MySQL server is running with the --read-only option",
+        Failure::NodeNotReady,
+    ),
+    (
+        "The MySQL server is running with the --super-read-only option",
+        Failure::NodeNotReady,
+    ),
+    (
+        "The MariaDB server is running with the --read-only option",
+        Failure::NodeNotReady,
+    ),
+    // TiDB's 9007 and 8005, 8022, 8002, 8028, each after it rolled back; and a commit of which it does not know
+    (
+        "Write conflict, txnStartTS",
+        Failure::Conflict(Conflict::Serialization),
+    ),
+    (
+        "Error: KV error safe to retry",
+        Failure::Conflict(Conflict::Serialization),
+    ),
+    (
+        "can not retry select for update statement",
+        Failure::Conflict(Conflict::Serialization),
+    ),
+    (
+        "Information schema is changed during the execution of the statement",
+        Failure::Conflict(Conflict::Serialization),
+    ),
+    ("execution result undetermined", Failure::ConnectionLost),
     // 1264; 1690
     ("Out of range value for column", Failure::Overflow),
     ("BIGINT value is out of range in", Failure::Overflow),
@@ -743,6 +773,53 @@ mod tests {
             "Duplicate entry 'Got error 6 during COMMIT' for key 'slug'",
         ] {
             assert_eq!(Dialect::Mysql.classify_text(text), Failure::Other, "{text}");
+        }
+    }
+
+    /// From their documentation, and their sources where that has no texts.
+    #[test]
+    fn what_other_clusters_tell() {
+        for (text, expected) in [
+            (
+                "The MySQL server is running with the --read-only option so it cannot execute this statement",
+                Failure::NodeNotReady,
+            ),
+            (
+                "The MySQL server is running with the --secure-file-priv option so it cannot execute this statement",
+                Failure::Other,
+            ),
+            (
+                "Write conflict, txnStartTS=1, conflictStartTS=2, conflictCommitTS=3, key=4, reason=Optimistic [try again later]",
+                Failure::Conflict(Conflict::Serialization),
+            ),
+            (
+                "Write conflict, txnStartTS 1 is stale [try again later]",
+                Failure::Conflict(Conflict::Serialization),
+            ),
+            (
+                "Error: KV error safe to retry Txn(Mvcc(TxnLockNotFound)) [try again later]",
+                Failure::Conflict(Conflict::Serialization),
+            ),
+            (
+                "can not retry select for update statement",
+                Failure::Conflict(Conflict::Serialization),
+            ),
+            ("execution result undetermined", Failure::ConnectionLost),
+        ] {
+            assert_eq!(Dialect::Mysql.classify_text(text), expected, "{text}");
+        }
+        for (text, expected) in [
+            (
+                "restart transaction: TransactionRetryWithProtoRefreshError: WriteTooOldError",
+                Failure::Conflict(Conflict::Serialization),
+            ),
+            (
+                "result is ambiguous: error=rpc error: code = Unavailable",
+                Failure::ConnectionLost,
+            ),
+            ("the result is ambiguous", Failure::Other),
+        ] {
+            assert_eq!(Dialect::Postgres.classify_text(text), expected, "{text}");
         }
     }
 

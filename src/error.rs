@@ -65,10 +65,10 @@ pub enum Error {
         /// The driver's own error.
         source: DieselError,
     },
-    /// This node of a cluster takes no statements now: it was cut off from the majority of the nodes, or is still joining them (MariaDB
-    /// Galera's 1047). Nothing was changed; try again on a connection to another node.
+    /// This node of a cluster takes no writes now: it was cut off from the majority of the nodes or is still joining them (MariaDB
+    /// Galera's 1047), or became a reader (1290). Nothing was changed; try again on a connection to another node.
     #[error(
-        "nothing was changed: this node of the cluster takes no statements now; try again on another one ({source})"
+        "nothing was changed: this node of the cluster takes no writes now; try again on another one ({source})"
     )]
     NodeNotReady {
         /// The database's own error.

@@ -5,7 +5,7 @@
 
 use crate::conflict::{Conflict, Failure};
 
-/// What a text means; `%s` in a pattern stands for the name of a relation.
+/// What a text means; `%s` in a pattern stands for the name of a relation, or at its end for what follows.
 pub(super) fn classify(message: &str) -> Failure {
     PATTERNS
         .iter()
@@ -31,7 +31,11 @@ const PATTERNS: &[(&[&str], Failure)] = &[
     ),
     (SERIALIZATION, Failure::Conflict(Conflict::Serialization)),
     (OVERFLOW, Failure::Overflow),
+    (AMBIGUOUS, Failure::ConnectionLost),
 ];
+
+/// 40003, of a commit whose outcome CockroachDB cannot tell. Its texts are English alone.
+const AMBIGUOUS: &[&str] = &["result is ambiguous%s"];
 
 /// 40P01
 const DEADLOCK: &[&str] = &[
@@ -135,6 +139,7 @@ const STATEMENT_TIMEOUT: &[&str] = &[
 
 /// 40001, of which Diesel tells the kind, but an application's error only the text
 const SERIALIZATION: &[&str] = &[
+    "restart transaction%s", // CockroachDB
     "could not serialize access due to concurrent update",
     "konnte Zugriff nicht serialisieren wegen gleichzeitiger Aktualisierung",
     "no se pudo serializar el acceso debido a un update concurrente",

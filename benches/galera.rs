@@ -1,0 +1,356 @@
+//! One row beside its shards on a MariaDB Galera cluster: three nodes, each with a process of eight writers.
+//!
+//!     cargo bench -p diesel_sharded_benches --bench galera
+//!
+//! Under two minutes. The nodes and the writers share this machine, and no commit waits for a disk.
+
+use std::io::{BufRead, BufReader, Lines, Write, stdin};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error};
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::shard_choice::Stripe;
+use diesel_sharded::{ShardsTable, update};
+use diesel_sharded_tests::galera::{Galera, NODES};
+
+const WRITERS: usize = 8;
+const ROUNDS: usize = 7;
+const SLICE: Duration = Duration::from_millis(1500);
+const WARM_UP: Duration = Duration::from_millis(500);
+
+diesel::table! {
+    videos (id) {
+        id -> BigInt,
+        views -> BigInt,
+    }
+}
+
+diesel::table! {
+    striped (id) {
+        id -> BigInt,
+        views -> BigInt,
+    }
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = videos)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Video {
+    id: i64,
+    #[sharded]
+    views: i64,
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = striped)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct StripedVideo {
+    id: i64,
+    #[sharded]
+    views: i64,
+}
+
+/// A way to count, each on a row of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Contender {
+    OneRow,
+    OneRowInTransaction,
+    Sharded,
+    Striped,
+}
+
+impl Contender {
+    const ALL: [Self; 4] = [
+        Contender::OneRow,
+        Contender::OneRowInTransaction,
+        Contender::Sharded,
+        Contender::Striped,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Contender::OneRow => "one row, `diesel::update`, tried again at once",
+            Contender::OneRowInTransaction => {
+                "one row, `diesel::update` in `retry::transaction`, with its pauses"
+            }
+            Contender::Sharded => "`diesel_sharded::update`",
+            Contender::Striped => "`diesel_sharded::update`, a stripe for each process",
+        }
+    }
+
+    fn row(self) -> i64 {
+        self as i64 + 1
+    }
+
+    /// Counts once, however many attempts that takes.
+    fn count(self, conn: &mut MysqlConnection) {
+        let counted = match self {
+            Contender::OneRow => loop {
+                match self.on_one_row(conn) {
+                    Err(Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _)) => {
+                        CONFLICTS.fetch_add(1, Ordering::Relaxed);
+                    }
+                    other => break other,
+                }
+            },
+            Contender::OneRowInTransaction => {
+                retry::transaction(conn, patient(), |conn| self.on_one_row(conn))
+            }
+            Contender::Sharded => update(videos::table.find(self.row()))
+                .set(videos::views.eq(videos::views + 1))
+                .execute(conn),
+            Contender::Striped => update(striped::table.find(self.row()))
+                .set(striped::views.eq(striped::views + 1))
+                .execute(conn),
+        };
+        assert_eq!(counted, Ok(1));
+    }
+
+    fn on_one_row(self, conn: &mut MysqlConnection) -> QueryResult<usize> {
+        diesel::update(videos::table.find(self.row()))
+            .set(videos::views.eq(videos::views + 1))
+            .execute(conn)
+    }
+
+    fn total(self, conn: &mut MysqlConnection) -> i64 {
+        let total = match self {
+            Contender::Striped => striped::table
+                .find(self.row())
+                .select(striped::views.total())
+                .first(conn),
+            _ => videos::table
+                .find(self.row())
+                .select(videos::views.total())
+                .first(conn),
+        };
+        total.expect("a total")
+    }
+}
+
+static CONFLICTS: AtomicU64 = AtomicU64::new(0);
+
+/// The default policy, without an end: one row may need more attempts than that allows.
+fn patient() -> Retry {
+    Retry::new()
+        .with_attempts(u32::MAX)
+        .with_deadline(Duration::from_secs(600))
+        .with_notify(|_| {
+            CONFLICTS.fetch_add(1, Ordering::Relaxed);
+        })
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.as_slice() {
+        [_, writers, url, node] if writers == "--writers" => {
+            write(url, node.parse().expect("a number"));
+        }
+        _ => measure(),
+    }
+}
+
+/// The process at one node: for each line, a contender and milliseconds, it counts for so long and says how often it did, and
+/// how many conflicts it met.
+fn write(url: &str, node: u16) {
+    patient().make_process_wide();
+    let mut conns: Vec<_> = (0..WRITERS)
+        .map(|_| MysqlConnection::establish(url).expect("a connection"))
+        .collect();
+    println!("ready");
+    for line in stdin().lines() {
+        let line = line.expect("a line");
+        let (contender, millis) = line.split_once(' ').expect("two numbers");
+        let contender = Contender::ALL[contender.parse::<usize>().expect("a contender")];
+        let slice = Duration::from_millis(millis.parse().expect("milliseconds"));
+        let stripe = match contender {
+            Contender::Striped => Stripe::new(node, NODES as u16).expect("one of the nodes"),
+            _ => Stripe::ALL,
+        };
+        stripe.make_process_wide();
+        CONFLICTS.store(0, Ordering::Relaxed);
+        let (begin, counted) = (Barrier::new(WRITERS), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for conn in &mut conns {
+                scope.spawn(|| {
+                    begin.wait();
+                    let began = Instant::now();
+                    while began.elapsed() < slice {
+                        contender.count(conn);
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let conflicts = CONFLICTS.load(Ordering::Relaxed);
+        println!("{} {conflicts}", counted.into_inner());
+    }
+}
+
+/// The writers at one node.
+struct Process {
+    child: Child,
+    says: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn at(galera: &Galera, node: usize) -> Self {
+        let program = std::env::current_exe().expect("this program");
+        let mut child = Command::new(program)
+            .args(["--writers", &galera.url(node), &node.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program again");
+        let output = child.stdout.take().expect("it was asked for");
+        let says = BufReader::new(output).lines();
+        let mut process = Process { child, says };
+        assert_eq!(process.line(), "ready");
+        process
+    }
+
+    fn begin(&mut self, contender: Contender, slice: Duration) {
+        let input = self.child.stdin.as_mut().expect("it was asked for");
+        let contender = contender as usize;
+        writeln!(input, "{contender} {}", slice.as_millis()).expect("it reads");
+    }
+
+    fn line(&mut self) -> String {
+        self.says.next().expect("it lives").expect("a line")
+    }
+
+    /// How often it counted, and how many conflicts it met.
+    fn end(&mut self) -> (u64, u64) {
+        let line = self.line();
+        let (counted, conflicts) = line.split_once(' ').expect("two numbers");
+        let number = |text: &str| text.parse().expect("a number");
+        (number(counted), number(conflicts))
+    }
+}
+
+/// One slice of one contender.
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    counts_a_second: f64,
+    /// Of all that the nodes tried to certify.
+    aborted: f64,
+    /// Of all that the writers sent.
+    conflicts: f64,
+}
+
+fn measure() {
+    let galera = Galera::start();
+    create(&galera);
+    let mut processes: Vec<_> = (0..NODES).map(|node| Process::at(&galera, node)).collect();
+    let mut counted = [0; Contender::ALL.len()];
+    let mut cells = vec![vec![]; Contender::ALL.len()];
+    for round in 0..=ROUNDS {
+        for turn in 0..Contender::ALL.len() {
+            let number = (round + turn) % Contender::ALL.len();
+            let slice = if round == 0 { WARM_UP } else { SLICE };
+            let (cell, counts) = slice_of(&galera, &mut processes, Contender::ALL[number], slice);
+            counted[number] += counts;
+            if round > 0 {
+                cells[number].push(cell);
+            }
+        }
+    }
+    for contender in Contender::ALL {
+        for node in 0..NODES {
+            let conn = &mut galera.connect(node);
+            conn.batch_execute("SET SESSION wsrep_sync_wait = 1")
+                .expect("a setting");
+            let total = contender.total(conn) as u64;
+            let counted = counted[contender as usize];
+            assert_eq!(total, counted, "{contender:?} on node {node}");
+        }
+    }
+    report(&cells);
+}
+
+fn create(galera: &Galera) {
+    let conn = &mut galera.connect(0);
+    for table in ["videos", "striped"] {
+        conn.batch_execute(&format!(
+            "CREATE TABLE {table} (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
+             INSERT INTO {table} VALUES (1, 0), (2, 0), (3, 0), (4, 0)"
+        ))
+        .expect("a table");
+    }
+    let created = ShardsTable::of(videos::table).create(conn);
+    created
+        .and_then(|()| ShardsTable::of(striped::table).create(conn))
+        .expect("shards tables");
+    for node in 1..NODES {
+        let conn = &mut galera.connect(node);
+        conn.batch_execute("SET SESSION wsrep_sync_wait = 1; SELECT 1 FROM striped_shards")
+            .expect("the tables are there");
+    }
+}
+
+fn slice_of(
+    galera: &Galera,
+    processes: &mut [Process],
+    contender: Contender,
+    slice: Duration,
+) -> (Cell, u64) {
+    let aborts = || -> u64 {
+        let on = |node| {
+            galera.number(node, "wsrep_local_cert_failures")
+                + galera.number(node, "wsrep_local_bf_aborts")
+        };
+        (0..NODES).map(on).sum()
+    };
+    let before = aborts();
+    let began = Instant::now();
+    for process in processes.iter_mut() {
+        process.begin(contender, slice);
+    }
+    let (mut counted, mut conflicts) = (0, 0);
+    for process in processes {
+        let (counts, met) = process.end();
+        counted += counts;
+        conflicts += met;
+    }
+    let time = began.elapsed();
+    let aborted = aborts() - before;
+    let share = |failed: u64| failed as f64 / (failed + counted).max(1) as f64;
+    let cell = Cell {
+        counts_a_second: counted as f64 / time.as_secs_f64(),
+        aborted: share(aborted),
+        conflicts: share(conflicts),
+    };
+    (cell, counted)
+}
+
+fn report(cells: &[Vec<Cell>]) {
+    println!(
+        "\n{NODES} nodes × {WRITERS} writers on one hot row, medians of {ROUNDS} interleaved slices of {SLICE:?}\n"
+    );
+    println!(
+        "| | counts a second | to one row | aborted by the nodes | conflicts that writers met |\n|---|---|---|---|---|"
+    );
+    let one_row = median(&cells[0], |cell| cell.counts_a_second);
+    for (contender, cells) in Contender::ALL.iter().zip(cells) {
+        let rate = median(cells, |cell| cell.counts_a_second);
+        println!(
+            "| {} | {rate:.0} | {:.1} | {:.1} % | {:.1} % |",
+            contender.name(),
+            rate / one_row,
+            100.0 * median(cells, |cell| cell.aborted),
+            100.0 * median(cells, |cell| cell.conflicts),
+        );
+    }
+}
+
+fn median(cells: &[Cell], value: impl Fn(&Cell) -> f64) -> f64 {
+    let mut values: Vec<_> = cells.iter().map(value).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
