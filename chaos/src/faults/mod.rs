@@ -1,7 +1,9 @@
 //! The faults, and how a round of one is played. A fault is a file here, and a line in [`ALL`].
 
 mod backends_terminated;
+mod cache;
 mod client_killed;
+mod clocks;
 mod connection_cut;
 mod server_killed;
 mod server_stopped;
@@ -42,6 +44,8 @@ pub const ALL: &[Fault] = &[
     backends_terminated::FAULT,
     storms::DEADLOCKS,
     storms::SERIALIZATION,
+    cache::FAULT,
+    clocks::FAULT,
 ];
 
 /// How much is done.
