@@ -5,6 +5,8 @@ mod cache;
 mod client_killed;
 mod clocks;
 mod connection_cut;
+mod disk_full;
+pub mod fold_killed;
 mod server_killed;
 mod server_stopped;
 mod storms;
@@ -44,6 +46,8 @@ pub const ALL: &[Fault] = &[
     backends_terminated::FAULT,
     storms::DEADLOCKS,
     storms::SERIALIZATION,
+    fold_killed::FAULT,
+    disk_full::FAULT,
     cache::FAULT,
     clocks::FAULT,
 ];
