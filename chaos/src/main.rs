@@ -1,5 +1,6 @@
 //! Faults while clients count: see the README.
 
+use std::io;
 use std::panic;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use diesel_sharded_chaos::backend::Backend;
 use diesel_sharded_chaos::client;
-use diesel_sharded_chaos::faults::{self, Extent, Fault};
+use diesel_sharded_chaos::faults::{self, Extent, Fault, fold_killed};
 use diesel_sharded_chaos::report::{self, Line};
 
 /// Lets faults strike while client processes count on real servers, and judges what became of every count.
@@ -45,15 +46,21 @@ fn list() -> String {
     format!("Faults:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
+/// What this program is when it starts itself again.
+const PROCESSES: [(&str, fn(&str) -> io::Result<()>); 2] = [
+    (client::SUBCOMMAND, client::run),
+    (fold_killed::SUBCOMMAND, fold_killed::step),
+];
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, subcommand, orders] = &arguments[..]
-        && subcommand == client::SUBCOMMAND
+        && let Some((_, run)) = PROCESSES.iter().find(|(name, _)| name == subcommand)
     {
-        return match client::run(orders) {
+        return match run(orders) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("a client: {error}");
+                eprintln!("{subcommand}: {error}");
                 ExitCode::FAILURE
             }
         };

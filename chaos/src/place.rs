@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
+use diesel::sql_types::Text;
 use diesel_sharded_tests::Server;
 use diesel_sharded_tests::own_server::OwnServer;
 use tempfile::TempDir;
@@ -65,6 +66,11 @@ impl Place {
                 diesel::sql_query(create).execute(&mut conn).expect("a database");
             });
         }
+        self.create_tables();
+    }
+
+    /// Creates the clients' tables in the database at `url`.
+    pub fn create_tables(&self) {
         with_connection!(self.backend, Conn => self.connect::<Conn>().create_tables());
     }
 
@@ -89,6 +95,19 @@ impl Place {
             let done = self.connect::<Conn>().batch_execute(statement);
             done.unwrap_or_else(|error| panic!("{statement}: {error}"));
         });
+    }
+
+    /// The answer to a question, a text named `answer`.
+    pub fn ask(&self, question: &str) -> String {
+        #[derive(QueryableByName)]
+        struct Row {
+            #[diesel(sql_type = Text)]
+            answer: String,
+        }
+        with_connection!(self.backend, Conn => {
+            let row = diesel::sql_query(question).get_result::<Row>(&mut self.connect::<Conn>());
+            row.unwrap_or_else(|error| panic!("{question}: {error}")).answer
+        })
     }
 
     /// The folder for everything that belongs to this database.

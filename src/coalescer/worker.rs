@@ -211,7 +211,7 @@ where
             }
             Err(Failed::Before(error)) => error,
             Err(Failed::AtCommit(error)) => {
-                if dialect.classify(&error) == Failure::ConnectionLost {
+                if classify(dialect, &error) == Failure::ConnectionLost {
                     drop(conn);
                     self.shared.note(|stats| stats.commits_resolved += 1);
                     return match self.was_committed() {
@@ -226,7 +226,7 @@ where
                 error
             }
         };
-        match dialect.classify(&error) {
+        match classify(dialect, &error) {
             Failure::ConnectionLost => {
                 self.shared.note(|stats| stats.connections_lost += 1);
                 Attempted::Away(error.to_string()) // and the connection is dropped
@@ -324,7 +324,7 @@ where
                 chunk.mode = Mode::Creating;
                 Failed::Again
             }
-            Some(error) if dialect.classify(&error) == Failure::ConnectionLost => {
+            Some(error) if classify(dialect, &error) == Failure::ConnectionLost => {
                 Failed::AtCommit(error)
             }
             Some(error) => Failed::Before(error),
@@ -634,5 +634,17 @@ fn fitting(amounts: &[Amount]) -> Option<Vec<(usize, i64)>> {
 
 /// Whether an error is about the row, and not about the moment or the connection.
 fn is_a_rows_fault(dialect: Dialect, error: &DieselError) -> bool {
-    matches!(dialect.classify(error), Failure::Overflow | Failure::Other)
+    matches!(classify(dialect, error), Failure::Overflow | Failure::Other)
+}
+
+/// What an error means that came before the batch's own COMMIT, also where it is told by the crate's own operations: a connection
+/// that Diesel gave up, or that was lost while the coalescer's row was made. Neither has counted anything.
+fn classify(dialect: Dialect, error: &DieselError) -> Failure {
+    if let DieselError::QueryBuilderError(told) = error
+        && let Some(Error::ConnectionLost { .. } | Error::OutcomeUnknown { .. }) =
+            told.downcast_ref::<Error>()
+    {
+        return Failure::ConnectionLost;
+    }
+    dialect.classify(error)
 }

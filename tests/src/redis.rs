@@ -84,7 +84,9 @@ impl RedisServer {
         let Some(length) = line.strip_prefix('$') else {
             return Ok(line.trim_end().to_owned());
         };
-        let length = length.trim_end().parse().expect("a length");
+        let Ok(length) = length.trim_end().parse() else {
+            return Ok(String::new()); // -1: there is nothing
+        };
         let mut text = String::new();
         answer.take(length).read_to_string(&mut text)?;
         Ok(text)

@@ -458,14 +458,14 @@ where
                 "{way:?}, cut at request {request}, {cut:?}: {told:?} before its commit"
             ));
         }
-        if way.keyed {
+        if way.keyed && !way.call.is_coalesced() {
             // It is asked until it is told, and then once more.
             let patience = Instant::now() + Duration::from_secs(60);
             while let Err(Error::OutcomeUnknown { .. } | Error::ConnectionLost { .. }) = told {
                 assert!(Instant::now() < patience, "{way:?} is never told");
                 told = self.connect().call(way.call, target, true);
             }
-            if told.is_ok() && !way.call.is_coalesced() {
+            if told.is_ok() {
                 told = self.connect().call(way.call, target, true);
             }
         }

@@ -1,8 +1,12 @@
 //! The faults, and how a round of one is played. A fault is a file here, and a line in [`ALL`].
 
 mod backends_terminated;
+mod cache;
 mod client_killed;
+mod clocks;
 mod connection_cut;
+mod disk_full;
+pub mod fold_killed;
 mod server_killed;
 mod server_stopped;
 mod storms;
@@ -42,6 +46,10 @@ pub const ALL: &[Fault] = &[
     backends_terminated::FAULT,
     storms::DEADLOCKS,
     storms::SERIALIZATION,
+    fold_killed::FAULT,
+    disk_full::FAULT,
+    cache::FAULT,
+    clocks::FAULT,
 ];
 
 /// How much is done.

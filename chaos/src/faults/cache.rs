@@ -1,0 +1,216 @@
+//! A Redis server in front of the totals is flushed, killed and stopped, while clients count and read through it.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::prelude::*;
+use diesel_sharded::cached::{Cached, CachedCounter, RedisCache};
+use diesel_sharded::{Counter, Error, RowCounter};
+use diesel_sharded_tests::redis::RedisServer;
+
+use super::{Extent, Fault};
+use crate::backend::{Backend, ChaosConnection};
+use crate::place::Place;
+use crate::report::Line;
+use crate::schema::chaos_rows::views;
+use crate::with_connection;
+
+pub const FAULT: Fault = Fault {
+    name: "cache",
+    about: "the Redis in front of the totals is flushed, killed and stopped; counts and reads do not notice",
+    backends: &Backend::ALL,
+    rounds: (15, 1),
+    run,
+};
+
+const BASE: i64 = 1000;
+const TTL: Duration = Duration::from_secs(1);
+/// How long the server is stopped: longer than any call may take.
+const STOPPED: Duration = Duration::from_secs(4);
+/// What a call may take: a second's wait for another reader, a tenth of a second each for a connection and an answer before the
+/// cache is left out, and room for the database on a busy machine.
+const LONGEST: Duration = Duration::from_secs(3);
+
+fn run(extent: &Extent, backend: Backend) -> Line {
+    with_connection!(backend, Conn => run_on::<Conn>(extent, backend))
+}
+
+fn run_on<Conn: ChaosConnection>(extent: &Extent, backend: Backend) -> Line
+where
+    RowCounter<views>: CachedCounter<Conn>,
+    Counter: CachedCounter<Conn>,
+{
+    let mut line = Line::new(FAULT.name, backend);
+    let place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+    let mut redis = RedisServer::start();
+    let mut slowest = Duration::ZERO;
+    let mut failures = 0;
+    while extent.goes_on(line.rounds) {
+        let row = i64::from(line.rounds);
+        let mut conn = place.connect::<Conn>();
+        let inserted = conn.insert_rows(&[(row, None)], BASE);
+        inserted.expect("the row of a round");
+        let cache = RedisCache::open(redis.url()).expect("an address");
+        let round = Round {
+            cached: Cached::new(cache)
+                .with_ttl(TTL)
+                .with_pause(Duration::from_millis(200)),
+            row: RowCounter::of(views, row),
+            named: Counter::named(format!("cached-{row}")),
+            added: AtomicI64::new(0),
+            counts: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            slowest: Mutex::default(),
+            findings: Mutex::default(),
+            stop: AtomicBool::new(false),
+        };
+        thread::scope(|scope| {
+            for client in 0..4 {
+                let (place, round) = (&place, &round);
+                scope.spawn(move || round.work(&mut place.connect::<Conn>(), client));
+            }
+            round.strike(&mut redis);
+            round.stop.store(true, Ordering::SeqCst);
+        });
+        round.judge(&mut conn, &redis, &mut line);
+        line.rounds += 1;
+        line.ok += round.counts.into_inner() as usize;
+        line.reads += round.reads.into_inner() as usize;
+        failures += round.cached.failures();
+        slowest = slowest.max(
+            round
+                .slowest
+                .into_inner()
+                .expect("no panic while it is held"),
+        );
+        line.progress(extent);
+    }
+    line.remarks.push(format!(
+        "the slowest call took {} ms; Redis failed {failures} times",
+        slowest.as_millis()
+    ));
+    line.finish()
+}
+
+/// What the clients of a round share.
+struct Round {
+    cached: Cached<RedisCache>,
+    row: RowCounter<views>,
+    named: Counter,
+    /// What was counted on each of the two, and acknowledged.
+    added: AtomicI64,
+    counts: AtomicU64,
+    reads: AtomicU64,
+    slowest: Mutex<Duration>,
+    findings: Mutex<Vec<String>>,
+    stop: AtomicBool,
+}
+
+impl Round {
+    /// Half of the clients count, and half read. SQLite has one writer at a time: there one counts, so that none waits long.
+    fn work<Conn: ChaosConnection>(&self, conn: &mut Conn, client: usize)
+    where
+        RowCounter<views>: CachedCounter<Conn>,
+        Counter: CachedCounter<Conn>,
+    {
+        let counting = if Conn::OTHERS.is_some() { 2 } else { 1 };
+        while !self.stop.load(Ordering::SeqCst) {
+            if client < counting {
+                self.time("a count", || self.cached.add(&self.row, 2, conn));
+                self.time("a count by name", || self.cached.add(&self.named, 2, conn));
+                self.added.fetch_add(2, Ordering::SeqCst);
+                self.counts.fetch_add(2, Ordering::SeqCst);
+            } else {
+                self.time("a read", || self.cached.get(&self.row, conn));
+                self.time("a read by name", || self.cached.get(&self.named, conn));
+                self.reads.fetch_add(2, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// A call succeeds in time.
+    fn time<T>(&self, what: &str, call: impl FnOnce() -> QueryResult<T>) {
+        let began = Instant::now();
+        let told = call();
+        let took = began.elapsed();
+        if let Err(error) = told {
+            self.find(format!("{what} failed: {}", Error::from(error)));
+        }
+        if took > LONGEST {
+            self.find(format!("{what} took {took:?}"));
+        }
+        let mut slowest = self.slowest.lock().expect("no panic while it is held");
+        *slowest = took.max(*slowest);
+    }
+
+    fn find(&self, finding: String) {
+        let mut findings = self.findings.lock().expect("no panic while it is held");
+        findings.push(finding);
+    }
+
+    /// Waits until clients have counted and read so much more.
+    fn wait_for(&self, more: u64) {
+        let done = || {
+            let counts = self.counts.load(Ordering::SeqCst);
+            counts.min(self.reads.load(Ordering::SeqCst))
+        };
+        let enough = done() + more;
+        let patience = Instant::now() + Duration::from_secs(60);
+        while done() < enough && self.findings.lock().is_ok_and(|found| found.is_empty()) {
+            assert!(Instant::now() < patience, "the clients do not get on");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn strike(&self, redis: &mut RedisServer) {
+        for _ in 0..5 {
+            self.wait_for(50);
+            redis.send("FLUSHALL").expect("the server runs");
+        }
+        self.wait_for(20);
+        redis.kill();
+        self.wait_for(20);
+        redis.restart();
+        self.wait_for(20);
+        redis.pause();
+        let until = Instant::now() + STOPPED;
+        while Instant::now() < until {
+            self.wait_for(2); // before it goes on
+            thread::sleep(Duration::from_millis(50));
+        }
+        redis.resume();
+        self.wait_for(20);
+    }
+
+    /// The database is exact, and the cache is again when its totals have expired.
+    fn judge<Conn: ChaosConnection>(&self, conn: &mut Conn, redis: &RedisServer, line: &mut Line)
+    where
+        RowCounter<views>: CachedCounter<Conn>,
+        Counter: CachedCounter<Conn>,
+    {
+        let mut findings = self.findings.lock().expect("no panic while it is held");
+        findings.drain(..).for_each(|finding| line.find(finding));
+        thread::sleep(TTL + Duration::from_millis(300)); // and the pause after its last failure
+        let added = self.added.load(Ordering::SeqCst);
+        let counters: [(&dyn CachedCounter<Conn>, i64); 2] =
+            [(&self.row, BASE + added), (&self.named, added)];
+        for (counter, total) in counters {
+            let read = counter.read(conn).expect("a total");
+            let cached = self.cached.get(counter, conn).expect("a total");
+            let key = format!("diesel_sharded:{}", counter.cache_key());
+            let kept = redis
+                .send(&format!("GET '{key}'"))
+                .expect("the server runs");
+            if (read, cached, &kept) != (total, total, &total.to_string()) {
+                line.find(format!(
+                    "{key}: {total} was counted, the database has {read}, a read gives {cached}, and {kept:?} is kept"
+                ));
+            }
+        }
+        if self.cached.failures() == 0 {
+            line.find("the cache never failed".into());
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The disk on which a database lies is full, and has space again, while clients count.
+//!
+//! The disk is a small tmpfs, mounted for the fault, for which one has to be root. PostgreSQL has a tablespace on it, MariaDB the folder
+//! of its database, SQLite its file. The logs that these servers write ahead lie elsewhere: where that of PostgreSQL finds no space the
+//! server ends itself and starts anew, which is the fault `server-killed`.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::prelude::*;
+use diesel_sharded::update;
+
+use super::{Crew, Extent, Fault, play};
+use crate::backend::{Backend, ChaosConnection};
+use crate::history::Outcome;
+use crate::place::Place;
+use crate::report::Line;
+use crate::schema::chaos_rows::dsl::*;
+use crate::with_connection;
+
+pub const FAULT: Fault = Fault {
+    name: "disk-full",
+    about: "the disk of the database is full for a while (a small tmpfs; needs root); clear errors, no drift, then counts go on",
+    backends: &Backend::ALL,
+    rounds: (10, 1),
+    run,
+};
+
+/// A mounted tmpfs. Unmounted when it is dropped, also where files on it are open.
+#[derive(Debug)]
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path, megabytes: u32) -> Result<Self, String> {
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"])
+            .arg(at)
+            .output();
+        match mounted {
+            Ok(output) if output.status.success() => Ok(SmallDisk(at.to_owned())),
+            Ok(output) => Err(format!(
+                "the fault `disk-full` mounts a tmpfs of its own, for which it has to be root: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            )),
+            Err(error) => Err(format!(
+                "the fault `disk-full` needs the command mount: {error}"
+            )),
+        }
+    }
+
+    /// Writes a file until nothing is left.
+    fn fill(&self) -> io::Result<()> {
+        let mut file = File::options()
+            .create(true)
+            .append(true)
+            .open(self.ballast())?;
+        for size in [1 << 16, 1 << 12, 1] {
+            while file.write_all(&vec![0; size]).is_ok() {}
+        }
+        Ok(())
+    }
+
+    fn free(&self) -> io::Result<()> {
+        fs::remove_file(self.ballast())
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.0.join("ballast")
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // The machine has lost nothing by a tmpfs that stays.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// Puts the clients' database on a small disk.
+fn put_on_a_small_disk(place: &mut Place) -> Result<SmallDisk, String> {
+    let told = |error: io::Error| error.to_string();
+    let disk = match place.backend {
+        Backend::Sqlite => {
+            let folder = place.folder().join("small");
+            fs::create_dir(&folder).map_err(told)?;
+            let disk = SmallDisk::mount(&folder, 2)?;
+            place.url = folder.join("chaos.db").display().to_string();
+            disk
+        }
+        Backend::Postgres => {
+            let data =
+                PathBuf::from(place.ask("SELECT current_setting('data_directory') AS answer"));
+            let folder = data.with_file_name("small");
+            fs::create_dir(&folder).map_err(told)?;
+            let disk = SmallDisk::mount(&folder, 40)?;
+            give_to_the_owner_of(&data, &folder).map_err(told)?;
+            place.execute(&format!(
+                "CREATE TABLESPACE small LOCATION '{}'",
+                folder.display()
+            ));
+            place.execute("CREATE DATABASE small TABLESPACE small");
+            disk
+        }
+        Backend::Mariadb => {
+            let data = PathBuf::from(place.ask("SELECT @@datadir AS answer"));
+            place.execute("CREATE DATABASE small");
+            let folder = data.join("small");
+            let disk = SmallDisk::mount(&folder, 8)?;
+            give_to_the_owner_of(&data, &folder).map_err(told)?;
+            disk
+        }
+    };
+    if place.backend != Backend::Sqlite {
+        place.url = place.url.replace("/chaos", "/small");
+    }
+    place.create_tables();
+    Ok(disk)
+}
+
+fn give_to_the_owner_of(other: &Path, folder: &Path) -> io::Result<()> {
+    let owner = fs::metadata(other)?;
+    chown(folder, Some(owner.uid()), Some(owner.gid()))
+}
+
+fn run(extent: &Extent, backend: Backend) -> Line {
+    with_connection!(backend, Conn => run_on::<Conn>(extent, backend))
+}
+
+/// What is done on each connection type.
+trait OnDisk: ChaosConnection {
+    /// Whether a count on this row succeeds.
+    fn counts(&mut self, row: i64) -> Result<(), String>;
+}
+
+macro_rules! on_disk {
+    ($($Conn:ty),+) => {$(
+        impl OnDisk for $Conn {
+            fn counts(&mut self, row: i64) -> Result<(), String> {
+                let counted = update(chaos_rows.find(row))
+                    .set(views.eq(views + 1))
+                    .or_insert((id.eq(row), views.eq(0), likes.eq(0)))
+                    .execute(self);
+                counted.map(drop).map_err(|error| error.to_string())
+            }
+        }
+    )+};
+}
+
+on_disk!(PgConnection, MysqlConnection, SqliteConnection);
+
+fn run_on<Conn: OnDisk>(extent: &Extent, backend: Backend) -> Line {
+    let mut line = Line::new(FAULT.name, backend);
+    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+    let disk = put_on_a_small_disk(&mut place).unwrap_or_else(|missing| panic!("{missing}"));
+    let crew = Crew {
+        deadline: Duration::from_secs(5),
+        ..Crew::of_all_trades(1)
+    };
+    let mut kinds = std::collections::BTreeMap::new();
+    while extent.goes_on(line.rounds) {
+        let number = i64::from(line.rounds) + 1;
+        let played = play(&mut place, &crew, extent, &mut line, |place, playing| {
+            playing.wait_for(50);
+            disk.fill().expect("a file on the disk");
+            let mut conn = place.connect::<Conn>();
+            // New rows need space soon, whatever there is left on pages.
+            let patience = Instant::now() + Duration::from_secs(60);
+            let mut row = 1000 * number + 500_000_000;
+            while conn.counts(row).is_ok() {
+                assert!(Instant::now() < patience, "the disk is never full");
+                row += 1;
+            }
+            thread::sleep(Duration::from_millis(extent.choose(2_000, 500)));
+            disk.free().expect("a file on the disk");
+            playing.wait_for(50);
+        });
+        for done in &played.history.operations {
+            if let Outcome::Failed(refused) | Outcome::Unknown(Some(refused)) = &done.outcome {
+                let text = format!(
+                    "{} of {}: {}",
+                    refused.kind,
+                    done.operation.name(),
+                    refused.text
+                );
+                *kinds.entry(text).or_insert(0) += 1;
+            }
+        }
+        line.progress(extent);
+    }
+    if kinds.is_empty() {
+        line.find("no client met the full disk".into());
+    }
+    line.remarks
+        .push(format!("told: {}", crate::report::tally(&kinds)));
+    drop(disk); // before the server, which deletes its folder
+    line.finish()
+}
