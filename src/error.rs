@@ -97,8 +97,8 @@ pub enum Error {
     /// A shard, or a base, would have left the range of its column's type, or what a `CHECK` on it allows. A NaN and the
     /// infinities are out of every range. Nothing was changed.
     #[error(
-        "nothing was changed: a value is out of the range of its column, or no finite number; count less at once, or use a \
-         wider type ({source})"
+        "nothing was changed: a value is out of the range of its column, or of a CHECK on it, or no finite number; count less \
+         at once, or use a wider type ({source})"
     )]
     Overflow {
         /// The database's own error, or what was refused before it was sent.

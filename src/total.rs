@@ -40,7 +40,7 @@ use crate::sql::{push_column, push_from_shards, push_shards_column};
 /// -- MySQL, MariaDB
 /// (`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards`
 ///     WHERE `videos_shards`.`id` = `videos`.`id`), 0))
-/// -- SQLite; integer and smallint check their range instead of the type
+/// -- SQLite; all other types check their range instead of the type
 /// (SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END
 ///     FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards`
 ///         WHERE `videos_shards`.`id` = `videos`.`id`))

@@ -144,7 +144,9 @@ use crate::statement::{
 /// - A transaction that was begun by hand (`BEGIN` in SQL) is not known to Diesel, and so not to this crate.
 ///
 /// # Errors
-/// As [`diesel::update`]'s; of its own, inside Diesel's error and found by `Error::from(error)`: see [`Error`].
+/// As [`diesel::update`]'s; of its own, inside Diesel's error and found by `Error::from(error)`: see [`Error`]. A shard that
+/// would leave the range of its column, become NaN or infinite, is an [`Overflow`](Error::Overflow), and nothing is counted:
+/// where the database itself would keep such a value, the `CHECK`s of the [shards table](crate::ShardsTable) refuse it.
 pub fn update<Source, Kind>(source: Source) -> UpdateStatement<Source::Query, SetNotCalled>
 where
     Source: UpdateSource<Kind>,
@@ -441,7 +443,8 @@ impl<Query, Values, Ret> UpdateStatement<Query, Values, Ret, NoInsert> {
     /// Its effect on the total: whatever the row brings, and the count.
     ///
     /// # Errors
-    /// As without it; a unique key that is violated although no row matches, as Diesel reports it;
+    /// As without it; what keeps the row from being inserted, as Diesel reports it: a unique key that is violated although
+    /// no row matches, a value out of range;
     /// [`InsertedOther`](Error::InsertedOther) if the row is none that the update is about.
     pub fn or_insert<I>(self, row: I) -> UpdateStatement<Query, Values, Ret, OrInsert<I>>
     where
