@@ -46,8 +46,10 @@ fn list() -> String {
     format!("Faults:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// What this program is when it starts itself again.
-const PROCESSES: [(&str, fn(&str) -> io::Result<()>); 2] = [
+/// A process that this program starts itself as, with its orders.
+type Process = fn(&str) -> io::Result<()>;
+
+const PROCESSES: [(&str, Process); 2] = [
     (client::SUBCOMMAND, client::run),
     (fold_killed::SUBCOMMAND, fold_killed::step),
 ];
