@@ -139,8 +139,8 @@ fn hostile_keys_name_exactly_one_row() {
         }
         // What is not there is not counted, and gets no shard.
         let absent = format!("absent {absent}");
-        if !model.contains_key(&absent) && !(dialect == Dialect::Postgres && absent.contains('\0'))
-        {
+        let is_text = dialect != Dialect::Postgres || !absent.contains('\0');
+        if is_text && !model.contains_key(&absent) {
             prop_assert_eq!(count(&absent, conn), Ok(0));
         }
         let rows: i64 = words::table.count().get_result(conn).unwrap();
