@@ -117,6 +117,7 @@ impl Galera {
                 "--skip-test-db",
                 LOG_FILE_SIZE,
             ])
+            .arg(option("--tmpdir=", &self.nodes[0].folder))
             .arg(option("--datadir=", &self.nodes[0].data())));
     }
 
@@ -158,6 +159,7 @@ impl Galera {
             .args(SETTINGS)
             .args(["--wsrep-recover", "--wsrep-cluster-address=gcomm://"])
             .arg(format!("--wsrep-provider={}", self.programs.provider))
+            .arg(option("--tmpdir=", &node.folder))
             .arg(option("--datadir=", &node.data()))
             .arg(option("--socket=", &node.folder.join("recovery")))
             .arg(option("--pid-file=", &node.folder.join("recovery.pid")));
@@ -247,6 +249,7 @@ impl Galera {
         command.push(self.programs.server.clone().into());
         command.extend(SETTINGS.map(OsString::from));
         for (name, path) in [
+            ("--tmpdir=", folder.clone()), // a server that starts removes what others have in theirs
             ("--datadir=", folder.join("data")),
             ("--socket=", self.nodes[node].socket()),
             ("--pid-file=", pid_file.clone()),

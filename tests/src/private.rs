@@ -156,6 +156,7 @@ pub fn mysql(flush: &str) -> Result<Installed, String> {
                 "--auth-root-authentication-method=normal",
                 "--skip-test-db",
             ])
+            .arg(option("--tmpdir=", &folder))
             .arg(option("--datadir=", &data))),
         None => run(as_user(server.clone(), owner)
             .args(["--no-defaults", "--initialize-insecure"])
@@ -163,6 +164,8 @@ pub fn mysql(flush: &str) -> Result<Installed, String> {
     }
     let port = free_port();
     let mut mysql = vec![server.into_os_string(), "--no-defaults".into()];
+    // A server that starts removes what others have in theirs.
+    mysql.push(option("--tmpdir=", &folder).into());
     mysql.push(option("--datadir=", &data).into());
     mysql.push(option("--socket=", &folder.join("socket")).into());
     mysql.push(option("--pid-file=", &folder.join("pid")).into());
