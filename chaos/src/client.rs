@@ -1,6 +1,7 @@
 //! A client process: this program, started again.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -107,12 +108,14 @@ where
         .iter()
         .any(|(kind, _)| *kind == Kind::CountCoalesced);
     let coalescer = coalesces
-        .then(|| coalescer::<Conn>(&orders.url, orders.deadline))
-        .transpose()
-        .map_err(io::Error::other)?;
+        .then(|| persist(stop, || coalescer::<Conn>(&orders.url, orders.deadline)))
+        .transpose()?;
     if let Some(shards) = orders.shards {
-        let mut conn = Conn::establish(&orders.url).map_err(io::Error::other)?;
-        conn.resize(shards).map_err(io::Error::other)?;
+        persist(stop, || {
+            let mut conn = Conn::establish(&orders.url)?;
+            conn.set_up(orders.deadline)?;
+            Ok(conn.resize(shards)?)
+        })?;
     }
     thread::scope(|scope| {
         let clients: Vec<_> = (0..orders.clients)
@@ -134,6 +137,20 @@ where
             .into_iter()
             .try_for_each(|client| client.join().expect("no panic"))
     })
+}
+
+/// Tries what a process needs to begin until it is done: the fault may have struck already.
+fn persist<T>(
+    stop: &AtomicBool,
+    mut begin: impl FnMut() -> Result<T, Box<dyn Error + Send + Sync>>,
+) -> io::Result<T> {
+    loop {
+        match begin() {
+            Ok(begun) => return Ok(begun),
+            Err(error) if stop.load(Ordering::SeqCst) => return Err(io::Error::other(error)),
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
 }
 
 /// A client process, seen from outside. Killed when it is dropped.
@@ -207,7 +224,8 @@ pub struct Progress {
     logs: PathBuf,
     /// How much of each log was looked at.
     read: BTreeMap<PathBuf, u64>,
-    acknowledged: usize,
+    /// How many are in each.
+    acknowledged: BTreeMap<PathBuf, usize>,
 }
 
 impl Progress {
@@ -215,7 +233,7 @@ impl Progress {
         Progress {
             logs: logs.to_owned(),
             read: BTreeMap::new(),
-            acknowledged: 0,
+            acknowledged: BTreeMap::new(),
         }
     }
 
@@ -229,9 +247,16 @@ impl Progress {
             let mut text = String::new();
             log.read_to_string(&mut text)?;
             let complete = text.rfind('\n').map_or(0, |end| end + 1);
-            self.acknowledged += text[..complete].matches(r#""what":{"Ok":"#).count();
             *read += complete as u64;
+            let acknowledged = text[..complete].matches(r#""what":{"Ok":"#).count();
+            *self.acknowledged.entry(path).or_default() += acknowledged;
         }
-        Ok(self.acknowledged)
+        Ok(self.acknowledged.values().sum())
+    }
+
+    /// How many clients have one, of those that were counted.
+    pub fn at_work(&self) -> usize {
+        let acknowledged = self.acknowledged.values();
+        acknowledged.filter(|number| **number > 0).count()
     }
 }

@@ -125,8 +125,12 @@ impl Playing {
     /// If that takes longer than a minute, or a client ends by itself.
     pub fn wait_for(&mut self, more: usize) {
         let enough = self.acknowledged() + more;
+        self.wait_until(|playing| playing.acknowledged() >= enough);
+    }
+
+    fn wait_until(&mut self, is_so: impl Fn(&mut Self) -> bool) {
         let patience = Instant::now() + Duration::from_secs(60);
-        while self.acknowledged() < enough {
+        while !is_so(self) {
             assert!(Instant::now() < patience, "the clients do not get on");
             for client in &mut self.clients {
                 let ended = client.has_ended().expect("a process");
@@ -148,7 +152,7 @@ impl Playing {
     }
 }
 
-/// Plays one round: clients begin, `strike` does what it does, they stop, and everything is judged. Adds it to `line`.
+/// Plays one round: clients begin, and when all of them are at work `strike` does what it does, they stop, and everything is judged. Adds it to `line`.
 ///
 /// # Panics
 /// If something else goes wrong than counting.
@@ -188,6 +192,10 @@ pub fn play(
         clients: clients.collect(),
         progress: Progress::of(&logs),
     };
+    playing.wait_until(|playing| {
+        playing.acknowledged();
+        playing.progress.at_work() == usize::from(round.clients)
+    });
     strike(place, &mut playing);
     for client in playing.clients {
         client.stop().unwrap_or_else(|error| panic!("{error}"));
