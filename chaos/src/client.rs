@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -123,7 +124,7 @@ where
                 let client = orders.first_client + n;
                 let coalescer = coalescer.clone();
                 scope.spawn(move || {
-                    let log = orders.logs.join(format!("{client}.jsonl"));
+                    let log = orders.logs.join(log_of(client));
                     let mut log = Log::create(&log)?;
                     let seed = orders.seed.wrapping_add(u64::from(client));
                     let mut workload =
@@ -218,6 +219,11 @@ impl Drop for Client {
     }
 }
 
+/// The name of a client's log.
+fn log_of(client: u16) -> String {
+    format!("{client}.jsonl")
+}
+
 /// Counts acknowledged operations in the logs in a folder while they grow.
 #[derive(Debug)]
 pub struct Progress {
@@ -254,9 +260,13 @@ impl Progress {
         Ok(self.acknowledged.values().sum())
     }
 
-    /// How many clients have one, of those that were counted.
-    pub fn at_work(&self) -> usize {
-        let acknowledged = self.acknowledged.values();
-        acknowledged.filter(|number| **number > 0).count()
+    /// Whether one of these clients had one when they were counted.
+    pub fn is_at_work(&self, mut clients: Range<u16>) -> bool {
+        clients.any(|client| {
+            let log = self.logs.join(log_of(client));
+            self.acknowledged
+                .get(&log)
+                .is_some_and(|number| *number > 0)
+        })
     }
 }

@@ -152,7 +152,7 @@ impl Playing {
     }
 }
 
-/// Plays one round: clients begin, and when all of them are at work `strike` does what it does, they stop, and everything is judged. Adds it to `line`.
+/// Plays one round: clients begin, and when all processes are at work `strike` does what it does, they stop, and everything is judged. Adds it to `line`.
 ///
 /// # Panics
 /// If something else goes wrong than counting.
@@ -171,6 +171,7 @@ pub fn play(
     let logs = place.folder().join(format!("round-{}", round.number));
     fs::create_dir(&logs).expect("a folder for logs");
     let mut first_client = 0;
+    let mut of_processes = vec![];
     let clients = crew.processes.iter().map(|process| {
         let orders = Orders {
             backend: place.backend,
@@ -185,6 +186,7 @@ pub fn play(
             logs: logs.clone(),
             seed: extent.seed.wrapping_add(1000 * u64::from(line.rounds)),
         };
+        of_processes.push(first_client..first_client + process.clients);
         first_client += process.clients;
         Client::start(&orders).expect("this program again")
     });
@@ -194,7 +196,8 @@ pub fn play(
     };
     playing.wait_until(|playing| {
         playing.acknowledged();
-        playing.progress.at_work() == usize::from(round.clients)
+        let mut processes = of_processes.iter().cloned();
+        processes.all(|clients| playing.progress.is_at_work(clients))
     });
     strike(place, &mut playing);
     for client in playing.clients {
