@@ -1,8 +1,10 @@
 //! A client process: this program, started again.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,12 +109,14 @@ where
         .iter()
         .any(|(kind, _)| *kind == Kind::CountCoalesced);
     let coalescer = coalesces
-        .then(|| coalescer::<Conn>(&orders.url, orders.deadline))
-        .transpose()
-        .map_err(io::Error::other)?;
+        .then(|| persist(stop, || coalescer::<Conn>(&orders.url, orders.deadline)))
+        .transpose()?;
     if let Some(shards) = orders.shards {
-        let mut conn = Conn::establish(&orders.url).map_err(io::Error::other)?;
-        conn.resize(shards).map_err(io::Error::other)?;
+        persist(stop, || {
+            let mut conn = Conn::establish(&orders.url)?;
+            conn.set_up(orders.deadline)?;
+            Ok(conn.resize(shards)?)
+        })?;
     }
     thread::scope(|scope| {
         let clients: Vec<_> = (0..orders.clients)
@@ -120,7 +124,7 @@ where
                 let client = orders.first_client + n;
                 let coalescer = coalescer.clone();
                 scope.spawn(move || {
-                    let log = orders.logs.join(format!("{client}.jsonl"));
+                    let log = orders.logs.join(log_of(client));
                     let mut log = Log::create(&log)?;
                     let seed = orders.seed.wrapping_add(u64::from(client));
                     let mut workload =
@@ -134,6 +138,20 @@ where
             .into_iter()
             .try_for_each(|client| client.join().expect("no panic"))
     })
+}
+
+/// Tries what a process needs to begin until it is done: the fault may have struck already.
+fn persist<T>(
+    stop: &AtomicBool,
+    mut begin: impl FnMut() -> Result<T, Box<dyn Error + Send + Sync>>,
+) -> io::Result<T> {
+    loop {
+        match begin() {
+            Ok(begun) => return Ok(begun),
+            Err(error) if stop.load(Ordering::SeqCst) => return Err(io::Error::other(error)),
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
 }
 
 /// A client process, seen from outside. Killed when it is dropped.
@@ -201,13 +219,19 @@ impl Drop for Client {
     }
 }
 
+/// The name of a client's log.
+fn log_of(client: u16) -> String {
+    format!("{client}.jsonl")
+}
+
 /// Counts acknowledged operations in the logs in a folder while they grow.
 #[derive(Debug)]
 pub struct Progress {
     logs: PathBuf,
     /// How much of each log was looked at.
     read: BTreeMap<PathBuf, u64>,
-    acknowledged: usize,
+    /// How many are in each.
+    acknowledged: BTreeMap<PathBuf, usize>,
 }
 
 impl Progress {
@@ -215,7 +239,7 @@ impl Progress {
         Progress {
             logs: logs.to_owned(),
             read: BTreeMap::new(),
-            acknowledged: 0,
+            acknowledged: BTreeMap::new(),
         }
     }
 
@@ -229,9 +253,20 @@ impl Progress {
             let mut text = String::new();
             log.read_to_string(&mut text)?;
             let complete = text.rfind('\n').map_or(0, |end| end + 1);
-            self.acknowledged += text[..complete].matches(r#""what":{"Ok":"#).count();
             *read += complete as u64;
+            let acknowledged = text[..complete].matches(r#""what":{"Ok":"#).count();
+            *self.acknowledged.entry(path).or_default() += acknowledged;
         }
-        Ok(self.acknowledged)
+        Ok(self.acknowledged.values().sum())
+    }
+
+    /// Whether one of these clients had one when they were counted.
+    pub fn is_at_work(&self, mut clients: Range<u16>) -> bool {
+        clients.any(|client| {
+            let log = self.logs.join(log_of(client));
+            self.acknowledged
+                .get(&log)
+                .is_some_and(|number| *number > 0)
+        })
     }
 }

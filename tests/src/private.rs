@@ -141,6 +141,9 @@ pub fn postgres(fsync: &str, messages: Messages) -> Result<Installed, String> {
     })
 }
 
+/// Where MariaDB puts its temporary tables, whose names may be another one's that has its process id in another namespace.
+const TMPDIR: &str = "TMPDIR";
+
 /// MariaDB or MySQL, with one more setting.
 pub fn mysql(flush: &str) -> Result<Installed, String> {
     let missing = "no MariaDB or MySQL server is installed: apt-get install mariadb-server";
@@ -151,6 +154,7 @@ pub fn mysql(flush: &str) -> Result<Installed, String> {
     let data = folder.join("data");
     match find("mariadb-install-db") {
         Some(install) => run(as_user(install, owner)
+            .env(TMPDIR, &folder)
             .args([
                 "--no-defaults",
                 "--auth-root-authentication-method=normal",
@@ -183,7 +187,7 @@ pub fn mysql(flush: &str) -> Result<Installed, String> {
         server: Server::Mysql,
         command: mysql,
         owner,
-        environment: vec![],
+        environment: vec![(TMPDIR, folder.clone().into_os_string())],
         folder,
         address: format!("mysql://root@127.0.0.1:{port}"),
     })

@@ -12,7 +12,7 @@ pub const FAULT: Fault = Fault {
     name: "client-killed",
     about: "a client process is killed (SIGKILL) at random; nothing acknowledged is lost, nothing is doubled",
     backends: &Backend::ALL,
-    rounds: (200, 8),
+    rounds: (200, 5),
     run,
 };
 

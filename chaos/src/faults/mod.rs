@@ -135,8 +135,12 @@ impl Playing {
     /// If that takes longer than a minute, or a client ends by itself.
     pub fn wait_for(&mut self, more: usize) {
         let enough = self.acknowledged() + more;
+        self.wait_until(|playing| playing.acknowledged() >= enough);
+    }
+
+    fn wait_until(&mut self, is_so: impl Fn(&mut Self) -> bool) {
         let patience = Instant::now() + Duration::from_secs(60);
-        while self.acknowledged() < enough {
+        while !is_so(self) {
             assert!(Instant::now() < patience, "the clients do not get on");
             for client in &mut self.clients {
                 let ended = client.has_ended().expect("a process");
@@ -158,7 +162,7 @@ impl Playing {
     }
 }
 
-/// Plays one round: clients begin, `strike` does what it does, they stop, and everything is judged. Adds it to `line`.
+/// Plays one round: clients begin, and when all processes are at work `strike` does what it does, they stop, and everything is judged. Adds it to `line`.
 ///
 /// # Panics
 /// If something else goes wrong than counting.
@@ -177,6 +181,7 @@ pub fn play(
     let logs = place.folder().join(format!("round-{}", round.number));
     fs::create_dir(&logs).expect("a folder for logs");
     let mut first_client = 0;
+    let mut of_processes = vec![];
     let clients = crew.processes.iter().map(|process| {
         let orders = Orders {
             backend: place.backend,
@@ -191,6 +196,7 @@ pub fn play(
             logs: logs.clone(),
             seed: extent.seed.wrapping_add(1000 * u64::from(line.rounds)),
         };
+        of_processes.push(first_client..first_client + process.clients);
         first_client += process.clients;
         Client::start(&orders).expect("this program again")
     });
@@ -198,6 +204,11 @@ pub fn play(
         clients: clients.collect(),
         progress: Progress::of(&logs),
     };
+    playing.wait_until(|playing| {
+        playing.acknowledged();
+        let mut processes = of_processes.iter().cloned();
+        processes.all(|clients| playing.progress.is_at_work(clients))
+    });
     strike(place, &mut playing);
     for client in playing.clients {
         client.stop().unwrap_or_else(|error| panic!("{error}"));

@@ -75,8 +75,9 @@ fn run(extent: &Extent, backend: Backend) -> Line {
             let took = done.took;
             if has_a_deadline && took > bound + late {
                 line.find(format!(
-                    "round {}: {who} took {took:.2?} with a deadline of {:.2?}: operation {} of client {}",
-                    line.rounds, crew.deadline, done.number, done.client
+                    "round {}: {who} took {took:.2?} with a deadline of {:.2?}, where sleepers were late by {late:.0?}: \
+                     operation {} of client {}, {:?}",
+                    line.rounds, crew.deadline, done.number, done.client, done.outcome
                 ));
             }
             let longest = longest.entry(who).or_default();
