@@ -422,6 +422,7 @@ impl CountingAttempt {
             Failure::ConnectionLost if commits => Error::OutcomeUnknown { source: error },
             Failure::ConnectionLost => Error::ConnectionLost { source: error },
             Failure::Overflow => Error::Overflow { source: error },
+            Failure::DiskFull => Error::DiskFull { source: error },
             Failure::Other => Error::Diesel(error),
         }))
     }

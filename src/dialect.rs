@@ -470,6 +470,7 @@ impl Dialect {
     pub(crate) fn classify_text(self, message: &str) -> Failure {
         match self {
             Dialect::Postgres => postgres_messages::classify(message),
+            Dialect::Mysql if is_mysqls_full_table(message) => Failure::DiskFull,
             Dialect::Mysql => MYSQL_MESSAGES
                 .iter()
                 .find(|(text, _)| message.starts_with(text))
@@ -558,6 +559,11 @@ impl Exclusive {
     };
 }
 
+/// 1114: a table's file cannot grow.
+fn is_mysqls_full_table(message: &str) -> bool {
+    message.starts_with("The table '") && message.ends_with("' is full")
+}
+
 /// Diesel drops MySQL's error numbers; the texts are those of the server's default language and of the client library.
 /// Sources: MySQL 9 error reference, MariaDB `errmsg-utf8.txt`, both client libraries' `errmsg.c`.
 const MYSQL_MESSAGES: &[(&str, Failure)] = &[
@@ -625,6 +631,9 @@ const MYSQL_MESSAGES: &[(&str, Failure)] = &[
     ),
     ("DECIMAL value is out of range in", Failure::Overflow),
     ("DOUBLE value is out of range in", Failure::Overflow),
+    // 1021; 1030 from the storage engine. 1114 names a table in between, see `is_mysqls_full_table`
+    ("Disk full (", Failure::DiskFull),
+    ("Got error 28 ", Failure::DiskFull),
 ];
 
 /// Diesel drops SQLite's result codes; the texts are those of `sqlite3ErrStr` and `sqlite3_errmsg`.
@@ -641,6 +650,8 @@ const SQLITE_MESSAGES: &[(&str, Failure)] = &[
         Failure::Conflict(Conflict::Busy),
     ),
     ("integer overflow", Failure::Overflow),
+    // SQLITE_FULL
+    ("database or disk is full", Failure::DiskFull),
 ];
 
 #[cfg(test)]
@@ -649,6 +660,27 @@ mod tests {
 
     fn error(kind: DatabaseErrorKind, text: &str) -> DieselError {
         DieselError::DatabaseError(kind, Box::new(text.to_owned()))
+    }
+
+    #[test]
+    fn a_full_disk() {
+        let postgres = "could not extend file \"base/5/16384\": No space left on device";
+        let mysql = "The table 'videos_shards' is full";
+        let sqlite = "database or disk is full";
+        for (dialect, text) in [
+            (Dialect::Postgres, postgres),
+            (Dialect::Mysql, mysql),
+            (
+                Dialect::Mysql,
+                "Got error 28 \"No space left on device\" from storage engine InnoDB",
+            ),
+            (Dialect::Sqlite, sqlite),
+        ] {
+            let told = error(DatabaseErrorKind::Unknown, text);
+            assert_eq!(dialect.classify(&told), Failure::DiskFull, "{text}");
+            let quoted = error(DatabaseErrorKind::UniqueViolation, text);
+            assert_eq!(dialect.classify(&quoted), Failure::Other, "{text}");
+        }
     }
 
     /// What a user wrote stands in the texts of constraints that it violates.

@@ -31,6 +31,13 @@ const PATTERNS: &[(&[&str], Failure)] = &[
     ),
     (SERIALIZATION, Failure::Conflict(Conflict::Serialization)),
     (OVERFLOW, Failure::Overflow),
+    (DISK_FULL, Failure::DiskFull),
+];
+
+/// 53100, in English alone: the reason at its end is the C library's, and in that one's language.
+const DISK_FULL: &[&str] = &[
+    "could not extend file \"%s\": No space left on device",
+    "could not write to file \"%s\": No space left on device",
 ];
 
 /// 40P01
