@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,8 @@ struct Event {
     at: Moment,
     /// The number of the operation within its client.
     number: u64,
+    /// How long the call took, in nanoseconds, without the log; 0 before it.
+    took: u64,
     what: What,
 }
 
@@ -64,20 +67,24 @@ impl Log {
         call: impl FnOnce(&Operation) -> Result<Totals, Refused>,
     ) -> io::Result<Result<Totals, Refused>> {
         self.number += 1;
-        self.write(What::Invoke(operation.clone()))?;
+        self.write(What::Invoke(operation.clone()), Duration::ZERO)?;
+        let began = Instant::now();
         let result = call(operation);
-        self.write(match &result {
+        let took = began.elapsed();
+        let what = match &result {
             Ok(totals) => What::Ok(totals.clone()),
             Err(refused) => What::Refused(refused.clone()),
-        })?;
+        };
+        self.write(what, took)?;
         Ok(result)
     }
 
     /// One `write`, which a kill does not interrupt.
-    fn write(&mut self, what: What) -> io::Result<()> {
+    fn write(&mut self, what: What, took: Duration) -> io::Result<()> {
         let event = Event {
             at: now(),
             number: self.number,
+            took: u64::try_from(took.as_nanos()).expect("less than centuries"),
             what,
         };
         let mut line = serde_json::to_vec(&event)?;
@@ -107,6 +114,8 @@ pub struct Done {
     pub began: Moment,
     /// `Moment::MAX` if it never ended.
     pub ended: Moment,
+    /// The call alone, without the log; zero if it never ended.
+    pub took: Duration,
     pub outcome: Outcome,
 }
 
@@ -151,7 +160,13 @@ fn read_client(client: &str, text: &str) -> io::Result<Vec<Done>> {
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     for line in complete.lines() {
         let event: Event = serde_json::from_str(line)?;
-        let Event { at, number, what } = event;
+        let Event {
+            at,
+            number,
+            took,
+            what,
+        } = event;
+        let ended = (at, Duration::from_nanos(took));
         match what {
             What::Invoke(operation) => {
                 let done = Done {
@@ -160,16 +175,22 @@ fn read_client(client: &str, text: &str) -> io::Result<Vec<Done>> {
                     operation,
                     began: at,
                     ended: Moment::MAX,
+                    took: Duration::ZERO,
                     outcome: Outcome::Unknown(None),
                 };
                 operations.insert(number, done);
             }
-            What::Ok(totals) => end(&mut operations, number, at, Outcome::Ok(totals))?,
+            What::Ok(totals) => end(&mut operations, number, ended, Outcome::Ok(totals))?,
             What::Refused(refused) if refused.unknown => {
-                end(&mut operations, number, at, Outcome::Unknown(Some(refused)))?;
+                end(
+                    &mut operations,
+                    number,
+                    ended,
+                    Outcome::Unknown(Some(refused)),
+                )?;
             }
             What::Refused(refused) => {
-                end(&mut operations, number, at, Outcome::Failed(refused))?;
+                end(&mut operations, number, ended, Outcome::Failed(refused))?;
             }
         }
     }
@@ -179,12 +200,13 @@ fn read_client(client: &str, text: &str) -> io::Result<Vec<Done>> {
 fn end(
     operations: &mut BTreeMap<u64, Done>,
     number: u64,
-    at: Moment,
+    (ended, took): (Moment, Duration),
     outcome: Outcome,
 ) -> io::Result<()> {
     let begun = operations.get_mut(&number);
     let begun = begun.ok_or_else(|| io::Error::other(format!("{number} ends and never began")))?;
-    begun.ended = at;
+    begun.ended = ended;
+    begun.took = took;
     begun.outcome = outcome;
     Ok(())
 }

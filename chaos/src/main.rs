@@ -1,13 +1,15 @@
 //! Faults while clients count: see the README.
 
 use std::io;
+use std::panic;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use diesel_sharded_chaos::backend::Backend;
+use diesel_sharded_chaos::client;
 use diesel_sharded_chaos::faults::{self, Extent, Fault, fold_killed};
-use diesel_sharded_chaos::{client, report};
+use diesel_sharded_chaos::report::{self, Line};
 
 /// Lets faults strike while client processes count on real servers, and judges what became of every count.
 #[derive(Debug, Parser)]
@@ -44,8 +46,10 @@ fn list() -> String {
     format!("Faults:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// What this program is when it starts itself again.
-const PROCESSES: [(&str, fn(&str) -> io::Result<()>); 2] = [
+type Process = fn(&str) -> io::Result<()>;
+
+/// What this program is when it starts itself again, by subcommand.
+const PROCESSES: [(&str, Process); 2] = [
     (client::SUBCOMMAND, client::run),
     (fold_killed::SUBCOMMAND, fold_killed::step),
 ];
@@ -83,11 +87,18 @@ fn main() -> ExitCode {
                 until: minutes.map(|minutes| Instant::now() + minutes),
                 seed,
             };
-            lines.push((fault.run)(&extent, backend));
+            // What breaks off one fault does not take away what the others have shown.
+            let line = panic::catch_unwind(|| (fault.run)(&extent, backend));
+            lines.push(line.unwrap_or_else(|reason| {
+                let reason = reason.downcast_ref::<String>().cloned();
+                let mut line = Line::new(fault.name, backend);
+                line.find(format!("it broke off: {}", reason.unwrap_or_default()));
+                line.finish()
+            }));
         }
     }
     println!("{}", report::table(&lines));
-    match !lines.is_empty() && lines.iter().all(report::Line::is_good) {
+    match !lines.is_empty() && lines.iter().all(Line::is_good) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }

@@ -1,7 +1,8 @@
 //! The server stops answering for a while; on SQLite, a process that holds the lock stops.
 
 use std::collections::BTreeMap;
-use std::thread;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
@@ -51,11 +52,13 @@ fn run(extent: &Extent, backend: Backend) -> Line {
     let bound = crew.deadline.mul_f64(1.1);
     let mut longest: BTreeMap<String, Duration> = BTreeMap::new();
     let mut longest_stop = Duration::ZERO;
+    let mut latest = Duration::ZERO;
     while extent.goes_on(line.rounds) {
         let seconds = match extent.short {
             true => 2.5,
             false => rand::random_range(5.0..20.0),
         };
+        let meter = Meter::start();
         let played = play(&mut place, &crew, extent, &mut line, |place, playing| {
             playing.wait_for(20);
             let began = Instant::now();
@@ -63,12 +66,14 @@ fn run(extent: &Extent, backend: Backend) -> Line {
             longest_stop = longest_stop.max(began.elapsed());
             playing.wait_for(20);
         });
+        let late = meter.stop();
+        latest = latest.max(late);
         for done in &played.history.operations {
             let Some((who, has_a_deadline)) = caller(backend, done) else {
                 continue;
             };
-            let took = Duration::from_nanos(done.ended - done.began);
-            if has_a_deadline && took > bound {
+            let took = done.took;
+            if has_a_deadline && took > bound + late {
                 line.find(format!(
                     "round {}: {who} took {took:.2?} with a deadline of {:.2?}: operation {} of client {}",
                     line.rounds, crew.deadline, done.number, done.client
@@ -80,7 +85,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
         line.progress(extent);
     }
     line.remarks.push(format!(
-        "deadline {:.1?}, longest stop {longest_stop:.1?}; longest calls: {}",
+        "deadline {:.1?}, longest stop {longest_stop:.1?}, a sleeper woken up to {latest:.0?} late; longest calls: {}",
         crew.deadline,
         longest
             .iter()
@@ -89,6 +94,36 @@ fn run(extent: &Extent, backend: Backend) -> Line {
             .join(", ")
     ));
     line.finish()
+}
+
+/// Measures how much later than they should the machine wakes its sleepers: what every deadline is late by, whoever keeps it.
+struct Meter {
+    stop: Sender<()>,
+    late: JoinHandle<Duration>,
+}
+
+impl Meter {
+    fn start() -> Self {
+        const NAP: Duration = Duration::from_millis(10);
+        let (stop, stopped) = mpsc::channel();
+        let late = thread::spawn(move || {
+            let mut latest = Duration::ZERO;
+            loop {
+                let began = Instant::now();
+                let woken = stopped.recv_timeout(NAP);
+                if woken != Err(RecvTimeoutError::Timeout) {
+                    return latest;
+                }
+                latest = latest.max(began.elapsed().saturating_sub(NAP));
+            }
+        });
+        Meter { stop, late }
+    }
+
+    fn stop(self) -> Duration {
+        drop(self.stop);
+        self.late.join().expect("no panic")
+    }
 }
 
 /// Stops it for so long.

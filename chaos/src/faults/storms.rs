@@ -64,7 +64,7 @@ fn run(name: &'static str, begin: Begin, extent: &Extent, backend: Backend) -> L
             if done.operation.token().is_some() && was_sent {
                 begun += 1;
                 succeeded += usize::from(matches!(done.outcome, Outcome::Ok(_)));
-                longest = longest.max(Duration::from_nanos(done.ended - done.began));
+                longest = longest.max(done.took);
             }
         }
         for (conflict, times) in played.conflicts {
