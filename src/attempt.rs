@@ -430,6 +430,7 @@ impl CountingAttempt {
             Failure::ConnectionLost => Error::ConnectionLost { source: error },
             Failure::NodeNotReady => Error::NodeNotReady { source: error },
             Failure::Overflow => Error::Overflow { source: error },
+            Failure::DiskFull => Error::DiskFull { source: error },
             Failure::Other => Error::Diesel(error),
         }))
     }

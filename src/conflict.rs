@@ -43,6 +43,8 @@ pub(crate) enum Failure {
     NodeNotReady,
     /// A value left the range of its column.
     Overflow,
+    /// The disk is full. The database has undone the attempt, and is as good as before once there is space.
+    DiskFull,
     /// Nothing that this crate knows better than Diesel.
     Other,
 }

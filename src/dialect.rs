@@ -497,6 +497,7 @@ impl Dialect {
             {
                 Failure::ConnectionLost
             }
+            Dialect::Mysql if is_mysqls_full_table(message) => Failure::DiskFull,
             Dialect::Mysql => MYSQL_MESSAGES
                 .iter()
                 .find(|(text, _)| message.starts_with(text))
@@ -609,6 +610,11 @@ impl Exclusive {
     };
 }
 
+/// 1114: a table's file cannot grow.
+fn is_mysqls_full_table(message: &str) -> bool {
+    message.starts_with("The table '") && message.ends_with("' is full")
+}
+
 /// Diesel drops MySQL's error numbers; the texts are those of the server's default language and of the client library.
 /// Sources: MySQL 9 error reference, MariaDB `errmsg-utf8.txt`, both client libraries' `errmsg.c`.
 const MYSQL_MESSAGES: &[(&str, Failure)] = &[
@@ -718,6 +724,9 @@ const MYSQL_MESSAGES: &[(&str, Failure)] = &[
     ("DOUBLE value is out of range in", Failure::Overflow),
     // 4025, MariaDB's CHECK; MySQL's has a kind
     ("CONSTRAINT `", Failure::Overflow),
+    // 1021; 1030 from the storage engine. 1114 names a table in between, see `is_mysqls_full_table`
+    ("Disk full (", Failure::DiskFull),
+    ("Got error 28 ", Failure::DiskFull),
 ];
 
 /// Diesel drops SQLite's result codes; the texts are those of `sqlite3ErrStr` and `sqlite3_errmsg`.
@@ -734,6 +743,8 @@ const SQLITE_MESSAGES: &[(&str, Failure)] = &[
         Failure::Conflict(Conflict::Busy),
     ),
     ("integer overflow", Failure::Overflow),
+    // SQLITE_FULL
+    ("database or disk is full", Failure::DiskFull),
 ];
 
 #[cfg(test)]
@@ -769,7 +780,7 @@ mod tests {
             assert_eq!(classify(on_commit(unknown())), Failure::ConnectionLost);
         }
         for text in [
-            "Got error 28 from storage engine",
+            "Got error 122 from storage engine",
             "Duplicate entry 'Got error 6 during COMMIT' for key 'slug'",
         ] {
             assert_eq!(Dialect::Mysql.classify_text(text), Failure::Other, "{text}");
@@ -820,6 +831,27 @@ mod tests {
             ("the result is ambiguous", Failure::Other),
         ] {
             assert_eq!(Dialect::Postgres.classify_text(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk() {
+        let postgres = "could not extend file \"base/5/16384\": No space left on device";
+        let mysql = "The table 'videos_shards' is full";
+        let sqlite = "database or disk is full";
+        for (dialect, text) in [
+            (Dialect::Postgres, postgres),
+            (Dialect::Mysql, mysql),
+            (
+                Dialect::Mysql,
+                "Got error 28 \"No space left on device\" from storage engine InnoDB",
+            ),
+            (Dialect::Sqlite, sqlite),
+        ] {
+            let told = error(DatabaseErrorKind::Unknown, text);
+            assert_eq!(dialect.classify(&told), Failure::DiskFull, "{text}");
+            let quoted = error(DatabaseErrorKind::UniqueViolation, text);
+            assert_eq!(dialect.classify(&quoted), Failure::Other, "{text}");
         }
     }
 

@@ -104,6 +104,14 @@ pub enum Error {
         /// The database's own error, or what was refused before it was sent.
         source: DieselError,
     },
+    /// The database found no space on its disk. Nothing was changed; the same will succeed once there is space, and the
+    /// connection is as good as before. Told by PostgreSQL's English text; in another language, and where it has no space for its
+    /// write-ahead log and so ends itself, this is [`Diesel`](Self::Diesel)'s own error or a lost connection.
+    #[error("nothing was changed: the database's disk is full ({source})")]
+    DiskFull {
+        /// The database's own error.
+        source: DieselError,
+    },
     /// The row given to [`or_insert`](crate::UpdateStatement::or_insert) was inserted, and is none that the update is
     /// about. The insert was taken back, and nothing was counted.
     #[error(

@@ -46,9 +46,9 @@ fn list() -> String {
     format!("Faults:\n{}", lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// A process that this program starts itself as, with its orders.
 type Process = fn(&str) -> io::Result<()>;
 
+/// What this program is when it starts itself again, by subcommand.
 const PROCESSES: [(&str, Process); 2] = [
     (client::SUBCOMMAND, client::run),
     (fold_killed::SUBCOMMAND, fold_killed::step),

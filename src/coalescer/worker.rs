@@ -236,6 +236,10 @@ where
                 self.conn = Some(conn);
                 Attempted::Conflict(conflict, error)
             }
+            Failure::DiskFull => {
+                self.conn = Some(conn);
+                Attempted::Broken(Error::DiskFull { source: error })
+            }
             Failure::Overflow | Failure::Other => {
                 self.conn = Some(conn);
                 Attempted::Broken(error.into())

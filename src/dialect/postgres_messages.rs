@@ -32,6 +32,13 @@ const PATTERNS: &[(&[&str], Failure)] = &[
     (SERIALIZATION, Failure::Conflict(Conflict::Serialization)),
     (OVERFLOW, Failure::Overflow),
     (AMBIGUOUS, Failure::ConnectionLost),
+    (DISK_FULL, Failure::DiskFull),
+];
+
+/// 53100, in English alone: the reason at its end is the C library's, and in that one's language.
+const DISK_FULL: &[&str] = &[
+    "could not extend file \"%s\": No space left on device",
+    "could not write to file \"%s\": No space left on device",
 ];
 
 /// 40003, of a commit whose outcome CockroachDB cannot tell. Its texts are English alone.

@@ -368,6 +368,7 @@ impl<E: From<DieselError> + StdError + 'static> Failed<E> {
             Failure::ConnectionLost => Error::ConnectionLost { source },
             Failure::NodeNotReady => Error::NodeNotReady { source },
             Failure::Overflow => Error::Overflow { source },
+            Failure::DiskFull => Error::DiskFull { source },
             _ => Error::Diesel(source),
         };
         DieselError::from(error).into()
@@ -377,10 +378,12 @@ impl<E: From<DieselError> + StdError + 'static> Failed<E> {
     fn inside(self, dialect: Dialect) -> E {
         match self {
             Failed::Body(e) => e,
-            Failed::Own(source) if dialect.classify(&source) == Failure::Overflow => {
-                DieselError::from(Error::Overflow { source }).into()
-            }
-            Failed::Begin(e) | Failed::Own(e) | Failed::Commit(e) => e.into(),
+            Failed::Own(source) => match dialect.classify(&source) {
+                Failure::Overflow => DieselError::from(Error::Overflow { source }).into(),
+                Failure::DiskFull => DieselError::from(Error::DiskFull { source }).into(),
+                _ => source.into(),
+            },
+            Failed::Begin(e) | Failed::Commit(e) => e.into(),
             Failed::Aborted => DieselError::from(Error::TransactionAborted).into(),
         }
     }

@@ -32,7 +32,7 @@ pub const FAULT: Fault = Fault {
     name: "connection-cut",
     about: "a proxy cuts the connection at every request of a call; with an idempotency key exactly once, else never twice",
     backends: &Backend::SERVERS,
-    rounds: (1000, 120),
+    rounds: (1000, 60),
     run,
 };
 
