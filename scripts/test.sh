@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need and is missing (Debian and Ubuntu; elsewhere it says what to install), then runs them all.
+# Installs what the tests need and is missing (Debian and Ubuntu; elsewhere it says what to install), then runs them all. One
+# test cuts a cluster's network in network namespaces of its own, for which one has to be root.
 #
 #   scripts/test.sh [ARGUMENTS OF cargo test]
 set -euo pipefail
@@ -19,6 +20,9 @@ need libpq-dev pkg-config --exists libpq
 need libmariadb-dev eval 'pkg-config --exists libmariadb || pkg-config --exists mysqlclient'
 need postgresql eval 'compgen -G "/usr/lib/postgresql/*/bin/postgres" || command -v postgres'
 need mariadb-server eval 'command -v mariadbd || command -v mysqld || test -x /usr/sbin/mariadbd || test -x /usr/sbin/mysqld'
+need galera-4 eval 'compgen -G "/usr/lib*/galera*/libgalera_smm.so"'
+need rsync command -v rsync
+need iproute2 eval 'command -v ip || test -x /usr/sbin/ip'
 need redis-server command -v redis-server
 need locales test -e /usr/share/i18n/locales/de_DE
 
