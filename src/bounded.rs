@@ -31,7 +31,7 @@ use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
 use crate::held::{Held, Rows, Shards, hold};
 use crate::keyed::{KeyIs, KeyedTable, KeysAre};
-use crate::retry::{Retry, in_transaction, own_statement};
+use crate::retry::{Retry, in_transaction, own_read, own_statement};
 use crate::row_counter::{AddTo, IntegerField, RowCounter};
 use crate::shard_numbers;
 use crate::sql::{SHARD, push_bind, push_column, push_shard_is, push_shards_as_parent};
@@ -182,7 +182,8 @@ impl<C: ShardedColumn> Bounded<C> {
         }
         // A caller's transaction may see an older total than the one that counts.
         if !inside {
-            let total = self.counter.get(conn)?.ok_or(DieselError::NotFound)?;
+            let total = own_read(conn, retry.clone(), |conn| self.counter.get(conn))?;
+            let total = total.ok_or(DieselError::NotFound)?;
             if !self.bounds.allow(i128::from(total), n) {
                 return Ok(false);
             }
@@ -192,7 +193,8 @@ impl<C: ShardedColumn> Bounded<C> {
             filter: &self.counter.key_is::<DB>(),
             table: PhantomData,
         };
-        let stored = C::Table::load_keys(conn, pick)?.into_iter().next();
+        let stored = own_read(conn, retry.clone(), |conn| C::Table::load_keys(conn, &pick))?;
+        let stored = stored.into_iter().next();
         let key = stored.unwrap_or_else(|| self.counter.key.clone());
         let keys = KeysAre(vec![C::Table::key_is(key)]);
         let added = hold::<C::Table, DB, _, _>(conn, &keys, Shards::ALL, retry, |conn, held| {

@@ -101,7 +101,7 @@ impl ShardNumber {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        self.read(false, conn)
+        own_read(conn, Retry::default(), |conn| self.read(false, conn))
     }
 
     fn read<Conn>(&self, locked: bool, conn: &mut Conn) -> QueryResult<u16>

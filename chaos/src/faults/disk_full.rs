@@ -166,10 +166,10 @@ fn run_on<Conn: OnDisk>(extent: &Extent, backend: Backend) -> Line {
     while extent.goes_on(line.rounds) {
         let number = i64::from(line.rounds) + 1;
         let mut findings = vec![];
-        let played = play(&mut place, &crew, extent, &mut line, |place, playing| {
+        let mut conn = place.connect::<Conn>(); // before anybody is in the way
+        let played = play(&mut place, &crew, extent, &mut line, |_, playing| {
             playing.wait_for(50);
             disk.fill().expect("a file on the disk");
-            let mut conn = place.connect::<Conn>();
             // New rows need space soon, whatever there is left on pages.
             let patience = Instant::now() + Duration::from_secs(60);
             let mut row = 1000 * number + 500_000_000;

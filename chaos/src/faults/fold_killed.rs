@@ -95,12 +95,15 @@ const MOST: i64 = 10;
 /// Follows the orders, and comes to an end only if the step is never reached.
 pub fn step(orders: &str) -> io::Result<()> {
     let orders: Orders = serde_json::from_str(orders)?;
-    let policy = Retry::new()
+    patient().make_process_wide();
+    with_connection!(orders.backend, Conn => step_on::<Conn>(&orders)).map_err(io::Error::other)
+}
+
+fn patient() -> Retry {
+    Retry::new()
         .with_attempts(u32::MAX)
         .with_deadline(PATIENCE)
-        .with_cap(Duration::from_millis(2));
-    policy.make_process_wide();
-    with_connection!(orders.backend, Conn => step_on::<Conn>(&orders)).map_err(io::Error::other)
+        .with_cap(Duration::from_millis(2))
 }
 
 fn step_on<Conn: Stepping>(orders: &Orders) -> Result<(), Error> {
@@ -210,7 +213,8 @@ macro_rules! stepping {
             }
 
             fn count(&mut self, row: i64, n: i64) -> Result<usize, Error> {
-                Ok(update(chaos_rows.find(row)).set(views.eq(views + n)).execute(self)?)
+                let count = update(chaos_rows.find(row)).set(views.eq(views + n));
+                Ok(count.retry(patient()).execute(self)?)
             }
 
             fn total(&mut self, row: i64) -> i64 {
@@ -323,10 +327,11 @@ fn run_on<Conn: Stepping>(extent: &Extent, backend: Backend) -> Line {
         let later = later(line.rounds);
         let mut findings = vec![];
         let mut find = |finding: String| findings.push(finding);
+        // Before anybody is in the way.
+        let mut conn = place.connect::<Conn>();
+        set_up(&mut conn);
         play(&mut place, &crew, extent, &mut line, |place, playing| {
             playing.wait_for(50);
-            let mut conn = place.connect::<Conn>();
-            set_up(&mut conn);
             for (n, action) in Action::UNDER_LOAD.into_iter().enumerate() {
                 let row = 1000 * round + 900 + n as i64;
                 patiently(|| conn.insert_rows(&[(row, None)], BASE));
@@ -342,7 +347,6 @@ fn run_on<Conn: Stepping>(extent: &Extent, backend: Backend) -> Line {
             }
             playing.wait_for(20);
         });
-        let mut conn = place.connect::<Conn>();
         let row = 1000 * round + 950;
         patiently(|| conn.insert_rows(&[(row, None)], BASE));
         kills[Action::UNDER_LOAD.len()] +=
