@@ -47,7 +47,9 @@ use crate::sql::{push_column, push_from_shards, push_shards_column};
 /// ```
 ///
 /// A total that leaves the range of the column's type is an error when it is read: the database's own on PostgreSQL and
-/// SQLite ("integer overflow"), Diesel's when it reads the value on MySQL. It is never wrapped or cut.
+/// SQLite ("integer overflow"), Diesel's when it reads the value on MySQL. It is never wrapped or cut. (The sum of a `Double` beyond
+/// f64 is MySQL's own error in the middle of a result, after which its client library was seen to wait for ever at the next use of
+/// the same prepared statement: counts of that size do not belong there.)
 #[derive(Debug, Clone, Copy, Default)]
 #[must_use = "an expression does nothing until it is part of a query"]
 pub struct Total<C> {
