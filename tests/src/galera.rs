@@ -16,6 +16,7 @@ use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 
+use crate::own_server::is_alive;
 use crate::private::{
     as_user, find, folder, free_port, hand_over, keep, option, run, spawn, unprivileged,
 };
@@ -341,7 +342,7 @@ impl Node {
     fn wait_until_gone(&self) {
         let process = self.process.swap(0, Ordering::Relaxed);
         let patience = Instant::now() + PATIENCE;
-        while Path::new(&format!("/proc/{process}")).exists() {
+        while is_alive(process) {
             assert!(Instant::now() < patience, "process {process} does not end");
             thread::sleep(Duration::from_millis(5));
         }

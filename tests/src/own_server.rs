@@ -97,7 +97,7 @@ fn signal(signal: &str, processes: &[u32]) {
 }
 
 /// What has ended may still be listed, until its parent looks.
-fn is_alive(process: u32) -> bool {
+pub(crate) fn is_alive(process: u32) -> bool {
     parent_and_state(process).is_some_and(|(_, state)| state != 'Z')
 }
 
