@@ -341,7 +341,12 @@ impl Node {
     fn wait_until_gone(&self) {
         let process = self.process.swap(0, Ordering::Relaxed);
         let patience = Instant::now() + PATIENCE;
-        while Path::new(&format!("/proc/{process}")).exists() {
+        // Its keeper leaves it a zombie.
+        let runs = || {
+            let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        while runs() {
             assert!(Instant::now() < patience, "process {process} does not end");
             thread::sleep(Duration::from_millis(5));
         }
