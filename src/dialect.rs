@@ -236,6 +236,22 @@ impl Dialect {
         }
     }
 
+    /// What makes a transaction that ends behind its client's back harmless: whatever follows is not committed, and the check
+    /// before COMMIT fails.
+    ///
+    /// A node of MariaDB Galera tells that another one's write aborted the transaction, but that error is lost if it answers the
+    /// close of a statement. What follows would commit by itself in autocommit mode; out of it, it runs in a new transaction,
+    /// which lacks the savepoint. (`SET autocommit = 1` commits, so that it has to follow a COMMIT or ROLLBACK.)
+    pub(crate) fn guard(self) -> Option<Guard> {
+        (self == Dialect::Mysql).then_some(Guard {
+            before: "SET autocommit = 0",
+            at_begin: "SAVEPOINT diesel_sharded",
+            before_commit: "RELEASE SAVEPOINT diesel_sharded",
+            rollback: "ROLLBACK",
+            after: "SET autocommit = 1",
+        })
+    }
+
     /// How a total is written; see [`Total`](crate::Total) for the whole.
     pub(crate) fn total_form(self, column: ColumnType) -> TotalForm {
         use ColumnType::{BigInt, Double, Integer, Numeric, SmallInt};
@@ -586,6 +602,18 @@ pub enum AtOnce {
 pub(crate) struct SurvivalCheck {
     pub(crate) at_begin: Option<&'static str>,
     pub(crate) before_commit: &'static str,
+}
+
+/// See [`Dialect::guard`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Guard {
+    pub(crate) before: &'static str,
+    pub(crate) at_begin: &'static str,
+    pub(crate) before_commit: &'static str,
+    /// Stands before Diesel's own: the first may be told that there is nothing left to roll back, which Diesel would take for the
+    /// end of the connection.
+    pub(crate) rollback: &'static str,
+    pub(crate) after: &'static str,
 }
 
 /// See [`Dialect::exclusive`].
@@ -972,6 +1000,8 @@ mod tests {
         assert_eq!(DIALECTS.map(Dialect::has_row_locks), [true, true, false]);
         let checks = DIALECTS.map(|dialect| dialect.survival_check().is_some());
         assert_eq!(checks, [true, true, false]);
+        let guards = DIALECTS.map(|dialect| dialect.guard().is_some());
+        assert_eq!(guards, [false, true, false]);
     }
 
     #[test]

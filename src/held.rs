@@ -83,7 +83,7 @@ where
         isolation: Conn::Backend::backend_of(conn)
             .dialect()
             .holding_isolation(),
-        ..Default::default()
+        ..TransactionOptions::guarded()
     };
     own_transaction(conn, retry, options, work).map_err(|error| explain::<T, _>(conn, error))
 }

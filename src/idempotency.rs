@@ -297,7 +297,7 @@ where
 {
     let options = TransactionOptions {
         isolation: Conn::Backend::backend_of(conn).dialect().own_isolation(),
-        immediate: true,
+        ..Default::default()
     };
     own_transaction(conn, retry, options, |conn| {
         match claim(conn, &[request])?.first() {

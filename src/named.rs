@@ -283,7 +283,7 @@ impl Counter {
         own_transaction(
             conn,
             Retry::default(),
-            TransactionOptions::default(),
+            TransactionOptions::guarded(),
             |conn| {
                 number.forget(conn)?;
                 Conn::Backend::delete(conn, &delete)

@@ -12,5 +12,4 @@ pub use self::policy::{Attempted, Retry};
 pub use self::transaction::{Isolation, Transaction, transaction};
 pub(crate) use self::transaction::{
     TransactionOptions, begin, depth, in_transaction, own_read, own_statement, own_transaction,
-    rollback,
 };

@@ -1,13 +1,12 @@
 //! Carries out, on a synchronous connection, what a [`CountingAttempt`] decides.
 
 use diesel::Connection;
-use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
 use crate::attempt::{CountingAttempt, Plan, Statement, Step};
 use crate::dialect::BackendOf;
 use crate::error::Error;
-use crate::retry::{Retry, TransactionOptions, begin, depth, rollback};
+use crate::retry::{Retry, TransactionOptions, begin};
 
 /// Runs a counting update to its end; `run` sends one statement for one shard and tells how many rows it met.
 pub(crate) fn count<Conn>(
@@ -22,18 +21,26 @@ where
 {
     let options = TransactionOptions {
         isolation: plan.dialect.own_isolation(),
-        immediate: true,
+        ..Default::default()
     };
-    let outer = depth(conn)?;
+    let mut begun = None;
     let mut attempt = CountingAttempt::new(plan, retry);
     let mut outcome = Ok(0);
     loop {
         outcome = match attempt.next(outcome) {
-            Step::Begin => begin(conn, plan.dialect, options).map(|()| 0),
+            Step::Begin => begin(conn, plan.dialect, options).map(|transaction| {
+                begun = Some(transaction);
+                0
+            }),
             Step::Run(statement) => run(conn, statement, attempt.shard()),
-            Step::Commit => Conn::TransactionManager::commit_transaction(conn).map(|()| 0),
+            Step::Commit => begun.map_or(Ok(0), |begun| {
+                begun.check(conn, plan.dialect)?;
+                begun.commit(conn).map(|()| 0)
+            }),
             Step::Rollback => {
-                rollback(conn, outer);
+                if let Some(begun) = begun.take() {
+                    begun.rollback(conn);
+                }
                 Ok(0)
             }
             Step::Sleep(delay) => {

@@ -175,7 +175,7 @@ impl ShardNumber {
         let number = own_transaction(
             conn,
             Retry::default(),
-            TransactionOptions::default(),
+            TransactionOptions::guarded(),
             |conn| {
                 let upserted = conn.execute_returning_count(&upsert);
                 upserted.map_err(|error| explained(conn, error))?;

@@ -231,6 +231,7 @@ where
     let options = TransactionOptions {
         isolation: Some(Isolation::RepeatableRead),
         immediate: writes,
+        guarded: writes,
     };
     own_transaction(conn, retry, options, work).map_err(|error| explain::<T, _>(conn, error))
 }

@@ -72,7 +72,7 @@ impl Token {
     {
         let row = Insert(self.mark());
         let old = DeleteOld(KEPT_SECONDS);
-        let options = TransactionOptions::default();
+        let options = TransactionOptions::guarded();
         own_transaction(conn, Retry::default(), options, |conn| {
             conn.execute_returning_count(&old)
                 .and_then(|_| conn.execute_returning_count(&row))
@@ -98,7 +98,7 @@ impl Token {
         let committed = own_transaction(
             conn,
             Retry::default(),
-            TransactionOptions::default(),
+            TransactionOptions::guarded(),
             |conn| {
                 let find = Find(self.coalescer);
                 let rows = <Conn::Backend as Reads<_, (Vec<u8>, i64)>>::load(conn, find)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::connection::{LoadConnection, TransactionManager};
+use diesel::connection::LoadConnection;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::conflict::{Conflict, Failure};
@@ -15,7 +15,7 @@ use crate::dialect::{BackendOf, Dialect, ShardedBackend};
 use crate::error::Error;
 use crate::idempotency::{claim, release};
 use crate::keyed::KEYS_IN_A_STATEMENT;
-use crate::retry::{Attempts, Retry, TransactionOptions, begin, own_transaction, rollback};
+use crate::retry::{Attempts, Retry, TransactionOptions, begin, own_transaction};
 use crate::shard_choice::Stripe;
 
 use super::batch::{Amount, Batch, Chunk, Mode, Told, lost};
@@ -259,7 +259,7 @@ where
     ) -> Result<(), Failed> {
         let options = TransactionOptions {
             isolation: dialect.own_isolation(),
-            immediate: true,
+            ..Default::default()
         };
         let mark = self.token.next();
         let requests = batch.requests(part);
@@ -268,7 +268,7 @@ where
         {
             return done;
         }
-        begin(conn, dialect, options).map_err(Failed::Before)?;
+        let begun = begin(conn, dialect, options).map_err(Failed::Before)?;
         let stamped = stamp(conn, mark).map_err(Failed::Before);
         let sent = stamped.and_then(|stamped| {
             if !stamped {
@@ -282,17 +282,21 @@ where
             for (chunk, amounts) in chunks.filter(|(_, amounts)| !amounts.is_empty()) {
                 self.send_chunk(conn, dialect, batch, chunk, amounts, exceptions)?;
             }
-            release_requests(conn, batch, &requests, exceptions).map_err(Failed::Before)
+            release_requests(conn, batch, &requests, exceptions).map_err(Failed::Before)?;
+            begun.check(conn, dialect).map_err(Failed::Before)
         });
         if let Err(failed) = sent {
-            rollback(conn, 0);
+            begun.rollback(conn);
             if let Failed::Unregistered = failed {
                 self.token.register(conn).map_err(Failed::Before)?;
                 return Err(Failed::Again);
             }
             return Err(failed);
         }
-        Conn::TransactionManager::commit_transaction(conn).map_err(Failed::AtCommit)
+        begun.commit(conn).map_err(|error| {
+            begun.rollback(conn);
+            Failed::AtCommit(error)
+        })
     }
 
     /// A batch of one statement together with its mark, where the database can do that; nothing was sent where it cannot.

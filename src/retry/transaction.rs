@@ -5,12 +5,13 @@ use std::num::NonZeroU32;
 
 use diesel::Connection;
 use diesel::connection::TransactionManager;
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::policy::{Attempts, Retry};
 use crate::conflict::{Conflict, Failure};
-use crate::dialect::{BackendOf, Dialect, ShardedBackend, SurvivalCheck};
+use crate::dialect::{BackendOf, Dialect, Guard, ShardedBackend, SurvivalCheck};
 use crate::error::Error;
+use crate::shard_choice::Stripe;
 
 /// Runs `f` in a transaction, and again from the start when it meets a conflict.
 ///
@@ -25,6 +26,8 @@ use crate::error::Error;
 ///
 /// The statements before `COMMIT` ask whether the transaction still lives. An error that the closure swallows may have ended
 /// it; PostgreSQL would answer `COMMIT` with a rollback and no error, MySQL would already have committed what followed.
+///
+/// In a process that has a [`Stripe`], MySQL does so without autocommit, and nothing of what followed is committed.
 ///
 /// Inside a transaction that is open already, `f` runs once, in a savepoint, as Diesel's own `transaction` does. For
 /// an isolation level see [`Transaction`].
@@ -109,6 +112,19 @@ pub struct Transaction {
 pub(crate) struct TransactionOptions {
     pub(crate) isolation: Option<Isolation>,
     pub(crate) immediate: bool,
+    /// Has a [`Guard`] in any process, not only in one that has told by its stripe that other nodes write too. That costs
+    /// several round trips.
+    pub(crate) guarded: bool,
+}
+
+impl TransactionOptions {
+    /// Those of the crate's own rare operations.
+    pub(crate) fn guarded() -> Self {
+        TransactionOptions {
+            guarded: true,
+            ..Default::default()
+        }
+    }
 }
 
 impl Default for TransactionOptions {
@@ -116,6 +132,7 @@ impl Default for TransactionOptions {
         TransactionOptions {
             isolation: None,
             immediate: true,
+            guarded: false,
         }
     }
 }
@@ -317,31 +334,36 @@ impl<E: From<DieselError> + StdError + 'static> Attempt<E> {
     where
         Conn: Connection,
     {
-        let outer = depth(conn).map_err(Failed::Begin)?;
-        begin(conn, dialect, self.options).map_err(Failed::Begin)?;
-        if let Some(mark) = self.survival.as_ref().and_then(|check| check.at_begin) {
+        let begun = begin(conn, dialect, self.options).map_err(Failed::Begin)?;
+        let mark = self.survival.as_ref().and_then(|check| check.at_begin);
+        if let Some(mark) = mark.filter(|_| begun.guard.is_none()) {
             conn.batch_execute(mark).map_err(|e| {
-                rollback(conn, outer);
+                begun.rollback(conn);
                 Failed::Begin(e)
             })?;
         }
         let value = f(conn).map_err(|e| {
-            rollback(conn, outer);
+            begun.rollback(conn);
             (self.told_as)(e)
         })?;
-        if let Some(check) = &self.survival {
-            conn.batch_execute(check.before_commit).map_err(|e| {
-                rollback(conn, outer);
+        let survived = match &self.survival {
+            None => begun.check(conn, dialect).map_err(Failed::Own),
+            Some(check) => conn.batch_execute(check.before_commit).map_err(|e| {
                 match dialect.classify(&e) {
                     // A conflict of its own: what a cluster's node has met since the closure's last statement is told at the next.
                     Failure::ConnectionLost | Failure::NodeNotReady | Failure::Conflict(_) => {
                         Failed::Own(e)
                     }
+                    // Not tried again, whatever guards it: the closure may have committed it.
                     _ => Failed::Aborted,
                 }
-            })?;
-        }
-        Conn::TransactionManager::commit_transaction(conn).map_err(Failed::Commit)?;
+            }),
+        };
+        survived.inspect_err(|_| begun.rollback(conn))?;
+        begun.commit(conn).map_err(|e| {
+            begun.rollback(conn);
+            Failed::Commit(e)
+        })?;
         Ok(value)
     }
 }
@@ -449,21 +471,50 @@ pub(crate) fn begin<Conn: Connection>(
     conn: &mut Conn,
     dialect: Dialect,
     options: TransactionOptions,
-) -> QueryResult<()> {
-    if in_transaction(conn)? {
-        return Conn::TransactionManager::begin_transaction(conn);
+) -> QueryResult<Begun> {
+    let outer = depth(conn)?;
+    if outer > 0 {
+        Conn::TransactionManager::begin_transaction(conn)?;
+        return Ok(Begun { outer, guard: None });
     }
+    let other_nodes_write = Stripe::process_wide() != Stripe::ALL;
+    let guard = match options.guarded || other_nodes_write {
+        true => dialect.guard(),
+        false => None,
+    };
+    let begun = Begun { outer, guard };
+    let opened = open(conn, dialect, options, guard);
+    opened.inspect_err(|_| begun.rollback(conn))?;
+    Ok(begun)
+}
+
+fn open<Conn: Connection>(
+    conn: &mut Conn,
+    dialect: Dialect,
+    options: TransactionOptions,
+    guard: Option<Guard>,
+) -> QueryResult<()> {
     let isolation = options.isolation.and_then(|i| dialect.set_isolation(i));
-    if let Some((sql, true)) = isolation {
-        conn.batch_execute(sql)?;
+    let (before, after) = match isolation {
+        Some((sql, true)) => (Some(sql), None),
+        Some((sql, false)) => (None, Some(sql)),
+        None => (None, None),
+    };
+    match (guard, before) {
+        (Some(guard), Some(sql)) => conn.batch_execute(&format!("{}; {sql}", guard.before))?,
+        (Some(Guard { before: sql, .. }), None) | (None, Some(sql)) => conn.batch_execute(sql)?,
+        (None, None) => {}
     }
     Conn::TransactionManager::begin_transaction(conn)?;
-    let begun = match isolation {
-        Some((sql, false)) => conn.batch_execute(sql),
-        _ if options.immediate && dialect.begins_immediate() => begin_immediate(conn),
-        _ => Ok(()),
-    };
-    begun.inspect_err(|_| rollback(conn, 0))
+    match after {
+        Some(sql) => conn.batch_execute(sql)?,
+        None if options.immediate && dialect.begins_immediate() => begin_immediate(conn)?,
+        None => {}
+    }
+    match guard {
+        Some(guard) => conn.batch_execute(guard.at_begin),
+        None => Ok(()),
+    }
 }
 
 /// Diesel's transaction manager says `BEGIN` for every connection behind a generic `Conn`. This puts the immediate
@@ -472,12 +523,68 @@ fn begin_immediate<Conn: Connection>(conn: &mut Conn) -> QueryResult<()> {
     conn.batch_execute("COMMIT; BEGIN IMMEDIATE")
 }
 
-/// Rolls back the transaction or savepoint that is open above `outer`, if it still is: Diesel has rolled back what it could
-/// not commit. A failure leaves the transaction manager in its error state, where a pool drops the connection; the error
-/// that led here says more than that one would.
-pub(crate) fn rollback<Conn: Connection>(conn: &mut Conn, outer: u32) {
-    if depth(conn).is_ok_and(|depth| depth > outer) {
-        let _ = Conn::TransactionManager::rollback_transaction(conn);
+/// A transaction or savepoint that was begun, and has to be ended by [`commit`](Self::commit), or else by
+/// [`rollback`](Self::rollback).
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub(crate) struct Begun {
+    outer: u32,
+    guard: Option<Guard>,
+}
+
+impl Begun {
+    /// Asks, where there is a guard, whether the transaction still lives. If not it is a conflict: nothing was committed.
+    pub(crate) fn check<Conn: Connection>(
+        &self,
+        conn: &mut Conn,
+        dialect: Dialect,
+    ) -> QueryResult<()> {
+        let Some(guard) = self.guard else {
+            return Ok(());
+        };
+        conn.batch_execute(guard.before_commit)
+            .map_err(|error| match dialect.classify(&error) {
+                Failure::Other => DieselError::DatabaseError(
+                    DatabaseErrorKind::SerializationFailure,
+                    Box::new(format!("the transaction was aborted meanwhile: {error}")),
+                ),
+                _ => error,
+            })
+    }
+
+    /// Commits it. After an error it is still to be rolled back.
+    pub(crate) fn commit<Conn: Connection>(&self, conn: &mut Conn) -> QueryResult<()> {
+        Conn::TransactionManager::commit_transaction(conn)?;
+        self.lift_guard(conn);
+        Ok(())
+    }
+
+    /// Rolls it back if it still is open: Diesel has rolled back what it could not commit. A failure leaves the
+    /// transaction manager in its error state, where a pool drops the connection; the error that led here says more than
+    /// that one would.
+    pub(crate) fn rollback<Conn: Connection>(&self, conn: &mut Conn) {
+        if depth(conn).is_ok_and(|depth| depth > self.outer) {
+            if let Some(guard) = self.guard {
+                let _ = conn.batch_execute(guard.rollback); // the next one tells whether the connection is well
+            }
+            let _ = Conn::TransactionManager::rollback_transaction(conn);
+        }
+        self.lift_guard(conn);
+    }
+
+    /// Once there is no transaction any more. On a connection that stayed without autocommit, later statements would be lost:
+    /// it is broken then.
+    fn lift_guard<Conn: Connection>(&self, conn: &mut Conn) {
+        let Some(guard) = self.guard else {
+            return;
+        };
+        let lifted = match depth(conn) {
+            Ok(0) => conn.batch_execute(guard.after).is_ok(),
+            _ => false,
+        };
+        if !lifted {
+            Conn::TransactionManager::transaction_manager_status_mut(conn).set_in_error();
+        }
     }
 }
 
@@ -528,6 +635,49 @@ mod tests {
             source: deadlock(),
         });
         assert_eq!(found(&WithSource(persisted)), Some(Conflict::Deadlock));
+    }
+
+    /// A guard in words that SQLite understands.
+    #[cfg(feature = "sqlite")]
+    fn guarded(after: &'static str) -> (diesel::SqliteConnection, Begun) {
+        use diesel::connection::SimpleConnection;
+        let mut conn = diesel::SqliteConnection::establish(":memory:").unwrap();
+        let mysqls = Dialect::Mysql.guard().unwrap();
+        let guard = Guard { after, ..mysqls };
+        let options = TransactionOptions::guarded();
+        let begun = begin(&mut conn, Dialect::Sqlite, options).unwrap();
+        assert!(begun.guard.is_none());
+        conn.batch_execute(guard.at_begin).unwrap();
+        let guard = Some(guard);
+        (conn, Begun { guard, ..begun })
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_transaction_that_is_gone_is_a_conflict() {
+        use diesel::connection::SimpleConnection;
+        let (mut conn, begun) = guarded("SELECT 1");
+        assert_eq!(begun.check(&mut conn, Dialect::Mysql), Ok(()));
+        assert_eq!(begun.commit(&mut conn), Ok(()));
+        let (mut conn, begun) = guarded("SELECT 1");
+        conn.batch_execute("ROLLBACK; BEGIN").unwrap(); // as if without autocommit
+        let gone = begun.check(&mut conn, Dialect::Mysql).unwrap_err();
+        let conflict = Failure::Conflict(Conflict::Deadlock);
+        assert_eq!(Dialect::Mysql.classify(&gone), conflict);
+        begun.rollback(&mut conn);
+        assert_eq!(in_transaction(&mut conn), Ok(false));
+    }
+
+    /// What is committed stays so, and the connection takes no more.
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_connection_whose_guard_stays_is_broken() {
+        let (mut conn, begun) = guarded("no such statement");
+        assert_eq!(begun.commit(&mut conn), Ok(()));
+        assert!(in_transaction(&mut conn).is_err());
+        let (mut conn, begun) = guarded("no such statement");
+        begun.rollback(&mut conn);
+        assert!(in_transaction(&mut conn).is_err());
     }
 
     #[test]

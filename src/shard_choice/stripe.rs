@@ -26,11 +26,15 @@ use crate::shard_numbers::ShardNumber;
 /// Within the stripe the [`ShardChoice`](super::ShardChoice) chooses as it would without one: by default a key that is not hot has one
 /// shard for each process that counts on it, and a hot one as many as it has writers at once.
 ///
-/// It is advice to this process and no condition for a count to be right: it may change at any time, and processes may
+/// Which one is advice to this process and no condition for a count to be right: it may change at any time, and processes may
 /// disagree on the number of stripes. How many shards each stripe has follows from
 /// [`#[sharded(shards = ..)]`](derive@crate::ShardedField) and [`ShardNumber`](crate::shard_numbers::ShardNumber): of 128 shards and three
 /// stripes, 43, 43 and 42. It is one shard at least: where there are fewer shards than stripes, that is the shard `index`, whatever
 /// the number of shards.
+///
+/// A stripe also says that other nodes write. Such a node may end a transaction without the client being told; in a process
+/// that has a stripe, MySQL's transactions of several statements are guarded against that, for some more round trips. Give one to
+/// every process that counts by more than keys there.
 ///
 /// Counting updates, named counters and coalescers keep to it. [Bounded](crate::bounded) counters do not, since room is
 /// handed out to all of their shards.

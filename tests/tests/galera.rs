@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
+use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, Retry};
-use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{Counter, Error, MIGRATIONS, fold, update};
+use diesel_sharded::shard_choice::{ShardChoice, Stripe};
+use diesel_sharded::{Counter, Error, MIGRATIONS, RowCounter, fold, set_total, update};
 use diesel_sharded_tests::galera::{Galera, NODES};
 use diesel_sharded_tests::schema::{self, Day, comments, downloads, videos::dsl::*};
 
@@ -168,6 +170,149 @@ fn in_a_transaction(conn: &mut MysqlConnection, comment: i64) {
             .shard_choice(ShardChoice::Random)
             .execute(conn)
     });
+    assert_eq!(counted, Ok(1));
+}
+
+/// Operations of several statements, beside writers on all nodes: a transaction that another node ends between two statements
+/// is tried again as a whole, also where the server does not tell.
+#[test]
+fn transactions_of_several_statements_beside_writers_on_all_nodes() {
+    const ROUNDS: i64 = 40;
+    const NEW: i64 = ROUNDS * NODES as i64;
+    let galera = Galera::start();
+    prepare(&galera);
+    let stocked = AtomicI64::new(0);
+    let folds = AtomicI64::new(0);
+    let stop = AtomicBool::new(false);
+    let beside_writers = |on_node: &(dyn Fn(usize) + Sync)| {
+        stop.store(false, Ordering::Relaxed);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let conn = &mut galera.connect(1);
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = fold(videos).retry(patient()).run(conn).unwrap();
+                    folds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            let _stop = Stop(&stop); // also when a writer panics
+            thread::scope(|scope| {
+                for node in 0..NODES {
+                    scope.spawn(move || on_node(node));
+                    let galera = &galera;
+                    scope.spawn(move || {
+                        let conn = &mut galera.connect(node);
+                        for _ in 0..ROUNDS {
+                            for video in 1..=3 {
+                                one_view(video, conn);
+                            }
+                        }
+                    });
+                }
+            });
+        });
+    };
+    // Those that hold rows are guarded in every process.
+    beside_writers(&|node| {
+        let conn = &mut galera.connect(node);
+        let stock = RowCounter::of(likes, 2)
+            .never_below(0)
+            .never_above(20)
+            .retry(patient());
+        for round in 0..ROUNDS {
+            if node == 0 {
+                let set = set_total(videos.find(3), likes, round as i32);
+                assert_eq!(set.retry(patient()).execute(conn), Ok(1));
+            }
+            let restock = stock.add(3, conn).unwrap();
+            let sale = (0..3).filter(|_| stock.add(-2, conn).unwrap()).count();
+            let change = 3 * i64::from(restock) - 2 * sale as i64;
+            stocked.fetch_add(change, Ordering::Relaxed);
+        }
+    });
+    let stocked = stocked.into_inner();
+    let stripe = Stripe::process_wide();
+    Stripe::new(1, NODES as u16).unwrap().make_process_wide();
+    // All others in those that have a stripe.
+    beside_writers(&|node| {
+        let pool = Pool::builder()
+            .max_size(2)
+            .build(ConnectionManager::new(galera.url(node)))
+            .unwrap();
+        let coalescer: Coalescer<MysqlConnection> =
+            Coalescer::builder(pool).retry(patient()).build().unwrap();
+        let conn = &mut galera.connect(node);
+        for round in 0..ROUNDS {
+            for video in 1..=3 {
+                coalescer
+                    .add_later(&RowCounter::of(views, video), 1)
+                    .unwrap();
+            }
+            if round % 4 == 0 {
+                coalescer.flush().unwrap();
+            }
+            let counted = update(videos.filter(slug.eq_any(["a", "b", "c"])))
+                .set(views.eq(views + 1))
+                .retry(patient())
+                .execute(conn);
+            assert_eq!(counted, Ok(3));
+            let now: Vec<i64> = update(videos.filter(slug.eq_any(["b", "c"])))
+                .set(views.eq(views + 1))
+                .retry(patient())
+                .returning(views)
+                .get_results(conn)
+                .unwrap();
+            assert_eq!(now.len(), 2);
+        }
+        coalescer.close().unwrap();
+    });
+    what_follows_a_lost_transaction_is_not_committed(&mut galera.connect(2));
+    stripe.make_process_wide();
+    assert!(folds.into_inner() > 0 && conflicts(&galera) > 0);
+    let totals: Vec<(i64, i32)> = on_all_nodes(&galera, |conn| {
+        let totals = videos.select((views.total(), likes.total()));
+        totals.order(id).load(conn)
+    });
+    assert_eq!(
+        totals,
+        [
+            (100 + 4 * NEW, 1),
+            (200 + 5 * NEW, 2 + stocked as i32),
+            (300 + 5 * NEW, ROUNDS as i32 - 1)
+        ]
+    );
+}
+
+/// In a process that has a stripe.
+fn what_follows_a_lost_transaction_is_not_committed(conn: &mut MysqlConnection) {
+    let lost: QueryResult<()> = retry::transaction(conn, patient(), |conn| {
+        conn.batch_execute("ROLLBACK")?; // as the server does, and the driver would not notice
+        diesel::insert_into(tokens::table)
+            .values(tokens::id.eq(1))
+            .execute(conn)
+            .map(drop)
+    });
+    let error = Error::from(lost.unwrap_err());
+    assert!(matches!(error, Error::TransactionAborted), "{error:?}");
+    assert_eq!(tokens::table.count().get_result(conn), Ok(0_i64));
+    assert_eq!(autocommit(conn), 1);
+}
+
+fn autocommit(conn: &mut MysqlConnection) -> i64 {
+    let autocommit = diesel::dsl::sql::<BigInt>("@@autocommit");
+    diesel::select(autocommit).get_result(conn).unwrap()
+}
+
+/// As often as it takes.
+fn patient() -> Retry {
+    Retry::new().with_attempts(1000).with_deadline(PATIENCE)
+}
+
+fn one_view(video: i64, conn: &mut MysqlConnection) {
+    let counted = update(videos.find(video))
+        .set(views.eq(views + 1))
+        .shard_choice(ShardChoice::Random)
+        .retry(patient())
+        .execute(conn);
     assert_eq!(counted, Ok(1));
 }
 

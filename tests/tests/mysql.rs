@@ -7,8 +7,8 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{Isolation, Transaction};
-use diesel_sharded::{Conflict, Counter, RowCounter, ShardsTable, fold, update};
+use diesel_sharded::retry::{Isolation, Retry, Transaction};
+use diesel_sharded::{Conflict, Counter, RowCounter, ShardsTable, fold, set_total, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
@@ -249,6 +249,87 @@ fn a_drop_that_fails_loses_and_doubles_nothing() {
     conn.batch_execute("DROP TABLE spies").unwrap();
     ShardsTable::of(table::table).drop(conn).unwrap();
     assert_eq!(videos.find(1).select(views).first(conn), Ok(105_i64));
+}
+
+/// What holds rows does so without autocommit, and leaves none of that behind however it ends.
+#[test]
+fn a_guarded_transaction_leaves_autocommit_on() {
+    use diesel::connection::{Instrumentation, InstrumentationEvent};
+    use std::sync::{Arc, Mutex};
+    struct Sent(Arc<Mutex<Vec<String>>>);
+    impl Instrumentation for Sent {
+        fn on_connection_event(&mut self, event: InstrumentationEvent<'_>) {
+            if let InstrumentationEvent::StartQuery { query, .. } = event {
+                self.0.lock().unwrap().push(query.to_string());
+            }
+        }
+    }
+    let (database, mut conn) = servers::database();
+    let sent = Arc::new(Mutex::new(vec![]));
+    conn.set_instrumentation(Sent(Arc::clone(&sent)));
+    let conn = &mut conn;
+    let guarded = |conn: &mut Conn, end: &str| {
+        let sent = std::mem::take(&mut *sent.lock().unwrap());
+        let place = |sql: &str| sent.iter().position(|sent| sent.starts_with(sql));
+        let places = [
+            "SET autocommit = 0",
+            "BEGIN",
+            "SAVEPOINT diesel_sharded",
+            "SELECT 1 FROM `videos`",
+            end,
+            "SET autocommit = 1",
+        ]
+        .map(|sql| place(sql).unwrap_or_else(|| panic!("no {sql} in {sent:?}")));
+        assert!(places.is_sorted(), "{sent:?}");
+        let checked = place("RELEASE SAVEPOINT diesel_sharded");
+        assert_eq!(checked.is_some(), end == "COMMIT", "{sent:?}");
+        let autocommit = diesel::dsl::sql::<diesel::sql_types::BigInt>("@@autocommit");
+        assert_eq!(diesel::select(autocommit).get_result(conn), Ok(1_i64));
+        sent
+    };
+    let one = |conn: &mut Conn| {
+        let counted = update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn);
+        assert_eq!(counted, Ok(1));
+    };
+    one(conn);
+    let _ = fold(videos).run(conn).unwrap();
+    let sent = guarded(conn, "COMMIT");
+    let place = |sql: &str| sent.iter().position(|sent| sent.starts_with(sql));
+    assert!(place("RELEASE SAVEPOINT diesel_sharded") < place("COMMIT"));
+    set_total(videos.find(1), likes, 7).execute(conn).unwrap();
+    guarded(conn, "COMMIT");
+    // No room was handed out yet.
+    let bounded = RowCounter::of(likes, 1).never_above(7);
+    assert_eq!(bounded.add(-7, conn), Ok(true));
+    guarded(conn, "COMMIT");
+    // A conflict.
+    let mut other = Conn::connect(&database);
+    other
+        .batch_execute("BEGIN; SELECT 1 FROM videos FOR UPDATE")
+        .unwrap();
+    conn.batch_execute("SET SESSION innodb_lock_wait_timeout = 1")
+        .unwrap();
+    let set = set_total(videos.find(1), likes, 9).retry(Retry::never());
+    let error = diesel_sharded::Error::from(set.execute(conn).unwrap_err());
+    assert!(
+        matches!(error, diesel_sharded::Error::ConflictPersisted { .. }),
+        "{error:?}"
+    );
+    guarded(conn, "ROLLBACK");
+    other.batch_execute("COMMIT").unwrap();
+    // An error.
+    conn.batch_execute("ALTER TABLE videos_shards RENAME TO away")
+        .unwrap();
+    set_total(videos.find(1), likes, 9)
+        .execute(conn)
+        .unwrap_err();
+    guarded(conn, "ROLLBACK");
+    conn.batch_execute("ALTER TABLE away RENAME TO videos_shards")
+        .unwrap();
+    one(conn);
+    assert_eq!(servers::total(&mut other), 102);
 }
 
 mod unsigned_parent {
