@@ -331,6 +331,7 @@ fn run_on<Conn: Stepping>(extent: &Extent, backend: Backend) -> Line {
         let mut conn = place.connect::<Conn>();
         set_up(&mut conn);
         play(&mut place, &crew, extent, &mut line, |place, playing| {
+            let mut conn = conn; // gone when the round is judged, which waits until all are
             playing.wait_for(50);
             for (n, action) in Action::UNDER_LOAD.into_iter().enumerate() {
                 let row = 1000 * round + 900 + n as i64;
@@ -347,6 +348,8 @@ fn run_on<Conn: Stepping>(extent: &Extent, backend: Backend) -> Line {
             }
             playing.wait_for(20);
         });
+        let mut conn = place.connect::<Conn>();
+        set_up(&mut conn);
         let row = 1000 * round + 950;
         patiently(|| conn.insert_rows(&[(row, None)], BASE));
         kills[Action::UNDER_LOAD.len()] +=
