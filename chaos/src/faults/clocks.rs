@@ -268,9 +268,14 @@ fn is_used_up(error: &Error) -> bool {
         // What a caller's own statements meet in his closure he is told as Diesel tells it.
         Error::Diesel(diesel::result::Error::DatabaseError(_, information)) => {
             let text = information.message();
-            ["lock timeout", "Lock wait timeout", "database is locked"]
-                .iter()
-                .any(|conflict| text.contains(conflict))
+            // PostgreSQL calls a lock timeout a user's request where the lock is given just as it fires.
+            let conflicts = [
+                "lock timeout",
+                "due to user request",
+                "Lock wait timeout",
+                "database is locked",
+            ];
+            conflicts.iter().any(|conflict| text.contains(conflict))
         }
         _ => false,
     }

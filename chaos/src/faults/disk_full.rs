@@ -166,8 +166,9 @@ fn run_on<Conn: OnDisk>(extent: &Extent, backend: Backend) -> Line {
     while extent.goes_on(line.rounds) {
         let number = i64::from(line.rounds) + 1;
         let mut findings = vec![];
-        let mut conn = place.connect::<Conn>(); // before anybody is in the way
+        let conn = place.connect::<Conn>(); // before anybody is in the way
         let played = play(&mut place, &crew, extent, &mut line, |_, playing| {
+            let mut conn = conn; // gone when the round is judged, which waits until all are
             playing.wait_for(50);
             disk.fill().expect("a file on the disk");
             // New rows need space soon, whatever there is left on pages.
