@@ -222,8 +222,11 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
         parts
     }
 
-    /// From now on nobody can withdraw.
+    /// Begins an attempt: from now on nobody can withdraw.
     pub(super) fn take_off(&mut self) {
+        for passenger in &mut self.callers {
+            passenger.repeats = None; // what an attempt found before may be otherwise by now
+        }
         for (flight, begin) in self.flights.iter().zip(&self.begins) {
             for number in flight.take_off() {
                 if let Some(passenger) = self.callers.get_mut(begin + number as usize) {
@@ -292,7 +295,6 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
         let mut first: HashMap<&[u8], (usize, i64)> = HashMap::new();
         let mut requests = vec![];
         for (number, passenger) in self.callers.iter_mut().enumerate() {
-            passenger.repeats = None; // what an attempt found before may be otherwise by now
             let Some(request) = &passenger.caller.request else {
                 continue;
             };

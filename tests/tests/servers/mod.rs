@@ -578,11 +578,15 @@ pub fn a_coalescer_that_loses_its_connections() {
         .build()
         .unwrap();
     const ROUNDS: i64 = 120;
+    let repeat = RowCounter::of(likes, 2).idempotency_key("a");
     for round in 0..ROUNDS {
         let cut = match round % 2 {
             0 => Cut::BeforeTheRequest,
             _ => Cut::BeforeTheAnswer,
         };
+        proxy.cut_after((round / 2 % 7) as u32, cut);
+        // From the second round on there is nothing in the batch to count.
+        assert_eq!(coalescer.add(&repeat, 1).unwrap(), 1);
         proxy.cut_after((round / 2 % 7) as u32, cut);
         // Alone it is one statement, together a transaction.
         assert_eq!(coalescer.add(&RowCounter::of(views, 1), 1).unwrap(), 1);
@@ -604,6 +608,7 @@ pub fn a_coalescer_that_loses_its_connections() {
     let expected = (100 + 2 * ROUNDS, 1 + ROUNDS as i32);
     assert_eq!(totals.first(&mut conn), Ok(expected));
     assert_eq!(Counter::named("page").get(&mut conn), Ok(ROUNDS));
+    assert_eq!(RowCounter::of(likes, 2).get(&mut conn), Ok(Some(3)));
 }
 
 /// Where the coalescer's row is gone when it asks what became of a COMMIT, nobody can tell: it neither counts again nor
