@@ -29,9 +29,10 @@ use crate::dialect::{BackendOf, ColumnType, ShardedBackend};
 use crate::error::Error;
 use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
-use crate::held::{Held, Rows, Shards, hold};
+use crate::held::{Held, Rows, Shards, holding};
+use crate::io::{Blocking, Io, LoadIo, now};
 use crate::keyed::{KeyIs, KeyedTable, KeysAre};
-use crate::retry::{Retry, in_transaction, own_read, own_statement};
+use crate::retry::{Repeated, Retry, in_transaction, repeat};
 use crate::row_counter::{AddTo, IntegerField, RowCounter};
 use crate::shard_numbers;
 use crate::sql::{SHARD, push_bind, push_column, push_shard_is, push_shards_as_parent};
@@ -154,24 +155,33 @@ impl<C: ShardedColumn> Bounded<C> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        self.try_add(n, conn)
-            .map_err(|error| explain::<C::Table, _>(conn, error))
+        now(self.count::<Blocking, _, _>(n, conn))
     }
 
-    fn try_add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
+    pub(crate) async fn count<M, Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
     where
         C: IntegerField<DB>,
-        Conn: LoadConnection<Backend = DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let added = self.try_add::<M, _, _>(n, conn).await;
+        added.map_err(|error| explain::<C::Table, DB, _>(conn, error))
+    }
+
+    async fn try_add<M, Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        M: LoadIo<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
         let retry = self.retry.clone().unwrap_or_default();
         let slots = slots::<C>();
-        let inside = in_transaction(conn)?;
+        let inside = in_transaction::<M, _>(conn)?;
         for _ in 0..2 {
-            match self
-                .add_to_a_shard(n, slots, retry.clone(), conn)
-                .map_err(Error::from)
-            {
+            let added = self
+                .add_to_a_shard::<M, _, _>(n, slots, retry.clone(), conn)
+                .await;
+            match added.map_err(Error::from) {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
                 // The shard is full; with what the base holds it may still be a total. In a caller's transaction it is told
@@ -182,23 +192,33 @@ impl<C: ShardedColumn> Bounded<C> {
         }
         // A caller's transaction may see an older total than the one that counts.
         if !inside {
-            let total = own_read(conn, retry.clone(), |conn| self.counter.get(conn))?;
+            let reading = Repeated::read::<M, _>(conn, retry.clone())?;
+            let total = repeat!(M, conn, reading, self.counter.total::<M, _, _>(conn).await)?;
             let total = total.ok_or(DieselError::NotFound)?;
             if !self.bounds.allow(i128::from(total), n) {
                 return Ok(false);
             }
         }
         // The parent's key as it is stored: the shards may compare it in another way than the parent does.
-        let pick = PickKeys::<C::Table, _> {
-            filter: &self.counter.key_is::<DB>(),
-            table: PhantomData,
-        };
-        let stored = own_read(conn, retry.clone(), |conn| C::Table::load_keys(conn, &pick))?;
+        let by_key = self.counter.key_is::<DB>();
+        let reading = Repeated::read::<M, _>(conn, retry.clone())?;
+        let stored = repeat!(M, conn, reading, {
+            let pick = PickKeys::<C::Table, _> {
+                filter: &by_key,
+                table: PhantomData,
+            };
+            C::Table::load_keys::<M, _, _>(conn, pick).await
+        })?;
         let stored = stored.into_iter().next();
         let key = stored.unwrap_or_else(|| self.counter.key.clone());
         let keys = KeysAre(vec![C::Table::key_is(key)]);
-        let added = hold::<C::Table, DB, _, _>(conn, &keys, Shards::ALL, retry, |conn, held| {
-            match self.add_to_held(n, slots, &held, &keys, conn)? {
+        let holding = holding::<M, _>(conn, retry)?;
+        let added = repeat!(M, conn, holding, {
+            let held = Held::<C::Table, DB>::lock::<M, _>(conn, &keys, Shards::ALL).await?;
+            match self
+                .add_to_held::<M, _, _>(n, slots, &held, &keys, conn)
+                .await?
+            {
                 true => Ok(()),
                 false => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
             }
@@ -213,7 +233,7 @@ impl<C: ShardedColumn> Bounded<C> {
     /// Adds `n` to a shard at random, if that has room for it by itself. All were handed the same, and none is to be used up
     /// before the others. What gives room is added only where there is some left: that was handed out when the total was
     /// within its bounds, and it still is. Out of them, it pays a debt.
-    fn add_to_a_shard<Conn, DB>(
+    async fn add_to_a_shard<M, Conn, DB>(
         &self,
         n: i64,
         slots: u16,
@@ -222,27 +242,27 @@ impl<C: ShardedColumn> Bounded<C> {
     ) -> QueryResult<bool>
     where
         C: IntegerField<DB>,
-        Conn: LoadConnection<Backend = DB>,
+        M: Io<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
         let upwards = self.bounds.uses_room_above(n);
-        let mut add = AddWithin::<C, _> {
-            add: AddTo::new(n),
-            key: self.counter.key_is::<DB>(),
-            shard: 0,
-            upwards,
-            gives: self.bounds.leave_free(n),
-        };
-        let counted = own_statement(conn, retry.clone(), |conn| {
+        let statement = Repeated::statement::<M, _>(conn, retry.clone())?;
+        let counted = repeat!(M, conn, statement, {
             let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
-            add.shard = 2 * slot + i32::from(upwards);
-            conn.execute_returning_count(&add)
+            let add = AddWithin::<C, _> {
+                add: AddTo::new(n),
+                key: self.counter.key_is::<DB>(),
+                shard: 2 * slot + i32::from(upwards),
+                upwards,
+                gives: self.bounds.leave_free(n),
+            };
+            M::execute(conn, add).await
         })?;
         Ok(counted > 0)
     }
 
     /// Decides on the exact total, and hands the room out anew.
-    fn add_to_held<Conn, DB>(
+    async fn add_to_held<M, Conn, DB>(
         &self,
         n: i64,
         slots: u16,
@@ -252,15 +272,13 @@ impl<C: ShardedColumn> Bounded<C> {
     ) -> QueryResult<bool>
     where
         C: IntegerField<DB>,
-        Conn: LoadConnection<Backend = DB>,
+        M: LoadIo<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
         let field = field::<C>()?;
-        let read = |conn: &mut Conn, rows| -> QueryResult<i128> {
-            let amounts = held.each(conn, rows, field)?;
-            integer(amounts.into_iter().next().ok_or(DieselError::NotFound)?)
-        };
-        let total = read(conn, Rows::Parents)? + read(conn, Rows::Shards)?;
+        let base = held.each::<M, _>(conn, Rows::Parents, field).await?;
+        let shards = held.each::<M, _>(conn, Rows::Shards, field).await?;
+        let total = only_integer(base)? + only_integer(shards)?;
         if !self.bounds.allow(total, n) {
             return Ok(false);
         }
@@ -270,15 +288,16 @@ impl<C: ShardedColumn> Bounded<C> {
             return Err(out_of_range(total).into());
         }
         let (down, up) = self.bounds.shares(total, slots, field.column_type);
-        let there = held.shards(conn)?;
+        let there = held.shards::<M, _>(conn).await?;
         for shard in 0..2 * i32::from(slots) {
             let share = if shard % 2 == 0 { down } else { up };
             if share != 0 && !there.contains(&shard) {
-                conn.execute_returning_count(&CreateShards::<C::Table, _> {
+                let create = CreateShards::<C::Table, _> {
                     filter: keys,
                     shard,
                     table: PhantomData,
-                })?;
+                };
+                M::execute(conn, create).await?;
             }
         }
         let to_shares = ToShares::<C> {
@@ -287,10 +306,12 @@ impl<C: ShardedColumn> Bounded<C> {
             up,
             column: PhantomData,
         };
-        held.write(conn, Rows::Shards, &to_shares)?;
+        held.write::<M, _, _>(conn, Rows::Shards, &to_shares)
+            .await?;
         // Whatever the shards hold now, the base holds the rest of the total.
-        let base = narrow(total - read(conn, Rows::Shards)?)?;
-        held.write(conn, Rows::Parents, &Base::<C>(base, PhantomData))?;
+        let shards = held.each::<M, _>(conn, Rows::Shards, field).await?;
+        let base = Base::<C>(narrow(total - only_integer(shards)?)?, PhantomData);
+        held.write::<M, _, _>(conn, Rows::Parents, &base).await?;
         Ok(true)
     }
 }
@@ -364,10 +385,12 @@ fn field<C: ShardedColumn>() -> QueryResult<&'static ShardsColumn> {
         .ok_or(DieselError::NotFound) // every sharded column is one
 }
 
-fn integer(amount: Amount) -> QueryResult<i128> {
-    match amount {
-        Amount::Integer(n) => Ok(n),
-        other => {
+/// What was read of the one parent.
+fn only_integer(amounts: Vec<Amount>) -> QueryResult<i128> {
+    match amounts.into_iter().next() {
+        Some(Amount::Integer(n)) => Ok(n),
+        None => Err(DieselError::NotFound),
+        Some(other) => {
             let message = format!("`{other}` is no integer");
             Err(DieselError::DeserializationError(message.into()))
         }

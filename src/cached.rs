@@ -111,6 +111,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::Connection;
+use diesel::connection::TransactionManager;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use self::flights::{Flights, Role};
@@ -122,7 +123,7 @@ pub use self::redis::RedisCache;
 pub use self::total_cache::{CacheError, TotalCache};
 pub use self::uncommitted::Uncommitted;
 use crate::error::Error;
-use crate::retry::in_transaction;
+use crate::retry::depth_of;
 
 /// A counter that a cache can stand before.
 #[diagnostic::on_unimplemented(
@@ -244,7 +245,7 @@ impl<C: TotalCache> Cached<C> {
         K: CachedCounter<Conn> + ?Sized,
     {
         // Nor may whoever holds locks wait for another connection's read.
-        if in_transaction(conn)? {
+        if depth(conn)? > 0 {
             return counter.read(conn);
         }
         let key = self.key(&counter.cache_key());
@@ -297,7 +298,7 @@ impl<C: TotalCache> Cached<C> {
         Conn: Connection,
         K: CachedCounter<Conn> + ?Sized,
     {
-        if in_transaction(conn)? {
+        if depth(conn)? > 0 {
             return counter.add(n, conn);
         }
         let counted = counter.add(n, conn);
@@ -384,6 +385,13 @@ impl<C> fmt::Debug for Cached<C> {
             .field("wait", &self.wait)
             .finish_non_exhaustive()
     }
+}
+
+/// How deep the transactions on `conn` are nested, as far as Diesel knows.
+fn depth<Conn: Connection>(conn: &mut Conn) -> QueryResult<u32> {
+    depth_of(Conn::TransactionManager::transaction_manager_status_mut(
+        conn,
+    ))
 }
 
 /// Whether a count that ended in `error` may have been committed. A counter of an application's own may report a lost

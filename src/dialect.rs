@@ -5,7 +5,6 @@
 
 mod postgres_messages;
 
-use diesel::Connection;
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
@@ -69,7 +68,7 @@ pub trait ShardedBackend:
     message = "`diesel_sharded` cannot tell which database a `{Conn}` is connected to",
     note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
 )]
-pub trait BackendOf<Conn: Connection<Backend = Self>>: ShardedBackend {
+pub trait BackendOf<Conn>: ShardedBackend {
     /// The backend of `conn`.
     fn backend_of(conn: &Conn) -> Self;
 }
@@ -92,7 +91,7 @@ macro_rules! backend {
         }
 
         #[cfg(feature = $feature)]
-        impl<Conn: Connection<Backend = Self>> BackendOf<Conn> for $backend {
+        impl<Conn> BackendOf<Conn> for $backend {
             fn backend_of(_: &Conn) -> Self {
                 Self::default()
             }
@@ -599,6 +598,7 @@ pub enum AtOnce {
 }
 
 /// See [`Dialect::survival_check`].
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct SurvivalCheck {
     pub(crate) at_begin: Option<&'static str>,
     pub(crate) before_commit: &'static str,

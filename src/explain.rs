@@ -1,6 +1,5 @@
 //! Clearer reasons for errors that the database gives for statements of ours.
 
-use diesel::Connection;
 use diesel::query_builder::{QueryBuilder, QueryFragment};
 use diesel::result::Error as DieselError;
 
@@ -9,16 +8,15 @@ use crate::error::Error;
 use crate::field::ShardedTable;
 
 /// Finds a clearer reason for an error that the database gave for a statement about `T` and its shards.
-pub(crate) fn explain<T, Conn>(conn: &Conn, error: DieselError) -> DieselError
+pub(crate) fn explain<T, DB, Conn>(conn: &Conn, error: DieselError) -> DieselError
 where
-    T: ShardedTable + QueryFragment<Conn::Backend>,
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
+    T: ShardedTable + QueryFragment<DB>,
+    DB: BackendOf<Conn>,
 {
     if !matches!(error, DieselError::DatabaseError(..)) {
         return error;
     }
-    let backend = Conn::Backend::backend_of(conn);
+    let backend = DB::backend_of(conn);
     let mut name = backend.query_builder();
     match T::TABLE.to_sql(&mut name, &backend).map(|()| name.finish()) {
         Ok(table) if table.contains("\".\"") || table.contains("`.`") => {

@@ -16,12 +16,12 @@ use crate::sql::SHARD;
     note = "derive `diesel_sharded::ShardedField` for the model of that table, with `#[sharded]` on the fields to count",
     note = "`diesel::update` writes to any table"
 )]
-pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + 'static {
+pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + Send + Sync + 'static {
     /// The Rust type of the primary key: one type, or a tuple for a composite key.
-    type Key: Clone;
+    type Key: Clone + Send + Sync + 'static;
 
     /// The predicate "the key comes after that one", in the key's order.
-    type KeyAfter;
+    type KeyAfter: Send + Sync;
 
     /// The values of a key, as expressions: one, or a tuple.
     type KeyValues;
@@ -115,7 +115,7 @@ const fn assert_other_than_shard(name: &str) {
 )]
 pub trait FieldType: SqlType {
     /// What is added to such a column: `i64` for `BigInt`.
-    type Value;
+    type Value: Send + Sync + 'static;
     /// The type in a shards table.
     const COLUMN: ColumnType;
 

@@ -1,6 +1,7 @@
 //! `fold(..)`: moves shards into the base, under full write load, without changing any total.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -17,9 +18,10 @@ use crate::dialect::{BackendOf, Dialect, ShardedBackend};
 use crate::error::Error;
 use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable};
-use crate::held::{Held, Shards, hold};
+use crate::held::{Held, Shards, holding};
+use crate::io::{Blocking, LoadIo, now};
 use crate::keyed::{KEYS_IN_A_STATEMENT, KeyedTable, KeysAre};
-use crate::retry::{Retry, in_transaction, own_read};
+use crate::retry::{Repeated, Retry, in_transaction, repeat};
 use crate::shard_numbers;
 use crate::sql::{
     SHARD, push_bind, push_from_shards, push_key, push_select_keys_as_parent, push_shards_column,
@@ -110,30 +112,40 @@ where
     Source: UpdateSource<Kind>,
     Source::Query: IntoUpdateTarget<Table: ShardedTable>,
 {
-    Fold {
-        query: source.into_query(),
-        batch: KEYS_IN_A_STATEMENT,
-        per_second: None,
-        keep_shards: None,
-        after: None,
-        retry: None,
-    }
+    Fold::of(source)
 }
 
 /// A fold that has not run yet; made by [`fold`](fold()).
 #[must_use = "a fold moves nothing until it is `.run(conn)`"]
-pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>> {
+pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>, Run = Blocking> {
     query: Q,
     batch: usize,
     per_second: Option<f64>,
     keep_shards: Option<u16>,
     after: Option<Key<Q>>,
     retry: Option<Retry>,
+    run: PhantomData<fn() -> Run>,
 }
 
 type Key<Q> = <<Q as diesel::associations::HasTable>::Table as ShardedTable>::Key;
 
-impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
+impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
+    /// A fold of the rows that `source` names.
+    pub(crate) fn of<Source, Kind>(source: Source) -> Self
+    where
+        Source: UpdateSource<Kind, Query = Q>,
+    {
+        Fold {
+            query: source.into_query(),
+            batch: KEYS_IN_A_STATEMENT,
+            per_second: None,
+            keep_shards: None,
+            after: None,
+            retry: None,
+            run: PhantomData,
+        }
+    }
+
     /// How many parents are folded at once; 100 by default, and at most. Fewer make counts on them wait shorter.
     pub fn batch(mut self, parents: usize) -> Self {
         self.batch = parents.clamp(1, KEYS_IN_A_STATEMENT);
@@ -166,7 +178,9 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
         self.retry = Some(policy);
         self
     }
+}
 
+impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
     /// Folds to the end.
     ///
     /// # Errors
@@ -201,14 +215,32 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
+        now(self.folded::<Blocking, _, _, _, _>(conn, &mut progress))
+    }
+}
+
+impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
+    pub(crate) async fn folded<M, Conn, DB, T, W>(
+        self,
+        conn: &mut Conn,
+        progress: &mut impl FnMut(&Folded<T>) -> ControlFlow<()>,
+    ) -> QueryResult<Folded<T>>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression,
+        W: QueryFragment<DB> + QueryId,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
         let dialect = DB::backend_of(conn).dialect();
         let retry = self.retry.unwrap_or_default();
         let filter = self.query.into_update_target().where_clause;
         let keep = match self.keep_shards {
             Some(number) => number,
-            None => shard_numbers::wished::<T, _>(conn)?,
+            None => shard_numbers::wished::<M, T, _>(conn).await?,
         };
-        let inside = in_transaction(conn)?;
+        let inside = in_transaction::<M, _>(conn)?;
         let pace = self.per_second.filter(|_| !inside);
         let batch = pace.map_or(self.batch, |rate| self.batch.min(rate as usize));
         let folding = Folding {
@@ -220,18 +252,24 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
         let mut due = Instant::now();
         let mut folded = Folded::nothing(self.after);
         loop {
-            let pick = PickFoldable::<T, W> {
-                filter: &filter,
-                after: folded.last.as_ref().map(T::key_after),
-                first_to_remove: i32::from(keep),
-                limit: batch as i64,
-            };
-            let keys = own_read(conn, retry.clone(), |conn| T::load_keys(conn, &pick))
-                .map_err(|error| explain::<T, _>(conn, error))?;
+            let after = folded.last.as_ref().map(T::key_after);
+            let first_to_remove = i32::from(keep);
+            let limit = batch as i64;
+            let reading = Repeated::read::<M, _>(conn, retry.clone())?;
+            let keys = repeat!(M, conn, reading, {
+                let pick = PickFoldable::<T, W> {
+                    filter: &filter,
+                    after: after.as_ref(),
+                    first_to_remove,
+                    limit,
+                };
+                T::load_keys::<M, _, _>(conn, pick).await
+            });
+            let keys = keys.map_err(|error| explain::<T, DB, _>(conn, error))?;
             folded.finished = keys.len() < batch;
             if let Some(last) = keys.last().cloned() {
                 let parents = keys.len();
-                folding.fold::<T, DB, _>(keys, &mut folded, conn)?;
+                folding.fold::<M, T, DB, _>(keys, &mut folded, conn).await?;
                 folded.last = Some(last);
                 if progress(&folded).is_break() {
                     return Ok(folded);
@@ -244,7 +282,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
             if folded.finished {
                 return Ok(folded);
             }
-            retry.sleep(due.saturating_duration_since(Instant::now()));
+            M::sleep(&retry, due.saturating_duration_since(Instant::now())).await;
         }
     }
 }
@@ -275,7 +313,7 @@ enum Trouble {
 impl Folding {
     /// Folds parents together if all their locks can be had at once; else one by one, and what is busy shard by shard, so
     /// that nobody waits for a fold that waits.
-    fn fold<T, DB, Conn>(
+    async fn fold<M, T, DB, Conn>(
         &self,
         keys: Vec<T::Key>,
         folded: &mut Folded<T>,
@@ -283,7 +321,83 @@ impl Folding {
     ) -> QueryResult<()>
     where
         T: KeyedTable<DB>,
-        Conn: LoadConnection<Backend = DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
+        match self.fold_together::<M, T, DB, _>(&named, conn).await {
+            Ok(batch) => folded.add(batch),
+            Err(error) => match (self.trouble(error), keys.len()) {
+                (Trouble::Other(error), _) => return Err(error),
+                (_, 2..) => {
+                    for key in keys {
+                        self.fold_one::<M, T, DB, _>(key, folded, conn).await?;
+                    }
+                }
+                (trouble, _) => {
+                    self.left::<M, T, DB, _>(trouble, keys, folded, conn)
+                        .await?;
+                }
+            },
+        }
+        Ok(())
+    }
+
+    async fn fold_one<M, T, DB, Conn>(
+        &self,
+        key: T::Key,
+        folded: &mut Folded<T>,
+        conn: &mut Conn,
+    ) -> QueryResult<()>
+    where
+        T: KeyedTable<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let named = KeysAre(vec![T::key_is(key.clone())]);
+        match self.fold_together::<M, T, DB, _>(&named, conn).await {
+            Ok(batch) => folded.add(batch),
+            Err(error) => {
+                let trouble = self.trouble(error);
+                self.left::<M, T, DB, _>(trouble, vec![key], folded, conn)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What becomes of a parent that could not be folded at once.
+    async fn left<M, T, DB, Conn>(
+        &self,
+        trouble: Trouble,
+        key: Vec<T::Key>,
+        folded: &mut Folded<T>,
+        conn: &mut Conn,
+    ) -> QueryResult<()>
+    where
+        T: KeyedTable<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        match trouble {
+            Trouble::Other(error) => return Err(error),
+            Trouble::Unfit => folded.unfit.extend(key),
+            Trouble::Blocked(_) => {
+                self.fold_shard_by_shard::<M, T, DB, _>(key, folded, conn)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn fold_together<M, T, DB, Conn>(
+        &self,
+        named: &KeysAre<T::KeyIs>,
+        conn: &mut Conn,
+    ) -> QueryResult<Folded<T>>
+    where
+        T: KeyedTable<DB>,
+        M: LoadIo<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
         // On SQLite there are no locks but that on the database.
@@ -291,26 +405,13 @@ impl Folding {
             true => (AT_ONCE, Retry::never()),
             false => (Shards::ALL, self.retry.clone()),
         };
-        let named = keys.iter().cloned().map(T::key_is).collect();
-        match self.fold_held::<T, DB, _>(&KeysAre(named), shards, retry, conn) {
-            Ok(batch) => folded.add(batch),
-            Err(error) => match (self.trouble(error), keys.len()) {
-                (Trouble::Other(error), _) => return Err(error),
-                (_, 2..) => {
-                    for key in keys {
-                        self.fold(vec![key], folded, conn)?;
-                    }
-                }
-                (Trouble::Unfit, _) => folded.unfit.extend(keys),
-                (Trouble::Blocked(_), _) => self.fold_shard_by_shard(keys, folded, conn)?,
-            },
-        }
-        Ok(())
+        self.fold_held::<M, T, DB, _>(named, shards, retry, conn)
+            .await
     }
 
     /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. One that does not
     /// fit is tried again as long as others change the base.
-    fn fold_shard_by_shard<T, DB, Conn>(
+    async fn fold_shard_by_shard<M, T, DB, Conn>(
         &self,
         keys: Vec<T::Key>,
         folded: &mut Folded<T>,
@@ -318,11 +419,11 @@ impl Folding {
     ) -> QueryResult<()>
     where
         T: KeyedTable<DB>,
-        Conn: LoadConnection<Backend = DB>,
+        M: LoadIo<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
         let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
-        let mut left = Held::<T, DB>::of(&named).shards(conn)?;
+        let mut left = Held::<T, DB>::of(&named).shards::<M, _>(conn).await?;
         let mut parent = Folded::nothing(None);
         let (mut busy, mut tried) = (false, usize::MAX);
         while left.len() < tried {
@@ -333,7 +434,11 @@ impl Folding {
                     only: Some(shard),
                     at_once: !self.inside,
                 };
-                match self.fold_held::<T, DB, _>(&named, shards, self.retry.clone(), conn) {
+                let retry = self.retry.clone();
+                match self
+                    .fold_held::<M, T, DB, _>(&named, shards, retry, conn)
+                    .await
+                {
                     Ok(batch) => parent.add(batch),
                     Err(error) => match self.trouble(error) {
                         Trouble::Unfit => unfit.push(shard),
@@ -354,7 +459,7 @@ impl Folding {
         Ok(())
     }
 
-    fn fold_held<T, DB, Conn>(
+    async fn fold_held<M, T, DB, Conn>(
         &self,
         keys: &KeysAre<T::KeyIs>,
         shards: Shards,
@@ -363,18 +468,21 @@ impl Folding {
     ) -> QueryResult<Folded<T>>
     where
         T: KeyedTable<DB>,
-        Conn: LoadConnection<Backend = DB>,
+        M: LoadIo<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        hold::<T, DB, _, _>(conn, keys, shards, retry, |conn, held| {
-            let (parents, moved) = held.fold(conn)?;
+        let holding = holding::<M, _>(conn, retry)?;
+        let folded = repeat!(M, conn, holding, {
+            let held = Held::<T, DB>::lock::<M, _>(conn, keys, shards).await?;
+            let (parents, moved) = held.fold::<M, _>(conn).await?;
             Ok(Folded {
                 parents: parents as u64,
                 moved,
-                shards_removed: held.remove_shards(conn, self.keep)? as u64,
+                shards_removed: held.remove_shards::<M, _>(conn, self.keep).await? as u64,
                 ..Folded::nothing(None)
             })
-        })
+        });
+        folded.map_err(|error| explain::<T, DB, _>(conn, error))
     }
 
     fn trouble(&self, error: DieselError) -> Trouble {
@@ -472,7 +580,7 @@ impl<T: ShardedTable<Key: fmt::Debug>> fmt::Debug for Folded<T> {
 /// Not `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
 struct PickFoldable<'a, T: ShardedTable, W> {
     filter: &'a W,
-    after: Option<T::KeyAfter>,
+    after: Option<&'a T::KeyAfter>,
     first_to_remove: i32,
     limit: i64,
 }
@@ -496,7 +604,7 @@ where
         out.push_sql(" >= ");
         push_bind::<Integer, i32, DB>(&self.first_to_remove, out.reborrow())?;
         out.push_sql(") LIMIT 1) IS NOT NULL");
-        if let Some(after) = &self.after {
+        if let Some(after) = self.after {
             out.push_sql(" AND ");
             T::push_key_after(after, out.reborrow())?;
         }

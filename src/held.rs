@@ -6,7 +6,6 @@
 
 use std::marker::PhantomData;
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Integer, Nullable, Text};
@@ -14,10 +13,10 @@ use diesel::sql_types::{Integer, Nullable, Text};
 use crate::amount::Amount;
 use crate::dialect::{BackendOf, ShardedBackend, Strength};
 use crate::error::Error;
-use crate::explain::explain;
 use crate::field::{ShardedTable, ShardsColumn};
+use crate::io::{Io, LoadIo};
 use crate::keyed::{KeyedTable, KeysAre};
-use crate::retry::{Retry, TransactionOptions, own_transaction};
+use crate::retry::{Repeated, Retry, TransactionOptions};
 use crate::sql::{
     Reads, SHARD, push_bind, push_column, push_from_shards, push_key, push_shard_is,
     push_shards_as_parent, push_shards_column, push_zeros,
@@ -47,45 +46,17 @@ impl Shards {
     };
 }
 
-/// Runs `work` while the parents that `keys` names are held: in a transaction of its own that is tried again after a
-/// conflict, or in a savepoint of the caller's.
-pub(crate) fn hold<T, DB, Conn, R>(
-    conn: &mut Conn,
-    keys: &KeysAre<T::KeyIs>,
-    shards: Shards,
-    retry: Retry,
-    mut work: impl FnMut(&mut Conn, Held<'_, T, DB>) -> QueryResult<R>,
-) -> QueryResult<R>
+/// A transaction of its own that may hold parents and is tried again after a conflict, or a savepoint of the caller's.
+pub(crate) fn holding<M, Conn>(conn: &mut Conn, retry: Retry) -> QueryResult<Repeated>
 where
-    T: KeyedTable<DB>,
-    DB: BackendOf<Conn>,
-    Conn: LoadConnection<Backend = DB>,
+    M: Io<Conn>,
 {
-    holding_transaction::<T, _, _>(conn, retry, |conn| {
-        let held = Held::<T, DB>::lock(conn, keys, shards)?;
-        work(conn, held)
-    })
-}
-
-/// Runs `work`, which may hold parents: in a transaction of its own that is tried again after a conflict, or in a savepoint
-/// of the caller's.
-pub(crate) fn holding_transaction<T, Conn, R>(
-    conn: &mut Conn,
-    retry: Retry,
-    work: impl FnMut(&mut Conn) -> QueryResult<R>,
-) -> QueryResult<R>
-where
-    T: ShardedTable + QueryFragment<Conn::Backend>,
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
-{
+    let dialect = M::Backend::backend_of(conn).dialect();
     let options = TransactionOptions {
-        isolation: Conn::Backend::backend_of(conn)
-            .dialect()
-            .holding_isolation(),
+        isolation: dialect.holding_isolation(),
         ..TransactionOptions::guarded()
     };
-    own_transaction(conn, retry, options, work).map_err(|error| explain::<T, _>(conn, error))
+    Repeated::transaction::<M, _>(conn, retry, options)
 }
 
 impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
@@ -95,13 +66,13 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
     }
 
     /// Locks the parents that `keys` names, and then their shards, in the transaction that is open.
-    pub(crate) fn lock<Conn>(
+    pub(crate) async fn lock<M, Conn>(
         conn: &mut Conn,
         keys: &'a KeysAre<T::KeyIs>,
         shards: Shards,
     ) -> QueryResult<Self>
     where
-        Conn: Connection<Backend = DB>,
+        M: Io<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
         let held = Held {
@@ -112,52 +83,54 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
             true => Strength::ExclusiveAtOnce,
             false => Strength::Exclusive,
         };
-        held.lock_rows(conn, Rows::Parents, strength)?;
-        held.lock_rows(conn, Rows::Shards, strength)?;
+        held.lock_rows::<M, _>(conn, Rows::Parents, strength)
+            .await?;
+        held.lock_rows::<M, _>(conn, Rows::Shards, strength).await?;
         Ok(held)
     }
 
     /// Locks rows until the transaction ends. On SQLite other writers already wait.
-    pub(crate) fn lock_rows<Conn>(
+    pub(crate) async fn lock_rows<M, Conn>(
         &self,
         conn: &mut Conn,
         rows: Rows,
         strength: Strength,
     ) -> QueryResult<()>
     where
-        Conn: Connection<Backend = DB>,
+        M: Io<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
         if let Some(clause) = DB::backend_of(conn).dialect().locks_rows(strength) {
             let of = self.rows(rows);
-            conn.execute_returning_count(&Lock { of, clause })?;
+            M::execute(conn, Lock { of, clause }).await?;
         }
         Ok(())
     }
 
     /// The numbers of the shards that there are, held or not.
-    pub(crate) fn shards<Conn>(&self, conn: &mut Conn) -> QueryResult<Vec<i32>>
+    pub(crate) async fn shards<M, Conn>(&self, conn: &mut Conn) -> QueryResult<Vec<i32>>
     where
-        Conn: LoadConnection<Backend = DB>,
+        M: LoadIo<Conn, Backend = DB>,
     {
         let of = self.rows(Rows::Shards);
-        <DB as Reads<Integer, i32>>::load(conn, SelectShards { of })
+        <DB as Reads<Integer, i32>>::load::<M, _, _>(conn, SelectShards { of }).await
     }
 
     /// A field's base, or the sum of its shards that are held, of each parent, in key order.
-    pub(crate) fn each<Conn>(
+    pub(crate) async fn each<M, Conn>(
         &self,
         conn: &mut Conn,
         rows: Rows,
         field: &'static ShardsColumn,
     ) -> QueryResult<Vec<Amount>>
     where
-        Conn: LoadConnection<Backend = DB>,
+        M: LoadIo<Conn, Backend = DB>,
     {
         let of = self.rows(Rows::Parents);
         let each = Each { of, rows, field };
-        let each = <DB as Reads<Nullable<Text>, Option<String>>>::load(conn, each)?;
-        each.iter()
+        let each = <DB as Reads<Nullable<Text>, Option<String>>>::load::<M, _, _>(conn, each);
+        each.await?
+            .iter()
             .map(|amount| match amount {
                 Some(text) => Amount::parse(text, field.column_type),
                 None => Ok(Amount::zero(field.column_type)), // there is no shard
@@ -171,21 +144,21 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
     /// # Errors
     /// [`Inexact`](Error::Inexact) if a base did not take what its shards held, as a column of a smaller scale does, and
     /// MySQL without its strict mode.
-    pub(crate) fn fold<Conn>(&self, conn: &mut Conn) -> QueryResult<(usize, Vec<Amount>)>
+    pub(crate) async fn fold<M, Conn>(&self, conn: &mut Conn) -> QueryResult<(usize, Vec<Amount>)>
     where
-        Conn: LoadConnection<Backend = DB>,
+        M: LoadIo<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
         let dialect = DB::backend_of(conn).dialect();
         let mut sums = vec![];
         let mut expected = vec![];
         for field in T::FIELDS {
-            let moved = self.each(conn, Rows::Shards, field)?;
+            let moved = self.each::<M, _>(conn, Rows::Shards, field).await?;
             let mut sum = Amount::zero(field.column_type);
             moved.iter().for_each(|moved| sum += moved);
             sums.push(sum);
             if dialect.may_cut(field.column_type) {
-                let mut bases = self.each(conn, Rows::Parents, field)?;
+                let mut bases = self.each::<M, _>(conn, Rows::Parents, field).await?;
                 bases
                     .iter_mut()
                     .zip(&moved)
@@ -193,59 +166,59 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
                 expected.push((field, bases));
             }
         }
-        let parents = conn.execute_returning_count(&AddShardsToBases {
-            of: self.rows(Rows::Parents),
-        })?;
+        let of = self.rows(Rows::Parents);
+        let parents = M::execute(conn, AddShardsToBases { of }).await?;
         for (field, bases) in expected {
-            if self.each(conn, Rows::Parents, field)? != bases {
+            if self.each::<M, _>(conn, Rows::Parents, field).await? != bases {
                 return Err(Error::Inexact { field: field.name }.into());
             }
         }
-        self.empty(conn, T::FIELDS.iter())?;
+        self.empty::<M, _>(conn, T::FIELDS.iter().collect()).await?;
         Ok((parents, sums))
     }
 
     /// Sets fields of the shards to zero, whatever that does to the totals.
-    pub(crate) fn empty<Conn>(
+    pub(crate) async fn empty<M, Conn>(
         &self,
         conn: &mut Conn,
-        fields: impl Iterator<Item = &'static ShardsColumn>,
+        fields: Vec<&'static ShardsColumn>,
     ) -> QueryResult<()>
     where
-        Conn: Connection<Backend = DB>,
+        M: Io<Conn, Backend = DB>,
     {
-        conn.execute_returning_count(&EmptyShards {
-            of: self.rows(Rows::Shards),
-            fields: fields.collect(),
-        })?;
+        let of = self.rows(Rows::Shards);
+        M::execute(conn, EmptyShards { of, fields }).await?;
         Ok(())
     }
 
     /// Removes the shards numbered `first` and above, which have to be empty. The number removed.
-    pub(crate) fn remove_shards<Conn>(&self, conn: &mut Conn, first: u16) -> QueryResult<usize>
+    pub(crate) async fn remove_shards<M, Conn>(
+        &self,
+        conn: &mut Conn,
+        first: u16,
+    ) -> QueryResult<usize>
     where
-        Conn: Connection<Backend = DB>,
+        M: Io<Conn, Backend = DB>,
     {
-        conn.execute_returning_count(&RemoveShards {
-            of: self.rows(Rows::Shards),
-            first: i32::from(first),
-        })
+        let of = self.rows(Rows::Shards);
+        let first = i32::from(first);
+        M::execute(conn, RemoveShards { of, first }).await
     }
 
     /// Writes columns of the bases or the shards, whatever that does to the totals. `assignments`: `"views" = $1`. The number
     /// of rows.
-    pub(crate) fn write<Conn, A>(
+    pub(crate) async fn write<M, Conn, A>(
         &self,
         conn: &mut Conn,
         rows: Rows,
         assignments: &A,
     ) -> QueryResult<usize>
     where
-        Conn: Connection<Backend = DB>,
+        M: Io<Conn, Backend = DB>,
         A: QueryFragment<DB>,
     {
         let of = self.rows(rows);
-        conn.execute_returning_count(&Write { of, assignments })
+        M::execute(conn, Write { of, assignments }).await
     }
 
     fn rows(&self, rows: Rows) -> HeldRows<'a, T, KeysAre<T::KeyIs>> {

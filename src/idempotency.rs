@@ -76,6 +76,7 @@ mod keys;
 mod update;
 
 use std::fmt::{self, Write};
+use std::future::Future;
 use std::hash::Hasher;
 use std::time::Duration;
 
@@ -90,8 +91,9 @@ use crate::dialect::{BackendOf, ShardedBackend};
 use crate::error::Error;
 use crate::explain::explain_missing;
 use crate::field::ShardedColumn;
+use crate::io::{Blocking, Io, LoadIo, now};
 use crate::named::Counter;
-use crate::retry::{Retry, TransactionOptions, own_statement, own_transaction};
+use crate::retry::{Repeated, Retry, TransactionOptions, repeat};
 use crate::row_counter::RowCounter;
 use crate::sql::Reads;
 
@@ -158,10 +160,13 @@ impl<Of> Idempotent<Of> {
         Conn::Backend: BackendOf<Conn>,
     {
         let request = self.request::<Conn>(n)?;
-        once(conn, &request, Retry::default(), |conn, before| {
-            let counted = before.map_or_else(|| self.of.add(n, conn), Ok)?;
-            Ok((counted, (counted, before.is_none())))
-        })
+        let mut add = Add { to: &self.of, n };
+        now(once::<Blocking, _, _>(
+            conn,
+            &request,
+            Retry::default(),
+            &mut add,
+        ))
     }
 
     /// Adds 1; see [`add`](Self::add).
@@ -285,42 +290,83 @@ pub(crate) enum Claimed {
 
 /// Carries out what was not carried out before under the same key, in one transaction with the key; inside a caller's, in a
 /// savepoint. `f` is told how many rows were counted before, if it is a repeat, and gives how many are by now.
-pub(crate) fn once<Conn, T>(
+pub(crate) async fn once<M, Conn, W>(
     conn: &mut Conn,
     request: &Request,
     retry: Retry,
-    mut f: impl FnMut(&mut Conn, Option<usize>) -> QueryResult<(usize, T)>,
-) -> QueryResult<T>
+    work: &mut W,
+) -> QueryResult<W::Told>
 where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
+    M: LoadIo<Conn>,
+    W: Requested<M, Conn>,
 {
     let options = TransactionOptions {
-        isolation: Conn::Backend::backend_of(conn).dialect().own_isolation(),
+        isolation: M::Backend::backend_of(conn).dialect().own_isolation(),
         ..Default::default()
     };
-    own_transaction(conn, retry, options, |conn| {
-        match claim(conn, &[request])?.first() {
+    let repeated = Repeated::transaction::<M, _>(conn, retry, options)?;
+    repeat!(M, conn, repeated, {
+        match claim::<M, _>(conn, &[request]).await?.first() {
             Some(Claimed::First) | None => {}
-            Some(Claimed::Repeated(counted)) => return Ok(f(conn, Some(*counted))?.1),
+            Some(Claimed::Repeated(counted)) => {
+                return Ok(work.carry_out(conn, Some(*counted)).await?.1);
+            }
             Some(Claimed::Reused) => return Err(Error::IdempotencyKeyReused.into()),
         }
-        let (counted, told) = f(conn, None)?;
+        let (counted, told) = work.carry_out(conn, None).await?;
         match counted {
-            0 => release(conn, vec![&request.key])?,
+            0 => release::<M, _>(conn, vec![&request.key]).await?,
             1 => {} // as it was claimed
-            _ => note(conn, &request.key, counted)?,
+            _ => note::<M, _>(conn, &request.key, counted).await?,
         }
         Ok(told)
     })
 }
 
+/// What is requested, and done once.
+pub(crate) trait Requested<M, Conn> {
+    /// What the caller is told.
+    type Told;
+
+    /// Counts, unless `counted` tells that this was done before. The number of rows counted, and what the caller is told.
+    fn carry_out(
+        &mut self,
+        conn: &mut Conn,
+        counted: Option<usize>,
+    ) -> impl Future<Output = QueryResult<(usize, Self::Told)>>;
+}
+
+/// Adds to a counter. Whether it was now is told too.
+struct Add<'a, Of> {
+    to: &'a Of,
+    n: i64,
+}
+
+impl<Of, Conn> Requested<Blocking, Conn> for Add<'_, Of>
+where
+    Of: CachedCounter<Conn>,
+{
+    type Told = (usize, bool);
+
+    async fn carry_out(
+        &mut self,
+        conn: &mut Conn,
+        counted: Option<usize>,
+    ) -> QueryResult<(usize, (usize, bool))> {
+        let now = counted.is_none();
+        let counted = counted.map_or_else(|| self.to.add(self.n, conn), Ok)?;
+        Ok((counted, (counted, now)))
+    }
+}
+
 /// Claims keys, which differ, for the open transaction: what they are known of, in their order. Waits for other transactions
 /// that claim the same ones.
-pub(crate) fn claim<Conn>(conn: &mut Conn, requests: &[&Request]) -> QueryResult<Vec<Claimed>>
+pub(crate) async fn claim<M, Conn>(
+    conn: &mut Conn,
+    requests: &[&Request],
+) -> QueryResult<Vec<Claimed>>
 where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
+    M: LoadIo<Conn>,
 {
     // In the order of the keys, so that two batches do not wait for each other.
     let mut keys: Vec<(&[u8], i64)> = requests
@@ -332,16 +378,16 @@ where
         claim: rand::random(),
         keys,
     };
-    let dialect = Conn::Backend::backend_of(conn).dialect();
+    let dialect = M::Backend::backend_of(conn).dialect();
     // A key that is there at first may have been removed for its age before it is read.
     for _ in 0..3 {
-        let inserted = conn.execute_returning_count(&insert);
-        let inserted = inserted.map_err(|error| explained(conn, error))?;
+        let inserted = M::execute(conn, &insert).await;
+        let inserted = inserted.map_err(|error| explained::<M, _>(conn, error))?;
         if dialect.counts_inserted_alone() && inserted == requests.len() {
             return Ok(vec![Claimed::First; requests.len()]);
         }
         let keys = insert.keys.iter().map(|(key, _)| *key).collect();
-        let rows = <Conn::Backend as Reads<_, Row>>::load(conn, FindKeys(keys))?;
+        let rows = <M::Backend as Reads<_, Row>>::load::<M, _, _>(conn, FindKeys(keys)).await?;
         let known = |request: &&Request| {
             let row = rows.iter().find(|(key, ..)| *key == request.key);
             row.map(|(_, fingerprint, claim, counted)| match () {
@@ -360,26 +406,25 @@ where
 }
 
 /// Lets go of keys that were claimed in the open transaction, for what counted nothing.
-pub(crate) fn release<Conn>(conn: &mut Conn, keys: Vec<&[u8]>) -> QueryResult<()>
+pub(crate) async fn release<M, Conn>(conn: &mut Conn, keys: Vec<&[u8]>) -> QueryResult<()>
 where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
+    M: LoadIo<Conn>,
 {
     let older_than = None;
-    conn.execute_returning_count(&DeleteKeys { keys, older_than })
+    M::execute(conn, DeleteKeys { keys, older_than })
+        .await
         .map(drop)
 }
 
-fn note<Conn>(conn: &mut Conn, key: &[u8], counted: usize) -> QueryResult<()>
+async fn note<M, Conn>(conn: &mut Conn, key: &[u8], counted: usize) -> QueryResult<()>
 where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
+    M: LoadIo<Conn>,
 {
     let note = NoteCounted {
         key: [key],
         counted: i64::try_from(counted).unwrap_or(i64::MAX),
     };
-    conn.execute_returning_count(&note).map(drop)
+    M::execute(conn, note).await.map(drop)
 }
 
 /// Removes the keys that are older than `age`, by the database's clock, in whole seconds; gives their number. Their requests
@@ -415,6 +460,13 @@ where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
+    now(remove::<Blocking, _>(age, conn))
+}
+
+pub(crate) async fn remove<M, Conn>(age: Duration, conn: &mut Conn) -> QueryResult<usize>
+where
+    M: LoadIo<Conn>,
+{
     const STEP: i64 = 1_000;
     // Beyond that the difference from now would leave the range of an `i64`.
     let seconds = i64::try_from(age.as_secs())
@@ -426,18 +478,19 @@ where
             seconds,
             limit: STEP,
         };
-        let old = <Conn::Backend as Reads<_, Row>>::load(conn, old);
-        let old = old.map_err(|error| explained(conn, error))?;
-        let delete = DeleteKeys {
-            keys: old.iter().map(|(key, ..)| key.as_slice()).collect(),
-            older_than: Some(seconds),
-        };
-        let step = match old.len() {
-            0 => 0,
-            _ => own_statement(conn, Retry::default(), |conn| {
-                conn.execute_returning_count(&delete)
-            })?,
-        };
+        let old = <M::Backend as Reads<_, Row>>::load::<M, _, _>(conn, old).await;
+        let old = old.map_err(|error| explained::<M, _>(conn, error))?;
+        if old.is_empty() {
+            return Ok(removed);
+        }
+        let statement = Repeated::statement::<M, _>(conn, Retry::default())?;
+        let step = repeat!(M, conn, statement, {
+            let delete = DeleteKeys {
+                keys: old.iter().map(|(key, ..)| key.as_slice()).collect(),
+                older_than: Some(seconds),
+            };
+            M::execute(conn, delete).await
+        })?;
         if step == 0 {
             return Ok(removed); // or others are removing them
         }
@@ -445,10 +498,9 @@ where
     }
 }
 
-fn explained<Conn>(conn: &Conn, error: DieselError) -> DieselError
+fn explained<M, Conn>(conn: &Conn, error: DieselError) -> DieselError
 where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
+    M: Io<Conn>,
 {
-    explain_missing(&Conn::Backend::backend_of(conn), TABLE, error)
+    explain_missing(&M::Backend::backend_of(conn), TABLE, error)
 }

@@ -1,6 +1,5 @@
 //! Parents that are addressed by their keys.
 
-use diesel::connection::LoadConnection;
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
@@ -10,12 +9,12 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use crate::dialect::ShardedBackend;
 use crate::field::ShardedTable;
-use crate::sql::load;
+use crate::io::LoadIo;
 
 /// A sharded table whose parents can be named by their keys on `DB`. Every one is; the trait gathers what that takes.
 pub trait KeyedTable<DB: ShardedBackend>: ShardedTable + QueryFragment<DB> + QueryId {
     /// `key = $n`
-    type KeyIs: QueryFragment<DB> + QueryId;
+    type KeyIs: QueryFragment<DB> + QueryId + Send + Sync;
 
     /// `key = $n`
     fn key_is(key: Self::Key) -> Self::KeyIs;
@@ -27,17 +26,20 @@ pub trait KeyedTable<DB: ShardedBackend>: ShardedTable + QueryFragment<DB> + Que
     ) -> QueryResult<()>;
 
     /// Reads keys.
-    fn load_keys<'query, Conn, Q>(conn: &mut Conn, query: Q) -> QueryResult<Vec<Self::Key>>
+    fn load_keys<'c, M, Conn, Q>(
+        conn: &'c mut Conn,
+        query: Q,
+    ) -> M::Future<'c, QueryResult<Vec<Self::Key>>>
     where
-        Conn: LoadConnection<Backend = DB>,
-        Q: Query<SqlType = SqlTypeOf<Self::PrimaryKey>> + QueryFragment<DB> + QueryId + 'query;
+        M: LoadIo<Conn, Backend = DB>,
+        Q: Query<SqlType = SqlTypeOf<Self::PrimaryKey>> + QueryFragment<DB> + QueryId + 'c;
 }
 
 impl<T, DB> KeyedTable<DB> for T
 where
     DB: ShardedBackend + QueryMetadata<SqlTypeOf<T::PrimaryKey>>,
     T: ShardedTable<KeyAfter: QueryFragment<DB>> + QueryFragment<DB> + QueryId,
-    T::PrimaryKey: EqAll<T::Key, Output: QueryFragment<DB> + QueryId>,
+    T::PrimaryKey: EqAll<T::Key, Output: QueryFragment<DB> + QueryId + Send + Sync>,
     T::Key: FromSqlRow<SqlTypeOf<T::PrimaryKey>, DB>,
 {
     type KeyIs = <T::PrimaryKey as EqAll<T::Key>>::Output;
@@ -50,12 +52,15 @@ where
         after.walk_ast(out)
     }
 
-    fn load_keys<'query, Conn, Q>(conn: &mut Conn, query: Q) -> QueryResult<Vec<T::Key>>
+    fn load_keys<'c, M, Conn, Q>(
+        conn: &'c mut Conn,
+        query: Q,
+    ) -> M::Future<'c, QueryResult<Vec<T::Key>>>
     where
-        Conn: LoadConnection<Backend = DB>,
-        Q: Query<SqlType = SqlTypeOf<T::PrimaryKey>> + QueryFragment<DB> + QueryId + 'query,
+        M: LoadIo<Conn, Backend = DB>,
+        Q: Query<SqlType = SqlTypeOf<T::PrimaryKey>> + QueryFragment<DB> + QueryId + 'c,
     {
-        load::<SqlTypeOf<T::PrimaryKey>, _, _, _>(conn, query)
+        M::load::<SqlTypeOf<T::PrimaryKey>, T::Key, _>(conn, query)
     }
 }
 

@@ -143,6 +143,7 @@ mod field;
 mod fold;
 mod held;
 pub mod idempotency;
+mod io;
 mod keyed;
 mod migrations;
 mod multi_connection;

@@ -4,32 +4,32 @@
 //! like any other: the derive declares them, and the same statements count, fold and set them.
 
 use std::fmt;
+use std::ops::ControlFlow;
 
 use diesel::connection::LoadConnection;
-use diesel::dsl::{Eq, Find};
+use diesel::dsl::Find;
 use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
-use diesel::query_dsl::methods::ExecuteDsl;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
 use crate::ShardedField;
 use crate::cached::CachedCounter;
 use crate::dialect::{BackendOf, ShardedBackend};
-use crate::dsl::Plus;
 use crate::error::Error;
 use crate::explain::explain_missing;
 use crate::field::ShardedTable;
-use crate::fold::{Folded, fold};
-use crate::keyed::KeyedTable;
-use crate::retry::{Retry, TransactionOptions, in_transaction, own_transaction};
-use crate::returning::NoReturning;
+use crate::fold::{Fold, Folded};
+use crate::io::{Blocking, Io, LoadIo, done, now};
+use crate::keyed::{KeyIs, KeyedTable};
+use crate::retry::{Repeated, Retry, TransactionOptions, in_transaction, repeat};
+use crate::row_counter::AddTo;
 use crate::set_total::set_by_key;
 use crate::shard_numbers::{self, ShardNumber};
 use crate::sql::{Reads, push_bind, push_column};
 use crate::total::push_total;
-use crate::update::{OrInsert, UpdateStatement, Values, update};
+use crate::update::Ready;
 
 diesel::table! {
     /// The named counters: a sharded table like any other, for [`fold`](crate::fold()), [`verify`](crate::verify()) and
@@ -146,7 +146,7 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        Conn::Backend::add(conn, self.key()?, n)
+        now(Conn::Backend::add(conn, self.key()?, n))
     }
 
     /// The exact total; 0 for a counter that was never used.
@@ -163,7 +163,7 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        self.read(true, conn)
+        now(self.total::<Blocking, _, Conn::Backend>(true, conn))
     }
 
     /// The base alone, without the sum: as fresh as the last [`fold`](Self::fold) or [`set`](Self::set).
@@ -175,16 +175,16 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        self.read(false, conn)
+        now(self.total::<Blocking, _, Conn::Backend>(false, conn))
     }
 
-    fn read<Conn>(&self, exact: bool, conn: &mut Conn) -> QueryResult<i64>
+    pub(crate) async fn total<M, Conn, DB>(&self, exact: bool, conn: &mut Conn) -> QueryResult<i64>
     where
-        Conn: LoadConnection,
-        Conn::Backend: CounterBackend<Conn>,
+        M: Io<Conn, Backend = DB>,
+        DB: CounterBackend<Conn, M>,
     {
         let rows = SelectedRows::Named(vec![self.key()?]);
-        let found = Conn::Backend::select(conn, SelectCounters { rows, exact })?;
+        let found = DB::select(conn, SelectCounters { rows, exact }).await?;
         Ok(found.first().map_or(0, |(_, value)| *value))
     }
 
@@ -204,6 +204,18 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
+        now(Self::totals::<Blocking, _, Conn::Backend, _>(names, conn))
+    }
+
+    pub(crate) async fn totals<M, Conn, DB, S>(
+        names: &[S],
+        conn: &mut Conn,
+    ) -> QueryResult<Vec<i64>>
+    where
+        S: AsRef<str>,
+        M: Io<Conn, Backend = DB>,
+        DB: CounterBackend<Conn, M>,
+    {
         let keys: Vec<Vec<u8>> = names
             .iter()
             .map(|name| key(name.as_ref()))
@@ -211,10 +223,7 @@ impl Counter {
         let mut totals = std::collections::HashMap::with_capacity(keys.len());
         for keys in keys.chunks(10_000) {
             let rows = SelectedRows::Named(keys.to_vec());
-            totals.extend(Conn::Backend::select(
-                conn,
-                SelectCounters { rows, exact: true },
-            )?);
+            totals.extend(DB::select(conn, SelectCounters { rows, exact: true }).await?);
         }
         let total = |key| totals.get(key).copied().unwrap_or(0);
         Ok(keys.iter().map(total).collect())
@@ -248,7 +257,7 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        Conn::Backend::set(conn, self.key()?, total)
+        now(Conn::Backend::set(conn, self.key()?, total))
     }
 
     /// Sets the total to 0; see [`set`](Self::set).
@@ -278,17 +287,7 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        let delete = DeleteCounter { name: self.key()? };
-        let number = self.shard_number();
-        own_transaction(
-            conn,
-            Retry::default(),
-            TransactionOptions::guarded(),
-            |conn| {
-                number.forget(conn)?;
-                Conn::Backend::delete(conn, &delete)
-            },
-        )
+        now(Conn::Backend::delete(conn, self.key()?))
     }
 
     /// Moves the shards into the base; see [`fold`](crate::fold()). No total changes.
@@ -300,11 +299,22 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        let keep = match in_transaction(conn)? {
+        now(self.folded::<Blocking, _, Conn::Backend>(conn))
+    }
+
+    pub(crate) async fn folded<M, Conn, DB>(
+        &self,
+        conn: &mut Conn,
+    ) -> QueryResult<Folded<counters::table>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: CounterBackend<Conn, M>,
+    {
+        let keep = match in_transaction::<M, _>(conn)? {
             true => self.shard_number().known(),
-            false => self.shard_number().get(conn)?,
+            false => self.shard_number().number::<M, _>(conn).await?,
         };
-        Conn::Backend::fold(conn, self.key()?, keep)
+        DB::fold(conn, self.key()?, keep).await
     }
 
     /// How many shards writers choose from; 128 unless it was changed.
@@ -344,12 +354,20 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        let key = self.key()?;
-        self.shard_number().resize(n, conn)?;
-        Conn::Backend::fold(conn, key, n).map(drop)
+        now(self.resized::<Blocking, _, Conn::Backend>(n, conn))
     }
 
-    fn key(&self) -> QueryResult<Vec<u8>> {
+    pub(crate) async fn resized<M, Conn, DB>(&self, n: u16, conn: &mut Conn) -> QueryResult<()>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: CounterBackend<Conn, M>,
+    {
+        let key = self.key()?;
+        self.shard_number().write::<M, _>(n, false, conn).await?;
+        DB::fold(conn, key, n).await.map(drop)
+    }
+
+    pub(crate) fn key(&self) -> QueryResult<Vec<u8>> {
         key(&self.name)
     }
 
@@ -359,7 +377,7 @@ impl Counter {
         check(&self.name)
     }
 
-    fn shard_number(&self) -> ShardNumber {
+    pub(crate) fn shard_number(&self) -> ShardNumber {
         ShardNumber::of_counter::<counters::table>(self.name.as_bytes())
     }
 }
@@ -469,13 +487,21 @@ impl CounterList {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
+        now(self.page::<Blocking, _, Conn::Backend>(conn))
+    }
+
+    pub(crate) async fn page<M, Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Vec<(String, i64)>>
+    where
+        M: Io<Conn, Backend = DB>,
+        DB: CounterBackend<Conn, M>,
+    {
         let rows = SelectedRows::Page {
             prefix: self.prefix.as_bytes().to_vec(),
             end: end_of_prefix(&self.prefix),
             after: self.after.as_ref().map(|name| name.as_bytes().to_vec()),
             limit: self.limit.into(),
         };
-        let page = Conn::Backend::select(conn, SelectCounters { rows, exact: true })?;
+        let page = DB::select(conn, SelectCounters { rows, exact: true }).await?;
         page.into_iter()
             .map(|(name, total)| match String::from_utf8(name) {
                 Ok(name) => Ok((name, total)),
@@ -498,96 +524,161 @@ fn end_of_prefix(prefix: &str) -> Option<Vec<u8>> {
     note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` (or `postgres_backend`, `mysql_backend`)",
     note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
 )]
-pub trait CounterBackend<Conn: LoadConnection<Backend = Self>>: BackendOf<Conn> {
+pub trait CounterBackend<Conn, Run: Io<Conn> = Blocking>: BackendOf<Conn> {
     #[doc(hidden)]
-    fn add(conn: &mut Conn, name: Vec<u8>, n: i64) -> QueryResult<()>;
+    fn add(conn: &mut Conn, name: Vec<u8>, n: i64) -> Run::Future<'_, QueryResult<()>>;
 
     #[doc(hidden)]
-    fn set(conn: &mut Conn, name: Vec<u8>, total: i64) -> QueryResult<()>;
+    fn set(conn: &mut Conn, name: Vec<u8>, total: i64) -> Run::Future<'_, QueryResult<()>>;
 
     #[doc(hidden)]
     fn fold(
         conn: &mut Conn,
         name: Vec<u8>,
         keep_shards: u16,
-    ) -> QueryResult<Folded<counters::table>>;
+    ) -> Run::Future<'_, QueryResult<Folded<counters::table>>>;
 
     #[doc(hidden)]
-    fn select(conn: &mut Conn, select: SelectCounters) -> QueryResult<Vec<(Vec<u8>, i64)>>;
+    fn select(
+        conn: &mut Conn,
+        select: SelectCounters,
+    ) -> Run::Future<'_, QueryResult<Vec<(Vec<u8>, i64)>>>;
 
     #[doc(hidden)]
-    fn delete(conn: &mut Conn, delete: &DeleteCounter) -> QueryResult<bool>;
+    fn delete(conn: &mut Conn, name: Vec<u8>) -> Run::Future<'_, QueryResult<bool>>;
 }
 
 type ByName = Find<counters::table, Vec<u8>>;
-type NewCounter = (Eq<counters::name, Vec<u8>>, Eq<counters::value, i64>);
-type AddOrInsert =
-    UpdateStatement<ByName, Values<Plus<counters::value>>, NoReturning, OrInsert<NewCounter>>;
 
-impl<Conn, DB> CounterBackend<Conn> for DB
-where
-    Conn: LoadConnection<Backend = DB>,
-    DB: BackendOf<Conn>,
-    AddOrInsert: ExecuteDsl<Conn, DB>,
-    counters::table: KeyedTable<DB>,
-    <ByName as IntoUpdateTarget>::WhereClause: QueryFragment<DB>,
-{
-    fn add(conn: &mut Conn, name: Vec<u8>, n: i64) -> QueryResult<()> {
-        shard_numbers::keep_fresh(conn)?;
-        let number = ShardNumber::of_counter::<counters::table>(&name).known();
-        let counter = counters::table.find(name.clone());
-        let add = update(counter)
-            .set(counters::value.eq(counters::value + n))
-            .or_insert((counters::name.eq(name), counters::value.eq(0)))
-            .shards(number);
-        ExecuteDsl::execute(add, conn).map(drop)
-    }
-
-    fn set(conn: &mut Conn, name: Vec<u8>, total: i64) -> QueryResult<()> {
-        let set = |conn: &mut Conn| {
-            set_by_key::<counters::value, _, _>(conn, name.clone(), total)
-                .map_err(|error| explain_counters(conn, error))
-        };
-        // One that is deleted as soon as it is created is created again, but not for ever.
-        for _ in 0..3 {
-            if set(conn)? > 0 {
-                return Ok(());
+/// Implements [`CounterBackend`] for one way of reaching a connection; `$done` makes its future of several steps.
+macro_rules! counter_backend {
+    ($io:ty, $connection:ident, $done:path) => {
+        impl<Conn, DB> CounterBackend<Conn, $io> for DB
+        where
+            Conn: $connection<Backend = DB>,
+            DB: BackendOf<Conn>,
+            counters::table: KeyedTable<DB>,
+            <ByName as IntoUpdateTarget>::WhereClause: QueryFragment<DB>,
+        {
+            fn add(
+                conn: &mut Conn,
+                name: Vec<u8>,
+                n: i64,
+            ) -> <$io as Io<Conn>>::Future<'_, QueryResult<()>> {
+                $done(async move {
+                    shard_numbers::keep_fresh::<$io, _>(conn).await?;
+                    let number = ShardNumber::of_counter::<counters::table>(&name).known();
+                    let key = KeyIs(<counters::table as KeyedTable<DB>>::key_is(name.clone()));
+                    let add = AddTo::<counters::value>::new(n);
+                    let mut add = Ready::by_key(key, add, counters::value::NAME)
+                        .or_insert(InsertCounter { name }, number);
+                    add.count::<$io, _, _>(conn).await.map(drop)
+                })
             }
-            Self::add(conn, name.clone(), 0)?;
+
+            fn set(
+                conn: &mut Conn,
+                name: Vec<u8>,
+                total: i64,
+            ) -> <$io as Io<Conn>>::Future<'_, QueryResult<()>> {
+                $done(async move {
+                    // One that is deleted as soon as it is created is created again, but not for ever.
+                    for left in (0..4).rev() {
+                        let key = name.clone();
+                        let set = set_by_key::<$io, counters::value, _, _>(conn, key, total).await;
+                        if set.map_err(|error| explain_counters::<DB, _>(conn, error))? > 0 {
+                            return Ok(());
+                        }
+                        if left > 0 {
+                            <Self as CounterBackend<Conn, $io>>::add(conn, name.clone(), 0).await?;
+                        }
+                    }
+                    Err(DieselError::NotFound)
+                })
+            }
+
+            fn fold(
+                conn: &mut Conn,
+                name: Vec<u8>,
+                keep_shards: u16,
+            ) -> <$io as Io<Conn>>::Future<'_, QueryResult<Folded<counters::table>>> {
+                $done(async move {
+                    let fold =
+                        Fold::<_, $io>::of(counters::table.find(name)).keep_shards(keep_shards);
+                    let to_the_end = &mut |_: &Folded<_>| ControlFlow::Continue(());
+                    let folded = fold.folded::<$io, _, _, _, _>(conn, to_the_end).await;
+                    folded.map_err(|error| explain_counters::<DB, _>(conn, error))
+                })
+            }
+
+            fn select(
+                conn: &mut Conn,
+                select: SelectCounters,
+            ) -> <$io as Io<Conn>>::Future<'_, QueryResult<Vec<(Vec<u8>, i64)>>> {
+                $done(async move {
+                    let found = <DB as Reads<(Binary, BigInt), _>>::load::<$io, _, _>(conn, select);
+                    found
+                        .await
+                        .map_err(|error| explain_counters::<DB, _>(conn, error))
+                })
+            }
+
+            fn delete(
+                conn: &mut Conn,
+                name: Vec<u8>,
+            ) -> <$io as Io<Conn>>::Future<'_, QueryResult<bool>> {
+                $done(async move {
+                    let number = ShardNumber::of_counter::<counters::table>(&name);
+                    let options = TransactionOptions::guarded();
+                    let repeated =
+                        Repeated::transaction::<$io, _>(conn, Retry::default(), options)?;
+                    repeat!($io, conn, repeated, {
+                        number.forget::<$io, _>(conn).await?;
+                        Ok(<$io>::execute(conn, DeleteCounter { name: name.clone() }).await? > 0)
+                    })
+                })
+            }
         }
-        match set(conn)? {
-            0 => Err(DieselError::NotFound),
-            _ => Ok(()),
-        }
-    }
+    };
+}
 
-    fn fold(
-        conn: &mut Conn,
-        name: Vec<u8>,
-        keep_shards: u16,
-    ) -> QueryResult<Folded<counters::table>> {
-        let counter = counters::table.find(name);
-        let folded = fold(counter).keep_shards(keep_shards).run(conn);
-        folded.map_err(|error| explain_counters(conn, error))
-    }
+counter_backend!(Blocking, LoadConnection, done);
 
-    fn select(conn: &mut Conn, select: SelectCounters) -> QueryResult<Vec<(Vec<u8>, i64)>> {
-        let found = <DB as Reads<(Binary, BigInt), _>>::load(conn, select);
-        found.map_err(|error| explain_counters(conn, error))
-    }
+/// Inserts a counter at 0.
+///
+/// ```sql
+/// INSERT INTO "diesel_sharded_counters" ("name", "value") VALUES ($1, 0)
+/// ```
+#[derive(QueryId)]
+struct InsertCounter {
+    name: Vec<u8>,
+}
 
-    fn delete(conn: &mut Conn, delete: &DeleteCounter) -> QueryResult<bool> {
-        Ok(conn.execute_returning_count(delete)? > 0)
+impl<DB> QueryFragment<DB> for InsertCounter
+where
+    DB: ShardedBackend,
+    counters::table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("INSERT INTO ");
+        counters::table.walk_ast(out.reborrow())?;
+        out.push_sql(" (");
+        out.push_identifier(counters::name::NAME)?;
+        out.push_sql(", ");
+        out.push_identifier(counters::value::NAME)?;
+        out.push_sql(") VALUES (");
+        push_bind::<Binary, [u8], DB>(&self.name, out.reborrow())?;
+        out.push_sql(", 0)");
+        Ok(())
     }
 }
 
 /// The tables come from one migration: whichever is missing, it has not run.
-fn explain_counters<Conn>(conn: &Conn, error: DieselError) -> DieselError
+fn explain_counters<DB, Conn>(conn: &Conn, error: DieselError) -> DieselError
 where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
+    DB: BackendOf<Conn>,
 {
-    let backend = Conn::Backend::backend_of(conn);
+    let backend = DB::backend_of(conn);
     let error = explain_missing(&backend, "diesel_sharded_counters", error);
     explain_missing(&backend, counters::table::SHARDS_TABLE, error)
 }
@@ -683,7 +774,7 @@ impl QueryId for SelectCounters {
 /// See [`Counter::delete`].
 #[doc(hidden)]
 #[derive(Debug, QueryId)]
-pub struct DeleteCounter {
+struct DeleteCounter {
     name: Vec<u8>,
 }
 

@@ -9,7 +9,8 @@ mod transaction;
 
 pub(crate) use self::policy::Attempts;
 pub use self::policy::{Attempted, Retry};
-pub use self::transaction::{Isolation, Transaction, transaction};
 pub(crate) use self::transaction::{
-    TransactionOptions, begin, depth, in_transaction, own_read, own_statement, own_transaction,
+    Begun, Repeated, TransactionOptions, begin, depth_of, in_transaction, own_statement,
+    own_transaction, repeat,
 };
+pub use self::transaction::{Isolation, Transaction, transaction};

@@ -17,9 +17,9 @@ use crate::dialect::{BackendOf, ShardedBackend};
 use crate::dsl::Value;
 use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable};
+use crate::io::{Blocking, Io, LoadIo, now};
 use crate::keyed::{KeyIs, KeyedTable};
-use crate::retry::Retry;
-use crate::sql::{load, push_bind, push_column};
+use crate::sql::{push_bind, push_column};
 use crate::statement::SelectParents;
 use crate::total::{ShardedExpressionMethods, Total};
 use crate::update::count_by_key;
@@ -72,8 +72,7 @@ impl<C: ShardedColumn> RowCounter<C> {
         Conn: Connection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let add = AddTo::<C>::new(n);
-        count_by_key::<C::Table, _, DB, _>(conn, &self.key_is(), add, C::NAME, Retry::default())
+        now(self.count::<Blocking, _, _>(n, conn))
     }
 
     /// The exact total; `None` if there is no such row.
@@ -90,9 +89,29 @@ impl<C: ShardedColumn> RowCounter<C> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let totals = self.column.load_totals(conn, &self.key_is());
-        let totals = totals.map_err(|error| explain::<C::Table, _>(conn, error))?;
-        Ok(totals.into_iter().next().map(|(_, total)| total))
+        now(self.total::<Blocking, _, _>(conn))
+    }
+
+    pub(crate) async fn count<M, Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>
+    where
+        C: IntegerField<DB>,
+        M: Io<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let add = AddTo::<C>::new(n);
+        count_by_key::<M, C::Table, _, DB, _>(conn, self.key_is(), add, C::NAME).await
+    }
+
+    pub(crate) async fn total<M, Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Option<i64>>
+    where
+        C: IntegerField<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let key = self.key_is();
+        let totals = self.column.load_totals::<M, _, _>(conn, &key).await;
+        let totals = totals.map_err(|error| explain::<C::Table, DB, _>(conn, error))?;
+        Ok(totals.into_iter().next().map(|(_, total)| total.into()))
     }
 
     pub(crate) fn key_is<DB>(&self) -> KeyIs<<C::Table as KeyedTable<DB>>::KeyIs>
@@ -153,13 +172,16 @@ where
 pub trait IntegerField<DB: ShardedBackend>: ShardedColumn<Table: KeyedTable<DB>> + QueryId {
     /// Reads keys and totals of the rows that `filter` matches.
     #[doc(hidden)]
-    fn load_totals<Conn, W>(
+    type Row: Into<i64> + Send;
+
+    #[doc(hidden)]
+    fn load_totals<'c, M, Conn, W>(
         self,
-        conn: &mut Conn,
-        filter: &W,
-    ) -> QueryResult<Vec<(Key<Self>, i64)>>
+        conn: &'c mut Conn,
+        filter: &'c W,
+    ) -> M::Future<'c, QueryResult<Vec<(Key<Self>, Self::Row)>>>
     where
-        Conn: LoadConnection<Backend = DB>,
+        M: LoadIo<Conn, Backend = DB>,
         W: QueryFragment<DB> + QueryId;
 }
 
@@ -174,22 +196,24 @@ where
     (T::Key, Value<C>): FromSqlRow<(SqlTypeOf<T::PrimaryKey>, C::SqlType), DB>,
     Value<C>: Into<i64>,
 {
-    fn load_totals<Conn, W>(self, conn: &mut Conn, filter: &W) -> QueryResult<Vec<(T::Key, i64)>>
+    type Row = Value<C>;
+
+    fn load_totals<'c, M, Conn, W>(
+        self,
+        conn: &'c mut Conn,
+        filter: &'c W,
+    ) -> M::Future<'c, QueryResult<Vec<(T::Key, Value<C>)>>>
     where
-        Conn: LoadConnection<Backend = DB>,
+        M: LoadIo<Conn, Backend = DB>,
         W: QueryFragment<DB> + QueryId,
     {
+        type Row<T, C> = (SqlTypeOf<<T as Table>::PrimaryKey>, SqlTypeOf<C>);
         let select = SelectParents::<T, _, _> {
-            selection: &(T::TABLE.primary_key(), self.total()),
+            selection: (T::TABLE.primary_key(), self.total()),
             filter,
             table: PhantomData,
         };
-        type Row<T, C> = (SqlTypeOf<<T as Table>::PrimaryKey>, SqlTypeOf<C>);
-        let totals = load::<Row<T, C>, _, (T::Key, Value<C>), _>(conn, select)?;
-        Ok(totals
-            .into_iter()
-            .map(|(key, total)| (key, total.into()))
-            .collect())
+        M::load::<Row<T, C>, (T::Key, Value<C>), _>(conn, select)
     }
 }
 

@@ -1,50 +1,67 @@
-//! Carries out, on a synchronous connection, what a [`CountingAttempt`] decides.
+//! Carries out what a [`CountingAttempt`] decides.
 
-use diesel::Connection;
+use std::future::Future;
+
 use diesel::result::QueryResult;
 
 use crate::attempt::{CountingAttempt, Plan, Statement, Step};
-use crate::dialect::BackendOf;
 use crate::error::Error;
-use crate::retry::{Retry, TransactionOptions, begin};
+use crate::io::Io;
+use crate::retry::{Begun, Retry, TransactionOptions, begin};
 
-/// Runs a counting update to its end; `run` sends one statement for one shard and tells how many rows it met.
-pub(crate) fn count<Conn>(
+/// Sends the statements of a counting update.
+pub(crate) trait Sender<M, Conn> {
+    /// Sends one statement for one shard. The number of rows that it met.
+    fn send(
+        &mut self,
+        conn: &mut Conn,
+        statement: Statement,
+        shard: i32,
+    ) -> impl Future<Output = QueryResult<usize>>;
+}
+
+/// Runs a counting update to its end. The number of parents that it counted on.
+pub(crate) async fn count<M, Conn>(
     conn: &mut Conn,
     plan: Plan,
     retry: Retry,
-    mut run: impl FnMut(&mut Conn, Statement, i32) -> QueryResult<usize>,
+    sender: &mut impl Sender<M, Conn>,
 ) -> Result<usize, Error>
 where
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
+    M: Io<Conn>,
 {
     let options = TransactionOptions {
         isolation: plan.dialect.own_isolation(),
         ..Default::default()
     };
-    let mut begun = None;
+    let mut begun: Option<Begun> = None;
     let mut attempt = CountingAttempt::new(plan, retry);
     let mut outcome = Ok(0);
     loop {
         outcome = match attempt.next(outcome) {
-            Step::Begin => begin(conn, plan.dialect, options).map(|transaction| {
-                begun = Some(transaction);
-                0
-            }),
-            Step::Run(statement) => run(conn, statement, attempt.shard()),
-            Step::Commit => begun.map_or(Ok(0), |begun| {
-                begun.check(conn, plan.dialect)?;
-                begun.commit(conn).map(|()| 0)
-            }),
+            Step::Begin => match begin::<M, _>(conn, plan.dialect, options).await {
+                Ok(transaction) => {
+                    begun = Some(transaction);
+                    Ok(0)
+                }
+                Err(error) => Err(error),
+            },
+            Step::Run(statement) => sender.send(conn, statement, attempt.shard()).await,
+            Step::Commit => match begun {
+                Some(begun) => match begun.check::<M, _>(conn, plan.dialect).await {
+                    Ok(()) => begun.commit::<M, _>(conn).await.map(|()| 0),
+                    Err(error) => Err(error),
+                },
+                None => Ok(0),
+            },
             Step::Rollback => {
                 if let Some(begun) = begun.take() {
-                    begun.rollback(conn);
+                    begun.roll_back::<M, _>(conn).await;
                 }
                 Ok(0)
             }
             Step::Sleep(delay) => {
-                attempt.retry().sleep(delay);
+                M::sleep(attempt.retry(), delay).await;
                 Ok(0)
             }
             Step::Finish(result) => return result,

@@ -11,10 +11,12 @@ use diesel::result::Error as DieselError;
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::dsl::Value;
 use crate::error::Error;
+use crate::explain::explain;
 use crate::field::{FieldType, ShardedColumn, ShardedTable, ShardsColumn};
-use crate::held::{Held, Rows, Shards, hold, holding_transaction};
+use crate::held::{Held, Rows, Shards, holding};
+use crate::io::{Blocking, Io, LoadIo, now};
 use crate::keyed::{KeyedTable, KeysAre, in_chunks};
-use crate::retry::Retry;
+use crate::retry::{Retry, repeat};
 use crate::sql::{Binds, push_bind, push_select_keys_as_parent, push_zeros};
 use crate::statement::PickKeys;
 use crate::update::UpdateSource;
@@ -95,6 +97,7 @@ where
         query: source.into_query(),
         assignment: ToValue(total),
         retry: None,
+        run: PhantomData,
     }
 }
 
@@ -134,25 +137,29 @@ where
         query: source.into_query(),
         assignment: ToZero(PhantomData),
         retry: None,
+        run: PhantomData,
     }
 }
 
 /// Totals to be set; made by [`set_total`] and [`reset`].
 #[derive(Debug)]
 #[must_use = "no total is set until it is `.execute(conn)`-d"]
-pub struct SetTotal<Q, A> {
+pub struct SetTotal<Q, A, Run = Blocking> {
     query: Q,
     assignment: A,
     retry: Option<Retry>,
+    run: PhantomData<fn() -> Run>,
 }
 
-impl<Q, A> SetTotal<Q, A> {
+impl<Q, A, Run> SetTotal<Q, A, Run> {
     /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
     pub fn retry(mut self, policy: Retry) -> Self {
         self.retry = Some(policy);
         self
     }
+}
 
+impl<Q, A> SetTotal<Q, A> {
     /// Sets the totals; see [`set_total`].
     ///
     /// # Errors
@@ -167,55 +174,75 @@ impl<Q, A> SetTotal<Q, A> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
+        now(self.set::<Blocking, _, _, _, _>(conn))
+    }
+}
+
+impl<Q, A, Run> SetTotal<Q, A, Run> {
+    pub(crate) async fn set<M, Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<usize>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        A: Assignment + QueryFragment<DB>,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression + QueryId,
+        W: QueryFragment<DB> + QueryId,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
         self.assignment.check()?;
-        let retry = self.retry.unwrap_or_default();
         let filter = self.query.into_update_target().where_clause;
-        holding_transaction::<T, _, _>(conn, retry, |conn| {
+        let assignment = self.assignment;
+        let holding = holding::<M, _>(conn, self.retry.unwrap_or_default())?;
+        let set = repeat!(M, conn, holding, {
             let pick = PickKeys::<T, W> {
                 filter: &filter,
                 table: PhantomData,
             };
             let mut set = 0;
-            for keys in in_chunks::<T, DB>(T::load_keys(conn, pick)?) {
-                Held::<T, DB>::lock(conn, &keys, Shards::ALL)?;
+            for keys in in_chunks::<T, DB>(T::load_keys::<M, _, _>(conn, pick).await?) {
+                Held::<T, DB>::lock::<M, _>(conn, &keys, Shards::ALL).await?;
                 // What has left the filter since it was picked is not set.
                 let again = PickAgain::<T, W, _> {
                     filter: &filter,
                     keys: &keys,
                     table: PhantomData,
                 };
-                let still = T::load_keys(conn, again)?;
+                let still = T::load_keys::<M, _, _>(conn, again).await?;
                 if still.is_empty() {
                     continue;
                 }
                 let still = KeysAre(still.into_iter().map(T::key_is).collect());
-                set += assign(conn, &Held::<T, DB>::of(&still), &self.assignment)?;
+                set +=
+                    assign::<M, _, _, _, _>(conn, &Held::<T, DB>::of(&still), &assignment).await?;
             }
             Ok(set)
-        })
+        });
+        set.map_err(|error| explain::<T, DB, _>(conn, error))
     }
 }
 
 /// Sets the totals of parents that are held. The number of parents.
-fn assign<T, DB, A, Conn>(
+async fn assign<M, T, DB, A, Conn>(
     conn: &mut Conn,
     held: &Held<'_, T, DB>,
     assignment: &A,
 ) -> QueryResult<usize>
 where
     T: KeyedTable<DB>,
-    DB: ShardedBackend,
+    DB: BackendOf<Conn>,
     A: Assignment + QueryFragment<DB>,
-    Conn: Connection<Backend = DB>,
+    M: Io<Conn, Backend = DB>,
 {
-    let set = held.write(conn, Rows::Parents, assignment)?;
-    let fields = T::FIELDS.iter();
-    held.empty(conn, fields.filter(|field| A::sets(field)))?;
+    let set = held
+        .write::<M, _, _>(conn, Rows::Parents, assignment)
+        .await?;
+    let fields = T::FIELDS.iter().filter(|field| A::sets(field));
+    held.empty::<M, _>(conn, fields.collect()).await?;
     Ok(set)
 }
 
-/// Sets the total of one row that is named by its key, without a look at the table that a caller's snapshot could falsify.
-pub(crate) fn set_by_key<C, DB, Conn>(
+/// Sets the total of the one parent that has `key`. The number of parents.
+pub(crate) async fn set_by_key<M, C, DB, Conn>(
     conn: &mut Conn,
     key: <C::Table as ShardedTable>::Key,
     total: Value<C>,
@@ -223,13 +250,16 @@ pub(crate) fn set_by_key<C, DB, Conn>(
 where
     C: ShardedColumn<Table: KeyedTable<DB>>,
     DB: BackendOf<Conn> + Binds<C::SqlType, Value<C>>,
-    Conn: LoadConnection<Backend = DB>,
+    M: Io<Conn, Backend = DB>,
 {
     let keys = KeysAre(vec![C::Table::key_is(key)]);
     let to_total = ToValue::<C>(total);
-    hold::<C::Table, DB, _, _>(conn, &keys, Shards::ALL, Retry::default(), |conn, held| {
-        assign(conn, &held, &to_total)
-    })
+    let holding = holding::<M, _>(conn, Retry::default())?;
+    let set = repeat!(M, conn, holding, {
+        let held = Held::<C::Table, DB>::lock::<M, _>(conn, &keys, Shards::ALL).await?;
+        assign::<M, _, _, _, _>(conn, &held, &to_total).await
+    });
+    set.map_err(|error| explain::<C::Table, DB, _>(conn, error))
 }
 
 /// Reads the keys of parents that are held and still match the filter.

@@ -50,7 +50,8 @@ use crate::dialect::{BackendOf, ShardedBackend};
 use crate::error::Error;
 use crate::explain::explain_missing;
 use crate::field::{ShardedColumn, ShardedTable};
-use crate::retry::{Retry, TransactionOptions, in_transaction, own_read, own_transaction};
+use crate::io::{Blocking, Io, LoadIo, now};
+use crate::retry::{Repeated, Retry, TransactionOptions, in_transaction, repeat};
 use crate::sql::{Reads, push_bind};
 
 /// The number of shards of one field, or of one named counter, as the database keeps it.
@@ -101,16 +102,23 @@ impl ShardNumber {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        own_read(conn, Retry::default(), |conn| self.read(false, conn))
+        now(self.number::<Blocking, _>(conn))
     }
 
-    fn read<Conn>(&self, locked: bool, conn: &mut Conn) -> QueryResult<u16>
+    pub(crate) async fn number<M, Conn>(&self, conn: &mut Conn) -> QueryResult<u16>
     where
-        Conn: LoadConnection,
-        Conn::Backend: BackendOf<Conn>,
+        M: LoadIo<Conn>,
+    {
+        let reading = Repeated::read::<M, _>(conn, Retry::default())?;
+        repeat!(M, conn, reading, self.read::<M, _>(false, conn).await)
+    }
+
+    async fn read<M, Conn>(&self, locked: bool, conn: &mut Conn) -> QueryResult<u16>
+    where
+        M: LoadIo<Conn>,
     {
         let only = Only::Number(self, locked);
-        let number = load(conn, only)?.into_iter().next();
+        let number = load::<M, _>(conn, only).await?.into_iter().next();
         Ok(number.map_or(self.default, |(_, _, number)| within(number)))
     }
 
@@ -137,7 +145,7 @@ impl ShardNumber {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        self.write(n, n.max(self.default), true, conn)
+        now(self.write::<Blocking, _>(n, true, conn))
     }
 
     /// Sets the number to `n`, up or down. Shards beyond it are still read; [`fold`](crate::fold()) removes them.
@@ -155,47 +163,51 @@ impl ShardNumber {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        self.write(n, n, false, conn).map(drop)
+        now(self.write::<Blocking, _>(n, false, conn)).map(drop)
     }
 
-    fn write<Conn>(&self, n: u16, first: u16, only_up: bool, conn: &mut Conn) -> QueryResult<u16>
+    pub(crate) async fn write<M, Conn>(
+        &self,
+        n: u16,
+        only_up: bool,
+        conn: &mut Conn,
+    ) -> QueryResult<u16>
     where
-        Conn: LoadConnection,
-        Conn::Backend: BackendOf<Conn>,
+        M: LoadIo<Conn>,
     {
         if !(1..=Self::MAX).contains(&n) {
             return Err(Error::ShardNumber { number: n }.into());
         }
-        let upsert = UpsertNumber {
-            of: self,
-            first: i32::from(first),
-            then: i32::from(n),
-            only_up,
+        let first = match only_up {
+            true => n.max(self.default),
+            false => n,
         };
-        let number = own_transaction(
-            conn,
-            Retry::default(),
-            TransactionOptions::guarded(),
-            |conn| {
-                let upserted = conn.execute_returning_count(&upsert);
-                upserted.map_err(|error| explained(conn, error))?;
-                self.read(true, conn)
-            },
-        )?;
-        if !in_transaction(conn)? {
+        let options = TransactionOptions::guarded();
+        let repeated = Repeated::transaction::<M, _>(conn, Retry::default(), options)?;
+        let number = repeat!(M, conn, repeated, {
+            let upsert = UpsertNumber {
+                of: self,
+                first: i32::from(first),
+                then: i32::from(n),
+                only_up,
+            };
+            let upserted = M::execute(conn, upsert).await;
+            upserted.map_err(|error| explained::<M, _>(conn, error))?;
+            self.read::<M, _>(true, conn).await
+        })?;
+        if !in_transaction::<M, _>(conn)? {
             self.learn(number); // what a caller's transaction changes is not committed yet
         }
         Ok(number)
     }
 
     /// Forgets the number, so that the default holds again.
-    pub(crate) fn forget<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    pub(crate) async fn forget<M, Conn>(&self, conn: &mut Conn) -> QueryResult<()>
     where
-        Conn: Connection,
-        Conn::Backend: BackendOf<Conn>,
+        M: Io<Conn>,
     {
-        let deleted = conn.execute_returning_count(&DeleteNumber(self));
-        deleted.map_err(|error| explained(conn, error))?;
+        let deleted = M::execute(conn, DeleteNumber(self)).await;
+        deleted.map_err(|error| explained::<M, _>(conn, error))?;
         if let Some(counters) = known_for_writing().numbers.get_mut(self.table.as_bytes()) {
             counters.remove(&self.counter);
         }
@@ -266,18 +278,18 @@ fn known_for_writing() -> RwLockWriteGuard<'static, Known> {
 
 /// The number below which a fold keeps shards: the largest in the database of any field or counter of `T`. Inside a
 /// transaction, where a read could do harm, and without the library's tables, the one that is known here.
-pub(crate) fn wished<T, Conn>(conn: &mut Conn) -> QueryResult<u16>
+pub(crate) async fn wished<M, T, Conn>(conn: &mut Conn) -> QueryResult<u16>
 where
     T: ShardedTable,
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
+    M: LoadIo<Conn>,
 {
     let fields = || T::FIELDS.iter().map(|field| field.name);
-    if in_transaction(conn)? {
+    if in_transaction::<M, _>(conn)? {
         return Ok(known::<T>(fields()));
     }
-    let read = own_read(conn, Retry::default(), |conn| {
-        load(conn, Only::Table(T::SHARDS_TABLE))
+    let reading = Repeated::read::<M, _>(conn, Retry::default())?;
+    let read = repeat!(M, conn, reading, {
+        load::<M, _>(conn, Only::Table(T::SHARDS_TABLE)).await
     });
     let numbers = match read.map_err(Error::from) {
         Ok(numbers) => numbers,
@@ -295,14 +307,13 @@ where
 
 /// Refreshes the numbers if they are old and nobody is at it. They are only advice: where they cannot be read, the old ones
 /// stay in use, and whoever wants to know why calls [`refresh`].
-pub(crate) fn keep_fresh<Conn>(conn: &mut Conn) -> QueryResult<()>
+pub(crate) async fn keep_fresh<M, Conn>(conn: &mut Conn) -> QueryResult<()>
 where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
+    M: LoadIo<Conn>,
 {
     let is_old = |known: &Known| known.read.is_none_or(|read| read.elapsed() >= FRESH);
     let old = is_old(&known_for_reading());
-    if !old || in_transaction(conn)? {
+    if !old || in_transaction::<M, _>(conn)? {
         return Ok(());
     }
     {
@@ -312,7 +323,7 @@ where
         }
         known.read = Some(Instant::now());
     }
-    let _ = refresh(conn);
+    let _ = read_all::<M, _>(conn).await;
     Ok(())
 }
 
@@ -330,12 +341,20 @@ where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
-    if in_transaction(conn)? {
+    now(read_all::<Blocking, _>(conn))
+}
+
+pub(crate) async fn read_all<M, Conn>(conn: &mut Conn) -> QueryResult<()>
+where
+    M: LoadIo<Conn>,
+{
+    if in_transaction::<M, _>(conn)? {
         return Err(DieselError::AlreadyInTransaction); // what it sees may never be committed
     }
     loop {
         let changes = known_for_reading().changes;
-        let numbers = own_read(conn, Retry::default(), |conn| load(conn, Only::All))?;
+        let reading = Repeated::read::<M, _>(conn, Retry::default())?;
+        let numbers = repeat!(M, conn, reading, load::<M, _>(conn, Only::All).await)?;
         let mut known = known_for_writing();
         if known.changes == changes {
             known.numbers.clear();
@@ -437,22 +456,21 @@ const TABLE: &str = "diesel_sharded_shard_numbers";
 /// The shards table, the counter, and its number.
 type NumberRow = (Vec<u8>, Vec<u8>, i32);
 
-fn load<Conn>(conn: &mut Conn, only: Only<'_>) -> QueryResult<Vec<NumberRow>>
+async fn load<M, Conn>(conn: &mut Conn, only: Only<'_>) -> QueryResult<Vec<NumberRow>>
 where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
+    M: LoadIo<Conn>,
 {
     type Row = (Binary, Binary, Integer);
-    let rows = <Conn::Backend as Reads<Row, NumberRow>>::load(conn, SelectNumbers { only });
-    rows.map_err(|error| explained(conn, error))
+    let select = SelectNumbers { only };
+    let rows = <M::Backend as Reads<Row, NumberRow>>::load::<M, _, _>(conn, select).await;
+    rows.map_err(|error| explained::<M, _>(conn, error))
 }
 
-fn explained<Conn>(conn: &Conn, error: DieselError) -> DieselError
+fn explained<M, Conn>(conn: &Conn, error: DieselError) -> DieselError
 where
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
+    M: Io<Conn>,
 {
-    explain_missing(&Conn::Backend::backend_of(conn), TABLE, error)
+    explain_missing(&M::Backend::backend_of(conn), TABLE, error)
 }
 
 /// Which numbers are read.

@@ -12,6 +12,7 @@ use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::field::{ShardedTable, ShardsColumn};
+use crate::io::Blocking;
 use crate::retry::in_transaction;
 use crate::sql::{SHARD, push_column, push_each_key, push_from_shards, push_unique_key};
 use crate::total::push_total;
@@ -154,7 +155,7 @@ impl<T: ShardedTable> ShardsTable<T> {
         if !backend.dialect().exclusive().commits_fold {
             return conn.transaction(|conn| conn.batch_execute(&sql));
         }
-        if in_transaction(conn)? {
+        if in_transaction::<Blocking, _>(conn)? {
             return Err(diesel::result::Error::AlreadyInTransaction);
         }
         conn.batch_execute(&sql)

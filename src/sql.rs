@@ -1,17 +1,16 @@
 //! The columns of a table and of its key in SQL; what statements bind and read.
 
 use diesel::backend::Backend;
-use diesel::connection::LoadConnection;
 use diesel::deserialize::FromSqlRow;
 use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::result::Error as DieselError;
 use diesel::serialize::ToSql;
 use diesel::sql_types::{HasSqlType, Integer};
 
 use crate::dialect::ShardedBackend;
 use crate::field::{ShardedTable, ShardsColumn};
+use crate::io::LoadIo;
 
 /// The column of a shards table that numbers a parent's shards.
 pub(crate) const SHARD: &str = "shard";
@@ -35,37 +34,26 @@ where
 /// A backend whose rows of the SQL type `ST` are read into a `U`; see [`Binds`].
 pub trait Reads<ST, U>: Backend {
     /// Reads the rows of `query`.
-    fn load<'query, Conn, Q>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
+    fn load<'c, M, Conn, Q>(conn: &'c mut Conn, query: Q) -> M::Future<'c, QueryResult<Vec<U>>>
     where
-        Conn: LoadConnection<Backend = Self>,
-        Q: Query<SqlType = ST> + QueryFragment<Self> + QueryId + 'query;
+        M: LoadIo<Conn, Backend = Self>,
+        Q: Query<SqlType = ST> + QueryFragment<Self> + QueryId + 'c,
+        U: 'c;
 }
 
 impl<DB, ST, U> Reads<ST, U> for DB
 where
     DB: Backend + QueryMetadata<ST>,
-    U: FromSqlRow<ST, DB>,
+    ST: 'static,
+    U: FromSqlRow<ST, DB> + Send + 'static,
 {
-    fn load<'query, Conn, Q>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
+    fn load<'c, M, Conn, Q>(conn: &'c mut Conn, query: Q) -> M::Future<'c, QueryResult<Vec<U>>>
     where
-        Conn: LoadConnection<Backend = Self>,
-        Q: Query<SqlType = ST> + QueryFragment<Self> + QueryId + 'query,
+        M: LoadIo<Conn, Backend = Self>,
+        Q: Query<SqlType = ST> + QueryFragment<Self> + QueryId + 'c,
     {
-        load::<ST, Q, U, Conn>(conn, query)
+        M::load::<ST, U, Q>(conn, query)
     }
-}
-
-/// Reads the rows of `query`, which are read as the SQL type `Row`.
-pub(crate) fn load<'query, Row, Q, U, Conn>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
-where
-    Q: Query + QueryFragment<Conn::Backend> + QueryId + 'query,
-    U: FromSqlRow<Row, Conn::Backend>,
-    Conn: LoadConnection,
-    Conn::Backend: QueryMetadata<Q::SqlType>,
-{
-    conn.load(query)?
-        .map(|row| U::build_from_row(&row?).map_err(DieselError::DeserializationError))
-        .collect()
 }
 
 /// `$n`

@@ -193,6 +193,10 @@ where
     }
 }
 
+impl<T, W> Query for FindMissing<'_, T, W> {
+    type SqlType = Integer;
+}
+
 /// Fails if somebody holds the lock on the shard of a parent named by its key.
 ///
 /// ```sql
@@ -278,7 +282,7 @@ impl<T: Table, W> Query for PickKeys<'_, T, W> {
 /// SELECT … FROM "videos" WHERE …
 /// ```
 pub(crate) struct SelectParents<'a, T, W, S> {
-    pub(crate) selection: &'a S,
+    pub(crate) selection: S,
     pub(crate) filter: &'a W,
     pub(crate) table: PhantomData<T>,
 }

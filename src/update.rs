@@ -1,5 +1,6 @@
 //! `update(..).set(..)`: Diesel's update statement, written to shards.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use diesel::associations::HasTable;
@@ -22,13 +23,13 @@ use crate::dialect::{BackendOf, ShardedBackend};
 use crate::error::Error;
 use crate::explain::explain;
 use crate::field::ShardedTable;
-use crate::keyed::{KeyIs, KeyedTable, in_chunks};
+use crate::io::{Blocking, Io, LoadInto, now};
+use crate::keyed::{KeyIs, KeyedTable, KeysAre, in_chunks};
 use crate::retry::{Retry, in_transaction};
 use crate::returning::{NoReturning, ReadAs, Returning, ReturningTotals, SelectTotals};
-use crate::runner;
+use crate::runner::{self, Sender};
 use crate::shard_choice::{self, ShardChoice};
 use crate::shard_numbers;
-use crate::sql::load;
 use crate::statement::{
     CountByKey, CountPicked, CreateShards, FindMissing, PickKeys, ProbeShard, SelectParents,
     UnlessThere,
@@ -151,13 +152,7 @@ pub fn update<Source, Kind>(source: Source) -> UpdateStatement<Source::Query, Se
 where
     Source: UpdateSource<Kind>,
 {
-    UpdateStatement {
-        query: source.into_query(),
-        values: SetNotCalled,
-        returning: NoReturning,
-        insert: NoInsert,
-        options: Options::default(),
-    }
+    UpdateStatement::of(source)
 }
 
 /// What [`update`] takes: a table, a query with only filters, or a model that is `Identifiable`.
@@ -206,12 +201,19 @@ where
 /// A counting update; made by [`update`].
 #[derive(Debug, Clone)]
 #[must_use = "an update counts nothing until it is `.execute(conn)`-d or its rows are read"]
-pub struct UpdateStatement<Query, Values = SetNotCalled, Ret = NoReturning, Ins = NoInsert> {
+pub struct UpdateStatement<
+    Query,
+    Values = SetNotCalled,
+    Ret = NoReturning,
+    Ins = NoInsert,
+    Run = Blocking,
+> {
     query: Query,
     values: Values,
     returning: Ret,
     insert: Ins,
     options: Options,
+    run: PhantomData<fn() -> Run>,
 }
 
 /// What holds whatever rows and values an update is about.
@@ -274,7 +276,24 @@ where
     }
 }
 
-impl<Query, Ret, Ins> UpdateStatement<Query, SetNotCalled, Ret, Ins> {
+impl<Query, Run> UpdateStatement<Query, SetNotCalled, NoReturning, NoInsert, Run> {
+    /// Begins an update of the rows that `source` names.
+    pub(crate) fn of<Source, Kind>(source: Source) -> Self
+    where
+        Source: UpdateSource<Kind, Query = Query>,
+    {
+        UpdateStatement {
+            query: source.into_query(),
+            values: SetNotCalled,
+            returning: NoReturning,
+            insert: NoInsert,
+            options: Options::default(),
+            run: PhantomData,
+        }
+    }
+}
+
+impl<Query, Ret, Ins, Run> UpdateStatement<Query, SetNotCalled, Ret, Ins, Run> {
     /// Sets what to count: `column.eq(column + n)`, `column.eq(column - n)`, or a tuple of up to 8 of these.
     ///
     /// Anything else does not compile: see [`CountingUpdate`]. Nor does a field that is counted twice, since databases
@@ -302,7 +321,7 @@ impl<Query, Ret, Ins> UpdateStatement<Query, SetNotCalled, Ret, Ins> {
     pub fn set<V, Columns, Operations>(
         self,
         values: V,
-    ) -> UpdateStatement<Query, Values<V>, Ret, Ins>
+    ) -> UpdateStatement<Query, Values<V>, Ret, Ins, Run>
     where
         Query: HasTable<Table: ShardedTable>,
         V: CountingUpdate<Columns, Operations, Target = Query::Table>,
@@ -322,17 +341,18 @@ impl<Query, Ret, Ins> UpdateStatement<Query, SetNotCalled, Ret, Ins> {
             returning: self.returning,
             insert: self.insert,
             options: self.options,
+            run: PhantomData,
         }
     }
 }
 
-impl<Query, Values, Ret, Ins> UpdateStatement<Query, Values, Ret, Ins> {
+impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run> {
     /// Counts only rows that match `predicate` too. A filter on a sharded field sees its base; filter on
     /// `field.total()` instead.
     pub fn filter<Predicate>(
         self,
         predicate: Predicate,
-    ) -> UpdateStatement<Filter<Query, Predicate>, Values, Ret, Ins>
+    ) -> UpdateStatement<Filter<Query, Predicate>, Values, Ret, Ins, Run>
     where
         Query: FilterDsl<Predicate>,
     {
@@ -343,7 +363,7 @@ impl<Query, Values, Ret, Ins> UpdateStatement<Query, Values, Ret, Ins> {
     /// that is not by key, and the statements are prepared each time.
     pub fn into_boxed<'a, DB>(
         self,
-    ) -> UpdateStatement<BoxedRows<'a, Query::Table, DB>, Values, Ret, Ins>
+    ) -> UpdateStatement<BoxedRows<'a, Query::Table, DB>, Values, Ret, Ins, Run>
     where
         Query: IntoUpdateTarget<Table: IntoUpdateTarget<WhereClause: QueryId>>,
         Query::WhereClause: QueryFragment<DB> + QueryId + Send + 'a,
@@ -356,13 +376,14 @@ impl<Query, Values, Ret, Ins> UpdateStatement<Query, Values, Ret, Ins> {
     fn over<Other>(
         self,
         rows: impl FnOnce(Query) -> Other,
-    ) -> UpdateStatement<Other, Values, Ret, Ins> {
+    ) -> UpdateStatement<Other, Values, Ret, Ins, Run> {
         UpdateStatement {
             query: rows(self.query),
             values: self.values,
             returning: self.returning,
             insert: self.insert,
             options: self.options,
+            run: PhantomData,
         }
     }
 
@@ -398,15 +419,9 @@ impl<Query, Values, Ret, Ins> UpdateStatement<Query, Values, Ret, Ins> {
         self.options.shard_choice = Some(choice);
         self
     }
-
-    /// Chooses from this number of shards, from 1 on.
-    pub(crate) fn shards(mut self, number: u16) -> Self {
-        self.options.shards = Some(number);
-        self
-    }
 }
 
-impl<Query, Values, Ret> UpdateStatement<Query, Values, Ret, NoInsert> {
+impl<Query, Values, Ret, Run> UpdateStatement<Query, Values, Ret, NoInsert, Run> {
     /// Inserts `row` if no row matches, and then counts on it: for rows that may not exist yet, such as the downloads of one
     /// day. What racing callers count is not lost: one inserts, the others count on its row.
     ///
@@ -446,7 +461,7 @@ impl<Query, Values, Ret> UpdateStatement<Query, Values, Ret, NoInsert> {
     /// As without it; what keeps the row from being inserted, as Diesel reports it: a unique key that is violated although
     /// no row matches, a value out of range;
     /// [`InsertedOther`](Error::InsertedOther) if the row is none that the update is about.
-    pub fn or_insert<I>(self, row: I) -> UpdateStatement<Query, Values, Ret, OrInsert<I>>
+    pub fn or_insert<I>(self, row: I) -> UpdateStatement<Query, Values, Ret, OrInsert<I>, Run>
     where
         Query: HasTable,
         I: Insertable<Query::Table>,
@@ -457,11 +472,12 @@ impl<Query, Values, Ret> UpdateStatement<Query, Values, Ret, NoInsert> {
             returning: self.returning,
             insert: OrInsert(row),
             options: self.options,
+            run: PhantomData,
         }
     }
 }
 
-impl<Query, V, Ins> UpdateStatement<Query, Values<V>, NoReturning, Ins>
+impl<Query, V, Ins, Run> UpdateStatement<Query, Values<V>, NoReturning, Ins, Run>
 where
     Query: HasTable,
 {
@@ -469,7 +485,7 @@ where
     pub fn returning<S, Kind>(
         self,
         selection: S,
-    ) -> UpdateStatement<Query, Values<V>, ReturningTotals<S::Output>, Ins>
+    ) -> UpdateStatement<Query, Values<V>, ReturningTotals<S::Output>, Ins, Run>
     where
         S: SelectTotals<Query::Table, Kind>,
     {
@@ -479,6 +495,7 @@ where
             returning: ReturningTotals(selection.with_totals()),
             insert: self.insert,
             options: self.options,
+            run: PhantomData,
         }
     }
 }
@@ -497,33 +514,25 @@ where
     DB: BackendOf<Conn>,
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
-        update.ready::<DB>().count(conn)
+        now(update.ready::<DB>().count::<Blocking, _, _>(conn))
     }
 }
 
 /// Counts `changes`, which are of the field named, on the one parent that `key` names.
-pub(crate) fn count_by_key<T, V, DB, Conn>(
+pub(crate) async fn count_by_key<M, T, V, DB, Conn>(
     conn: &mut Conn,
-    key: &KeyIs<T::KeyIs>,
+    key: KeyIs<T::KeyIs>,
     changes: V,
     field: &'static str,
-    retry: Retry,
 ) -> QueryResult<usize>
 where
     T: KeyedTable<DB>,
     V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-    Conn: Connection<Backend = DB>,
+    M: Io<Conn, Backend = DB>,
     DB: BackendOf<Conn>,
 {
-    let plan = Plan {
-        by_key: true,
-        ..plan::<T, KeyIs<T::KeyIs>, _>(conn, key, &Options::default(), &[field])?
-    };
-    let changes = Changes::<T, V>::new(changes);
-    let counted = runner::count(conn, plan, retry, |conn, statement, shard| {
-        changes.send(conn, statement, key, shard)
-    });
-    counted.map_err(|error| explain::<T, _>(conn, error.into()))
+    let mut ready = Ready::<T, V, _, ()>::by_key(key, changes, field);
+    ready.count::<M, _, DB>(conn).await
 }
 
 impl<'query, Q, V, Ret, Ins, Conn, DB, T, W, U> LoadQuery<'query, Conn, U>
@@ -546,15 +555,14 @@ where
         Conn: 'conn;
 
     fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
-        let selection = self.selection();
-        let rows = self
-            .ready::<DB>()
-            .count_and_load::<Ret, U, Conn, DB>(conn, &selection)?;
+        let mut selection = self.selection();
+        let mut ready = self.ready::<DB>();
+        let rows = now(ready.count_and_load::<Blocking, Ret, U, _, _>(conn, &mut selection))?;
         Ok(rows.into_iter().map(Ok).collect::<Vec<_>>().into_iter())
     }
 }
 
-impl<Q, V, Ret, Ins, T, W> UpdateStatement<Q, Values<V>, Ret, Ins>
+impl<Q, V, Ret, Ins, Run, T, W> UpdateStatement<Q, Values<V>, Ret, Ins, Run>
 where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
     V: AsChangeset<Target = T>,
@@ -570,12 +578,15 @@ where
     /// The update in the parts that its statements are made of.
     pub(crate) fn ready<DB>(self) -> Ready<T, V, W, Ins::Statement>
     where
+        T: ShardedTable,
+        W: QueryId,
         Ins: InsertRow<T, DB>,
         DB: Backend,
     {
         Ready {
             changes: Changes::new(self.values.changes),
-            fields: self.values.fields,
+            fields: Cow::Borrowed(self.values.fields),
+            by_key: W::query_id().is_some_and(T::is_key_filter),
             filter: self.query.into_update_target().where_clause,
             insert: self.insert.statement(),
             options: self.options,
@@ -587,10 +598,33 @@ where
 pub(crate) struct Ready<T, V: AsChangeset, W, I> {
     pub(crate) changes: Changes<T, V>,
     /// The names of the fields that the changes count.
-    fields: &'static [&'static str],
+    fields: Cow<'static, [&'static str]>,
+    /// The filter names the key and nothing else.
+    by_key: bool,
     pub(crate) filter: W,
     insert: Option<I>,
     options: Options,
+}
+
+impl<T, V: AsChangeset, P, I> Ready<T, V, KeyIs<P>, I> {
+    /// Counts `changes`, which are of the field named, on the one parent that `key` names.
+    pub(crate) fn by_key(key: KeyIs<P>, changes: V, field: &'static str) -> Self {
+        Ready {
+            changes: Changes::new(changes),
+            fields: Cow::Owned(vec![field]),
+            by_key: true,
+            filter: key,
+            insert: None,
+            options: Options::default(),
+        }
+    }
+
+    /// Inserts the parent by this statement if it is not there, and chooses from this number of shards, from 1 on.
+    pub(crate) fn or_insert(mut self, insert: I, shards: u16) -> Self {
+        self.insert = Some(insert);
+        self.options.shards = Some(shards);
+        self
+    }
 }
 
 impl<T, V, W, I> Ready<T, V, W, I>
@@ -598,15 +632,33 @@ where
     T: ShardedTable,
     V: AsChangeset<Target = T> + QueryId,
 {
-    fn plan<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Plan>
+    fn plan<M, Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Plan>
     where
-        W: QueryFragment<DB> + QueryId,
-        Conn: Connection<Backend = DB>,
+        W: QueryFragment<DB>,
+        M: Io<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
+        let dialect = DB::backend_of(conn).dialect();
+        let shard_choice = self.options.shard_choice;
+        let shard_choice = shard_choice.unwrap_or_else(ShardChoice::process_wide);
+        let key = match shard_choice {
+            ShardChoice::Adaptive if dialect.has_row_locks() => {
+                shard_choice::hash_of::<DB>(T::SHARDS_TABLE, &self.filter)
+            }
+            _ => 0,
+        };
+        let shards = self.options.shards;
         Ok(Plan {
+            by_key: self.by_key,
+            returning: false,
             inserts: self.insert.is_some(),
-            ..plan::<T, W, _>(conn, &self.filter, &self.options, self.fields)?
+            in_transaction: in_transaction::<M, _>(conn)?,
+            dialect,
+            shard_choice,
+            table: T::SHARDS_TABLE,
+            key,
+            shards: shards
+                .unwrap_or_else(|| shard_numbers::known::<T>(self.fields.iter().copied())),
         })
     }
 
@@ -615,36 +667,25 @@ where
     }
 
     /// Gives the number of rows counted.
-    pub(crate) fn count<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<usize>
+    pub(crate) async fn count<M, Conn, DB>(&mut self, conn: &mut Conn) -> QueryResult<usize>
     where
         T: QueryFragment<DB> + QueryId,
         V::Changeset: QueryFragment<DB>,
         W: QueryFragment<DB> + QueryId,
         I: QueryFragment<DB> + QueryId,
-        Conn: Connection<Backend = DB>,
+        M: Io<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let plan = self.plan(conn)?;
-        let counted =
-            runner::count(
-                conn,
-                plan,
-                self.retry(),
-                |conn, statement, shard| match statement {
-                    Statement::Insert | Statement::InsertUnlessThere => {
-                        send_insert(conn, statement, self.insert.as_ref())
-                    }
-                    _ => self.changes.send(conn, statement, &self.filter, shard),
-                },
-            );
-        counted.map_err(|error| explain::<T, _>(conn, error.into()))
+        let plan = self.plan::<M, _, DB>(conn)?;
+        let counted = runner::count::<M, _>(conn, plan, self.retry(), self).await;
+        counted.map_err(|error| explain::<T, DB, _>(conn, error.into()))
     }
 
     /// Gives the rows counted.
-    pub(crate) fn count_and_load<Ret, U, Conn, DB>(
-        &self,
+    pub(crate) async fn count_and_load<M, Ret, U, Conn, DB>(
+        &mut self,
         conn: &mut Conn,
-        selection: &Ret::Selection,
+        selection: &mut Ret::Selection,
     ) -> QueryResult<Vec<U>>
     where
         T: KeyedTable<DB>,
@@ -653,73 +694,147 @@ where
         W: QueryFragment<DB> + QueryId,
         I: QueryFragment<DB> + QueryId,
         Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
-        U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB>,
-        Conn: LoadConnection<Backend = DB>,
+        M: LoadInto<Conn, Row<Ret, T, U, DB>, U, Backend = DB>,
         DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
     {
         let plan = Plan {
             returning: true,
-            ..self.plan(conn)?
+            ..self.plan::<M, _, DB>(conn)?
         };
-        let (filter, changes) = (&self.filter, &self.changes);
-        let mut picked = vec![];
-        let mut rows = vec![];
-        let counted = runner::count(conn, plan, self.retry(), |conn, statement, shard| {
-            rows.clear(); // what an earlier attempt read was taken back with it
-            match statement {
-                Statement::Pick => {
-                    let pick = PickKeys::<T, _> {
-                        filter,
-                        table: PhantomData,
-                    };
-                    let keys = T::load_keys(conn, pick)?;
-                    let met = keys.len();
-                    picked = in_chunks::<T, DB>(keys);
-                    Ok(met)
-                }
-                Statement::Insert | Statement::InsertUnlessThere => {
-                    send_insert(conn, statement, self.insert.as_ref())
-                }
-                Statement::Load if plan.by_key => {
-                    let query = select::<T, _, _>(selection, filter);
-                    rows = load::<Row<Ret, T, U, DB>, _, _, _>(conn, query)?;
-                    Ok(rows.len())
-                }
-                Statement::Load => {
-                    for keys in &picked {
-                        let query = select::<T, _, _>(selection, keys);
-                        rows.append(&mut load::<Row<Ret, T, U, DB>, _, _, _>(conn, query)?);
-                    }
-                    Ok(rows.len())
-                }
-                statement if plan.by_key => changes.send(conn, statement, filter, shard),
-                statement => picked
-                    .iter()
-                    .map(|keys| changes.send(conn, statement, keys, shard))
-                    .sum(),
-            }
-        });
-        counted.map_err(|error| explain::<T, _>(conn, error.into()))?;
+        let retry = self.retry();
+        let mut returning = CountAndLoad::<_, _, _, _, _, _, Ret> {
+            by_key: plan.by_key,
+            ready: self,
+            selection,
+            picked: vec![],
+            rows: vec![],
+        };
+        let counted = runner::count::<M, _>(conn, plan, retry, &mut returning).await;
+        let rows = returning.rows;
+        counted.map_err(|error| explain::<T, DB, _>(conn, error.into()))?;
         Ok(rows)
     }
 
     /// Gives the rows as they are, without counting.
-    pub(crate) fn load<Ret, U, Conn, DB>(
-        &self,
+    pub(crate) async fn load<M, Ret, U, Conn, DB>(
+        &mut self,
         conn: &mut Conn,
-        selection: &Ret::Selection,
+        selection: &mut Ret::Selection,
     ) -> QueryResult<Vec<U>>
     where
         T: KeyedTable<DB>,
         W: QueryFragment<DB> + QueryId,
         Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
-        U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB>,
-        Conn: LoadConnection<Backend = DB>,
+        M: LoadInto<Conn, Row<Ret, T, U, DB>, U, Backend = DB>,
         DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
     {
-        let query = select::<T, _, _>(selection, &self.filter);
-        let rows = load::<Row<Ret, T, U, DB>, _, _, _>(conn, query);
-        rows.map_err(|error| explain::<T, _>(conn, error))
+        let rows = M::load_into(conn, select::<T, _, _>(&*selection, &self.filter)).await;
+        rows.map_err(|error| explain::<T, DB, _>(conn, error))
+    }
+}
+
+impl<M, Conn, DB, T, V, W, I> Sender<M, Conn> for Ready<T, V, W, I>
+where
+    M: Io<Conn, Backend = DB>,
+    DB: BackendOf<Conn>,
+    T: ShardedTable + QueryFragment<DB> + QueryId,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+    W: QueryFragment<DB> + QueryId,
+    I: QueryFragment<DB> + QueryId,
+{
+    async fn send(
+        &mut self,
+        conn: &mut Conn,
+        statement: Statement,
+        shard: i32,
+    ) -> QueryResult<usize> {
+        match (&self.insert, statement) {
+            (Some(insert), Statement::InsertUnlessThere) => {
+                M::execute(conn, UnlessThere(insert)).await
+            }
+            (Some(insert), Statement::Insert) => M::execute(conn, insert).await,
+            _ => {
+                let (changes, filter) = (&self.changes, &self.filter);
+                changes
+                    .send::<M, _, _, _>(conn, statement, filter, shard)
+                    .await
+            }
+        }
+    }
+}
+
+/// An update whose counted rows are wanted back.
+struct CountAndLoad<
+    'a,
+    T: KeyedTable<DB>,
+    V: AsChangeset,
+    W,
+    I,
+    U,
+    DB: ShardedBackend,
+    Ret: Returning<T>,
+> {
+    ready: &'a mut Ready<T, V, W, I>,
+    by_key: bool,
+    selection: &'a mut Ret::Selection,
+    /// The keys of the parents to count, where the filter is another.
+    picked: Vec<KeysAre<T::KeyIs>>,
+    rows: Vec<U>,
+}
+
+impl<M, Conn, DB, T, V, W, I, U, Ret> Sender<M, Conn> for CountAndLoad<'_, T, V, W, I, U, DB, Ret>
+where
+    M: LoadInto<Conn, Row<Ret, T, U, DB>, U, Backend = DB>,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+    T: KeyedTable<DB>,
+    T::PrimaryKey: QueryId,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+    W: QueryFragment<DB> + QueryId,
+    I: QueryFragment<DB> + QueryId,
+    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
+{
+    async fn send(
+        &mut self,
+        conn: &mut Conn,
+        statement: Statement,
+        shard: i32,
+    ) -> QueryResult<usize> {
+        self.rows.clear(); // what an earlier attempt read was taken back with it
+        match statement {
+            Statement::Pick => {
+                let pick = PickKeys::<T, _> {
+                    filter: &self.ready.filter,
+                    table: PhantomData,
+                };
+                let keys = T::load_keys::<M, _, _>(conn, pick).await?;
+                let met = keys.len();
+                self.picked = in_chunks::<T, DB>(keys);
+                Ok(met)
+            }
+            Statement::Load if self.by_key => {
+                let query = select::<T, _, _>(&*self.selection, &self.ready.filter);
+                self.rows = M::load_into(conn, query).await?;
+                Ok(self.rows.len())
+            }
+            Statement::Load => {
+                for keys in &self.picked {
+                    let query = select::<T, _, _>(&*self.selection, keys);
+                    self.rows.append(&mut M::load_into(conn, query).await?);
+                }
+                Ok(self.rows.len())
+            }
+            Statement::CountByKey | Statement::Create if !self.by_key => {
+                let mut met = 0;
+                for keys in &self.picked {
+                    let changes = &self.ready.changes;
+                    met += changes
+                        .send::<M, _, _, _>(conn, statement, keys, shard)
+                        .await?;
+                }
+                Ok(met)
+            }
+            statement => Sender::<M, Conn>::send(self.ready, conn, statement, shard).await,
+        }
     }
 }
 
@@ -741,114 +856,76 @@ impl<T, V: AsChangeset> Changes<T, V> {
     }
 
     /// Sends a statement about the parents that `filter` matches. `Probe`, `FindMissing` and `CountByKey` take only one by key.
-    pub(crate) fn send<Conn, W>(
-        &self,
-        conn: &mut Conn,
+    pub(crate) fn send<'c, M, Conn, W, DB>(
+        &'c self,
+        conn: &'c mut Conn,
         statement: Statement,
-        filter: &W,
+        filter: &'c W,
         shard: i32,
-    ) -> QueryResult<usize>
+    ) -> M::Future<'c, QueryResult<usize>>
     where
-        Conn: Connection,
-        Conn::Backend: BackendOf<Conn>,
-        T: ShardedTable + QueryFragment<Conn::Backend> + QueryId,
-        W: QueryFragment<Conn::Backend> + QueryId,
+        M: Io<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+        T: ShardedTable + QueryFragment<DB> + QueryId,
+        W: QueryFragment<DB> + QueryId,
         V: QueryId,
-        V::Changeset: QueryFragment<Conn::Backend>,
+        V::Changeset: QueryFragment<DB>,
     {
+        let table = PhantomData::<T>;
+        let types = PhantomData;
         match statement {
-            Statement::Probe => conn.execute_returning_count(&ProbeShard::<T, _> {
-                filter,
-                shard,
-                table: PhantomData,
-            }),
-            Statement::FindMissing => conn.execute_returning_count(&FindMissing::<T, _> {
-                filter,
-                shard,
-                table: PhantomData,
-            }),
-            Statement::Create => conn.execute_returning_count(&CreateShards::<T, _> {
-                filter,
-                shard,
-                table: PhantomData,
-            }),
-            Statement::CountByKey => conn.execute_returning_count(&CountByKey::<T, _, V, _> {
-                changes: &self.changeset,
-                filter,
-                shard,
-                types: PhantomData,
-            }),
-            Statement::CountPicked => conn.execute_returning_count(&CountPicked::<T, _, V, _> {
-                changes: &self.changeset,
-                filter,
-                shard,
-                types: PhantomData,
-            }),
+            Statement::Probe => M::execute(
+                conn,
+                ProbeShard {
+                    filter,
+                    shard,
+                    table,
+                },
+            ),
+            Statement::FindMissing => M::execute_query(
+                conn,
+                FindMissing {
+                    filter,
+                    shard,
+                    table,
+                },
+            ),
+            Statement::Create => M::execute(
+                conn,
+                CreateShards {
+                    filter,
+                    shard,
+                    table,
+                },
+            ),
+            Statement::CountByKey => M::execute(
+                conn,
+                CountByKey::<T, _, V, _> {
+                    changes: &self.changeset,
+                    filter,
+                    shard,
+                    types,
+                },
+            ),
+            Statement::CountPicked => M::execute(
+                conn,
+                CountPicked::<T, _, V, _> {
+                    changes: &self.changeset,
+                    filter,
+                    shard,
+                    types,
+                },
+            ),
             // These are the caller's, who has what they need.
             Statement::Insert
             | Statement::InsertUnlessThere
             | Statement::Pick
-            | Statement::Load => Ok(0),
+            | Statement::Load => M::nothing(conn),
         }
     }
 }
 
-fn send_insert<I, Conn>(
-    conn: &mut Conn,
-    statement: Statement,
-    insert: Option<&I>,
-) -> QueryResult<usize>
-where
-    I: QueryFragment<Conn::Backend> + QueryId,
-    Conn: Connection<Backend: ShardedBackend>,
-{
-    match (insert, statement) {
-        (Some(insert), Statement::InsertUnlessThere) => {
-            conn.execute_returning_count(&UnlessThere(insert))
-        }
-        (Some(insert), _) => conn.execute_returning_count(insert),
-        (None, _) => Ok(0), // nobody asks for what there is not
-    }
-}
-
-fn plan<T, W, Conn>(
-    conn: &mut Conn,
-    filter: &W,
-    options: &Options,
-    fields: &[&'static str],
-) -> QueryResult<Plan>
-where
-    T: ShardedTable,
-    W: QueryFragment<Conn::Backend> + QueryId,
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
-{
-    let dialect = Conn::Backend::backend_of(conn).dialect();
-    let shard_choice = options
-        .shard_choice
-        .unwrap_or_else(ShardChoice::process_wide);
-    let key = match shard_choice {
-        ShardChoice::Adaptive if dialect.has_row_locks() => {
-            shard_choice::hash_of::<Conn::Backend>(T::SHARDS_TABLE, filter)
-        }
-        _ => 0,
-    };
-    Ok(Plan {
-        by_key: W::query_id().is_some_and(T::is_key_filter),
-        returning: false,
-        inserts: false,
-        in_transaction: in_transaction(conn)?,
-        dialect,
-        shard_choice,
-        table: T::SHARDS_TABLE,
-        key,
-        shards: options
-            .shards
-            .unwrap_or_else(|| shard_numbers::known::<T>(fields.iter().copied())),
-    })
-}
-
-fn select<'a, T, S, W>(selection: &'a S, filter: &'a W) -> SelectParents<'a, T, W, S> {
+fn select<'a, T, S, W>(selection: S, filter: &'a W) -> SelectParents<'a, T, W, S> {
     SelectParents {
         selection,
         filter,

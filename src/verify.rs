@@ -1,7 +1,9 @@
 //! `verify(..)`: totals beside a recount of what they count, repaired while the application goes on counting.
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::Future;
 use std::hash::Hash;
+use std::marker::PhantomData;
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
@@ -12,10 +14,11 @@ use diesel::result::Error as DieselError;
 use crate::dialect::{BackendOf, Strength};
 use crate::error::Error;
 use crate::explain::explain;
-use crate::field::{ShardedColumn, ShardedTable};
+use crate::field::ShardedColumn;
 use crate::held::{Held, Rows};
+use crate::io::{Blocking, Io, LoadIo, now};
 use crate::keyed::{KeyedTable, in_chunks};
-use crate::retry::{Isolation, Retry, TransactionOptions, in_transaction, own_transaction};
+use crate::retry::{Isolation, Repeated, Retry, TransactionOptions, in_transaction, repeat};
 use crate::row_counter::{AddTo, IntegerField};
 use crate::update::UpdateSource;
 
@@ -81,17 +84,19 @@ where
         column,
         expected,
         retry: None,
+        run: PhantomData,
     }
 }
 
 /// A comparison that was not made yet; made by [`verify`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing is compared until `.drifts(conn)` or `.repair(conn)`"]
-pub struct Verify<Rows, C, Q> {
+pub struct Verify<Rows, C, Q, Run = Blocking> {
     query: Rows,
     column: C,
     expected: Q,
     retry: Option<Retry>,
+    run: PhantomData<fn() -> Run>,
 }
 
 /// A total that is not what it was expected to be.
@@ -106,13 +111,15 @@ pub struct Drift<K> {
     pub expected: i64,
 }
 
-impl<R, C, Q> Verify<R, C, Q> {
+impl<R, C, Q, Run> Verify<R, C, Q, Run> {
     /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
     pub fn retry(mut self, policy: Retry) -> Self {
         self.retry = Some(policy);
         self
     }
+}
 
+impl<R, C, Q> Verify<R, C, Q> {
     /// The totals that are not as expected, in no order. Changes nothing, and locks nothing.
     ///
     /// ```sql
@@ -136,13 +143,7 @@ impl<R, C, Q> Verify<R, C, Q> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let filter = self.query.into_update_target().where_clause;
-        let (column, expected) = (self.column, self.expected);
-        let retry = self.retry.unwrap_or_default();
-        in_a_snapshot::<T, _, _>(conn, retry, false, |conn| {
-            let expected = recount(conn, expected.clone())?;
-            compare(conn, column, &filter, &expected)
-        })
+        now(self.find_drifts::<Blocking, _, _, _, _>(conn))
     }
 
     /// Adds to every total that is not as expected what it lacks, and gives what it has repaired. What is counted meanwhile
@@ -180,22 +181,68 @@ impl<R, C, Q> Verify<R, C, Q> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let (column, expected) = (self.column, self.expected.clone());
+        now(self.repair_drifts::<Blocking, _, _, _, _>(conn))
+    }
+}
+
+impl<R, C, Q, Run> Verify<R, C, Q, Run> {
+    pub(crate) async fn find_drifts<'q, M, Conn, DB, T, W>(
+        self,
+        conn: &mut Conn,
+    ) -> QueryResult<Vec<Drift<T::Key>>>
+    where
+        R: IntoUpdateTarget<Table = T, WhereClause = W>,
+        C: IntegerField<DB, Table = T>,
+        Q: Clone,
+        T: KeyedTable<DB, Key: Eq + Hash>,
+        W: QueryFragment<DB> + QueryId,
+        M: LoadIo<Conn, Backend = DB> + Recount<'q, Conn, Q, T::Key>,
+        DB: BackendOf<Conn>,
+    {
+        let filter = self.query.into_update_target().where_clause;
+        let (column, query) = (self.column, self.expected);
+        let repeated = in_a_snapshot::<M, _>(conn, self.retry.unwrap_or_default(), false)?;
+        let drifts = repeat!(M, conn, repeated, {
+            let expected = by_key(M::recount(conn, query.clone()).await?)?;
+            compare::<M, _, _, _, _, _>(conn, column, &filter, &expected).await
+        });
+        drifts.map_err(|error| explain::<T, DB, _>(conn, error))
+    }
+
+    pub(crate) async fn repair_drifts<'q, M, Conn, DB, T, W>(
+        self,
+        conn: &mut Conn,
+    ) -> QueryResult<Vec<Drift<T::Key>>>
+    where
+        R: IntoUpdateTarget<Table = T, WhereClause = W> + Clone,
+        C: IntegerField<DB, Table = T>,
+        Q: Clone,
+        T: KeyedTable<DB, Key: Eq + Hash>,
+        W: QueryFragment<DB> + QueryId,
+        M: LoadIo<Conn, Backend = DB> + Recount<'q, Conn, Q, T::Key>,
+        DB: BackendOf<Conn>,
+    {
+        let (column, query) = (self.column, self.expected.clone());
         let retry = self.retry.clone().unwrap_or_default();
-        let suspects = self.drifts(conn)?.into_iter().map(|drift| drift.key);
+        let suspects = self.find_drifts::<M, _, _, _, _>(conn).await?;
+        let suspects = suspects.into_iter().map(|drift| drift.key);
         let suspects = in_chunks::<T, DB>(suspects.collect());
         if suspects.is_empty() {
             return Ok(vec![]);
         }
-        in_a_snapshot::<T, _, _>(conn, retry, true, |conn| {
+        let repeated = in_a_snapshot::<M, _>(conn, retry, true)?;
+        let repaired = repeat!(M, conn, repeated, {
             for keys in &suspects {
                 let suspects = Held::<T, DB>::of(keys);
-                suspects.lock_rows(conn, Rows::Parents, Strength::ButForReferences)?;
+                let strength = Strength::ButForReferences;
+                suspects
+                    .lock_rows::<M, _>(conn, Rows::Parents, strength)
+                    .await?;
             }
-            let expected = recount(conn, expected.clone())?;
+            let expected = by_key(M::recount(conn, query.clone()).await?)?;
             let mut repaired = vec![];
             for keys in &suspects {
-                repaired.extend(compare(conn, column, keys, &expected)?);
+                repaired.extend(compare::<M, _, _, _, _, _>(conn, column, keys, &expected).await?);
             }
             let mut lacking: BTreeMap<i64, Vec<T::Key>> = BTreeMap::new();
             for drift in &repaired {
@@ -205,27 +252,25 @@ impl<R, C, Q> Verify<R, C, Q> {
             for (lacks, keys) in lacking {
                 for keys in in_chunks::<T, DB>(keys) {
                     let add = AddTo::<C>::new(lacks);
-                    Held::<T, DB>::of(&keys).write(conn, Rows::Parents, &add)?;
+                    let lacking = Held::<T, DB>::of(&keys);
+                    lacking.write::<M, _, _>(conn, Rows::Parents, &add).await?;
                 }
             }
             Ok(repaired)
-        })
+        });
+        repaired.map_err(|error| explain::<T, DB, _>(conn, error))
     }
 }
 
-/// Runs `work` in a transaction of its own whose statements all see one instant.
-fn in_a_snapshot<T, Conn, R>(
-    conn: &mut Conn,
-    retry: Retry,
-    writes: bool,
-    work: impl FnMut(&mut Conn) -> QueryResult<R>,
-) -> QueryResult<R>
+/// A transaction that reads from one snapshot.
+///
+/// # Errors
+/// Inside another transaction, whose snapshot may be older.
+fn in_a_snapshot<M, Conn>(conn: &mut Conn, retry: Retry, writes: bool) -> QueryResult<Repeated>
 where
-    T: ShardedTable + QueryFragment<Conn::Backend>,
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
+    M: Io<Conn>,
 {
-    if in_transaction(conn)? {
+    if in_transaction::<M, _>(conn)? {
         return Err(DieselError::AlreadyInTransaction);
     }
     let options = TransactionOptions {
@@ -233,7 +278,7 @@ where
         immediate: writes,
         guarded: writes,
     };
-    own_transaction(conn, retry, options, work).map_err(|error| explain::<T, _>(conn, error))
+    Repeated::transaction::<M, _>(conn, retry, options)
 }
 
 impl<K> Drift<K> {
@@ -247,24 +292,36 @@ impl<K> Drift<K> {
     }
 }
 
-fn recount<'q, K, Q, Conn>(conn: &mut Conn, expected: Q) -> QueryResult<HashMap<K, i64>>
+/// An [`Io`] that reads what an application's query has recounted.
+pub trait Recount<'q, Conn, Q, K>: Io<Conn> {
+    /// Reads the keys and their numbers.
+    fn recount(conn: &mut Conn, query: Q) -> impl Future<Output = QueryResult<Vec<(K, i64)>>>;
+}
+
+impl<'q, Conn, Q, K> Recount<'q, Conn, Q, K> for Blocking
 where
-    K: Eq + Hash,
+    Blocking: Io<Conn>,
     Q: LoadQuery<'q, Conn, (K, i64)>,
 {
-    let mut expected_by_key = HashMap::new();
-    for row in expected.internal_load(conn)? {
-        let (key, number) = row?;
-        if expected_by_key.insert(key, number).is_some() {
+    async fn recount(conn: &mut Conn, query: Q) -> QueryResult<Vec<(K, i64)>> {
+        query.internal_load(conn)?.collect()
+    }
+}
+
+/// The recounted numbers.
+fn by_key<K: Eq + Hash>(recounted: Vec<(K, i64)>) -> QueryResult<HashMap<K, i64>> {
+    let mut by_key = HashMap::new();
+    for (key, number) in recounted {
+        if by_key.insert(key, number).is_some() {
             let message = "a recount gives one number for each key; this one gave two: group it by the key alone";
             return Err(DieselError::DeserializationError(message.into()));
         }
     }
-    Ok(expected_by_key)
+    Ok(by_key)
 }
 
 /// The drifts of the rows that `filter` matches.
-fn compare<C, T, W, Conn, DB>(
+async fn compare<M, C, T, W, Conn, DB>(
     conn: &mut Conn,
     column: C,
     filter: &W,
@@ -274,13 +331,13 @@ where
     C: IntegerField<DB, Table = T>,
     T: KeyedTable<DB, Key: Eq + Hash>,
     W: QueryFragment<DB> + QueryId,
-    Conn: LoadConnection<Backend = DB>,
+    M: LoadIo<Conn, Backend = DB>,
     DB: BackendOf<Conn>,
 {
-    let totals = column.load_totals(conn, filter)?;
+    let totals = column.load_totals::<M, _, _>(conn, filter).await?;
     let compared = totals.into_iter().map(|(key, total)| Drift {
         expected: expected.get(&key).copied().unwrap_or(0),
-        total,
+        total: total.into(),
         key,
     });
     Ok(compared

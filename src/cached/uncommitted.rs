@@ -7,9 +7,9 @@ use std::error::Error as StdError;
 use diesel::Connection;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::{Cached, CachedCounter, TotalCache, may_be_committed};
+use super::{Cached, CachedCounter, TotalCache, depth, may_be_committed};
 use crate::dialect::BackendOf;
-use crate::retry::{Retry, Transaction, depth, in_transaction};
+use crate::retry::{Retry, Transaction};
 
 impl<C: TotalCache> Cached<C> {
     /// Runs `f` as [`retry::transaction`](crate::retry::transaction) does, and adds what was counted through
@@ -35,7 +35,7 @@ impl<C: TotalCache> Cached<C> {
         F: FnMut(&mut Conn, &mut Uncommitted) -> Result<T, E>,
         E: From<DieselError> + StdError + 'static,
     {
-        let outermost = !in_transaction(conn)?;
+        let outermost = depth(conn)? == 0;
         let mut uncommitted = Uncommitted::default();
         let result = Transaction::new().retry(policy).run(conn, |conn| {
             uncommitted = Uncommitted::at_depth(depth(conn)?);

@@ -15,9 +15,9 @@ use crate::error::Error;
 use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable};
 use crate::idempotency::{Idempotent, Request};
+use crate::io::{Blocking, now};
 use crate::keyed::{KeyIs, KeyedTable, KeysAre};
 use crate::named::{Counter, CounterBackend, counters};
-use crate::retry::Retry;
 use crate::row_counter::{AddTo, IntegerField, RowCounter};
 use crate::shard_numbers;
 use crate::statement::{CreateShards, PickKeys};
@@ -162,8 +162,9 @@ where
 
     fn count_shard(&self, conn: &mut Conn, key: T::Key, n: i64, shard: i32) -> QueryResult<usize> {
         let changes = Changes::<T, AddTo<C>>::new(AddTo::new(n));
-        let counted = changes.send(conn, Statement::CountByKey, &KeyIs(T::key_is(key)), shard);
-        counted.map_err(|error| explain::<T, _>(conn, error))
+        let (count, key) = (Statement::CountByKey, KeyIs(T::key_is(key)));
+        let counted = now(changes.send::<Blocking, _, _, _>(conn, count, &key, shard));
+        counted.map_err(|error| explain::<T, DB, _>(conn, error))
     }
 
     fn count_shards(
@@ -174,7 +175,7 @@ where
     ) -> QueryResult<usize> {
         let count = count_each::<C, DB>(amounts, shard);
         let counted = conn.execute_returning_count(&count);
-        counted.map_err(|error| explain::<T, _>(conn, error))
+        counted.map_err(|error| explain::<T, DB, _>(conn, error))
     }
 
     fn commit_at_once(
@@ -186,7 +187,7 @@ where
     ) -> QueryResult<bool> {
         let count = count_each::<C, DB>(amounts, shard);
         let committed = conn.execute_returning_count(&CommitAtOnce::new(form, mark, count));
-        Ok(committed.map_err(|error| explain::<T, _>(conn, error))? > 0)
+        Ok(committed.map_err(|error| explain::<T, DB, _>(conn, error))? > 0)
     }
 
     fn create_shards(&self, conn: &mut Conn, keys: Vec<T::Key>, shard: i32) -> QueryResult<()> {
@@ -198,7 +199,7 @@ where
         let created = conn.execute_returning_count(&create);
         created
             .map(drop)
-            .map_err(|error| explain::<T, _>(conn, error))
+            .map_err(|error| explain::<T, DB, _>(conn, error))
     }
 
     fn there(&self, conn: &mut Conn, keys: Vec<T::Key>) -> QueryResult<Vec<T::Key>> {
@@ -206,12 +207,19 @@ where
             filter: &KeysAre(keys.into_iter().map(T::key_is).collect()),
             table: PhantomData,
         };
-        T::load_keys(conn, pick).map_err(|error| explain::<T, _>(conn, error))
+        now(T::load_keys::<Blocking, _, _>(conn, pick))
+            .map_err(|error| explain::<T, DB, _>(conn, error))
     }
 
     fn count(&self, conn: &mut Conn, key: &T::Key, n: i64) -> QueryResult<usize> {
         let key = KeyIs(T::key_is(key.clone()));
-        count_by_key::<T, _, DB, _>(conn, &key, AddTo::<C>::new(n), C::NAME, Retry::default())
+        let add = AddTo::<C>::new(n);
+        now(count_by_key::<Blocking, T, _, DB, _>(
+            conn,
+            key,
+            add,
+            C::NAME,
+        ))
     }
 }
 

@@ -15,6 +15,7 @@ use diesel::sql_types::{BigInt, Binary};
 
 use crate::dialect::{BackendOf, ShardedBackend, Strength};
 use crate::explain::explain_missing;
+use crate::io::{Blocking, now};
 use crate::retry::{Retry, TransactionOptions, own_statement, own_transaction};
 use crate::sql::{Reads, push_bind};
 
@@ -101,7 +102,11 @@ impl Token {
             TransactionOptions::guarded(),
             |conn| {
                 let find = Find(self.coalescer);
-                let rows = <Conn::Backend as Reads<_, (Vec<u8>, i64)>>::load(conn, find)?;
+                let rows = now(<Conn::Backend as Reads<_, (Vec<u8>, i64)>>::load::<
+                    Blocking,
+                    _,
+                    _,
+                >(conn, find))?;
                 let committed = rows.first().map(|(_, batch)| *batch == sent);
                 if committed == Some(false) {
                     stamp(conn, beyond)?;

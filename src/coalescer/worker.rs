@@ -14,6 +14,7 @@ use crate::conflict::{Conflict, Failure};
 use crate::dialect::{BackendOf, Dialect, ShardedBackend};
 use crate::error::Error;
 use crate::idempotency::{claim, release};
+use crate::io::{Blocking, now};
 use crate::keyed::KEYS_IN_A_STATEMENT;
 use crate::retry::{Attempts, Retry, TransactionOptions, begin, own_transaction};
 use crate::shard_choice::Stripe;
@@ -268,7 +269,7 @@ where
         {
             return done;
         }
-        let begun = begin(conn, dialect, options).map_err(Failed::Before)?;
+        let begun = now(begin::<Blocking, _>(conn, dialect, options)).map_err(Failed::Before)?;
         let stamped = stamp(conn, mark).map_err(Failed::Before);
         let sent = stamped.and_then(|stamped| {
             if !stamped {
@@ -283,18 +284,18 @@ where
                 self.send_chunk(conn, dialect, batch, chunk, amounts, exceptions)?;
             }
             release_requests(conn, batch, &requests, exceptions).map_err(Failed::Before)?;
-            begun.check(conn, dialect).map_err(Failed::Before)
+            now(begun.check::<Blocking, _>(conn, dialect)).map_err(Failed::Before)
         });
         if let Err(failed) = sent {
-            begun.rollback(conn);
+            now(begun.roll_back::<Blocking, _>(conn));
             if let Failed::Unregistered = failed {
                 self.token.register(conn).map_err(Failed::Before)?;
                 return Err(Failed::Again);
             }
             return Err(failed);
         }
-        begun.commit(conn).map_err(|error| {
-            begun.rollback(conn);
+        now(begun.commit::<Blocking, _>(conn)).map_err(|error| {
+            now(begun.roll_back::<Blocking, _>(conn));
             Failed::AtCommit(error)
         })
     }
@@ -594,7 +595,7 @@ where
 {
     for requests in requests.chunks(KEYS_IN_A_STATEMENT) {
         let asked = requests.iter().filter_map(|caller| batch.request(*caller));
-        let claimed = claim(conn, &asked.collect::<Vec<_>>())?;
+        let claimed = now(claim::<Blocking, _>(conn, &asked.collect::<Vec<_>>()))?;
         for (caller, claimed) in requests.iter().zip(claimed) {
             batch.claimed(*caller, claimed);
         }
@@ -629,7 +630,7 @@ where
         .filter_map(|caller| Some(batch.request(*caller)?.key.as_slice()))
         .collect();
     for keys in keys.chunks(KEYS_IN_A_STATEMENT) {
-        release(conn, keys.to_vec())?;
+        now(release::<Blocking, _>(conn, keys.to_vec()))?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Counting updates with an idempotency key.
 
 use std::fmt::Write;
+use std::marker::PhantomData;
 
 use diesel::connection::LoadConnection;
 use diesel::deserialize::FromSqlRow;
@@ -12,13 +13,14 @@ use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::field::ShardedTable;
+use crate::io::{Blocking, Io, LoadInto, now};
 use crate::keyed::KeyedTable;
 use crate::returning::{ReadAs, Returning};
 use crate::update::{InsertRow, Ready, UpdateStatement, Values};
 
-use super::{Idempotent, Request, once};
+use super::{Idempotent, Request, Requested, once};
 
-impl<Query, V, Ret, Ins> UpdateStatement<Query, Values<V>, Ret, Ins> {
+impl<Query, V, Ret, Ins, Run> UpdateStatement<Query, Values<V>, Ret, Ins, Run> {
     /// Counts only if nothing was counted with this key before, in any process: 1 to 255 bytes, such as a request's id. What
     /// comes after it is only `.execute(conn)` and its kin. See [`idempotency`](crate::idempotency).
     pub fn idempotency_key(self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
@@ -40,12 +42,9 @@ where
     DB: BackendOf<Conn>,
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
-        let ready = update.of.ready::<DB>();
-        let request = ready.request::<DB>(&update.key)?;
-        once(conn, &request, ready.retry(), |conn, counted| {
-            let counted = counted.map_or_else(|| ready.count(conn), Ok)?;
-            Ok((counted, counted))
-        })
+        let mut ready = update.of.ready::<DB>();
+        let (request, retry) = (ready.request::<DB>(&update.key)?, ready.retry());
+        now(once::<Blocking, _, _>(conn, &request, retry, &mut ready))
     }
 }
 
@@ -69,17 +68,80 @@ where
         Conn: 'conn;
 
     fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
-        let selection = self.of.selection();
-        let ready = self.of.ready::<DB>();
-        let request = ready.request::<DB>(&self.key)?;
-        let rows = once(conn, &request, ready.retry(), |conn, counted| {
-            let rows = match counted {
-                None => ready.count_and_load::<Ret, U, Conn, DB>(conn, &selection)?,
-                Some(_) => ready.load::<Ret, U, Conn, DB>(conn, &selection)?,
-            };
-            Ok((rows.len(), rows))
-        })?;
+        let mut selection = self.of.selection();
+        let mut ready = self.of.ready::<DB>();
+        let (request, retry) = (ready.request::<DB>(&self.key)?, ready.retry());
+        let mut counted = Counted::<_, _, _, _, Ret, U> {
+            ready: &mut ready,
+            selection: &mut selection,
+            rows: PhantomData,
+        };
+        let rows = now(once::<Blocking, _, _>(conn, &request, retry, &mut counted))?;
         Ok(rows.into_iter().map(Ok).collect::<Vec<_>>().into_iter())
+    }
+}
+
+impl<M, Conn, DB, T, V, W, I> Requested<M, Conn> for Ready<T, V, W, I>
+where
+    T: ShardedTable + QueryFragment<DB> + QueryId,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+    W: QueryFragment<DB> + QueryId,
+    I: QueryFragment<DB> + QueryId,
+    M: Io<Conn, Backend = DB>,
+    DB: BackendOf<Conn>,
+{
+    type Told = usize;
+
+    async fn carry_out(
+        &mut self,
+        conn: &mut Conn,
+        counted: Option<usize>,
+    ) -> QueryResult<(usize, usize)> {
+        let counted = match counted {
+            Some(counted) => counted,
+            None => self.count::<M, _, _>(conn).await?,
+        };
+        Ok((counted, counted))
+    }
+}
+
+/// An update whose counted rows are wanted back.
+pub(crate) struct Counted<'a, T, V: AsChangeset, W, I, Ret: Returning<T>, U> {
+    pub(crate) ready: &'a mut Ready<T, V, W, I>,
+    pub(crate) selection: &'a mut Ret::Selection,
+    pub(crate) rows: PhantomData<fn() -> U>,
+}
+
+impl<M, Conn, DB, T, V, W, I, Ret, U> Requested<M, Conn> for Counted<'_, T, V, W, I, Ret, U>
+where
+    T: KeyedTable<DB>,
+    T::PrimaryKey: QueryId,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+    W: QueryFragment<DB> + QueryId,
+    I: QueryFragment<DB> + QueryId,
+    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
+    M: LoadInto<Conn, <Ret::Selection as ReadAs<U, DB>>::Row, U, Backend = DB>,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+{
+    type Told = Vec<U>;
+
+    async fn carry_out(
+        &mut self,
+        conn: &mut Conn,
+        counted: Option<usize>,
+    ) -> QueryResult<(usize, Vec<U>)> {
+        let Counted {
+            ready, selection, ..
+        } = self;
+        let rows = match counted {
+            None => {
+                ready
+                    .count_and_load::<M, Ret, U, _, _>(conn, selection)
+                    .await?
+            }
+            Some(_) => ready.load::<M, Ret, U, _, _>(conn, selection).await?,
+        };
+        Ok((rows.len(), rows))
     }
 }
 

@@ -4,13 +4,14 @@ use std::error::Error as StdError;
 use std::num::NonZeroU32;
 
 use diesel::Connection;
-use diesel::connection::TransactionManager;
+use diesel::connection::TransactionManagerStatus;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::policy::{Attempts, Retry};
 use crate::conflict::{Conflict, Failure};
 use crate::dialect::{BackendOf, Dialect, Guard, ShardedBackend, SurvivalCheck};
 use crate::error::Error;
+use crate::io::{Blocking, Io, now};
 use crate::shard_choice::Stripe;
 
 /// Runs `f` in a transaction, and again from the start when it meets a conflict.
@@ -174,15 +175,219 @@ impl Transaction {
         F: FnMut(&mut Conn) -> Result<T, E>,
         E: From<DieselError> + StdError + 'static,
     {
-        if self.options.isolation.is_some() && in_transaction(conn)? {
-            return Err(DieselError::AlreadyInTransaction.into());
+        now(async {
+            let mut repeated = self.repeated::<Blocking, _>(conn)?;
+            loop {
+                let outcome = match repeated.begin::<Blocking, _, _>(conn).await {
+                    Ok(()) => f(conn).map_err(Failed::Body),
+                    Err(failed) => Err(failed),
+                };
+                if let Some(done) = repeated.end::<Blocking, _, _, _>(conn, outcome).await {
+                    return done;
+                }
+            }
+        })
+    }
+
+    /// The attempts at it.
+    pub(crate) fn repeated<M, Conn>(self, conn: &mut Conn) -> QueryResult<Repeated>
+    where
+        M: Io<Conn>,
+    {
+        if self.options.isolation.is_some() && in_transaction::<M, _>(conn)? {
+            return Err(DieselError::AlreadyInTransaction);
         }
-        let attempt = Attempt {
-            options: self.options,
-            survival: Conn::Backend::backend_of(conn).dialect().survival_check(),
-            told_as: Failed::Body,
+        let survival = M::Backend::backend_of(conn).dialect().survival_check();
+        let what = What::Transaction(self.options, survival);
+        Repeated::new::<M, _>(conn, self.retry, what)
+    }
+}
+
+/// What is done until it succeeds, meets something else than a conflict, or no attempt is left: a transaction, or one statement.
+/// Its loop is [`repeat!`].
+///
+/// Inside a caller's transaction it is done once, a transaction in a savepoint. What led to the rollback of a savepoint is told
+/// also where the rollback fails, as it does after a conflict that ended the whole transaction.
+#[derive(Debug)]
+pub(crate) struct Repeated {
+    what: What,
+    dialect: Dialect,
+    inside: bool,
+    attempts: Attempts,
+    begun: Option<Begun>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Transaction(TransactionOptions, Option<SurvivalCheck>),
+    /// Commits by itself.
+    Statement,
+    /// Commits nothing.
+    Read,
+}
+
+/// Does `$body`, an expression with `?`, on the connection `$conn`, as often as `$repeated` has it.
+macro_rules! repeat {
+    ($io:ty, $conn:ident, $repeated:expr, $body:expr) => {{
+        let mut repeated: $crate::retry::Repeated = $repeated;
+        loop {
+            let outcome = match repeated
+                .begin::<$io, _, ::diesel::result::Error>($conn)
+                .await
+            {
+                Ok(()) => {
+                    let outcome: ::diesel::result::QueryResult<_> = async { $body }.await;
+                    outcome.map_err(|error| repeated.own_failure(error))
+                }
+                Err(failed) => Err(failed),
+            };
+            if let Some(done) = repeated
+                .end::<$io, _, _, ::diesel::result::Error>($conn, outcome)
+                .await
+            {
+                break done;
+            }
+        }
+    }};
+}
+pub(crate) use repeat;
+
+impl Repeated {
+    /// One of the crate's own transactions.
+    pub(crate) fn transaction<M, Conn>(
+        conn: &mut Conn,
+        retry: Retry,
+        options: TransactionOptions,
+    ) -> QueryResult<Self>
+    where
+        M: Io<Conn>,
+    {
+        // It returns every error that it sees: no question whether it survived.
+        Self::new::<M, _>(conn, retry, What::Transaction(options, None))
+    }
+
+    /// A statement that commits by itself.
+    pub(crate) fn statement<M, Conn>(conn: &mut Conn, retry: Retry) -> QueryResult<Self>
+    where
+        M: Io<Conn>,
+    {
+        Self::new::<M, _>(conn, retry, What::Statement)
+    }
+
+    /// A query.
+    pub(crate) fn read<M, Conn>(conn: &mut Conn, retry: Retry) -> QueryResult<Self>
+    where
+        M: Io<Conn>,
+    {
+        Self::new::<M, _>(conn, retry, What::Read)
+    }
+
+    fn new<M, Conn>(conn: &mut Conn, retry: Retry, what: What) -> QueryResult<Self>
+    where
+        M: Io<Conn>,
+    {
+        let inside = in_transaction::<M, _>(conn)?;
+        let what = match what {
+            What::Transaction(options, _) if inside => What::Transaction(options, None),
+            what => what,
         };
-        attempt.run(conn, self.retry, &mut f)
+        Ok(Repeated {
+            what,
+            dialect: M::Backend::backend_of(conn).dialect(),
+            inside,
+            attempts: Attempts::start(retry),
+            begun: None,
+        })
+    }
+
+    /// Begins an attempt.
+    pub(crate) async fn begin<M, Conn, E>(&mut self, conn: &mut Conn) -> Result<(), Failed<E>>
+    where
+        M: Io<Conn>,
+    {
+        let What::Transaction(options, survival) = self.what else {
+            return Ok(());
+        };
+        let begun = begin::<M, _>(conn, self.dialect, options).await;
+        let begun = begun.map_err(Failed::Begin)?;
+        self.begun = Some(begun);
+        let mark = survival.and_then(|check| check.at_begin);
+        match mark.filter(|_| begun.guard.is_none()) {
+            Some(mark) => M::batch_execute(conn, mark).await.map_err(Failed::Begin),
+            None => Ok(()),
+        }
+    }
+
+    /// How an error of the crate's own steps is told.
+    pub(crate) fn own_failure<E>(&self, error: DieselError) -> Failed<E> {
+        match self.what {
+            What::Transaction(..) => Failed::Own(error),
+            _ if self.inside => Failed::Raw(error),
+            What::Statement => Failed::Commit(error),
+            What::Read => Failed::Own(error),
+        }
+    }
+
+    /// Ends an attempt: by what came of it all, or by `None` if it is to be made again.
+    pub(crate) async fn end<M, Conn, T, E>(
+        &mut self,
+        conn: &mut Conn,
+        outcome: Result<T, Failed<E>>,
+    ) -> Option<Result<T, E>>
+    where
+        M: Io<Conn>,
+        E: From<DieselError> + StdError + 'static,
+    {
+        let failed = match outcome {
+            Err(failed) => failed,
+            Ok(value) => match self.commit::<M, _, E>(conn).await {
+                Ok(()) => return Some(Ok(value)),
+                Err(failed) => failed,
+            },
+        };
+        if let Some(begun) = self.begun.take() {
+            begun.roll_back::<M, _>(conn).await;
+        }
+        if self.inside {
+            return Some(Err(failed.inside(self.dialect)));
+        }
+        let Some(conflict) = failed.conflict(self.dialect) else {
+            return Some(Err(failed.given_up(self.dialect)));
+        };
+        match self.attempts.after(conflict) {
+            Some(delay) => {
+                M::sleep(self.attempts.retry(), delay).await;
+                None
+            }
+            None => Some(Err(failed.used_up(conflict, &self.attempts))),
+        }
+    }
+
+    async fn commit<M, Conn, E>(&mut self, conn: &mut Conn) -> Result<(), Failed<E>>
+    where
+        M: Io<Conn>,
+    {
+        let (What::Transaction(_, survival), Some(begun)) = (self.what, self.begun) else {
+            return Ok(());
+        };
+        match survival {
+            None => {
+                let alive = begun.check::<M, _>(conn, self.dialect).await;
+                alive.map_err(Failed::Own)?;
+            }
+            Some(check) => {
+                let alive = M::batch_execute(conn, check.before_commit).await;
+                alive.map_err(|e| match self.dialect.classify(&e) {
+                    // A conflict of its own: what a cluster's node has met since the closure's last statement is told at the next.
+                    Failure::ConnectionLost | Failure::NodeNotReady | Failure::Conflict(_) => {
+                        Failed::Own(e)
+                    }
+                    // Not tried again, whatever guards it: the closure may have committed it.
+                    _ => Failed::Aborted,
+                })?;
+            }
+        }
+        begun.commit::<M, _>(conn).await.map_err(Failed::Commit)
     }
 }
 
@@ -198,12 +403,10 @@ where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
 {
-    let attempt = Attempt {
-        options,
-        survival: None, // it returns every error that it sees
-        told_as: Failed::Own,
-    };
-    attempt.run(conn, retry, &mut f)
+    now(async {
+        let repeated = Repeated::transaction::<Blocking, _>(conn, retry, options)?;
+        repeat!(Blocking, conn, repeated, f(conn))
+    })
 }
 
 /// Runs one statement of the crate's own that commits by itself, and again after a conflict; inside a caller's transaction
@@ -211,46 +414,20 @@ where
 pub(crate) fn own_statement<Conn, T>(
     conn: &mut Conn,
     retry: Retry,
-    f: impl FnMut(&mut Conn) -> QueryResult<T>,
-) -> QueryResult<T>
-where
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
-{
-    alone(conn, retry, Failed::Commit, f)
-}
-
-/// The same for a query, which commits nothing.
-pub(crate) fn own_read<Conn, T>(
-    conn: &mut Conn,
-    retry: Retry,
-    f: impl FnMut(&mut Conn) -> QueryResult<T>,
-) -> QueryResult<T>
-where
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
-{
-    alone(conn, retry, Failed::Own, f)
-}
-
-fn alone<Conn, T>(
-    conn: &mut Conn,
-    retry: Retry,
-    told_as: fn(DieselError) -> Failed<DieselError>,
     mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
 ) -> QueryResult<T>
 where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
 {
-    if in_transaction(conn)? {
-        return f(conn);
-    }
-    repeat(conn, retry, |conn, _| f(conn).map_err(told_as))
+    now(async {
+        let repeated = Repeated::statement::<Blocking, _>(conn, retry)?;
+        repeat!(Blocking, conn, repeated, f(conn))
+    })
 }
 
 /// One attempt's error, and where it came from.
-enum Failed<E> {
+pub(crate) enum Failed<E> {
     /// From `BEGIN`: nothing had happened.
     Begin(DieselError),
     /// From the caller's closure.
@@ -261,117 +438,16 @@ enum Failed<E> {
     Own(DieselError),
     /// From `COMMIT`.
     Commit(DieselError),
-}
-
-/// How each attempt is made.
-struct Attempt<E> {
-    options: TransactionOptions,
-    survival: Option<SurvivalCheck>,
-    /// What an error of the body is told as.
-    told_as: fn(E) -> Failed<E>,
-}
-
-/// Makes attempts until one succeeds, meets something else than a conflict, or none is left.
-fn repeat<Conn, T, E>(
-    conn: &mut Conn,
-    retry: Retry,
-    mut attempt: impl FnMut(&mut Conn, Dialect) -> Result<T, Failed<E>>,
-) -> Result<T, E>
-where
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
-    E: From<DieselError> + StdError + 'static,
-{
-    let dialect = Conn::Backend::backend_of(conn).dialect();
-    let mut attempts = Attempts::start(retry);
-    loop {
-        let error = match attempt(conn, dialect) {
-            Ok(value) => return Ok(value),
-            Err(error) => error,
-        };
-        let Some(conflict) = error.conflict(dialect) else {
-            return Err(error.given_up(dialect));
-        };
-        match attempts.after(conflict) {
-            Some(delay) => attempts.retry().sleep(delay),
-            None => return Err(error.used_up(conflict, &attempts)),
-        }
-    }
-}
-
-impl<E: From<DieselError> + StdError + 'static> Attempt<E> {
-    /// Makes attempts, or inside a caller's transaction one, in a savepoint. What led to the rollback of a savepoint is told
-    /// also where the rollback fails, as it does after a conflict that ended the whole transaction.
-    fn run<Conn, T>(
-        self,
-        conn: &mut Conn,
-        retry: Retry,
-        f: &mut impl FnMut(&mut Conn) -> Result<T, E>,
-    ) -> Result<T, E>
-    where
-        Conn: Connection,
-        Conn::Backend: BackendOf<Conn>,
-    {
-        if in_transaction(conn)? {
-            let dialect = Conn::Backend::backend_of(conn).dialect();
-            let savepoint = Attempt {
-                survival: None,
-                ..self
-            };
-            return savepoint
-                .once(conn, dialect, f)
-                .map_err(|failed| failed.inside(dialect));
-        }
-        repeat(conn, retry, |conn, dialect| self.once(conn, dialect, f))
-    }
-
-    fn once<Conn, T>(
-        &self,
-        conn: &mut Conn,
-        dialect: Dialect,
-        f: &mut impl FnMut(&mut Conn) -> Result<T, E>,
-    ) -> Result<T, Failed<E>>
-    where
-        Conn: Connection,
-    {
-        let begun = begin(conn, dialect, self.options).map_err(Failed::Begin)?;
-        let mark = self.survival.as_ref().and_then(|check| check.at_begin);
-        if let Some(mark) = mark.filter(|_| begun.guard.is_none()) {
-            conn.batch_execute(mark).map_err(|e| {
-                begun.rollback(conn);
-                Failed::Begin(e)
-            })?;
-        }
-        let value = f(conn).map_err(|e| {
-            begun.rollback(conn);
-            (self.told_as)(e)
-        })?;
-        let survived = match &self.survival {
-            None => begun.check(conn, dialect).map_err(Failed::Own),
-            Some(check) => conn.batch_execute(check.before_commit).map_err(|e| {
-                match dialect.classify(&e) {
-                    // A conflict of its own: what a cluster's node has met since the closure's last statement is told at the next.
-                    Failure::ConnectionLost | Failure::NodeNotReady | Failure::Conflict(_) => {
-                        Failed::Own(e)
-                    }
-                    // Not tried again, whatever guards it: the closure may have committed it.
-                    _ => Failed::Aborted,
-                }
-            }),
-        };
-        survived.inspect_err(|_| begun.rollback(conn))?;
-        begun.commit(conn).map_err(|e| {
-            begun.rollback(conn);
-            Failed::Commit(e)
-        })?;
-        Ok(value)
-    }
+    /// From a statement of this crate's own that is part of a caller's transaction.
+    Raw(DieselError),
 }
 
 impl<E: From<DieselError> + StdError + 'static> Failed<E> {
     fn conflict(&self, dialect: Dialect) -> Option<Conflict> {
         match self {
-            Failed::Begin(e) | Failed::Own(e) | Failed::Commit(e) => conflict_behind(dialect, e),
+            Failed::Begin(e) | Failed::Own(e) | Failed::Commit(e) | Failed::Raw(e) => {
+                conflict_behind(dialect, e)
+            }
             Failed::Body(e) => conflict_behind(dialect, e),
             Failed::Aborted => None,
         }
@@ -382,7 +458,7 @@ impl<E: From<DieselError> + StdError + 'static> Failed<E> {
         let (source, commits) = match self {
             Failed::Body(e) => return e,
             Failed::Aborted => return DieselError::from(Error::TransactionAborted).into(),
-            Failed::Begin(e) | Failed::Own(e) => (e, false),
+            Failed::Begin(e) | Failed::Own(e) | Failed::Raw(e) => (e, false),
             Failed::Commit(e) => (e, true),
         };
         let error = match dialect.classify(&source) {
@@ -405,7 +481,7 @@ impl<E: From<DieselError> + StdError + 'static> Failed<E> {
                 Failure::DiskFull => DieselError::from(Error::DiskFull { source }).into(),
                 _ => source.into(),
             },
-            Failed::Begin(e) | Failed::Commit(e) => e.into(),
+            Failed::Begin(e) | Failed::Commit(e) | Failed::Raw(e) => e.into(),
             Failed::Aborted => DieselError::from(Error::TransactionAborted).into(),
         }
     }
@@ -414,7 +490,7 @@ impl<E: From<DieselError> + StdError + 'static> Failed<E> {
     fn used_up(self, conflict: Conflict, attempts: &Attempts) -> E {
         let source = match self {
             Failed::Body(e) => return e,
-            Failed::Begin(e) | Failed::Own(e) | Failed::Commit(e) => e,
+            Failed::Begin(e) | Failed::Own(e) | Failed::Commit(e) | Failed::Raw(e) => e,
             Failed::Aborted => return DieselError::from(Error::TransactionAborted).into(),
         };
         DieselError::from(attempts.used_up(conflict, source)).into()
@@ -454,27 +530,31 @@ fn database_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a DieselE
 
 /// How deep the transactions on `conn` are nested, as far as Diesel knows; 0 outside of any. Diesel does not know after a
 /// connection was lost: then nothing is sent on it.
-pub(crate) fn depth<Conn: Connection>(conn: &mut Conn) -> QueryResult<u32> {
-    let status = Conn::TransactionManager::transaction_manager_status_mut(conn);
+pub(crate) fn depth<M: Io<Conn>, Conn>(conn: &mut Conn) -> QueryResult<u32> {
+    depth_of(M::transaction_status(conn))
+}
+
+/// The same, of what Diesel knows.
+pub(crate) fn depth_of(status: &TransactionManagerStatus) -> QueryResult<u32> {
     let depth = status.transaction_depth();
     let depth = depth.map_err(|source| Error::ConnectionLost { source })?;
     Ok(depth.map_or(0, NonZeroU32::get))
 }
 
 /// Whether a transaction is open on `conn`.
-pub(crate) fn in_transaction<Conn: Connection>(conn: &mut Conn) -> QueryResult<bool> {
-    Ok(depth(conn)? > 0)
+pub(crate) fn in_transaction<M: Io<Conn>, Conn>(conn: &mut Conn) -> QueryResult<bool> {
+    Ok(depth::<M, _>(conn)? > 0)
 }
 
 /// Begins a transaction, or a savepoint inside one; on an error neither is open.
-pub(crate) fn begin<Conn: Connection>(
+pub(crate) async fn begin<M: Io<Conn>, Conn>(
     conn: &mut Conn,
     dialect: Dialect,
     options: TransactionOptions,
 ) -> QueryResult<Begun> {
-    let outer = depth(conn)?;
+    let outer = depth::<M, _>(conn)?;
     if outer > 0 {
-        Conn::TransactionManager::begin_transaction(conn)?;
+        M::begin(conn).await?;
         return Ok(Begun { outer, guard: None });
     }
     let other_nodes_write = Stripe::process_wide() != Stripe::ALL;
@@ -483,12 +563,16 @@ pub(crate) fn begin<Conn: Connection>(
         false => None,
     };
     let begun = Begun { outer, guard };
-    let opened = open(conn, dialect, options, guard);
-    opened.inspect_err(|_| begun.rollback(conn))?;
-    Ok(begun)
+    match open::<M, _>(conn, dialect, options, guard).await {
+        Ok(()) => Ok(begun),
+        Err(error) => {
+            begun.roll_back::<M, _>(conn).await;
+            Err(error)
+        }
+    }
 }
 
-fn open<Conn: Connection>(
+async fn open<M: Io<Conn>, Conn>(
     conn: &mut Conn,
     dialect: Dialect,
     options: TransactionOptions,
@@ -501,30 +585,32 @@ fn open<Conn: Connection>(
         None => (None, None),
     };
     match (guard, before) {
-        (Some(guard), Some(sql)) => conn.batch_execute(&format!("{}; {sql}", guard.before))?,
-        (Some(Guard { before: sql, .. }), None) | (None, Some(sql)) => conn.batch_execute(sql)?,
+        (Some(guard), Some(sql)) => {
+            M::batch_execute(conn, &format!("{}; {sql}", guard.before)).await?
+        }
+        (Some(Guard { before: sql, .. }), None) | (None, Some(sql)) => {
+            M::batch_execute(conn, sql).await?
+        }
         (None, None) => {}
     }
-    Conn::TransactionManager::begin_transaction(conn)?;
+    M::begin(conn).await?;
     match after {
-        Some(sql) => conn.batch_execute(sql)?,
-        None if options.immediate && dialect.begins_immediate() => begin_immediate(conn)?,
+        Some(sql) => M::batch_execute(conn, sql).await?,
+        // Diesel's transaction manager says `BEGIN` for every connection behind a generic `Conn`. This puts the immediate
+        // transaction in its place: both are a transaction at depth one. Where it fails there is none, and Diesel notices.
+        None if options.immediate && dialect.begins_immediate() => {
+            M::batch_execute(conn, "COMMIT; BEGIN IMMEDIATE").await?
+        }
         None => {}
     }
     match guard {
-        Some(guard) => conn.batch_execute(guard.at_begin),
+        Some(guard) => M::batch_execute(conn, guard.at_begin).await,
         None => Ok(()),
     }
 }
 
-/// Diesel's transaction manager says `BEGIN` for every connection behind a generic `Conn`. This puts the immediate
-/// transaction in its place: both are a transaction at depth one. Where it fails there is none, and Diesel notices.
-fn begin_immediate<Conn: Connection>(conn: &mut Conn) -> QueryResult<()> {
-    conn.batch_execute("COMMIT; BEGIN IMMEDIATE")
-}
-
 /// A transaction or savepoint that was begun, and has to be ended by [`commit`](Self::commit), or else by
-/// [`rollback`](Self::rollback).
+/// [`roll_back`](Self::roll_back).
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub(crate) struct Begun {
@@ -534,7 +620,7 @@ pub(crate) struct Begun {
 
 impl Begun {
     /// Asks, where there is a guard, whether the transaction still lives. If not it is a conflict: nothing was committed.
-    pub(crate) fn check<Conn: Connection>(
+    pub(crate) async fn check<M: Io<Conn>, Conn>(
         &self,
         conn: &mut Conn,
         dialect: Dialect,
@@ -542,48 +628,48 @@ impl Begun {
         let Some(guard) = self.guard else {
             return Ok(());
         };
-        conn.batch_execute(guard.before_commit)
-            .map_err(|error| match dialect.classify(&error) {
-                Failure::Other => DieselError::DatabaseError(
-                    DatabaseErrorKind::SerializationFailure,
-                    Box::new(format!("the transaction was aborted meanwhile: {error}")),
-                ),
-                _ => error,
-            })
+        let alive = M::batch_execute(conn, guard.before_commit).await;
+        alive.map_err(|error| match dialect.classify(&error) {
+            Failure::Other => DieselError::DatabaseError(
+                DatabaseErrorKind::SerializationFailure,
+                Box::new(format!("the transaction was aborted meanwhile: {error}")),
+            ),
+            _ => error,
+        })
     }
 
     /// Commits it. After an error it is still to be rolled back.
-    pub(crate) fn commit<Conn: Connection>(&self, conn: &mut Conn) -> QueryResult<()> {
-        Conn::TransactionManager::commit_transaction(conn)?;
-        self.lift_guard(conn);
+    pub(crate) async fn commit<M: Io<Conn>, Conn>(&self, conn: &mut Conn) -> QueryResult<()> {
+        M::commit(conn).await?;
+        self.lift_guard::<M, _>(conn).await;
         Ok(())
     }
 
     /// Rolls it back if it still is open: Diesel has rolled back what it could not commit. A failure leaves the
     /// transaction manager in its error state, where a pool drops the connection; the error that led here says more than
     /// that one would.
-    pub(crate) fn rollback<Conn: Connection>(&self, conn: &mut Conn) {
-        if depth(conn).is_ok_and(|depth| depth > self.outer) {
+    pub(crate) async fn roll_back<M: Io<Conn>, Conn>(&self, conn: &mut Conn) {
+        if depth::<M, _>(conn).is_ok_and(|depth| depth > self.outer) {
             if let Some(guard) = self.guard {
-                let _ = conn.batch_execute(guard.rollback); // the next one tells whether the connection is well
+                let _ = M::batch_execute(conn, guard.rollback).await; // the next one tells whether the connection is well
             }
-            let _ = Conn::TransactionManager::rollback_transaction(conn);
+            let _ = M::roll_back(conn).await;
         }
-        self.lift_guard(conn);
+        self.lift_guard::<M, _>(conn).await;
     }
 
     /// Once there is no transaction any more. On a connection that stayed without autocommit, later statements would be lost:
     /// it is broken then.
-    fn lift_guard<Conn: Connection>(&self, conn: &mut Conn) {
+    async fn lift_guard<M: Io<Conn>, Conn>(&self, conn: &mut Conn) {
         let Some(guard) = self.guard else {
             return;
         };
-        let lifted = match depth(conn) {
-            Ok(0) => conn.batch_execute(guard.after).is_ok(),
+        let lifted = match depth::<M, _>(conn) {
+            Ok(0) => M::batch_execute(conn, guard.after).await.is_ok(),
             _ => false,
         };
         if !lifted {
-            Conn::TransactionManager::transaction_manager_status_mut(conn).set_in_error();
+            M::transaction_status(conn).set_in_error();
         }
     }
 }
@@ -645,7 +731,7 @@ mod tests {
         let mysqls = Dialect::Mysql.guard().unwrap();
         let guard = Guard { after, ..mysqls };
         let options = TransactionOptions::guarded();
-        let begun = begin(&mut conn, Dialect::Sqlite, options).unwrap();
+        let begun = now(begin::<Blocking, _>(&mut conn, Dialect::Sqlite, options)).unwrap();
         assert!(begun.guard.is_none());
         conn.batch_execute(guard.at_begin).unwrap();
         let guard = Some(guard);
@@ -657,15 +743,18 @@ mod tests {
     fn a_transaction_that_is_gone_is_a_conflict() {
         use diesel::connection::SimpleConnection;
         let (mut conn, begun) = guarded("SELECT 1");
-        assert_eq!(begun.check(&mut conn, Dialect::Mysql), Ok(()));
-        assert_eq!(begun.commit(&mut conn), Ok(()));
+        assert_eq!(
+            now(begun.check::<Blocking, _>(&mut conn, Dialect::Mysql)),
+            Ok(())
+        );
+        assert_eq!(now(begun.commit::<Blocking, _>(&mut conn)), Ok(()));
         let (mut conn, begun) = guarded("SELECT 1");
         conn.batch_execute("ROLLBACK; BEGIN").unwrap(); // as if without autocommit
-        let gone = begun.check(&mut conn, Dialect::Mysql).unwrap_err();
+        let gone = now(begun.check::<Blocking, _>(&mut conn, Dialect::Mysql)).unwrap_err();
         let conflict = Failure::Conflict(Conflict::Deadlock);
         assert_eq!(Dialect::Mysql.classify(&gone), conflict);
-        begun.rollback(&mut conn);
-        assert_eq!(in_transaction(&mut conn), Ok(false));
+        now(begun.roll_back::<Blocking, _>(&mut conn));
+        assert_eq!(in_transaction::<Blocking, _>(&mut conn), Ok(false));
     }
 
     /// What is committed stays so, and the connection takes no more.
@@ -673,11 +762,11 @@ mod tests {
     #[test]
     fn a_connection_whose_guard_stays_is_broken() {
         let (mut conn, begun) = guarded("no such statement");
-        assert_eq!(begun.commit(&mut conn), Ok(()));
-        assert!(in_transaction(&mut conn).is_err());
+        assert_eq!(now(begun.commit::<Blocking, _>(&mut conn)), Ok(()));
+        assert!(in_transaction::<Blocking, _>(&mut conn).is_err());
         let (mut conn, begun) = guarded("no such statement");
-        begun.rollback(&mut conn);
-        assert!(in_transaction(&mut conn).is_err());
+        now(begun.roll_back::<Blocking, _>(&mut conn));
+        assert!(in_transaction::<Blocking, _>(&mut conn).is_err());
     }
 
     #[test]

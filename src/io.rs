@@ -1,0 +1,202 @@
+//! What the crate asks of a connection, and how one that blocks and one that is awaited do it.
+//!
+//! Everything that takes several statements is written once, as an `async fn` that is generic over [`Io`]. On a blocking
+//! connection each of its steps is done by the time that it is called, so that the whole is done at its first poll: [`now`].
+//! On an asynchronous one it is awaited.
+//!
+//! The futures of single steps name no query, but only the connection's lifetime: compilers cannot tell that what holds
+//! anything else across an `.await` is `Send` (<https://github.com/rust-lang/rust/issues/100013>). For the same reason what is to
+//! be tried again stands in a [loop](crate::retry) and not in a closure.
+
+use std::future::{Future, Ready, ready};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use diesel::connection::{
+    Connection, LoadConnection, TransactionManager, TransactionManagerStatus,
+};
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::QueryMetadata;
+use diesel::query_builder::{Query, QueryFragment, QueryId};
+use diesel::result::{Error as DieselError, QueryResult};
+
+use crate::dialect::BackendOf;
+use crate::retry::Retry;
+
+/// How statements reach a `Conn`.
+pub trait Io<Conn> {
+    /// The connection's backend.
+    type Backend: BackendOf<Conn>;
+
+    /// A step that is under way.
+    type Future<'c, T: 'c>: Future<Output = T>;
+
+    /// Sends a statement. The number of rows that it met.
+    fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> Self::Future<'c, QueryResult<usize>>
+    where
+        Q: QueryFragment<Self::Backend> + QueryId + 'c;
+
+    /// Sends a query whose rows are of no interest. The number of them.
+    fn execute_query<'c, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<usize>>
+    where
+        Q: Query + QueryFragment<Self::Backend> + QueryId + 'c;
+
+    /// Sends nothing, which meets no row.
+    fn nothing(conn: &mut Conn) -> Self::Future<'_, QueryResult<usize>>;
+
+    /// Sends statements without binds.
+    fn batch_execute<'c>(conn: &'c mut Conn, sql: &'c str) -> Self::Future<'c, QueryResult<()>>;
+
+    /// Begins a transaction, or a savepoint inside one.
+    fn begin(conn: &mut Conn) -> Self::Future<'_, QueryResult<()>>;
+
+    /// Commits the innermost transaction or savepoint.
+    fn commit(conn: &mut Conn) -> Self::Future<'_, QueryResult<()>>;
+
+    /// Rolls the innermost transaction or savepoint back.
+    fn roll_back(conn: &mut Conn) -> Self::Future<'_, QueryResult<()>>;
+
+    /// What Diesel knows of the transactions on the connection.
+    fn transaction_status(conn: &mut Conn) -> &mut TransactionManagerStatus;
+
+    /// Waits before the next attempt.
+    fn sleep(retry: &Retry, delay: Duration) -> Self::Future<'_, ()>;
+}
+
+/// An [`Io`] whose connections give rows.
+pub trait LoadIo<Conn>: Io<Conn> {
+    /// Reads the rows of `query` as the SQL type `ST`.
+    fn load<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
+    where
+        Q: Query + QueryFragment<Self::Backend> + QueryId + 'c,
+        U: FromSqlRow<ST, Self::Backend> + Send + 'static,
+        ST: 'static,
+        Self::Backend: QueryMetadata<Q::SqlType>;
+}
+
+/// An [`Io`] that can read an application's own `U`, which on a blocking connection has not to be `Send`.
+pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
+    /// Reads the rows of `query` as the SQL type `ST`.
+    fn load_into<'c, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
+    where
+        Q: Query + QueryFragment<Self::Backend> + QueryId + 'c,
+        Self::Backend: QueryMetadata<Q::SqlType>,
+        U: 'c;
+}
+
+/// Diesel's own connections: each call returns when it is done.
+#[derive(Debug, Clone, Copy)]
+pub struct Blocking;
+
+impl<Conn> Io<Conn> for Blocking
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    type Backend = Conn::Backend;
+    type Future<'c, T: 'c> = Ready<T>;
+
+    fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> Ready<QueryResult<usize>>
+    where
+        Q: QueryFragment<Conn::Backend> + QueryId + 'c,
+    {
+        ready(conn.execute_returning_count(&statement))
+    }
+
+    fn execute_query<'c, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<usize>>
+    where
+        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+    {
+        ready(conn.execute_returning_count(&query))
+    }
+
+    fn nothing(_: &mut Conn) -> Ready<QueryResult<usize>> {
+        ready(Ok(0))
+    }
+
+    fn batch_execute<'c>(conn: &'c mut Conn, sql: &'c str) -> Ready<QueryResult<()>> {
+        ready(conn.batch_execute(sql))
+    }
+
+    fn begin(conn: &mut Conn) -> Ready<QueryResult<()>> {
+        ready(Conn::TransactionManager::begin_transaction(conn))
+    }
+
+    fn commit(conn: &mut Conn) -> Ready<QueryResult<()>> {
+        ready(Conn::TransactionManager::commit_transaction(conn))
+    }
+
+    fn roll_back(conn: &mut Conn) -> Ready<QueryResult<()>> {
+        ready(Conn::TransactionManager::rollback_transaction(conn))
+    }
+
+    fn transaction_status(conn: &mut Conn) -> &mut TransactionManagerStatus {
+        Conn::TransactionManager::transaction_manager_status_mut(conn)
+    }
+
+    fn sleep(retry: &Retry, delay: Duration) -> Ready<()> {
+        retry.sleep(delay);
+        ready(())
+    }
+}
+
+impl<Conn> LoadIo<Conn> for Blocking
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    fn load<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<Vec<U>>>
+    where
+        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+        U: FromSqlRow<ST, Conn::Backend> + 'static,
+        ST: 'static,
+        Conn::Backend: QueryMetadata<Q::SqlType>,
+    {
+        ready(load::<ST, U, _, _>(conn, query))
+    }
+}
+
+impl<Conn, ST, U> LoadInto<Conn, ST, U> for Blocking
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+    U: FromSqlRow<ST, Conn::Backend>,
+{
+    fn load_into<'c, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<Vec<U>>>
+    where
+        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+        Conn::Backend: QueryMetadata<Q::SqlType>,
+        U: 'c,
+    {
+        ready(load::<ST, U, _, _>(conn, query))
+    }
+}
+
+fn load<ST, U, Q, Conn>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
+where
+    Q: Query + QueryFragment<Conn::Backend> + QueryId,
+    U: FromSqlRow<ST, Conn::Backend>,
+    Conn: LoadConnection,
+    Conn::Backend: QueryMetadata<Q::SqlType>,
+{
+    conn.load(query)?
+        .map(|row| U::build_from_row(&row?).map_err(DieselError::DeserializationError))
+        .collect()
+}
+
+/// What became of steps on a [`Blocking`] connection, each of which was done when it was called.
+pub(crate) fn now<T>(steps: impl Future<Output = T>) -> T {
+    let mut steps = pin!(steps);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(done) = steps.as_mut().poll(&mut context) {
+            return done;
+        }
+    }
+}
+
+/// The same as a step.
+pub(crate) fn done<T>(steps: impl Future<Output = T>) -> Ready<T> {
+    ready(now(steps))
+}
