@@ -39,6 +39,9 @@ pub enum Dialect {
 pub trait ShardedBackend:
     Backend<QueryBuilder: Default>
     + Default
+    + Send
+    + Sync
+    + 'static
     + Binds<Integer, i32>
     + Binds<BigInt, i64>
     + Binds<Binary, [u8]>

@@ -644,7 +644,7 @@ mod tests {
             .into_update_target();
         let pick = PickFoldable::<videos::table, _> {
             filter: &filter.where_clause,
-            after: Some(videos::table::key_after(&7)),
+            after: Some(&videos::table::key_after(&7)),
             first_to_remove: 16,
             limit: 100,
         };
@@ -655,7 +655,7 @@ mod tests {
         let all = downloads::table.into_update_target();
         let pick = PickFoldable::<downloads::table, _> {
             filter: &all.where_clause,
-            after: Some(downloads::table::key_after(&(1, "x".to_owned()))),
+            after: Some(&downloads::table::key_after(&(1, "x".to_owned()))),
             first_to_remove: 16,
             limit: 100,
         };

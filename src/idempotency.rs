@@ -98,6 +98,8 @@ use crate::row_counter::RowCounter;
 use crate::sql::Reads;
 
 use self::keys::{DeleteKeys, FindKeys, FindOld, InsertKeys, NoteCounted, Row, TABLE};
+#[cfg(feature = "async")]
+pub(crate) use self::update::Counted;
 
 /// A counting update, or a counter, with an idempotency key; see the [module](self).
 ///
@@ -200,9 +202,7 @@ impl<Of> Idempotent<Of> {
     where
         Of: CachedCounter<Conn>,
     {
-        Request::new(&self.key, |text| {
-            write!(text, "{} by {n}", self.of.cache_key())
-        })
+        Request::to_add(&self.key, &self.of.cache_key(), n)
     }
 }
 
@@ -239,6 +239,11 @@ pub struct Request {
 const LONGEST: usize = 255;
 
 impl Request {
+    /// To add `n` to the counter that is cached as `counter`.
+    pub(crate) fn to_add(key: &[u8], counter: &str, n: i64) -> Result<Self, Error> {
+        Request::new(key, |text| write!(text, "{counter} by {n}"))
+    }
+
     /// `describe` writes what is asked for, in the same words in every process.
     pub(crate) fn new(
         key: &[u8],

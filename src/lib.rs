@@ -127,6 +127,8 @@
 extern crate self as diesel_sharded; // the derive's paths, for named counters
 
 mod amount;
+#[cfg(feature = "async")]
+pub mod asynchronous;
 mod attempt;
 pub mod bounded;
 mod boxed;

@@ -377,6 +377,11 @@ impl Counter {
         check(&self.name)
     }
 
+    /// What it is known by in a cache, and what is asked of it under an idempotency key.
+    pub(crate) fn cached_as(&self) -> String {
+        format!("{}:{:?}", counters::table::SHARDS_TABLE, self.name)
+    }
+
     pub(crate) fn shard_number(&self) -> ShardNumber {
         ShardNumber::of_counter::<counters::table>(self.name.as_bytes())
     }
@@ -388,7 +393,7 @@ where
     Conn::Backend: CounterBackend<Conn>,
 {
     fn cache_key(&self) -> String {
-        format!("{}:{:?}", counters::table::SHARDS_TABLE, self.name)
+        self.cached_as()
     }
 
     fn read(&self, conn: &mut Conn) -> QueryResult<i64> {
@@ -548,7 +553,7 @@ pub trait CounterBackend<Conn, Run: Io<Conn> = Blocking>: BackendOf<Conn> {
     fn delete(conn: &mut Conn, name: Vec<u8>) -> Run::Future<'_, QueryResult<bool>>;
 }
 
-type ByName = Find<counters::table, Vec<u8>>;
+pub(crate) type ByName = Find<counters::table, Vec<u8>>;
 
 /// Implements [`CounterBackend`] for one way of reaching a connection; `$done` makes its future of several steps.
 macro_rules! counter_backend {
@@ -643,6 +648,8 @@ macro_rules! counter_backend {
 }
 
 counter_backend!(Blocking, LoadConnection, done);
+#[cfg(feature = "async")]
+pub(crate) use counter_backend;
 
 /// Inserts a counter at 0.
 ///
@@ -650,8 +657,8 @@ counter_backend!(Blocking, LoadConnection, done);
 /// INSERT INTO "diesel_sharded_counters" ("name", "value") VALUES ($1, 0)
 /// ```
 #[derive(QueryId)]
-struct InsertCounter {
-    name: Vec<u8>,
+pub(crate) struct InsertCounter {
+    pub(crate) name: Vec<u8>,
 }
 
 impl<DB> QueryFragment<DB> for InsertCounter
@@ -674,7 +681,7 @@ where
 }
 
 /// The tables come from one migration: whichever is missing, it has not run.
-fn explain_counters<DB, Conn>(conn: &Conn, error: DieselError) -> DieselError
+pub(crate) fn explain_counters<DB, Conn>(conn: &Conn, error: DieselError) -> DieselError
 where
     DB: BackendOf<Conn>,
 {
@@ -774,8 +781,8 @@ impl QueryId for SelectCounters {
 /// See [`Counter::delete`].
 #[doc(hidden)]
 #[derive(Debug, QueryId)]
-struct DeleteCounter {
-    name: Vec<u8>,
+pub(crate) struct DeleteCounter {
+    pub(crate) name: Vec<u8>,
 }
 
 impl<DB> QueryFragment<DB> for DeleteCounter

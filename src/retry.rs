@@ -10,7 +10,7 @@ mod transaction;
 pub(crate) use self::policy::Attempts;
 pub use self::policy::{Attempted, Retry};
 pub(crate) use self::transaction::{
-    Begun, Repeated, TransactionOptions, begin, depth_of, in_transaction, own_statement,
+    Begun, Failed, Repeated, TransactionOptions, begin, depth_of, in_transaction, own_statement,
     own_transaction, repeat,
 };
 pub use self::transaction::{Isolation, Transaction, transaction};

@@ -172,7 +172,7 @@ where
 pub trait IntegerField<DB: ShardedBackend>: ShardedColumn<Table: KeyedTable<DB>> + QueryId {
     /// Reads keys and totals of the rows that `filter` matches.
     #[doc(hidden)]
-    type Row: Into<i64> + Send;
+    type Row: Into<i64> + Send + 'static;
 
     #[doc(hidden)]
     fn load_totals<'c, M, Conn, W>(

@@ -93,12 +93,7 @@ where
     Source::Query: IntoUpdateTarget<Table = C::Table>,
     C: ShardedColumn,
 {
-    SetTotal {
-        query: source.into_query(),
-        assignment: ToValue(total),
-        retry: None,
-        run: PhantomData,
-    }
+    SetTotal::of(source, ToValue(total))
 }
 
 /// Begins to set the totals of all sharded fields to zero: [`set_total`] of each, at once, with the same locks, isolation,
@@ -133,12 +128,7 @@ where
     Source::Query: IntoUpdateTarget<Table = T>,
     T: ShardedTable,
 {
-    SetTotal {
-        query: source.into_query(),
-        assignment: ToZero(PhantomData),
-        retry: None,
-        run: PhantomData,
-    }
+    SetTotal::of(source, ToZero::new())
 }
 
 /// Totals to be set; made by [`set_total`] and [`reset`].
@@ -152,6 +142,18 @@ pub struct SetTotal<Q, A, Run = Blocking> {
 }
 
 impl<Q, A, Run> SetTotal<Q, A, Run> {
+    pub(crate) fn of<Source, Kind>(source: Source, assignment: A) -> Self
+    where
+        Source: UpdateSource<Kind, Query = Q>,
+    {
+        SetTotal {
+            query: source.into_query(),
+            assignment,
+            retry: None,
+            run: PhantomData,
+        }
+    }
+
     /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
     pub fn retry(mut self, policy: Retry) -> Self {
         self.retry = Some(policy);
@@ -338,6 +340,12 @@ where
 /// `"views" = 0, "likes" = 0`
 #[derive(Debug)]
 pub struct ToZero<T>(PhantomData<T>);
+
+impl<T> ToZero<T> {
+    pub(crate) fn new() -> Self {
+        ToZero(PhantomData)
+    }
+}
 
 impl<T: ShardedTable> Assignment for ToZero<T> {
     fn sets(_: &ShardsColumn) -> bool {

@@ -1,7 +1,7 @@
 //! `verify(..)`: totals beside a recount of what they count, repaired while the application goes on counting.
 
 use std::collections::{BTreeMap, HashMap};
-use std::future::Future;
+use std::future::{Ready, ready};
 use std::hash::Hash;
 use std::marker::PhantomData;
 
@@ -79,13 +79,7 @@ where
     Source::Query: IntoUpdateTarget<Table = C::Table>,
     C: ShardedColumn,
 {
-    Verify {
-        query: source.into_query(),
-        column,
-        expected,
-        retry: None,
-        run: PhantomData,
-    }
+    Verify::of(source, column, expected)
 }
 
 /// A comparison that was not made yet; made by [`verify`].
@@ -112,6 +106,19 @@ pub struct Drift<K> {
 }
 
 impl<R, C, Q, Run> Verify<R, C, Q, Run> {
+    pub(crate) fn of<Source, Kind>(source: Source, column: C, expected: Q) -> Self
+    where
+        Source: UpdateSource<Kind, Query = R>,
+    {
+        Verify {
+            query: source.into_query(),
+            column,
+            expected,
+            retry: None,
+            run: PhantomData,
+        }
+    }
+
     /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
     pub fn retry(mut self, policy: Retry) -> Self {
         self.retry = Some(policy);
@@ -295,16 +302,18 @@ impl<K> Drift<K> {
 /// An [`Io`] that reads what an application's query has recounted.
 pub trait Recount<'q, Conn, Q, K>: Io<Conn> {
     /// Reads the keys and their numbers.
-    fn recount(conn: &mut Conn, query: Q) -> impl Future<Output = QueryResult<Vec<(K, i64)>>>;
+    fn recount(conn: &mut Conn, query: Q) -> Self::Future<'_, QueryResult<Vec<(K, i64)>>>;
 }
 
 impl<'q, Conn, Q, K> Recount<'q, Conn, Q, K> for Blocking
 where
-    Blocking: Io<Conn>,
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
     Q: LoadQuery<'q, Conn, (K, i64)>,
+    K: 'static,
 {
-    async fn recount(conn: &mut Conn, query: Q) -> QueryResult<Vec<(K, i64)>> {
-        query.internal_load(conn)?.collect()
+    fn recount(conn: &mut Conn, query: Q) -> Ready<QueryResult<Vec<(K, i64)>>> {
+        ready(query.internal_load(conn).and_then(Iterator::collect))
     }
 }
 

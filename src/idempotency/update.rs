@@ -151,7 +151,7 @@ where
     V: AsChangeset<Target = T>,
 {
     /// What the update is known by under its idempotency key.
-    fn request<DB>(&self, key: &[u8]) -> QueryResult<Request>
+    pub(crate) fn request<DB>(&self, key: &[u8]) -> QueryResult<Request>
     where
         V::Changeset: QueryFragment<DB>,
         W: QueryFragment<DB>,

@@ -1,0 +1,93 @@
+//! The same operations on connections of [`diesel_async`]: the names are those of the crate's front page, and what they give is
+//! awaited.
+//!
+//! ```diff
+//! - use diesel_sharded::update;
+//! + use diesel_sharded::asynchronous::update;
+//!
+//! - update(videos.find(7)).set(views.eq(views + 1)).execute(conn)?;
+//! + update(videos.find(7)).set(views.eq(views + 1)).execute(conn).await?;
+//! ```
+//!
+//! They work on `AsyncPgConnection`, `AsyncMysqlConnection` and `SyncConnectionWrapper<SqliteConnection>`, and on what
+//! the pools deadpool, bb8 and mobc lend of them. Reading needs nothing: `views.total()` is an expression like any other.
+//!
+//! ```
+//! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+//! # use schema::videos::{self, dsl::{videos as all, views}};
+//! # use diesel::prelude::*;
+//! # #[derive(diesel_sharded::ShardedField)]
+//! # #[diesel(table_name = videos)]
+//! # struct Video { id: i64, #[sharded] views: i64 }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+//! use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
+//! use diesel_sharded::asynchronous::{retry, update};
+//! use diesel_sharded::prelude::*;
+//! use diesel_sharded::retry::Retry;
+//!
+//! let conn = &mut SyncConnectionWrapper::<SqliteConnection>::establish(":memory:").await?;
+//! # conn.batch_execute("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL); INSERT INTO videos VALUES (7, 100)").await?;
+//! # conn.batch_execute(&diesel_sharded::ShardsTable::of(videos::table).create_sql(&diesel::sqlite::Sqlite)?).await?;
+//!
+//! update(all.find(7)).set(views.eq(views + 1)).execute(conn).await?;
+//! let total: i64 = update(all.find(7)).set(views.eq(views + 1)).returning(views).get_result(conn).await?;
+//! assert_eq!(total, 102);
+//!
+//! // What may be tried again borrows what it reads, and changes nothing but the database.
+//! let total = retry::transaction(conn, Retry::default(), async |conn| {
+//!     update(all.find(7)).set(views.eq(views + 1)).execute(conn).await?;
+//!     all.find(7).select(views.total()).first::<i64>(conn).await
+//! })
+//! .await?;
+//! assert_eq!(total, 103);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What differs
+//!
+//! - `update` has its own methods `execute`, `get_result`, `get_results` and `load`, since `diesel_async`'s `ExecuteDsl` gives futures
+//!   that outlive what an update borrows. They win over those of `diesel_async::RunQueryDsl`, whether that is imported or not.
+//! - What is sent is `Send`: the values, and the rows that come back.
+//! - Pauses between attempts are [`tokio::time::sleep`]; [`Retry::with_sleep`](crate::retry::Retry::with_sleep) is without effect.
+//! - Tables are created by `ShardsTable`'s text or by migrations, on an ordinary connection or `diesel_async`'s
+//!   `AsyncMigrationHarness`.
+//!
+//! # Cancellation
+//!
+//! A future that is dropped stops where it is. A count that is one statement was then counted once, or not. What
+//! is several statements leaves its transaction open, and nothing of it is committed: as with `diesel_async`'s own transactions, the
+//! connection takes no more then, and a pool drops it. Nothing is doubled by it. Whoever has to know what became of a count gives
+//! it an [idempotency key](crate::idempotency) and asks again.
+//!
+//! What is coalesced ([`Coalescer::add_async`](crate::coalescer::Coalescer::add_async), with feature `r2d2`) is counted also
+//! if nobody waits for it any more.
+
+mod bounded;
+mod counter;
+mod fold;
+pub mod idempotency;
+mod io;
+pub mod retry;
+mod row_counter;
+mod set_total;
+pub mod shard_numbers;
+mod update;
+mod verify;
+
+use std::future::Future;
+use std::pin::Pin;
+
+pub use self::bounded::Bounded;
+pub use self::counter::{Counter, CounterList, IdempotentCounter};
+pub use self::fold::fold;
+pub use self::io::Async;
+pub use self::row_counter::RowCounter;
+pub use self::set_total::{reset, set_total};
+pub use self::update::{LoadCounted, update};
+pub use self::verify::verify;
+
+/// What is awaited.
+pub type BoxFuture<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;

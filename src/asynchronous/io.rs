@@ -1,0 +1,108 @@
+//! An [`Io`] over `diesel_async`.
+
+use std::time::Duration;
+
+use diesel::connection::TransactionManagerStatus;
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::QueryMetadata;
+use diesel::query_builder::{Query, QueryFragment, QueryId};
+use diesel::result::{Error as DieselError, QueryResult};
+use diesel_async::{AsyncConnection, TransactionManager};
+use futures_util::{StreamExt, TryFutureExt, TryStreamExt, future};
+
+use super::BoxFuture;
+use crate::dialect::BackendOf;
+use crate::io::{Io, LoadInto, LoadIo};
+use crate::retry::Retry;
+
+/// Connections of `diesel_async`: each call is awaited.
+#[derive(Debug, Clone, Copy)]
+pub struct Async;
+
+impl<Conn> Io<Conn> for Async
+where
+    Conn: AsyncConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    type Backend = Conn::Backend;
+    type Future<'c, T: 'c> = BoxFuture<'c, T>;
+
+    fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> BoxFuture<'c, QueryResult<usize>>
+    where
+        Q: QueryFragment<Conn::Backend> + QueryId + 'c,
+    {
+        Box::pin(conn.execute_returning_count(statement))
+    }
+
+    fn execute_query<'c, Q>(conn: &'c mut Conn, query: Q) -> BoxFuture<'c, QueryResult<usize>>
+    where
+        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+    {
+        let rows: Conn::LoadFuture<'c, 'c> = conn.load(query);
+        Box::pin(rows.and_then(|rows| rows.try_fold(0, |number, _| future::ok(number + 1))))
+    }
+
+    fn nothing(_: &mut Conn) -> BoxFuture<'_, QueryResult<usize>> {
+        Box::pin(future::ok(0))
+    }
+
+    fn batch_execute<'c>(conn: &'c mut Conn, sql: &'c str) -> BoxFuture<'c, QueryResult<()>> {
+        Box::pin(conn.batch_execute(sql))
+    }
+
+    fn begin(conn: &mut Conn) -> BoxFuture<'_, QueryResult<()>> {
+        Box::pin(Conn::TransactionManager::begin_transaction(conn))
+    }
+
+    fn commit(conn: &mut Conn) -> BoxFuture<'_, QueryResult<()>> {
+        Box::pin(Conn::TransactionManager::commit_transaction(conn))
+    }
+
+    fn roll_back(conn: &mut Conn) -> BoxFuture<'_, QueryResult<()>> {
+        Box::pin(Conn::TransactionManager::rollback_transaction(conn))
+    }
+
+    fn transaction_status(conn: &mut Conn) -> &mut TransactionManagerStatus {
+        Conn::TransactionManager::transaction_manager_status_mut(conn)
+    }
+
+    fn sleep(_: &Retry, delay: Duration) -> BoxFuture<'_, ()> {
+        Box::pin(tokio::time::sleep(delay))
+    }
+}
+
+impl<Conn> LoadIo<Conn> for Async
+where
+    Conn: AsyncConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    fn load<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> BoxFuture<'c, QueryResult<Vec<U>>>
+    where
+        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+        U: FromSqlRow<ST, Conn::Backend> + Send + 'static,
+        ST: 'static,
+        Conn::Backend: QueryMetadata<Q::SqlType>,
+    {
+        <Async as LoadInto<Conn, ST, U>>::load_into(conn, query)
+    }
+}
+
+impl<Conn, ST, U> LoadInto<Conn, ST, U> for Async
+where
+    Conn: AsyncConnection,
+    Conn::Backend: BackendOf<Conn>,
+    U: FromSqlRow<ST, Conn::Backend> + Send,
+{
+    fn load_into<'c, Q>(conn: &'c mut Conn, query: Q) -> BoxFuture<'c, QueryResult<Vec<U>>>
+    where
+        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+        Conn::Backend: QueryMetadata<Q::SqlType>,
+        U: 'c,
+    {
+        let rows: Conn::LoadFuture<'c, 'c> = conn.load(query);
+        let read = |row: QueryResult<Conn::Row<'c, 'c>>| {
+            U::build_from_row(&row?).map_err(DieselError::DeserializationError)
+        };
+        Box::pin(rows.and_then(move |rows| rows.map(read).try_collect()))
+    }
+}
