@@ -31,6 +31,8 @@
 //! The idea is that of group commit, one level up. Reads see a count as soon as it is committed.
 
 mod at_once;
+#[cfg(feature = "async")]
+mod awaited;
 mod batch;
 mod coalesced;
 mod count_each;
@@ -56,7 +58,7 @@ use crate::retry::Retry;
 
 use self::batch::{Added, Caller, Landed, lost};
 pub use self::coalesced::Coalesced;
-use self::handoff::{Bell, Refused, Stripe, TimedOut, Urgency};
+use self::handoff::{Bell, Refused, Stripe, Ticket, TimedOut, Urgency};
 pub use self::stats::Stats;
 use self::token::Token;
 use self::worker::{Borrow, Borrowed, Worker};
@@ -307,11 +309,25 @@ where
     /// passed while the batch was in flight. [`CoalescerClosed`](Error::CoalescerClosed). Those of
     /// [`update`](crate::update()) for this count, and in [`InBatch`](Error::InBatch) those of the whole batch.
     pub fn add<K: Coalesced<Conn>>(&self, counter: &K, n: i64) -> Result<usize, Error> {
+        let began = Instant::now();
+        let deadline = began + self.handle.shared.limits.deadline;
+        let Waiting { number, ticket } = self.board(counter, n, deadline)?;
+        match ticket.wait(number, deadline, |landed| landed.of(number)) {
+            Ok(result) => result,
+            Err(timed_out) => Err(self.timed_out(timed_out, began)),
+        }
+    }
+
+    /// Adds `n` to what is to be committed next, as soon as there is room, for a caller who waits for it.
+    fn board<K: Coalesced<Conn>>(
+        &self,
+        counter: &K,
+        n: i64,
+        deadline: Instant,
+    ) -> Result<Waiting, Error> {
         let shared = &self.handle.shared;
         let (field, key) = (counter.field(), counter.key()?);
         let request = counter.request(n)?.map(Box::new);
-        let began = Instant::now();
-        let deadline = began + shared.limits.deadline;
         let (number, ticket) = shared.queue(deadline, |added, ticket| {
             let place = added.lanes.add(field, key, 0);
             added.callers.push(Caller {
@@ -324,11 +340,23 @@ where
         })?;
         shared.bell.ring(Urgency::Now);
         let number = u32::try_from(number).unwrap_or(u32::MAX);
-        match ticket.wait(number, deadline, |landed| landed.of(number)) {
-            Ok(result) => result,
-            Err(TimedOut::InTheAir) => Err(lost("its batch was in flight at the deadline")),
-            Err(TimedOut::Withdrawn) => Err(shared.deadline_passed(began)),
+        Ok(Waiting { number, ticket })
+    }
+
+    fn timed_out(&self, timed_out: TimedOut, began: Instant) -> Error {
+        match timed_out {
+            TimedOut::InTheAir => lost("its batch was in flight at the deadline"),
+            TimedOut::Withdrawn => self.handle.shared.deadline_passed(began),
         }
+    }
+
+    /// The tickets of what was added before.
+    fn in_hand(&self) -> Vec<Arc<Ticket<Landed>>> {
+        let shared = &self.handle.shared;
+        let tickets = shared.stripes.iter().flat_map(|stripe| stripe.tickets());
+        let tickets = tickets.collect();
+        shared.bell.ring(Urgency::Now);
+        tickets
     }
 
     /// Adds `n`, which may be negative, and returns: it is committed within [`max_delay`](CoalescerBuilder::max_delay) and a
@@ -369,10 +397,7 @@ where
         let shared = &self.handle.shared;
         let began = Instant::now();
         let deadline = began + shared.limits.deadline;
-        let stripes = shared.stripes.iter();
-        let tickets: Vec<_> = stripes.flat_map(|stripe| stripe.tickets()).collect();
-        shared.bell.ring(Urgency::Now);
-        for ticket in tickets {
+        for ticket in self.in_hand() {
             let landed = ticket.wait(u32::MAX, deadline, |_| ());
             landed.map_err(|_| shared.deadline_passed(began))?;
         }
@@ -437,7 +462,7 @@ impl<Conn: LoadConnection + 'static> Shared<Conn> {
     fn queue<T>(
         &self,
         deadline: Instant,
-        add: impl FnOnce(&mut Added<Conn>, &Arc<handoff::Ticket<Landed>>) -> T,
+        add: impl FnOnce(&mut Added<Conn>, &Arc<Ticket<Landed>>) -> T,
     ) -> Result<T, Error> {
         let began = Instant::now();
         let room = (self.limits.max_queued / STRIPES).max(1);
@@ -497,6 +522,12 @@ impl<Conn: LoadConnection + 'static> Shared<Conn> {
             self.note(|stats| stats.panics += u64::from(told.is_err()));
         }
     }
+}
+
+/// A caller who waits for a batch.
+struct Waiting {
+    number: u32,
+    ticket: Arc<Ticket<Landed>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,13 +1,15 @@
 //! How counts get from the threads that make them to the one that commits them, and how word of the commit gets back.
 //!
 //! A [`Stripe`] is a part of the queue, so that threads seldom meet; each of its fillings has a [`Ticket`], on which the
-//! threads wait that added to it and want to know. The worker takes a filling off, and the ticket with it as a
+//! threads, and tasks, wait that added to it and want to know. The worker takes a filling off, and the ticket with it as a
 //! [`Flight`]: it takes off, turns back if its transaction was rolled back, and lands with the results. A caller whose
 //! deadline passes withdraws from a flight that is on the ground, and then it is certain that nothing was counted; from one
 //! that is in the air nobody can. The [`Bell`] wakes the worker.
 //!
 //! Nothing here knows what is counted. All of it is checked by a model of every interleaving.
 
+use std::collections::BTreeMap;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::sync::{Arc, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
@@ -125,6 +127,8 @@ struct State<R> {
     place: Place<R>,
     /// The numbers of the callers who have withdrawn since the flight was last told.
     withdrawn: Vec<u32>,
+    /// The tasks that wait, by their callers' numbers.
+    tasks: BTreeMap<u32, Waker>,
 }
 
 enum Place<R> {
@@ -139,6 +143,7 @@ impl<R> Default for Ticket<R> {
             state: Mutex::new(State {
                 place: Place::OnTheGround,
                 withdrawn: vec![],
+                tasks: BTreeMap::new(),
             }),
             landed: Condvar::new(),
         }
@@ -173,6 +178,24 @@ impl<R> Ticket<R> {
             }
             state = wait(&self.landed, state, Some(left));
         }
+    }
+}
+
+impl<R> Ticket<R> {
+    /// Reads the result if the flight has landed, or else wakes the task of the caller of this number when it has.
+    #[cfg_attr(not(feature = "async"), allow(dead_code))]
+    pub(crate) fn poll<T>(
+        &self,
+        number: u32,
+        task: &Waker,
+        read: impl FnOnce(&mut R) -> T,
+    ) -> Poll<T> {
+        let mut state = lock(&self.state);
+        if let Place::Landed(result) = &mut state.place {
+            return Poll::Ready(read(result));
+        }
+        state.tasks.insert(number, task.clone());
+        Poll::Pending
     }
 }
 
@@ -212,8 +235,13 @@ impl<R: Default> Flight<R> {
     }
 
     fn tell(&self, result: R) {
-        lock(&self.ticket.state).place = Place::Landed(result);
+        let tasks = {
+            let mut state = lock(&self.ticket.state);
+            state.place = Place::Landed(result);
+            std::mem::take(&mut state.tasks)
+        };
         self.ticket.landed.notify_all();
+        tasks.into_values().for_each(Waker::wake);
     }
 }
 

@@ -1,0 +1,80 @@
+//! Counts that are coalesced, and awaited by tasks.
+
+use std::future::{Future, poll_fn};
+use std::time::{Duration, Instant};
+
+use diesel::connection::LoadConnection;
+use tokio::time::{sleep, timeout_at};
+
+use super::{Coalesced, Coalescer, Waiting};
+use crate::dialect::BackendOf;
+use crate::error::Error;
+
+/// Between two looks whether there is room in the queue.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+impl<Conn> Coalescer<Conn>
+where
+    Conn: LoadConnection + 'static,
+    Conn::Backend: BackendOf<Conn>,
+{
+    /// [`add`](Self::add) for a task: adds `n`, and gives the number of rows counted once it is committed. No thread waits.
+    ///
+    /// What was added is counted once, also if the task is cancelled and its future dropped: it was in the queue by then, as if
+    /// by [`add_later`](Self::add_later). A future that was never polled, or still waits for room in the queue, has added nothing.
+    ///
+    /// The coalescer's own connection is an ordinary one, on its own thread. For an application without the C libraries it
+    /// is `diesel_async::async_connection_wrapper::AsyncConnectionWrapper<AsyncPgConnection>`.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add)'s.
+    pub fn add_async<'a, K>(
+        &'a self,
+        counter: &'a K,
+        n: i64,
+    ) -> impl Future<Output = Result<usize, Error>> + Send + 'a
+    where
+        K: Coalesced<Conn> + Sync,
+    {
+        async move {
+            let began = Instant::now();
+            let deadline = began + self.handle.shared.limits.deadline;
+            let Waiting { number, ticket } = loop {
+                match self.board(counter, n, began) {
+                    Err(Error::DeadlinePassed { .. }) if Instant::now() < deadline => {
+                        sleep(LOOK_AGAIN).await;
+                    }
+                    boarded => break boarded?,
+                }
+            };
+            let landed =
+                poll_fn(|context| ticket.poll(number, context.waker(), |landed| landed.of(number)));
+            match timeout_at(deadline.into(), landed).await {
+                Ok(result) => result,
+                Err(_) => match ticket.wait(number, began, |landed| landed.of(number)) {
+                    Ok(result) => result, // it has landed at this very moment
+                    Err(timed_out) => Err(self.timed_out(timed_out, began)),
+                },
+            }
+        }
+    }
+
+    /// [`flush`](Self::flush) for a task.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush)'s.
+    pub fn flush_async(&self) -> impl Future<Output = Result<(), Error>> + Send + '_ {
+        async move {
+            let began = Instant::now();
+            let deadline = began + self.handle.shared.limits.deadline;
+            for (number, ticket) in self.in_hand().into_iter().enumerate() {
+                // Callers are numbered from 0 on, tasks that flush from the other end.
+                let number = u32::MAX - u32::try_from(number).unwrap_or(0);
+                let landed = poll_fn(|context| ticket.poll(number, context.waker(), |_| ()));
+                let landed = timeout_at(deadline.into(), landed).await;
+                landed.map_err(|_| self.handle.shared.deadline_passed(began))?;
+            }
+            Ok(())
+        }
+    }
+}
