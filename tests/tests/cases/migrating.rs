@@ -80,6 +80,7 @@ fn the_shards_table_is_left_under_counts_on_the_base() {
 
     let folded = fold(videos).keep_shards(0).run(&mut conn).unwrap();
     assert!(folded.finished && folded.busy.is_empty() && folded.unfit.is_empty());
+    assert_eq!(base(&mut conn), 103); // whoever reads the base from now on reads no less
     let counting = AtomicI64::new(3);
     on_threads(5, &database, |number, conn| match number {
         0..3 => {
