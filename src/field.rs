@@ -107,13 +107,13 @@ const fn assert_other_than_shard(name: &str) {
     );
 }
 
-/// The SQL types that a sharded field may have.
+/// The SQL types that a sharded field may have. No others can be added: a [`Dialect`](crate::Dialect) has to know each.
 #[diagnostic::on_unimplemented(
     message = "a column of type `{Self}` cannot be counted on shards",
     note = "a sharded field is a NOT NULL column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature \
             `numeric`) or MySQL's `Unsigned<..>`"
 )]
-pub trait FieldType: SqlType {
+pub trait FieldType: SqlType + Sealed {
     /// What is added to such a column: `i64` for `BigInt`.
     type Value: Send + Sync + 'static;
     /// The type in a shards table.
@@ -123,15 +123,46 @@ pub trait FieldType: SqlType {
     fn is_finite(value: &Self::Value) -> bool;
 }
 
-/// The SQL types that a key column of a sharded table may have.
+/// The SQL types that a key column of a sharded table may have. No others can be added: a [`Dialect`](crate::Dialect) has to
+/// know each. Under any of them, a key may be of a Rust type of your own.
 #[diagnostic::on_unimplemented(
     message = "a column of type `{Self}` cannot be a key column of a sharded table",
     note = "key columns are `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`, `Date`, `Uuid` (PostgreSQL) or MySQL's \
             `Unsigned<..>`"
 )]
-pub trait KeyType: SqlType {
+pub trait KeyType: SqlType + Sealed {
     /// The type in a shards table.
     const COLUMN: ColumnType;
+}
+
+/// Lets the traits above grow: nobody else implements them.
+pub trait Sealed {}
+
+macro_rules! sealed {
+    ($($(#[$cfg:meta])* $sql_type:ty;)*) => {$(
+        $(#[$cfg])*
+        impl Sealed for $sql_type {}
+    )*};
+}
+
+sealed! {
+    sql_types::SmallInt;
+    sql_types::Integer;
+    sql_types::BigInt;
+    sql_types::Double;
+    sql_types::Text;
+    sql_types::Binary;
+    sql_types::Date;
+    #[cfg(feature = "numeric")]
+    sql_types::Numeric;
+    #[cfg(all(feature = "uuid", feature = "postgres_backend"))]
+    sql_types::Uuid;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::SmallInt>;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::Integer>;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::BigInt>;
 }
 
 macro_rules! field_types {

@@ -14,6 +14,9 @@
 //! The same code counts on PostgreSQL, MySQL, MariaDB and SQLite. No count is lost and none is doubled; the column stays
 //! as the *base*, so that code which was not changed yet stays correct.
 //!
+//! The [guide] begins at [why](guide::why), shows in a [diagram](guide::how_it_works) how it works, and leads a running
+//! application [to shards](guide::migrating), and [back](guide::leaving), in three deploys each. This page is its summary.
+//!
 //! # First use
 //!
 //! ```
@@ -80,6 +83,9 @@
 //!
 //! # Where to go on
 //!
+//! The [guide] explains, with [questions and answers](guide::faq) and a [comparison](guide::comparison) with what else is done
+//! about hot rows. By item:
+//!
 //! Counting and reading:
 //!
 //! - [`update`]: every shape that is counted, what it gives back, and the SQL it sends; rows that may not be there yet, by
@@ -123,6 +129,7 @@
 //! [Diesel]: https://diesel.rs
 
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))] // which feature an item needs; docs.rs builds with the nightly compiler
 
 extern crate self as diesel_sharded; // the derive's paths, for named counters
 
@@ -143,6 +150,8 @@ mod error;
 mod explain;
 mod field;
 mod fold;
+#[cfg(doc)] // nothing but documentation
+pub mod guide;
 mod held;
 pub mod idempotency;
 mod io;

@@ -13,6 +13,7 @@ mod fold;
 mod idempotency;
 mod keys_and_fields;
 mod life;
+mod migrating;
 mod named;
 mod or_insert;
 mod properties;
