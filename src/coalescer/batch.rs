@@ -386,9 +386,7 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
                     State::Open | State::Withdrawn => Ok(0), // the first of a key is settled before
                 },
             };
-            if let Err(error) = &told
-                && !caller.waits
-            {
+            if let (Err(error), false) = (&told, caller.waits) {
                 unheard.push((caller.place, caller.n, Arc::clone(error)));
             }
             self.settle(number, told);

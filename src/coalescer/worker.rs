@@ -264,10 +264,10 @@ where
         };
         let mark = self.token.next();
         let requests = batch.requests(part);
-        if requests.is_empty()
-            && let Some(done) = self.commit_at_once(conn, dialect, batch, part, &amounts, mark)
-        {
-            return done;
+        if requests.is_empty() {
+            if let Some(done) = self.commit_at_once(conn, dialect, batch, part, &amounts, mark) {
+                return done;
+            }
         }
         let begun = now(begin::<Blocking, _>(conn, dialect, options)).map_err(Failed::Before)?;
         let stamped = stamp(conn, mark).map_err(Failed::Before);
@@ -356,13 +356,13 @@ where
         let is_alone = |amount: &Amount| chunk.alone.contains(&amount.entry);
         let (alone, together): (Vec<Amount>, Vec<Amount>) =
             amounts.iter().copied().partition(is_alone);
-        if chunk.mode != Mode::EachAlone
-            && let Some(together) = fitting(&together)
-        {
-            if !self.count_together(conn, dialect, lane, chunk, &together)? {
-                return Err(Failed::Again);
+        if chunk.mode != Mode::EachAlone {
+            if let Some(together) = fitting(&together) {
+                if !self.count_together(conn, dialect, lane, chunk, &together)? {
+                    return Err(Failed::Again);
+                }
+                return self.send_each(conn, dialect, batch, chunk.lane, &alone, exceptions);
             }
-            return self.send_each(conn, dialect, batch, chunk.lane, &alone, exceptions);
         }
         self.send_each(conn, dialect, batch, chunk.lane, amounts, exceptions)
     }
@@ -454,17 +454,15 @@ where
                 Err(error) => Err(Failed::Before(error)),
             }
         };
-        if let Ok(n) = i64::try_from(sum)
-            && let Ok(rows) = count(n)?
-        {
-            exceptions.rows.insert(Place { lane, entry }, rows);
-            return Ok(());
+        if let Ok(n) = i64::try_from(sum) {
+            if let Ok(rows) = count(n)? {
+                exceptions.rows.insert(Place { lane, entry }, rows);
+                return Ok(());
+            }
         }
         for (caller, n, waits) in batch.adding_to(Place { lane, entry }) {
             let told = count(n)?;
-            if let Err(error) = &told
-                && !waits
-            {
+            if let (Err(error), false) = (&told, waits) {
                 exceptions.losses.push(Loss {
                     counter: to.describe(entry),
                     amount: n.into(),
@@ -649,11 +647,14 @@ fn is_a_rows_fault(dialect: Dialect, error: &DieselError) -> bool {
 /// What an error means that came before the batch's own COMMIT, also where it is told by the crate's own operations: a connection
 /// that Diesel gave up, or that was lost while the coalescer's row was made. Neither has counted anything.
 fn classify(dialect: Dialect, error: &DieselError) -> Failure {
-    if let DieselError::QueryBuilderError(told) = error
-        && let Some(Error::ConnectionLost { .. } | Error::OutcomeUnknown { .. }) =
-            told.downcast_ref::<Error>()
-    {
-        return Failure::ConnectionLost;
+    let told = match error {
+        DieselError::QueryBuilderError(told) => told.downcast_ref::<Error>(),
+        _ => None,
+    };
+    match told {
+        Some(Error::ConnectionLost { .. } | Error::OutcomeUnknown { .. }) => {
+            Failure::ConnectionLost
+        }
+        _ => dialect.classify(error),
     }
-    dialect.classify(error)
 }
