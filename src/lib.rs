@@ -254,3 +254,10 @@ pub mod prelude {
 
 #[doc(hidden)]
 pub use diesel as __diesel;
+
+/// What bounds of the operations are made of, for the tests, which wrap them.
+#[doc(hidden)]
+pub mod __bounds {
+    pub use crate::keyed::KeyedTable;
+    pub use crate::set_total::{Assignment, ToValue, ToZero};
+}

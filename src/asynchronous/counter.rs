@@ -37,6 +37,11 @@ impl Counter {
         Counter(crate::Counter::named(name))
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
     /// Adds 1.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //! `SQLITE_DATABASE_URL`, a folder, or in the temporary folder. A Redis server, for cached totals, is always a private one, and
 //! a test's own; so is a Galera cluster of three nodes.
 
+pub mod awaited;
 mod container;
 pub mod galera;
 pub mod own_server;
@@ -21,9 +22,13 @@ use diesel::connection::SimpleConnection;
 use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
+use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
 use diesel_sharded::Conflict;
 use diesel_sharded::retry::Retry;
 use tempfile::TempDir;
+
+use self::awaited::Awaited;
 
 /// The kinds of servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,49 +168,58 @@ pub trait TestConnection: Connection + Sized {
     }
 }
 
-impl TestConnection for PgConnection {
-    fn version(&mut self) -> String {
-        select(sql::<Text>("version()"))
-            .get_result(self)
-            .expect("a version")
-    }
+/// PostgreSQL and MySQL, through any driver.
+macro_rules! on_server {
+    ($($conn:ty: $server:ident, $version:literal;)+) => {$(
+        impl TestConnection for $conn {
+            fn version(&mut self) -> String {
+                let version = select(sql::<Text>($version));
+                RunQueryDsl::get_result(version, self).expect("a version")
+            }
 
-    fn database() -> Database {
-        Database::on_server(Server::Postgres)
-    }
+            fn database() -> Database {
+                Database::on_server(Server::$server)
+            }
+        }
+    )+};
 }
 
-impl TestConnection for MysqlConnection {
-    fn version(&mut self) -> String {
-        select(sql::<Text>("VERSION()"))
-            .get_result(self)
-            .expect("a version")
-    }
-
-    fn database() -> Database {
-        Database::on_server(Server::Mysql)
-    }
+on_server! {
+    PgConnection: Postgres, "version()";
+    MysqlConnection: Mysql, "VERSION()";
+    Awaited<AsyncPgConnection>: Postgres, "version()";
+    Awaited<AsyncMysqlConnection>: Mysql, "VERSION()";
 }
 
-impl TestConnection for SqliteConnection {
-    fn version(&mut self) -> String {
-        select(sql::<Text>("'SQLite ' || sqlite_version()"))
-            .get_result(self)
-            .expect("a version")
-    }
+/// SQLite, through any driver.
+macro_rules! in_file {
+    ($($conn:ty)+) => {$(
+        impl TestConnection for $conn {
+            fn version(&mut self) -> String {
+                let version = select(sql::<Text>("'SQLite ' || sqlite_version()"));
+                RunQueryDsl::get_result(version, self).expect("a version")
+            }
 
-    fn database() -> Database {
-        Database::in_file()
-    }
+            fn database() -> Database {
+                Database::in_file()
+            }
 
-    fn connect(database: &Database) -> Self {
-        let mut conn = Self::establish(database.url()).expect("a SQLite file");
-        conn.batch_execute(
-            "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;",
-        )
-        .expect("pragmas");
-        conn
-    }
+            fn connect(database: &Database) -> Self {
+                let mut conn = <Self as Connection>::establish(database.url()).expect("a SQLite file");
+                SimpleConnection::batch_execute(
+                    &mut conn,
+                    "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;",
+                )
+                .expect("pragmas");
+                conn
+            }
+        }
+    )+};
+}
+
+in_file! {
+    SqliteConnection
+    Awaited<SyncConnectionWrapper<SqliteConnection>>
 }
 
 /// A policy that writes down the conflicts it meets.

@@ -28,6 +28,9 @@ diesel_sharded::multi_connection!(AnyConnection {
     Sqlite: Sqlite
 });
 
+/// What the cases are about.
+use diesel_sharded as api;
+
 type Conn = AnyConnection;
 
 impl TestConnection for AnyConnection {

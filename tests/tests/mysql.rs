@@ -12,6 +12,9 @@ use diesel_sharded::{Conflict, Counter, RowCounter, ShardsTable, fold, set_total
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
+/// What the cases are about.
+use diesel_sharded as api;
+
 type Conn = MysqlConnection;
 
 fn is_mariadb(conn: &mut Conn) -> bool {

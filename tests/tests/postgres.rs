@@ -16,6 +16,9 @@ use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::WholeVideo;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
+/// What the cases are about.
+use diesel_sharded as api;
+
 type Conn = PgConnection;
 
 const GERMAN: &str = "SET lc_messages = 'de_DE.UTF-8'";

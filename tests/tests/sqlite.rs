@@ -10,6 +10,9 @@ use diesel_sharded::{Conflict, Error, ShardsTable, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, recording, schema};
 
+/// What the cases are about.
+use diesel_sharded as api;
+
 type Conn = SqliteConnection;
 
 /// Two connections that do not wait for each other inside SQLite.

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use crate::api::bounded::Bounded;
+use crate::api::retry::{self, Retry};
+use crate::api::shard_numbers::ShardNumber;
+use crate::api::{Counter, RowCounter, counters, fold, reset, set_total};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel_sharded::bounded::Bounded;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
-use diesel_sharded::shard_numbers::ShardNumber;
-use diesel_sharded::{Counter, RowCounter, counters, fold, reset, set_total};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{videos as table, videos_shards};
 use proptest::prelude::*;

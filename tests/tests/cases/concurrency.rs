@@ -1,9 +1,9 @@
 //! Many writers: no loss, no double, no error.
 
+use crate::api::retry::{self, Retry};
+use crate::api::update;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
-use diesel_sharded::update;
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 

@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use crate::api::shard_choice::ShardChoice;
+use crate::api::{Amount, fold, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{Amount, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{downloads, videos as table, videos_shards};
 

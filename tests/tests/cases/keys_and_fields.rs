@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
+use crate::api::shard_choice::ShardChoice;
+use crate::api::{Error, update};
 use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{Error, update};
 use diesel_sharded_tests::schema::{self, Day, measures_shards};
 
 use super::{Conn, database};

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use crate::api::retry::{self, Retry};
+use crate::api::shard_choice::ShardChoice;
+use crate::api::{Counter, fold, set_total, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
-use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{Counter, fold, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 
 use super::{Conn, database, on_threads};

@@ -1,8 +1,8 @@
 use std::thread;
 
 use super::Conn;
+use crate::api::MIGRATIONS;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::MIGRATIONS;
 use diesel_sharded_tests::{Database, TestConnection, schema};
 
 mod bounded;

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use crate::api::retry::{self, Retry};
+use crate::api::shard_choice::ShardChoice;
+use crate::api::shard_numbers::{self, ShardNumber};
+use crate::api::{Counter, Error, MIGRATIONS, ShardsTable, counters, fold, update, verify};
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
-use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::shard_numbers::{self, ShardNumber};
-use diesel_sharded::{Counter, Error, MIGRATIONS, ShardsTable, counters, fold, update, verify};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{downloads, videos_shards};

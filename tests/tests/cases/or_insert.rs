@@ -1,9 +1,9 @@
 //! Counts on rows that may not be there yet.
 
+use crate::api::retry::{self, Retry};
+use crate::api::{Error, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
-use diesel_sharded::{Error, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads};
 

@@ -1,8 +1,8 @@
 //! Any sequence of updates does to totals what it would do to plain columns.
 
+use crate::api::{RowCounter, fold, reset, set_total, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{RowCounter, fold, reset, set_total, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards;

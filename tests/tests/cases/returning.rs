@@ -1,8 +1,8 @@
 //! Counted rows come back with exact totals, also where the database has no RETURNING.
 
+use crate::api::update;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::update;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{PlainVideo, Video, WholeVideo, videos_shards};
 

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use crate::api::{reset, set_total, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{reset, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 
 use super::{Conn, database, on_threads};

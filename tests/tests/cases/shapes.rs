@@ -2,11 +2,11 @@
 
 #![allow(clippy::op_ref, reason = "references are among the shapes")]
 
+use crate::api::retry::Retry;
+use crate::api::shard_choice::ShardChoice;
+use crate::api::update;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Retry;
-use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::update;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Video, comments};
 

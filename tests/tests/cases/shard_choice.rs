@@ -1,9 +1,9 @@
 //! Which shards are used, by each of the choices. The videos are these tests' own, since what a process knows is by key.
 
+use crate::api::shard_choice::ShardChoice;
+use crate::api::update;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::update;
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards;

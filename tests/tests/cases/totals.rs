@@ -1,8 +1,8 @@
 //! `total()` anywhere in a query.
 
+use crate::api::{Total, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{Total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, Video, comments, videos as table};
 

@@ -1,12 +1,12 @@
 //! Inside the caller's transaction, beside other statements.
 
+use crate::api::retry::{self, Isolation, Retry, Transaction};
+use crate::api::shard_numbers::ShardNumber;
+use crate::api::{Counter, Error, fold, set_total, update};
 use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Isolation, Retry, Transaction};
-use diesel_sharded::shard_numbers::ShardNumber;
-use diesel_sharded::{Counter, Error, fold, set_total, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
@@ -210,8 +210,9 @@ fn a_failure_after_the_count_takes_the_count_back() {
 /// The connection type alone decides; the counting code names no database.
 #[test]
 fn a_function_that_is_generic_over_its_connection() {
+    use crate::api::dsl::{Count, Plus};
     use diesel::query_dsl::methods::ExecuteDsl;
-    use diesel_sharded::dsl::{Count, Plus};
+    use diesel_sharded::update; // a bound of Diesel's own is about blocking connections
     use diesel_sharded_tests::schema::videos as table;
 
     fn count<C>(conn: &mut C, video: i64) -> QueryResult<usize>

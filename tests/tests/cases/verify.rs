@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use crate::api::retry::{self, Retry};
+use crate::api::{Drift, Error, fold, update, verify};
 use diesel::dsl::count_star;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
-use diesel_sharded::{Drift, Error, fold, update, verify};
 use diesel_sharded_tests::schema::comments;
 use diesel_sharded_tests::schema::videos::dsl::*;
 

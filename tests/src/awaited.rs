@@ -1,0 +1,206 @@
+//! The library's asynchronous operations under the names and signatures of its blocking ones, so that the same cases run on both.
+//!
+//! What [`diesel_sharded::asynchronous`] has takes the place of what it is named after. Each call waits for its future, on a
+//! connection of `diesel_async` that can also be used as a blocking one: [`Awaited`].
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use diesel_async::async_connection_wrapper::{AsyncConnectionWrapper, BlockOn};
+pub use diesel_sharded::*;
+use tokio::runtime::Runtime;
+
+/// A connection of `diesel_async`, for both kinds of operations.
+pub type Awaited<C> = AsyncConnectionWrapper<C, Nested>;
+
+/// Waits for futures on the thread that calls, also inside one another: a case's closure is called by a future that is waited
+/// for, and waits itself.
+pub struct Nested;
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+});
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl BlockOn for Nested {
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let _context = RUNTIME.enter();
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        loop {
+            match future.as_mut().poll(&mut context) {
+                Poll::Ready(done) => return done,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+
+    fn get_runtime() -> Self {
+        Nested
+    }
+}
+
+/// Waits for a future.
+pub fn wait<F: Future>(future: F) -> F::Output {
+    Nested.block_on(future)
+}
+
+mod operations;
+mod updates;
+mod values;
+
+pub use self::operations::{fold, reset, set_total, verify};
+pub use self::updates::update;
+pub use self::values::{Bounded, Counter, CounterList, RowCounter};
+
+/// Counters with bounds.
+pub mod bounded {
+    pub use super::Bounded;
+}
+
+/// Keys that count once.
+pub mod idempotency {
+    use std::time::Duration;
+
+    use diesel::QueryResult;
+    use diesel_async::AsyncConnection;
+    use diesel_sharded::BackendOf;
+
+    use super::{asynchronous, wait};
+
+    pub fn remove_older_than<Conn>(age: Duration, conn: &mut Conn) -> QueryResult<usize>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        wait(asynchronous::idempotency::remove_older_than(age, conn))
+    }
+}
+
+/// Numbers of shards.
+pub mod shard_numbers {
+    use diesel::QueryResult;
+    use diesel_async::AsyncConnection;
+    use diesel_sharded::{BackendOf, ShardedColumn};
+
+    use super::{asynchronous, wait};
+
+    pub use diesel_sharded::shard_numbers::*;
+
+    pub struct ShardNumber(asynchronous::shard_numbers::ShardNumber);
+
+    impl ShardNumber {
+        pub const MAX: u16 = diesel_sharded::shard_numbers::ShardNumber::MAX;
+
+        pub fn of<C: ShardedColumn>(column: C) -> Self {
+            ShardNumber(asynchronous::shard_numbers::ShardNumber::of(column))
+        }
+
+        pub fn get<Conn>(&self, conn: &mut Conn) -> QueryResult<u16>
+        where
+            Conn: AsyncConnection,
+            Conn::Backend: BackendOf<Conn>,
+        {
+            wait(self.0.get(conn))
+        }
+
+        pub fn increase<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<u16>
+        where
+            Conn: AsyncConnection,
+            Conn::Backend: BackendOf<Conn>,
+        {
+            wait(self.0.increase(n, conn))
+        }
+
+        pub fn resize<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<()>
+        where
+            Conn: AsyncConnection,
+            Conn::Backend: BackendOf<Conn>,
+        {
+            wait(self.0.resize(n, conn))
+        }
+    }
+
+    pub fn refresh<Conn>(conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        wait(asynchronous::shard_numbers::refresh(conn))
+    }
+}
+
+/// Whole transactions.
+pub mod retry {
+    use std::error::Error as StdError;
+    use std::future::ready;
+
+    use diesel::result::Error as DieselError;
+    use diesel_async::AsyncConnection;
+    use diesel_sharded::BackendOf;
+
+    use super::wait;
+
+    pub use diesel_sharded::retry::*;
+
+    pub fn transaction<Conn, T, E, F>(conn: &mut Conn, policy: Retry, f: F) -> Result<T, E>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: BackendOf<Conn>,
+        F: FnMut(&mut Conn) -> Result<T, E> + Send,
+        T: Send,
+        E: From<DieselError> + StdError + Send + 'static,
+    {
+        Transaction::new().retry(policy).run(conn, f)
+    }
+
+    #[derive(Default)]
+    pub struct Transaction(diesel_sharded::retry::Transaction);
+
+    impl Transaction {
+        pub fn new() -> Self {
+            Self::default()
+        }
+
+        pub fn retry(self, policy: Retry) -> Self {
+            Transaction(self.0.retry(policy))
+        }
+
+        pub fn isolation(self, isolation: Isolation) -> Self {
+            Transaction(self.0.isolation(isolation))
+        }
+
+        pub fn deferred(self) -> Self {
+            Transaction(self.0.deferred())
+        }
+
+        pub fn run<Conn, T, E, F>(self, conn: &mut Conn, mut f: F) -> Result<T, E>
+        where
+            Conn: AsyncConnection,
+            Conn::Backend: BackendOf<Conn>,
+            F: FnMut(&mut Conn) -> Result<T, E> + Send,
+            T: Send,
+            E: From<DieselError> + StdError + Send + 'static,
+        {
+            wait(
+                self.0
+                    .run_async(conn, move |conn: &mut Conn| ready(f(conn))),
+            )
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Folds, totals that are set, totals that are verified.
+
+use std::hash::Hash;
+use std::ops::ControlFlow;
+
+use diesel::associations::HasTable;
+use diesel::expression::Expression;
+use diesel::prelude::*;
+use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+use diesel_async::AsyncConnection;
+use diesel_async::methods::LoadQuery;
+use diesel_sharded::__bounds::{Assignment, KeyedTable, ToValue, ToZero};
+use diesel_sharded::asynchronous::{self, Async};
+use diesel_sharded::dsl::Value;
+use diesel_sharded::retry::Retry;
+use diesel_sharded::{
+    BackendOf, Drift, Folded, IntegerField, ShardedColumn, ShardedTable, UpdateSource,
+};
+
+use super::wait;
+
+pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>>(diesel_sharded::Fold<Q, Async>);
+
+type Key<Q> = <<Q as HasTable>::Table as ShardedTable>::Key;
+
+pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table: ShardedTable>,
+{
+    Fold(asynchronous::fold(source))
+}
+
+impl<Q, T, W> Fold<Q>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W> + Send,
+    T: ShardedTable,
+    W: Send + Sync,
+{
+    pub fn batch(self, parents: usize) -> Self {
+        Fold(self.0.batch(parents))
+    }
+
+    pub fn at_most_per_second(self, parents: u32) -> Self {
+        Fold(self.0.at_most_per_second(parents))
+    }
+
+    pub fn keep_shards(self, number: u16) -> Self {
+        Fold(self.0.keep_shards(number))
+    }
+
+    pub fn after(self, key: impl Into<Option<Key<Q>>>) -> Self {
+        Fold(self.0.after(key))
+    }
+
+    pub fn retry(self, policy: Retry) -> Self {
+        Fold(self.0.retry(policy))
+    }
+
+    pub fn run<Conn, DB>(self, conn: &mut Conn) -> QueryResult<Folded<T>>
+    where
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression,
+        W: QueryFragment<DB> + QueryId,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.run(conn))
+    }
+
+    pub fn run_with<Conn, DB>(
+        self,
+        conn: &mut Conn,
+        progress: impl FnMut(&Folded<T>) -> ControlFlow<()> + Send,
+    ) -> QueryResult<Folded<T>>
+    where
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression,
+        W: QueryFragment<DB> + QueryId,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.run_with(conn, progress))
+    }
+}
+
+pub struct SetTotal<Q, A>(diesel_sharded::SetTotal<Q, A, Async>);
+
+pub fn set_total<Source, Kind, C>(
+    source: Source,
+    column: C,
+    total: Value<C>,
+) -> SetTotal<Source::Query, ToValue<C>>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table = C::Table>,
+    C: ShardedColumn,
+{
+    SetTotal(asynchronous::set_total(source, column, total))
+}
+
+pub fn reset<Source, Kind, T>(source: Source) -> SetTotal<Source::Query, ToZero<T>>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table = T>,
+    T: ShardedTable,
+{
+    SetTotal(asynchronous::reset(source))
+}
+
+impl<Q, A, T, W> SetTotal<Q, A>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    pub fn retry(self, policy: Retry) -> Self {
+        SetTotal(self.0.retry(policy))
+    }
+
+    pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
+    where
+        Q: Send,
+        A: Assignment + QueryFragment<DB> + Send + Sync,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression + QueryId,
+        W: QueryFragment<DB> + QueryId + Send + Sync,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.execute(conn))
+    }
+}
+
+pub struct Verify<R, C, Q>(diesel_sharded::Verify<R, C, Q, Async>);
+
+pub fn verify<Source, Kind, C, Q>(
+    source: Source,
+    column: C,
+    expected: Q,
+) -> Verify<Source::Query, C, Q>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table = C::Table>,
+    C: ShardedColumn,
+{
+    Verify(asynchronous::verify(source, column, expected))
+}
+
+impl<R, C, Q, T, W> Verify<R, C, Q>
+where
+    R: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    pub fn retry(self, policy: Retry) -> Self {
+        Verify(self.0.retry(policy))
+    }
+
+    pub fn drifts<Conn, DB>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
+    where
+        R: Send,
+        C: IntegerField<DB, Table = T> + Send + Sync,
+        Q: LoadQuery<'static, Conn, (T::Key, i64)> + Clone + Send + Sync + 'static,
+        T: KeyedTable<DB, Key: Eq + Hash>,
+        W: QueryFragment<DB> + QueryId + Send + Sync,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.drifts(conn))
+    }
+
+    pub fn repair<Conn, DB>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
+    where
+        R: Clone + Send,
+        C: IntegerField<DB, Table = T> + Send + Sync,
+        Q: LoadQuery<'static, Conn, (T::Key, i64)> + Clone + Send + Sync + 'static,
+        T: KeyedTable<DB, Key: Eq + Hash>,
+        W: QueryFragment<DB> + QueryId + Send + Sync,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.repair(conn))
+    }
+}

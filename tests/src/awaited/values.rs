@@ -1,0 +1,167 @@
+//! Counters as values.
+
+use std::fmt;
+
+use diesel::prelude::*;
+use diesel_async::AsyncConnection;
+use diesel_sharded::asynchronous::{self, Async, IdempotentCounter};
+use diesel_sharded::retry::Retry;
+use diesel_sharded::{
+    BackendOf, CounterBackend, Folded, IntegerField, ShardedColumn, ShardedTable, counters,
+};
+
+use super::wait;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Counter(asynchronous::Counter);
+
+/// The same method, waited for.
+macro_rules! waits {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => {$(
+        pub fn $name<Conn>(&self, $($argument: $type,)* conn: &mut Conn) -> QueryResult<$result>
+        where
+            Conn: AsyncConnection,
+            Conn::Backend: CounterBackend<Conn, Async>,
+        {
+            wait(self.0.$name($($argument,)* conn))
+        }
+    )+};
+}
+
+impl Counter {
+    pub fn named(name: impl Into<String>) -> Self {
+        Counter(asynchronous::Counter::named(name))
+    }
+
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    pub fn list(prefix: impl Into<String>) -> CounterList {
+        CounterList(asynchronous::Counter::list(prefix))
+    }
+
+    pub fn get_many<Conn, S>(names: &[S], conn: &mut Conn) -> QueryResult<Vec<i64>>
+    where
+        S: AsRef<str> + Sync,
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        wait(asynchronous::Counter::get_many(names, conn))
+    }
+
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Idempotent {
+        Idempotent(self.0.idempotency_key(key))
+    }
+
+    waits! {
+        increment() -> ();
+        decrement() -> ();
+        add(n: i64) -> ();
+        get() -> i64;
+        estimate() -> i64;
+        set(total: i64) -> ();
+        reset() -> ();
+        delete() -> bool;
+        fold() -> Folded<counters::table>;
+        shards() -> u16;
+        increase_shards(n: u16) -> u16;
+        resize(n: u16) -> ();
+    }
+}
+
+impl AsRef<str> for Counter {
+    fn as_ref(&self) -> &str {
+        self.0.as_ref()
+    }
+}
+
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+pub struct CounterList(asynchronous::CounterList);
+
+impl CounterList {
+    pub fn after(self, name: impl Into<String>) -> Self {
+        CounterList(self.0.after(name))
+    }
+
+    pub fn limit(self, counters: u32) -> Self {
+        CounterList(self.0.limit(counters))
+    }
+
+    waits! { load() -> Vec<(String, i64)>; }
+}
+
+pub struct Idempotent(IdempotentCounter);
+
+impl Idempotent {
+    waits! {
+        increment() -> usize;
+        decrement() -> usize;
+        add(n: i64) -> usize;
+    }
+}
+
+#[derive(Clone)]
+pub struct RowCounter<C: ShardedColumn>(asynchronous::RowCounter<C>);
+
+impl<C: ShardedColumn> RowCounter<C> {
+    pub fn of(column: C, key: <C::Table as ShardedTable>::Key) -> Self {
+        RowCounter(asynchronous::RowCounter::of(column, key))
+    }
+
+    pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>
+    where
+        C: IntegerField<DB> + Send + Sync,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.add(n, conn))
+    }
+
+    pub fn get<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Option<i64>>
+    where
+        C: IntegerField<DB> + Send + Sync,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.get(conn))
+    }
+
+    pub fn never_below(self, least: i64) -> Bounded<C> {
+        Bounded(self.0.never_below(least))
+    }
+
+    pub fn never_above(self, most: i64) -> Bounded<C> {
+        Bounded(self.0.never_above(most))
+    }
+}
+
+pub struct Bounded<C: ShardedColumn>(asynchronous::Bounded<C>);
+
+impl<C: ShardedColumn> Bounded<C> {
+    pub fn never_below(self, least: i64) -> Self {
+        Bounded(self.0.never_below(least))
+    }
+
+    pub fn never_above(self, most: i64) -> Self {
+        Bounded(self.0.never_above(most))
+    }
+
+    pub fn retry(self, policy: Retry) -> Self {
+        Bounded(self.0.retry(policy))
+    }
+
+    pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
+    where
+        C: IntegerField<DB> + Send + Sync,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.add(n, conn))
+    }
+}
