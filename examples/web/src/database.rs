@@ -100,15 +100,19 @@ fn pool(url: &str, size: u32) -> Result<Connections> {
 
 fn connect(url: &str) -> Result<AnyConnection> {
     let scheme = url.split_once("://").map(|(scheme, _)| scheme);
-    let mut conn = match scheme {
+    let established = match scheme {
         #[cfg(feature = "postgres")]
-        Some("postgres" | "postgresql") => AnyConnection::Postgres(PgConnection::establish(url)?),
+        Some("postgres" | "postgresql") => {
+            PgConnection::establish(url).map(AnyConnection::Postgres)
+        }
         #[cfg(feature = "mysql")]
-        Some("mysql") => AnyConnection::Mysql(MysqlConnection::establish(url)?),
-        None | Some("sqlite") => AnyConnection::Sqlite(SqliteConnection::establish(url)?),
+        Some("mysql") => MysqlConnection::establish(url).map(AnyConnection::Mysql),
+        None | Some("sqlite") => SqliteConnection::establish(url).map(AnyConnection::Sqlite),
+        #[cfg(not(feature = "postgres"))]
         Some("postgres" | "postgresql") => {
             return Err("DATABASE_URL: add `--features postgres`".into());
         }
+        #[cfg(not(feature = "mysql"))]
         Some("mysql") => return Err("DATABASE_URL: add `--features mysql`".into()),
         Some(other) => {
             return Err(format!(
@@ -117,6 +121,7 @@ fn connect(url: &str) -> Result<AnyConnection> {
             .into());
         }
     };
+    let mut conn = established.map_err(|error| format!("DATABASE_URL: {error}"))?;
     set_up(&mut conn)?;
     Ok(conn)
 }
