@@ -14,7 +14,15 @@ use crate::error::PageError;
 pub struct Live<T> {
     every: Duration,
     /// By video; none at all once it is closed.
-    feeds: Mutex<Option<HashMap<i64, watch::Sender<T>>>>,
+    feeds: Mutex<Option<Feeds<T>>>,
+}
+
+type Feeds<T> = HashMap<i64, Feed<T>>;
+
+struct Feed<T> {
+    sender: watch::Sender<T>,
+    /// How often it was shown what others have read. What was being read meanwhile is older.
+    shown: u64,
 }
 
 impl<T: Clone + PartialEq + Send + Sync + 'static> Live<T> {
@@ -25,12 +33,12 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Live<T> {
         })
     }
 
-    /// Starts with `first`, and gives what `read` does whenever it has changed. Ends when `read` fails, or it is closed; browsers
+    /// Starts with `now`, and gives what `read` does whenever it has changed. Ends when `read` fails, or it is closed; browsers
     /// then ask again by themselves.
     pub fn look<R>(
         self: &Arc<Self>,
         video: i64,
-        first: T,
+        now: T,
         read: impl Fn() -> R + Send + 'static,
     ) -> Result<WatchStream<T>, PageError>
     where
@@ -39,15 +47,29 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Live<T> {
         let mut feeds = self.feeds();
         let feeds = feeds.as_mut().ok_or(PageError::Stopping)?;
         let receiver = match feeds.entry(video) {
-            Entry::Occupied(feed) => feed.get().subscribe(),
+            Entry::Occupied(mut feed) => {
+                feed.get_mut().show(now);
+                feed.get().sender.subscribe()
+            }
             Entry::Vacant(place) => {
-                let (feed, receiver) = watch::channel(first);
-                place.insert(feed);
+                let (sender, receiver) = watch::channel(now);
+                place.insert(Feed { sender, shown: 0 });
                 tokio::spawn(Arc::clone(self).feed(video, read));
                 receiver
             }
         };
         Ok(WatchStream::new(receiver))
+    }
+
+    /// Shows at once what has just been read, to whoever looks.
+    pub fn show(&self, video: i64, now: T) {
+        if let Some(feed) = self
+            .feeds()
+            .as_mut()
+            .and_then(|feeds| feeds.get_mut(&video))
+        {
+            feed.show(now);
+        }
     }
 
     async fn feed<R>(self: Arc<Self>, video: i64, read: impl Fn() -> R)
@@ -56,20 +78,16 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Live<T> {
     {
         loop {
             tokio::time::sleep(self.every).await;
-            if !self.is_looked_at(video) {
+            let Some(shown) = self.shown(video) else {
                 return;
-            }
+            };
             let now = read().await;
             let mut feeds = self.feeds();
             let Some(feeds) = feeds.as_mut() else { return };
             match now {
                 Ok(now) => {
-                    if let Some(feed) = feeds.get(&video) {
-                        feed.send_if_modified(|before| {
-                            let is_new = *before != now;
-                            *before = now;
-                            is_new
-                        });
+                    if let Some(feed) = feeds.get_mut(&video).filter(|feed| feed.shown == shown) {
+                        feed.show(now);
                     }
                 }
                 Err(error) => {
@@ -81,19 +99,16 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Live<T> {
         }
     }
 
-    /// Forgets the video if not.
-    fn is_looked_at(&self, video: i64) -> bool {
+    /// How often others have shown something to the feed. Nothing, and no feed any more, if nobody looks.
+    fn shown(&self, video: i64) -> Option<u64> {
         let mut feeds = self.feeds();
-        let Some(feeds) = feeds.as_mut() else {
-            return false;
-        };
-        let looks = feeds
-            .get(&video)
-            .is_some_and(|feed| feed.receiver_count() > 0);
-        if !looks {
+        let feeds = feeds.as_mut()?;
+        let feed = feeds.get(&video)?;
+        if feed.sender.receiver_count() == 0 {
             feeds.remove(&video);
+            return None;
         }
-        looks
+        Some(feed.shown)
     }
 
     /// Ends all streams, which would otherwise keep their connections open for ever.
@@ -101,8 +116,19 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Live<T> {
         *self.feeds() = None;
     }
 
-    fn feeds(&self) -> MutexGuard<'_, Option<HashMap<i64, watch::Sender<T>>>> {
+    fn feeds(&self) -> MutexGuard<'_, Option<Feeds<T>>> {
         self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: PartialEq> Feed<T> {
+    fn show(&mut self, now: T) {
+        self.shown += 1;
+        self.sender.send_if_modified(|before| {
+            let is_new = *before != now;
+            *before = now;
+            is_new
+        });
     }
 }
 
@@ -138,6 +164,26 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(reads.load(Ordering::Relaxed) <= 2);
         assert!(live.feeds().as_ref().is_some_and(HashMap::is_empty));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_sees_what_is_older_than_what_was_there() {
+        let live = Live::new(Duration::from_secs(1));
+        let slow = || async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(1) // as it was when the read began
+        };
+        let mut stream = live.look(7, 1, slow).unwrap();
+        assert_eq!(stream.next().await, Some(1));
+        tokio::time::sleep(Duration::from_millis(1500)).await; // the read is under way
+        let mut later = live.look(7, 2, slow).unwrap();
+        assert_eq!(stream.next().await, Some(2));
+        assert_eq!(later.next().await, Some(2));
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        live.show(7, 3);
+        assert_eq!(later.next().await, Some(3));
+        let until_read = tokio::time::timeout(Duration::from_millis(500), later.next());
+        assert!(until_read.await.is_err(), "something older came");
     }
 
     #[tokio::test(start_paused = true)]

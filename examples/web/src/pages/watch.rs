@@ -155,6 +155,7 @@ pub async fn like(
         Totals::of(video, conn)
     };
     let totals = shared.database.run(write).await?;
+    shared.totals.show(video, totals); // before something older is, which was read before the like
     let accepted = headers.get(ACCEPT).and_then(|types| types.to_str().ok());
     Ok(match accepted {
         Some("application/json") => Json(Texts::from(totals)).into_response(), // our script

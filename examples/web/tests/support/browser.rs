@@ -121,7 +121,7 @@ impl Browser {
             .active_element()
             .await
             .expect("an element with the focus");
-        element.send_keys(key.to_string()).await.expect("a key");
+        element.send_keys(key + "").await.expect("a key");
     }
 
     /// Into `target/screenshots`.

@@ -1,4 +1,5 @@
 //! A site of a test's own, and a client that reads its pages as a program does.
+#![allow(dead_code, reason = "no test uses all of it")]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
