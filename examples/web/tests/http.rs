@@ -4,13 +4,17 @@ mod cases;
 mod support;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Stdio;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded_tests::Database;
 use diesel_sharded_web::{Config, Site};
+use rustix::process::{Pid, Signal, kill_process};
 use support::{Started, text};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
 
 cases::on!(sqlite, Database::in_file());
 
@@ -60,6 +64,38 @@ async fn a_database_that_cannot_be_had_is_told() {
             "{error}"
         );
     }
+}
+
+/// The program itself: what the others start in their own process.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_program_tells_its_address_and_commits_before_it_ends() {
+    let database = Database::in_file();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_diesel_sharded_web"))
+        .env("PORT", "0")
+        .env("DATABASE_URL", database.url())
+        .env_remove("ADDR")
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it starts");
+    let mut lines = BufReader::new(program.stdout.take().expect("it is piped")).lines();
+    let first = lines.next_line().await.expect("text").expect("a line");
+    let (url, how_to_stop) = first.split_once(' ').expect("an address and more");
+    assert_eq!(how_to_stop, "(Ctrl-C stops it)");
+    for _ in 0..3 {
+        let page = reqwest::get(format!("{url}/top")).await.expect("an answer");
+        assert!(page.status().is_success());
+    }
+    let id = program.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    kill_process(id.expect("it runs"), Signal::INT).expect("a signal");
+    let ended = program.wait().await.expect("it ends");
+    assert!(ended.success(), "{ended}");
+    let last = lines.next_line().await.expect("text").expect("a line");
+    assert_eq!(last, "stopped: every count is in the database");
+
+    let again = Started::on(&database).await;
+    assert_eq!(again.number("/", "served").await, 3);
+    again.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

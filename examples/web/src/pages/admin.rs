@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tokio_stream::{Stream, StreamExt};
 
 use super::layout::Page;
-use super::number::grouped;
+use super::number::{counted, grouped};
 use super::{panel, video_id};
 use crate::error::PageError;
 use crate::load::{Mode, Plan};
@@ -66,6 +66,7 @@ pub async fn page(
             button { "Look at it" }
         }
         div.controls { (controls(chosen, number)) }
+        p.status { (shared.last_action()) }
         div id="panel" data-video=(chosen) { (PreEscaped(panel)) }
     };
     let page = Page::new("Admin", main).script(include_str!("admin.js"));
@@ -102,7 +103,7 @@ fn controls(video: i64, number: u16) -> Markup {
             h2 id="fold-title" { "Fold" }
             p { "Moves what is on shards into the plain columns. No total changes, whoever counts meanwhile." }
             input type="hidden" name="video" value=(video);
-            p { button { "Fold all videos" } }
+            p.buttons { button { "Fold all videos" } }
         }
     }
 }
@@ -139,8 +140,8 @@ pub async fn fold(
     let began = Instant::now();
     let folded = shared.database.run(fold_all).await?;
     shared.note_action(format!(
-        "Folded {} videos in {} ms: {} views and {} likes are now in the plain columns.",
-        folded.videos,
+        "Folded {} in {} ms: {} views and {} likes more are in the plain columns.",
+        counted(folded.videos, "video"),
         began.elapsed().as_millis(),
         amount(folded.views),
         amount(folded.likes),
@@ -170,7 +171,8 @@ pub async fn resize(
     let number = within("shards", &shards, 1..=ShardNumber::MAX)?;
     let resize = move |conn: &mut _| ShardNumber::of(views).resize(number, conn);
     shared.database.run(resize).await?;
-    shared.note_action(format!("Writers choose from {number} shards now."));
+    let shards = counted(number.into(), "shard");
+    shared.note_action(format!("Writers choose from {shards} now."));
     Ok(back_to(video))
 }
 
@@ -210,8 +212,9 @@ pub async fn load(
         .run(move |conn| Totals::of(video, conn)) // there is such a video
         .await?;
     let started = format!(
-        "Started {} writers for {} seconds each mode.",
-        plan.writers, form.seconds
+        "Started {} for {} in each mode.",
+        counted(plan.writers.into(), "writer"),
+        counted(plan.time.as_secs(), "second"),
     );
     shared
         .load

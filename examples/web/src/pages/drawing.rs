@@ -77,10 +77,3 @@ pub fn thumb() -> Markup {
         }
     }
 }
-
-/// A play sign.
-pub fn play() -> Markup {
-    html! {
-        svg.play viewBox="0 0 24 24" aria-hidden="true" { path d="M8 5v14l11-7z" {} }
-    }
-}

@@ -17,6 +17,12 @@ pub fn grouped(number: impl Into<i128>) -> String {
     grouped
 }
 
+/// `1 video`, `2 videos`.
+pub fn counted(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", grouped(number))
+}
+
 /// `1234567` as `1.2M`; cut and not rounded, so that nothing looks like more than it is.
 pub fn short(number: i64) -> String {
     let (unit, name) = match number.unsigned_abs() {
@@ -66,6 +72,12 @@ mod tests {
                 "-9,223,372,036,854,775,808"
             ]
         );
+    }
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        let things = [0, 1, 1_000].map(|number| counted(number, "video"));
+        assert_eq!(things, ["0 videos", "1 video", "1,000 videos"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use diesel_sharded::shard_numbers::ShardNumber;
 use maud::{Markup, html};
 
 use super::drawing::{bar, column};
-use super::number::{grouped, short};
+use super::number::{counted, grouped, short};
 use crate::conflicts::{self, Conflicts};
 use crate::error::PageError;
 use crate::load::{Mode, Progress};
@@ -21,7 +21,6 @@ pub async fn read(shared: &Shared, video: i64) -> Result<String, PageError> {
     };
     let (shards, number) = shared.database.run(read).await?;
     let panel = html! {
-        p.status role="status" { (shared.last_action()) }
         (load(&shared.load.progress()))
         (of_video(&shards, number))
         div.pair {
@@ -64,7 +63,7 @@ fn load(progress: &Progress) -> Markup {
                             p.note { "At work: " (grouped(counted)) " counted, " (left) " s left" }
                         } @else if let Some(outcome) = outcome {
                             p.note {
-                                (outcome.writers) " writers counted " (grouped(outcome.counted)) " in "
+                                (counted(outcome.writers.into(), "writer")) " counted " (grouped(outcome.counted)) " in "
                                 (format!("{:.1}", outcome.took.as_secs_f64())) " s, and the total rose by " (grouped(outcome.rose_by))
                                 @if let Some(error) = &outcome.failed {
                                     span.failed { "; a writer ended at an error: " (error) }
@@ -86,13 +85,13 @@ fn of_video(Shards { base, shards }: &Shards, number: u16) -> Markup {
             h2 id="shards-title" { "Shards of this video’s views" }
             dl.sum {
                 div { dt { "Plain column" } dd id="base" { (grouped(*base)) } }
-                div { dt { "+ " (shards.len()) @if shards.len() == 1 { " shard" } @else { " shards" } } dd id="on-shards" { (grouped(on_shards)) } }
+                div { dt { "+ " (counted(shards.len() as u64, "shard")) } dd id="on-shards" { (grouped(on_shards)) } }
                 div { dt { "= Total" } dd id="total" { (grouped(base + on_shards)) } }
             }
             @if shards.is_empty() {
                 p.empty { "There are none: it was folded, or nobody has watched it yet." }
             } @else {
-                ol.shards tabindex="0" aria-label="Shards and their values" {
+                ol.shards {
                     @for (shard, value) in shards {
                         li title={ "shard " (shard) ": " (grouped(*value)) } {
                             span.value { (short(*value)) }
@@ -102,7 +101,10 @@ fn of_video(Shards { base, shards }: &Shards, number: u16) -> Markup {
                     }
                 }
             }
-            p.note { "Writers choose from " strong id="number" { (number) } ", and use as many as they need." }
+            p.note {
+                "Writers choose from " strong id="number" { (number) } ", and use as many as they need. The coalescer keeps to one, \
+                 which then towers over the others: fold, and run the sharded load alone, to see it spread."
+            }
         }
     }
 }

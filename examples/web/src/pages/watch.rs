@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use tokio_stream::{Stream, StreamExt};
 
-use super::drawing::{play, still, thumb};
+use super::drawing::{still, thumb};
 use super::layout::Page;
 use super::number::{duration, grouped};
 use super::video_id;
@@ -65,7 +65,6 @@ fn main(video: &Video, liked: bool) -> Markup {
         article.watch {
             div.screen {
                 (still(video.id))
-                (play())
                 span.length { span.hidden { "Length " } (duration(video.seconds)) }
             }
             h1 { (video.title) }

@@ -375,7 +375,7 @@ pub async fn a_fold_keeps_the_total(database: &Database) {
     assert_eq!(number(&page, "on-shards"), 0);
     assert_eq!(number(&page, "base"), total);
     assert_eq!(number(&page, "total"), total);
-    assert!(page.contains("Folded 1 videos") && page.contains("40 views and 0 likes"));
+    assert!(page.contains("Folded 1 video in") && page.contains("40 views and 0 likes"));
 
     all(many(40, || site.get("/watch/7")), StatusCode::OK).await;
     assert_eq!(site.total(7).await, total + 40);
