@@ -4,8 +4,16 @@ function show(texts) {
       place.textContent = text;
 }
 
-new EventSource(location.pathname + "/events").onmessage = (event) =>
-  show(JSON.parse(event.data));
+// While the tab is seen: a browser keeps few connections to one site, and each tab would hold one.
+let events;
+function look() {
+  events?.close();
+  if (document.hidden) return;
+  events = new EventSource(location.pathname + "/events");
+  events.onmessage = (event) => show(JSON.parse(event.data));
+}
+document.addEventListener("visibilitychange", look);
+look();
 
 const form = document.querySelector("form.like");
 form.addEventListener("submit", async (event) => {
