@@ -55,3 +55,24 @@ pub fn noted(error: DieselError) -> Error {
     }
     error
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_given_up_is_a_conflict_and_nothing_else() {
+        let given_up = || Conflicts::so_far().given_up;
+        assert_eq!(given_up(), 0);
+        noted(DieselError::NotFound);
+        assert_eq!(given_up(), 0);
+        noted(DieselError::from(Error::ConflictPersisted {
+            conflict: Conflict::Deadlock,
+            attempts: 32,
+            elapsed: Duration::from_secs(10),
+            source: DieselError::NotFound,
+        }));
+        assert_eq!(given_up(), 1);
+    }
+}
