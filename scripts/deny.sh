@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-for manifest in Cargo.toml */Cargo.toml; do
+for manifest in Cargo.toml */Cargo.toml examples/*/Cargo.toml; do
     if ! grep -A1 --line-regexp --fixed-strings '[lints]' "$manifest" | grep --quiet '^workspace = true$'; then
         echo "$manifest does not inherit the workspace's lints: [lints] workspace = true" >&2
         exit 1

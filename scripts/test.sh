@@ -24,6 +24,8 @@ need galera-4 eval 'compgen -G "/usr/lib*/galera*/libgalera_smm.so"'
 need rsync command -v rsync
 need iproute2 eval 'command -v ip || test -x /usr/sbin/ip'
 need redis-server command -v redis-server
+need chromium command -v chromium
+need chromium-driver command -v chromedriver
 need locales test -e /usr/share/i18n/locales/de_DE
 
 if [ ${#missing[@]} -gt 0 ]; then

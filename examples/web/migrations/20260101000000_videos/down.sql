@@ -1,0 +1,2 @@
+DROP TABLE video_likes;
+DROP TABLE videos;

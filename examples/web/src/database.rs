@@ -1,0 +1,151 @@
+//! Whichever database there is, and its threads.
+
+use std::sync::Arc;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
+use diesel_sharded::shard_choice::ShardChoice;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use crate::conflicts;
+use crate::error::PageError;
+use crate::{Result, schema};
+
+#[derive(diesel::MultiConnection)]
+pub enum AnyConnection {
+    #[cfg(feature = "postgres")]
+    Postgres(PgConnection),
+    #[cfg(feature = "mysql")]
+    Mysql(MysqlConnection),
+    Sqlite(SqliteConnection),
+}
+
+diesel_sharded::multi_connection!(AnyConnection {
+    #[cfg(feature = "postgres")]
+    Postgres: Postgres,
+    #[cfg(feature = "mysql")]
+    Mysql: Mysql,
+    Sqlite: Sqlite,
+});
+
+pub type Connections = Pool<ConnectionManager<AnyConnection>>;
+
+/// The pages' connections. A request waits for its turn without a thread, however many there are.
+#[derive(Clone)]
+pub struct Database {
+    url: String,
+    connections: Connections,
+    turns: Arc<Semaphore>,
+}
+
+impl Database {
+    /// Connects, and creates the tables that are missing.
+    pub fn open(url: &str) -> Result<Self> {
+        let mut conn = connect(url)?;
+        schema::migrate(&mut conn)?;
+        #[allow(
+            irrefutable_let_patterns,
+            reason = "without features there is SQLite alone"
+        )]
+        let size = if let AnyConnection::Sqlite(_) = conn {
+            // With its one writer at a time SQLite gains nothing by shards, and by default keeps to one. Here they are to be
+            // seen on `/admin`.
+            ShardChoice::Striped.make_process_wide();
+            4
+        } else {
+            16
+        };
+        Ok(Database {
+            url: url.to_owned(),
+            connections: pool(url, size)?,
+            turns: Arc::new(Semaphore::new(size as usize)),
+        })
+    }
+
+    /// Runs `work` on a connection, in a thread that may wait for the database.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut AnyConnection) -> QueryResult<T> + Send + 'static,
+    ) -> std::result::Result<T, PageError> {
+        let turn = Arc::clone(&self.turns).acquire_owned().await?;
+        let connections = self.connections.clone();
+        spawn_blocking(move || {
+            let _turn = turn; // is over when the connection is back in the pool
+            let mut conn = connections.get()?;
+            let done = work(&mut conn);
+            Ok(done.map_err(conflicts::noted)?)
+        })
+        .await?
+    }
+
+    /// A connection beside the pages'.
+    pub fn connect(&self) -> Result<AnyConnection> {
+        connect(&self.url)
+    }
+
+    /// Connections beside the pages', for what runs in the background.
+    pub fn background(&self) -> Result<Connections> {
+        pool(&self.url, 2)
+    }
+}
+
+fn pool(url: &str, size: u32) -> Result<Connections> {
+    let builder = Pool::builder()
+        .max_size(size)
+        .connection_customizer(Box::new(Settings));
+    Ok(builder.build(ConnectionManager::new(url))?)
+}
+
+fn connect(url: &str) -> Result<AnyConnection> {
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
+    let established = match scheme {
+        #[cfg(feature = "postgres")]
+        Some("postgres" | "postgresql") => {
+            PgConnection::establish(url).map(AnyConnection::Postgres)
+        }
+        #[cfg(feature = "mysql")]
+        Some("mysql") => MysqlConnection::establish(url).map(AnyConnection::Mysql),
+        None | Some("sqlite") => SqliteConnection::establish(url).map(AnyConnection::Sqlite),
+        #[cfg(not(feature = "postgres"))]
+        Some("postgres" | "postgresql") => {
+            return Err("DATABASE_URL: add `--features postgres`".into());
+        }
+        #[cfg(not(feature = "mysql"))]
+        Some("mysql") => return Err("DATABASE_URL: add `--features mysql`".into()),
+        Some(other) => {
+            return Err(format!(
+                "DATABASE_URL: {other}:// is none of postgres://, mysql:// and a file's path for SQLite"
+            )
+            .into());
+        }
+    };
+    let mut conn = established.map_err(|error| format!("DATABASE_URL: {error}"))?;
+    set_up(&mut conn)?;
+    Ok(conn)
+}
+
+/// What an application sets on SQLite: writers wait for each other, and readers for nobody.
+fn set_up(conn: &mut AnyConnection) -> QueryResult<()> {
+    #[allow(
+        irrefutable_let_patterns,
+        reason = "without features there is SQLite alone"
+    )]
+    if let AnyConnection::Sqlite(conn) = conn {
+        conn.batch_execute(
+            "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; \
+             PRAGMA foreign_keys = ON",
+        )?;
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct Settings;
+
+impl CustomizeConnection<AnyConnection, diesel::r2d2::Error> for Settings {
+    fn on_acquire(&self, conn: &mut AnyConnection) -> std::result::Result<(), diesel::r2d2::Error> {
+        set_up(conn).map_err(diesel::r2d2::Error::QueryError)
+    }
+}

@@ -1,0 +1,20 @@
+//! A video site whose views and likes are sharded counters: a library, so that its tests start it in their own process.
+
+mod config;
+mod conflicts;
+mod database;
+mod error;
+mod live;
+mod load;
+mod models;
+mod origin;
+mod pages;
+mod schema;
+mod site;
+mod visitor;
+
+pub use config::Config;
+pub use site::Site;
+
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,170 @@
+//! Videos, and all that is counted on them. Nothing in it names a database.
+
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::{Amount, Counter, Total, counters, fold, update};
+
+use crate::database::AnyConnection;
+use crate::schema::videos::dsl::{likes, videos as all, views};
+use crate::schema::{video_likes, videos, videos_shards};
+use crate::visitor::Visitor;
+
+#[derive(Debug, Clone, Queryable, Selectable, Identifiable, ShardedField)]
+#[diesel(table_name = videos)]
+pub struct Video {
+    pub id: i64,
+    pub title: String,
+    pub channel: String,
+    pub seconds: i32,
+    #[sharded]
+    #[diesel(select_expression = videos::views.total(), select_expression_type = Total<videos::views>)]
+    pub views: i64,
+    #[sharded]
+    #[diesel(select_expression = videos::likes.total(), select_expression_type = Total<videos::likes>)]
+    pub likes: i32,
+}
+
+impl Video {
+    pub fn find(id: i64, conn: &mut AnyConnection) -> QueryResult<Self> {
+        all.find(id).select(Video::as_select()).first(conn)
+    }
+
+    /// The newest first.
+    pub fn list(conn: &mut AnyConnection) -> QueryResult<Vec<Self>> {
+        all.select(Video::as_select())
+            .order(videos::id.desc())
+            .load(conn)
+    }
+
+    pub fn most_viewed(number: i64, conn: &mut AnyConnection) -> QueryResult<Vec<Self>> {
+        all.select(Video::as_select())
+            .order((views.total().desc(), videos::id))
+            .limit(number)
+            .load(conn)
+    }
+}
+
+/// What changes on a page while it is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Queryable)]
+pub struct Totals {
+    pub views: i64,
+    pub likes: i32,
+}
+
+impl Totals {
+    pub fn of(video: i64, conn: &mut AnyConnection) -> QueryResult<Self> {
+        all.find(video)
+            .select((views.total(), likes.total()))
+            .first(conn)
+    }
+}
+
+/// Adds a view.
+pub fn count_view(video: i64, conn: &mut AnyConnection) -> QueryResult<()> {
+    let counted = update(all.find(video))
+        .set(views.eq(views + 1))
+        .execute(conn)?;
+    match counted {
+        0 => Err(diesel::NotFound),
+        _ => Ok(()),
+    }
+}
+
+/// Counts a like for the row that tells of it, in one transaction: however often it is asked for, a visitor's like is there
+/// once and counted once.
+pub fn like(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryResult<()> {
+    let row = (
+        video_likes::video_id.eq(video),
+        video_likes::visitor.eq(visitor.as_str()),
+    );
+    let liked = retry::transaction(conn, Retry::default(), |conn| {
+        diesel::insert_into(video_likes::table)
+            .values(row)
+            .execute(conn)?;
+        update(all.find(video))
+            .set(likes.eq(likes + 1))
+            .execute(conn)
+    });
+    match liked {
+        Err(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => Ok(()), // it is there
+        Err(DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)) => {
+            Err(diesel::NotFound)
+        }
+        liked => liked.map(drop),
+    }
+}
+
+/// Takes a like back, if there is one.
+pub fn unlike(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryResult<()> {
+    let row = video_likes::table.find((video, visitor.as_str()));
+    retry::transaction(conn, Retry::default(), |conn| {
+        let deleted = diesel::delete(row).execute(conn)?;
+        if deleted == 1 {
+            update(all.find(video))
+                .set(likes.eq(likes - 1))
+                .execute(conn)?;
+        }
+        Ok(())
+    })
+}
+
+pub fn is_liked(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryResult<bool> {
+    let row = video_likes::table.find((video, visitor.as_str()));
+    Ok(row.count().get_result::<i64>(conn)? == 1)
+}
+
+/// The views of a video, as the database keeps them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shards {
+    /// The plain column.
+    pub base: i64,
+    /// The number and the value of each shard there is.
+    pub shards: Vec<(i32, i64)>,
+}
+
+impl Shards {
+    /// Both of one instant, for a fold may be at work.
+    pub fn of(video: i64, conn: &mut AnyConnection) -> QueryResult<Self> {
+        let rows: Vec<(i64, Option<(i32, i64)>)> = all
+            .left_join(videos_shards::table.on(videos_shards::id.eq(videos::id)))
+            .filter(videos::id.eq(video))
+            .select((
+                views,
+                (videos_shards::shard, videos_shards::views).nullable(),
+            ))
+            .order(videos_shards::shard)
+            .load(conn)?;
+        let (base, _) = rows.first().ok_or(diesel::NotFound)?;
+        Ok(Shards {
+            base: *base,
+            shards: rows.iter().filter_map(|(_, shard)| *shard).collect(),
+        })
+    }
+}
+
+/// What a fold moved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoldedAll {
+    pub videos: u64,
+    pub views: Amount,
+    pub likes: Amount,
+}
+
+/// Moves all shards into the plain columns, and removes them, so that it is seen: by default a fold keeps empty ones for the
+/// next counts.
+pub fn fold_all(conn: &mut AnyConnection) -> QueryResult<FoldedAll> {
+    let folded = fold(all).keep_shards(0).run(conn)?;
+    fold(counters::table).run(conn)?;
+    Ok(FoldedAll {
+        videos: folded.parents,
+        views: folded.moved(views),
+        likes: folded.moved(likes),
+    })
+}
+
+/// Pages served, by all processes of the site.
+pub fn pages_served() -> Counter {
+    Counter::named("site:pages served")
+}

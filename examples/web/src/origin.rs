@@ -1,0 +1,75 @@
+//! Refuses what another site's page posts.
+//!
+//! The browser tells where a request comes from, and no page can change that: `Sec-Fetch-Site` in all of today's, `Origin` in
+//! older ones. A request with neither is no browser's, so nobody was lured into it. No token in each form is needed then, and none
+//! in a session. This protects visitors, not the site: whoever reaches `/admin` may use it.
+
+use axum::extract::Request;
+use axum::http::HeaderMap;
+use axum::http::header::{HOST, ORIGIN};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::error::PageError;
+
+pub async fn refuse_other_sites(request: Request, next: Next) -> Response {
+    if !request.method().is_safe() && !is_our_own(request.headers()) {
+        let text = "This form was sent by a page of another site.";
+        return PageError::Forbidden(text).into_response();
+    }
+    next.run(request).await
+}
+
+fn is_our_own(headers: &HeaderMap) -> bool {
+    if let Some(site) = headers.get("sec-fetch-site") {
+        return site == "same-origin" || site == "none"; // "none" is the user, who typed it
+    }
+    let Some(origin) = headers.get(ORIGIN) else {
+        return true;
+    };
+    let host = |origin: &str| origin.split_once("://").map(|(_, host)| host.to_owned());
+    let origin = origin.to_str().ok().and_then(host);
+    let ours = headers.get(HOST).and_then(|host| host.to_str().ok());
+    origin.is_some() && origin.as_deref() == ours
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepts(headers: &[(&'static str, &'static str)]) -> bool {
+        let headers = headers.iter().map(|(name, value)| {
+            (
+                name.parse().expect("a name"),
+                value.parse().expect("a value"),
+            )
+        });
+        is_our_own(&headers.collect())
+    }
+
+    #[test]
+    fn our_own_pages_and_programs_may_post() {
+        assert!(accepts(&[("sec-fetch-site", "same-origin")]));
+        assert!(accepts(&[("sec-fetch-site", "none")]));
+        assert!(accepts(&[("host", "a:3000"), ("origin", "http://a:3000")]));
+        assert!(accepts(&[("host", "a:3000")]));
+    }
+
+    #[test]
+    fn other_sites_may_not() {
+        for site in ["cross-site", "same-site", ""] {
+            // Even with an `Origin` that looks right.
+            let headers = [
+                ("sec-fetch-site", site),
+                ("host", "a"),
+                ("origin", "http://a"),
+            ];
+            assert!(!accepts(&headers), "{site}");
+        }
+        for origin in ["http://b:3000", "http://a", "null", "a:3000"] {
+            let headers = [("host", "a:3000"), ("origin", origin)];
+            assert!(!accepts(&headers), "{origin}");
+        }
+        assert!(!accepts(&[("origin", "http://a:3000")]));
+    }
+}

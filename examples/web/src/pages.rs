@@ -1,0 +1,62 @@
+//! The pages, and under which address each is found.
+
+mod admin;
+mod drawing;
+mod grid;
+mod layout;
+mod number;
+mod panel;
+mod top;
+mod watch;
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::{Router, get, post};
+
+pub use self::layout::Page;
+use crate::error::PageError;
+use crate::origin::refuse_other_sites;
+use crate::site::Shared;
+use crate::visitor::looks;
+
+pub fn router(shared: Arc<Shared>) -> Router {
+    let pages = Router::new()
+        .route("/", get(grid::page))
+        .route("/top", get(top::page))
+        .route("/watch/{video}", get(watch::page))
+        .route("/admin", get(admin::page))
+        .route_layer(from_fn_with_state(Arc::clone(&shared), count_page));
+    let forms = Router::new()
+        .route("/watch/{video}/like", post(watch::like))
+        .route("/admin/fold", post(admin::fold))
+        .route("/admin/resize", post(admin::resize))
+        .route("/admin/load", post(admin::load));
+    let events = Router::new()
+        .route("/watch/{video}/events", get(watch::events))
+        .route("/admin/events", get(admin::events));
+    pages
+        .merge(forms)
+        .merge(events)
+        .fallback(async || PageError::NotFound)
+        .method_not_allowed_fallback(async || PageError::NotFound)
+        .layer(from_fn(refuse_other_sites))
+        .with_state(shared)
+}
+
+/// Adds to the site's counter for whoever got a page.
+async fn count_page(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let looks = looks(request.method(), request.headers());
+    let response = next.run(request).await;
+    if looks && response.status().is_success() {
+        shared.page_was_served();
+    }
+    response
+}
+
+/// The number of a video, as it stands in an address.
+fn video_id(text: &str) -> Result<i64, PageError> {
+    text.parse().map_err(|_| PageError::NotFound)
+}

@@ -1,0 +1,116 @@
+//! Numbers as people read them.
+
+/// `1234567` as `1,234,567`.
+pub fn grouped(number: impl Into<i128>) -> String {
+    let number = number.into();
+    let digits = number.unsigned_abs().to_string();
+    let mut grouped = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    if number < 0 {
+        grouped.insert(0, '-');
+    }
+    grouped
+}
+
+/// `1 video`, `2 videos`.
+pub fn counted(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", grouped(number))
+}
+
+/// `1234567` as `1.2M`; cut and not rounded, so that nothing looks like more than it is.
+pub fn short(number: i64) -> String {
+    let (unit, name) = match number.unsigned_abs() {
+        0..1_000 => return number.to_string(),
+        1_000..1_000_000 => (1_000, "K"),
+        1_000_000..1_000_000_000 => (1_000_000, "M"),
+        _ => (1_000_000_000, "B"),
+    };
+    let tenths = number / (unit / 10);
+    match tenths {
+        -99..=99 if tenths % 10 != 0 => {
+            let sign = if number < 0 { "-" } else { "" };
+            format!(
+                "{sign}{}.{}{name}",
+                (tenths / 10).abs(),
+                (tenths % 10).abs()
+            )
+        }
+        _ => format!("{}{name}", grouped(tenths / 10)),
+    }
+}
+
+/// `3725` seconds as `1:02:05`.
+pub fn duration(seconds: i32) -> String {
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        let numbers = [0, 999, 1_000, -1_000, 1_234_567, i64::MIN];
+        assert_eq!(
+            numbers.map(grouped),
+            [
+                "0",
+                "999",
+                "1,000",
+                "-1,000",
+                "1,234,567",
+                "-9,223,372,036,854,775,808"
+            ]
+        );
+    }
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        let things = [0, 1, 1_000].map(|number| counted(number, "video"));
+        assert_eq!(things, ["0 videos", "1 video", "1,000 videos"]);
+    }
+
+    #[test]
+    fn numbers_are_cut_short() {
+        let numbers = [
+            0,
+            999,
+            1_000,
+            1_999,
+            12_345,
+            999_999,
+            1_284_530,
+            -1_500,
+            i64::MAX,
+        ];
+        assert_eq!(
+            numbers.map(short),
+            [
+                "0",
+                "999",
+                "1K",
+                "1.9K",
+                "12K",
+                "999K",
+                "1.2M",
+                "-1.5K",
+                "9,223,372,036B"
+            ]
+        );
+    }
+
+    #[test]
+    fn durations_have_hours_where_they_need_them() {
+        assert_eq!([19, 600, 3725].map(duration), ["0:19", "10:00", "1:02:05"]);
+    }
+}

@@ -1,0 +1,47 @@
+//! The tables, and how they come into a database.
+
+use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
+use diesel_sharded::ShardsTable;
+
+use crate::Result;
+use crate::database::AnyConnection;
+
+diesel::table! {
+    videos (id) {
+        id -> BigInt,
+        title -> Text,
+        channel -> Text,
+        seconds -> Integer,
+        views -> BigInt,
+        likes -> Integer,
+    }
+}
+
+// Only to draw the shards: an application reads `views.total()` and needs no such table.
+diesel::table! {
+    videos_shards (id, shard) {
+        id -> BigInt,
+        shard -> Integer,
+        views -> BigInt,
+    }
+}
+
+diesel::table! {
+    video_likes (video_id, visitor) {
+        video_id -> BigInt,
+        visitor -> Text,
+    }
+}
+
+diesel::allow_tables_to_appear_in_same_query!(videos, videos_shards);
+
+const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
+
+/// Runs what has not run yet: the library's own tables, the site's with its videos, and the shards of these.
+pub fn migrate(conn: &mut AnyConnection) -> Result<()> {
+    let shards = ShardsTable::of(videos::table).migration("20260101000001");
+    conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+    conn.run_pending_migrations(MIGRATIONS)?;
+    conn.run_pending_migrations(shards)?;
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! The running site: what its pages share, how it starts and how it stops.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use diesel::prelude::*;
+use diesel_sharded::cached::{Cached, MokaCache};
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::shard_numbers::{self, Following};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use crate::database::{AnyConnection, Database};
+use crate::live::Live;
+use crate::load::Load;
+use crate::models::{Totals, pages_served};
+use crate::{Config, Result, conflicts, pages};
+
+/// What the pages share.
+pub struct Shared {
+    pub database: Database,
+    pub coalescer: Coalescer<AnyConnection>,
+    /// Of what is on every page, so that not every page reads it.
+    cached: Cached<MokaCache>,
+    pub totals: Arc<Live<Totals>>,
+    pub panels: Arc<Live<String>>,
+    pub load: Arc<Load>,
+    last_action: Mutex<String>,
+}
+
+impl Shared {
+    /// Adds to the site's counter; nobody waits for that.
+    pub fn page_was_served(&self) {
+        if let Err(error) = self.coalescer.add_later(&pages_served(), 1) {
+            eprintln!("a page that was served is not counted: {error}");
+        }
+    }
+
+    /// The site's counter, up to a second old.
+    pub fn pages_served(&self, conn: &mut AnyConnection) -> QueryResult<i64> {
+        self.cached.get(&pages_served(), conn)
+    }
+
+    /// What was done last on `/admin`.
+    pub fn last_action(&self) -> String {
+        let last = self.last_action.lock();
+        last.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn note_action(&self, action: String) {
+        *self
+            .last_action
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = action;
+    }
+}
+
+/// A site that answers requests until it is stopped.
+pub struct Site {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<std::io::Result<()>>,
+    following: Following,
+}
+
+/// How long requests may take that are under way when the site is stopped.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Site {
+    pub async fn start(config: &Config) -> Result<Self> {
+        conflicts::note_process_wide();
+        let url = config.database_url.clone();
+        let (shared, following) = spawn_blocking(move || open(&url)).await??;
+        let shared = Arc::new(shared);
+        let listener = TcpListener::bind(config.address)
+            .await
+            .map_err(|error| format!("{}: {error}; set PORT or ADDR", config.address))?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = oneshot::channel();
+        let server = axum::serve(listener, pages::router(Arc::clone(&shared)));
+        let server = server.with_graceful_shutdown(async {
+            let _ = stopped.await; // an error too: whoever could stop it is gone
+        });
+        Ok(Site {
+            address,
+            shared,
+            stop,
+            server: tokio::spawn(server.into_future()),
+            following,
+        })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers the requests that are under way, and commits what the coalescer still holds.
+    pub async fn stop(self) -> Result<()> {
+        let _ = self.stop.send(()); // an error says that the server has ended already
+        self.shared.totals.close();
+        self.shared.panels.close();
+        let abort = self.server.abort_handle();
+        let served = tokio::time::timeout(PATIENCE, self.server).await;
+        abort.abort(); // whoever is still reading then
+        self.shared.load.stop().await;
+        let coalescer = self.shared.coalescer.clone();
+        spawn_blocking(move || {
+            drop(self.following);
+            coalescer.close()
+        })
+        .await??;
+        if let Ok(served) = served {
+            served??;
+        }
+        Ok(())
+    }
+}
+
+/// May wait for the database.
+fn open(url: &str) -> Result<(Shared, Following)> {
+    let database = Database::open(url)?;
+    let background = database.background()?;
+    let coalescer = Coalescer::new(background.clone())?;
+    // Another process of this site may resize too.
+    let following = shard_numbers::follow(Duration::from_secs(10), move || background.get())?;
+    let shared = Shared {
+        database,
+        coalescer,
+        cached: Cached::new(MokaCache::new(10)).with_ttl(Duration::from_secs(1)),
+        totals: Live::new(Duration::from_millis(500)),
+        panels: Live::new(Duration::from_millis(500)),
+        load: Arc::default(),
+        last_action: Mutex::new("Nothing was done here yet.".to_owned()),
+    };
+    Ok((shared, following))
+}

@@ -1,0 +1,217 @@
+//! The site on SQLite, as people see it: in Chromium.
+
+#[path = "support/browser.rs"]
+mod browser;
+mod support;
+
+use std::time::Duration;
+
+use browser::Browser;
+use diesel_sharded_tests::Database;
+use serde_json::json;
+use support::{Started, eventually};
+use thirtyfour::prelude::*;
+
+/// A site and a browser, for a test that has to end in time.
+async fn look(test: impl AsyncFnOnce(&Started, &Browser)) {
+    let database = Database::in_file();
+    let looked = tokio::time::timeout(Duration::from_secs(120), async {
+        let site = Started::on(&database).await;
+        let browser = Browser::start().await;
+        test(&site, &browser).await;
+        browser.quit().await;
+        site.stop().await;
+    });
+    looked.await.expect("the test ends within 2 minutes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_is_counted_in_two_tabs() {
+    look(async |site, browser| {
+        browser.open(site.url("/")).await;
+        browser.screenshot("grid.png").await;
+        browser.click("a[href='/watch/7']").await;
+        let views = browser.number("#views").await;
+        assert_eq!(views, 3_541_121);
+
+        let first = browser.driver.window().await.expect("a tab");
+        let second = browser.driver.new_tab().await.expect("another tab");
+        browser
+            .driver
+            .switch_to_window(second)
+            .await
+            .expect("it is there");
+        browser.open(site.url("/watch/7")).await;
+        assert_eq!(browser.number("#views").await, views + 1);
+        browser
+            .driver
+            .switch_to_window(first)
+            .await
+            .expect("it is there");
+        let is_live = async || browser.number("#views").await == views + 1;
+        eventually("the first tab shows the second one's view", is_live).await;
+        browser.screenshot("watch.png").await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_like_is_given_and_taken_back() {
+    look(async |site, browser| {
+        browser.open(site.url("/watch/7")).await;
+        let likes = browser.number("#likes").await;
+        let pressed = async |expected: &str| {
+            let attribute = browser
+                .find(".like button")
+                .await
+                .attr("aria-pressed")
+                .await;
+            attribute.expect("an attribute").as_deref() == Some(expected)
+        };
+        assert!(pressed("false").await);
+        browser
+            .eval::<()>("void (window.sameDocument = true)")
+            .await;
+        browser.click(".like button").await;
+        eventually("the button is pressed", async || pressed("true").await).await;
+        assert_eq!(browser.number("#likes").await, likes + 1);
+        assert!(
+            browser.eval::<bool>("window.sameDocument").await,
+            "without a reload"
+        );
+
+        browser.open(site.url("/watch/7")).await;
+        assert!(pressed("true").await, "it is kept");
+        assert_eq!(browser.number("#likes").await, likes + 1);
+        browser.click(".like button").await;
+        eventually("the button is not pressed", async || pressed("false").await).await;
+        assert_eq!(browser.number("#likes").await, likes);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_is_seen_and_a_fold_keeps_the_total() {
+    look(async |site, browser| {
+        browser.size(1280, 1500, 1).await;
+        browser.open(site.url("/admin")).await;
+        let total = browser.number("#total").await;
+        let seconds = browser.find("input[name=seconds]").await;
+        seconds.clear().await.expect("it is empty");
+        seconds.send_keys("1").await.expect("a number");
+        browser.click("button[value=all]").await;
+        eventually("the load is seen at work", async || {
+            browser.text("#panel").await.contains("At work")
+        })
+        .await;
+        // The panel changes by itself.
+        let all_ran = async || {
+            let speeds: Vec<String> = browser
+                .eval("[...document.querySelectorAll('.speeds .number')].map(speed => speed.textContent)")
+                .await;
+            !speeds.contains(&"not run yet".to_owned())
+                && !browser.text("#panel").await.contains("At work")
+        };
+        eventually("all three ran", all_ran).await;
+        let counted = browser.number("#total").await;
+        assert!(counted > total);
+        let [base, on_shards] = [browser.number("#base").await, browser.number("#on-shards").await];
+        assert_eq!(base + on_shards, counted);
+        assert!(on_shards > 0);
+
+        browser.click("form[action='/admin/fold'] button").await;
+        assert_eq!(browser.number("#on-shards").await, 0);
+        assert_eq!(browser.number("#base").await, counted);
+        assert_eq!(browser.number("#total").await, counted);
+        assert!(browser.text(".status").await.starts_with("Folded 1 video in"));
+
+        browser.click("button[value=sharded]").await;
+        eventually("its shards are drawn", async || {
+            browser.eval::<i64>("document.querySelectorAll('.shards li').length").await > 1
+        })
+        .await;
+        eventually("it is over", all_ran).await;
+        browser.screenshot("admin.png").await;
+
+        let shards = browser.find("input[name=shards]").await;
+        shards.clear().await.expect("it is empty");
+        shards.send_keys("4").await.expect("a number");
+        browser.click("form[action='/admin/resize'] button").await;
+        assert_eq!(browser.text("#number").await, "4");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_phone_shows_every_page_without_scrolling_sideways() {
+    look(async |site, browser| {
+        browser.size(360, 740, 2).await;
+        for path in ["/", "/top", "/watch/7", "/admin", "/nothing"] {
+            browser.open(site.url(path)).await;
+            let width: i64 = browser.eval("document.documentElement.scrollWidth").await;
+            assert_eq!(width, 360, "{path}");
+            // Large enough for a finger.
+            let small: Vec<String> = browser.eval(
+                "[...document.querySelectorAll('button, input:not([type=hidden]), select, nav a')]
+                     .filter(control => control.getBoundingClientRect().height < 38).map(control => control.outerHTML)",
+            ).await;
+            assert!(small.is_empty(), "{path}: {small:?}");
+        }
+        // The browser complains of each page that is not there, and of nothing else.
+        let complaints = browser.driver.browser_log().await.expect("a log");
+        assert_eq!(complaints.len(), 1, "{complaints:?}");
+        browser.open(site.url("/watch/7")).await;
+        browser.screenshot("phone.png").await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_enough() {
+    look(async |site, browser| {
+        browser.open(site.url("/watch/7")).await;
+        let likes = browser.number("#likes").await;
+        browser.press(Key::Tab).await;
+        assert_eq!(
+            browser
+                .eval::<String>("document.activeElement.className")
+                .await,
+            "skip"
+        );
+        assert!(
+            browser
+                .eval::<f64>("document.activeElement.getBoundingClientRect().top")
+                .await
+                >= 0.0
+        );
+        browser.press(Key::Enter).await;
+        browser.press(Key::Tab).await;
+        let outline: String = browser
+            .eval("getComputedStyle(document.activeElement).outlineStyle")
+            .await;
+        assert_eq!(outline, "solid", "the focus is seen");
+        browser.press(Key::Space).await;
+        let is_liked = async || browser.number("#likes").await == likes + 1;
+        eventually("the key presses the button", is_liked).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_prefers_dark_has_it_dark() {
+    look(async |site, browser| {
+        let ground = async |scheme: &str| -> String {
+            let features =
+                json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+            browser.send("Emulation.setEmulatedMedia", features).await;
+            browser
+                .eval("getComputedStyle(document.body).backgroundColor")
+                .await
+        };
+        browser.open(site.url("/")).await;
+        assert_eq!(ground("light").await, "rgb(255, 255, 255)");
+        assert_eq!(ground("dark").await, "rgb(15, 17, 21)");
+        browser.screenshot("dark.png").await;
+    })
+    .await;
+}

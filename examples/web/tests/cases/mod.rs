@@ -1,0 +1,453 @@
+//! What has to hold on every database.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use diesel_sharded_tests::Database;
+use reqwest::header::{CONTENT_SECURITY_POLICY, COOKIE, LOCATION, SET_COOKIE};
+use reqwest::{RequestBuilder, Response, StatusCode};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::support::{Started, answer, cookie_of, eventually, number, send, text};
+
+/// Makes a test of each case, on what `$database` gives.
+macro_rules! on {
+    ($name:ident, $database:expr) => {
+        mod $name {
+            use super::*;
+            $crate::cases::on!(@ $database; the_pages_show_what_the_database_has, looking_counts_a_view_and_nothing_else_does,
+                a_like_is_there_once, what_is_not_there_is_not_found, bad_input_is_refused_with_a_reason,
+                other_sites_post_nothing, a_burst_is_counted_exactly, the_numbers_are_live,
+                the_load_counts_exactly_in_every_mode, a_fold_keeps_the_total, a_new_load_ends_the_one_before);
+        }
+    };
+    (@ $database:expr; $($case:ident),+) => {
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $case() {
+                let database = $database;
+                cases::$case(&database).await;
+            }
+        )+
+    };
+}
+pub(crate) use on;
+
+pub async fn the_pages_show_what_the_database_has(database: &Database) {
+    let site = Started::on(database).await;
+    let grid = site.page("/").await;
+    assert_eq!(grid.matches("<article").count(), 24);
+    assert!(grid.contains("Elephants at the watering hole"));
+    assert!(grid.contains("3.5M views"));
+    assert!(grid.contains("two people and one door"));
+
+    let top = site.page("/top").await;
+    let titles: Vec<_> = top.split("class=\"title\"").skip(1).collect();
+    assert_eq!(titles.len(), 10);
+    assert!(titles[0].contains("Rain on a tin roof") && titles[0].contains("4,210,388"));
+    assert!(titles[1].contains("Elephants"), "{}", titles[1]);
+
+    let response = send(site.get("/watch/7")).await;
+    let policy = response.headers()[CONTENT_SECURITY_POLICY]
+        .to_str()
+        .expect("text")
+        .to_owned();
+    let nonce = policy
+        .split("'nonce-")
+        .nth(1)
+        .and_then(|rest| rest.split('\'').next());
+    let nonce = nonce.expect("a nonce").to_owned();
+    assert_eq!(nonce.len(), 32);
+    let watch = response.text().await.expect("a page");
+    assert!(watch.contains(&format!("<style nonce=\"{nonce}\">")));
+    assert!(watch.contains(&format!("<script nonce=\"{nonce}\">")));
+    assert_eq!(number(&watch, "views"), 3_541_121);
+    assert_eq!(number(&watch, "likes"), 120_845);
+    for page in [&grid, &top, &watch, &site.page("/admin").await] {
+        assert!(
+            !page.contains(" style=") && !page.contains("http://") && !page.contains("https://")
+        );
+        for landmark in [
+            "<html lang=\"en\">",
+            "<header>",
+            "<nav aria-label",
+            "<main id=\"main\"",
+            "<footer>",
+            "<h1",
+        ] {
+            assert!(page.contains(landmark), "{landmark}");
+        }
+        let ids: Vec<_> = page
+            .split(" id=\"")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        let once: HashSet<_> = ids.iter().collect();
+        assert_eq!(ids.len(), once.len(), "{ids:?}");
+    }
+    site.stop().await;
+}
+
+pub async fn looking_counts_a_view_and_nothing_else_does(database: &Database) {
+    let site = Started::on(database).await;
+    let before = site.total(7).await;
+    for views in 1..=3 {
+        assert_eq!(site.number("/watch/7", "views").await, before + views);
+    }
+    answer(site.head("/watch/7"), StatusCode::OK).await;
+    answer(
+        site.get("/watch/7").header("sec-purpose", "prefetch"),
+        StatusCode::OK,
+    )
+    .await;
+    site.page("/watch/7?from=like").await;
+    site.page("/").await;
+    assert_eq!(site.total(7).await, before + 3);
+    site.stop().await;
+
+    // 3 views, once after a like, the grid, and twice `/admin`; not the headers alone, and not what was only fetched.
+    let again = Started::on(database).await;
+    assert_eq!(again.number("/", "served").await, 7);
+    again.stop().await;
+}
+
+pub async fn a_like_is_there_once(database: &Database) {
+    let site = Started::on(database).await;
+    let before = site.likes(7).await;
+
+    // As a browser does it without JavaScript.
+    let response = send(site.get("/watch/7")).await;
+    let set = response.headers()[SET_COOKIE].to_str().expect("text");
+    assert!(
+        set.contains("HttpOnly") && set.contains("SameSite=Lax"),
+        "{set}"
+    );
+    let cookie = set.split(';').next().expect("a cookie").to_owned();
+    let like = |liked| site.post("/watch/7/like", liked).header(COOKIE, &cookie);
+    let response = send(like("liked=true")).await;
+    assert_eq!(response.status(), StatusCode::SEE_OTHER);
+    assert_eq!(response.headers()[LOCATION], "/watch/7?from=like");
+    let page = answer(
+        site.get("/watch/7?from=like").header(COOKIE, &cookie),
+        StatusCode::OK,
+    )
+    .await;
+    assert!(page.contains("aria-pressed=\"true\"") && page.contains("value=\"false\""));
+    assert_eq!(number(&page, "likes"), before + 1);
+
+    // Ten more of the same at once, as of an impatient visitor; and as our script does it.
+    all(many(10, || like("liked=true")), StatusCode::SEE_OTHER).await;
+    let json = answer(
+        like("liked=true").header("accept", "application/json"),
+        StatusCode::OK,
+    )
+    .await;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["likes"], "120,846");
+    assert_eq!(site.likes(7).await, before + 1);
+
+    send(site.like(7, false, 1)).await; // somebody else, who does not like it
+    assert_eq!(site.likes(7).await, before + 1);
+    all(many(10, || like("liked=false")), StatusCode::SEE_OTHER).await;
+    assert_eq!(site.likes(7).await, before);
+    let page = answer(
+        site.get("/watch/7?from=like").header(COOKIE, &cookie),
+        StatusCode::OK,
+    )
+    .await;
+    assert!(page.contains("aria-pressed=\"false\""));
+    site.stop().await;
+}
+
+pub async fn what_is_not_there_is_not_found(database: &Database) {
+    let site = Started::on(database).await;
+    for path in [
+        "/nothing",
+        "/watch",
+        "/watch/999",
+        "/watch/-1",
+        "/watch/seven",
+        "/watch/7.0",
+        "/watch/99999999999999999999",
+        "/watch/999/events",
+        "/watch/x/events",
+        "/admin?video=999",
+        "/admin?video=x",
+        "/admin/events?video=999",
+        "/admin/fold",
+    ] {
+        let page = answer(site.get(path), StatusCode::NOT_FOUND).await;
+        assert!(
+            page.contains("There is no such page, or no such video."),
+            "{path}"
+        );
+    }
+    for (path, form) in [
+        ("/", ""),
+        ("/watch/999/like", "liked=true"),
+        ("/watch/x/like", "liked=true"),
+        ("/admin/fold", "video=x"),
+        ("/admin/load", "video=999&mode=all&writers=1&seconds=1"),
+    ] {
+        let post = site.post(path, form).header(COOKIE, cookie_of(1));
+        answer(post, StatusCode::NOT_FOUND).await;
+    }
+    site.stop().await;
+}
+
+pub async fn bad_input_is_refused_with_a_reason(database: &Database) {
+    let site = Started::on(database).await;
+    let (likes, shards) = (site.likes(7).await, site.number("/admin", "number").await);
+    let wrong = [
+        ("/watch/7/like", "liked=yes", "is sent as"),
+        ("/watch/7/like", "", "is sent as"),
+        (
+            "/admin/resize",
+            "video=7&shards=0",
+            "from 1 to 4096, and &quot;0&quot; is none",
+        ),
+        ("/admin/resize", "video=7&shards=4097", "from 1 to 4096"),
+        ("/admin/resize", "video=7&shards=-1", "from 1 to 4096"),
+        ("/admin/resize", "video=7&shards=", "from 1 to 4096"),
+        ("/admin/resize", "video=7&shards=1e3", "from 1 to 4096"),
+        ("/admin/resize", "video=7", "missing field `shards`"),
+        (
+            "/admin/load",
+            "video=7&mode=both&writers=1&seconds=1",
+            "one of one-row, sharded, coalesced",
+        ),
+        (
+            "/admin/load",
+            "video=7&mode=%3Cscript%3E&writers=1&seconds=1",
+            "&lt;script&gt;",
+        ),
+        (
+            "/admin/load",
+            "video=7&mode=all&writers=65&seconds=1",
+            "writers is a whole number from 1 to 64",
+        ),
+        (
+            "/admin/load",
+            "video=7&mode=all&writers=1&seconds=11",
+            "seconds is a whole number from 1 to 10",
+        ),
+    ];
+    for (path, form, reason) in wrong {
+        let post = site.post(path, form).header(COOKIE, cookie_of(1));
+        let page = answer(post, StatusCode::BAD_REQUEST).await;
+        assert!(
+            page.contains(reason),
+            "{path} {form}: {}",
+            text(&page, "main")
+        );
+        assert!(page.contains("<h1>That did not work</h1>"));
+    }
+    let without_cookie = site.post("/watch/7/like", "liked=true");
+    let page = answer(without_cookie, StatusCode::BAD_REQUEST).await;
+    assert!(page.contains("A like needs a cookie"));
+    assert_eq!(site.likes(7).await, likes);
+    assert_eq!(site.number("/admin", "number").await, shards);
+    site.stop().await;
+}
+
+pub async fn other_sites_post_nothing(database: &Database) {
+    let site = Started::on(database).await;
+    let before = site.likes(7).await;
+    for (header, value) in [
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
+        ("origin", "http://example.org"),
+    ] {
+        for post in [site.like(7, true, 1), site.post("/admin/fold", "video=7")] {
+            let page = answer(post.header(header, value), StatusCode::FORBIDDEN).await;
+            assert!(page.contains("another site"));
+        }
+    }
+    assert_eq!(site.likes(7).await, before);
+    let ours = site
+        .like(7, true, 1)
+        .header("sec-fetch-site", "same-origin");
+    answer(ours, StatusCode::SEE_OTHER).await;
+    assert_eq!(site.likes(7).await, before + 1);
+    site.stop().await;
+}
+
+/// 2,000 requests at once, each on a connection of its own: views, likes, likes of the same visitor again, likes taken back.
+pub async fn a_burst_is_counted_exactly(database: &Database) {
+    allow_open_files();
+    let site = Started::on(database).await;
+    let liked_before: Vec<_> = (600..800)
+        .map(|visitor| site.like(7, true, visitor))
+        .collect();
+    all(liked_before, StatusCode::SEE_OTHER).await;
+    let (views, likes) = (site.total(7).await, site.likes(7).await);
+
+    let looks = many(1_000, || site.get("/watch/7"));
+    let mut posts = vec![];
+    posts.extend((0..600).map(|visitor| site.like(7, true, visitor)));
+    posts.extend((0..200).map(|visitor| site.like(7, true, visitor)));
+    posts.extend((600..800).map(|visitor| site.like(7, false, visitor)));
+    assert_eq!(looks.len() + posts.len(), 2_000);
+    tokio::join!(
+        all(looks, StatusCode::OK),
+        all(posts, StatusCode::SEE_OTHER)
+    );
+
+    assert_eq!(site.total(7).await, views + 1_000);
+    assert_eq!(site.likes(7).await, likes + 600 - 200);
+    site.stop().await;
+
+    // The pages before the site was stopped: 1,000 of the burst, and twice the total and the likes.
+    let again = Started::on(database).await;
+    assert_eq!(again.number("/", "served").await, 1_004);
+    assert_eq!(again.total(7).await, views + 1_000);
+    again.stop().await;
+}
+
+pub async fn the_numbers_are_live(database: &Database) {
+    let site = Started::on(database).await;
+    let mut events = send(site.get("/watch/7/events")).await;
+    let first = next_event(&mut events).await;
+    assert_eq!(first["views"], "3,541,120");
+    site.page("/watch/7").await;
+    let second = next_event(&mut events).await;
+    assert_eq!(second["views"], "3,541,121");
+    send(site.like(7, true, 1)).await;
+    let third = next_event(&mut events).await;
+    assert_eq!(third["likes"], "120,846");
+    // And none of them keeps the site from stopping.
+    site.stop().await;
+    while let Ok(Some(_)) = events.chunk().await {}
+}
+
+pub async fn the_load_counts_exactly_in_every_mode(database: &Database) {
+    let site = Started::on(database).await;
+    let before = site.total(7).await;
+    let post = site.post("/admin/load", "video=7&mode=all&writers=8&seconds=1");
+    let response = send(post).await;
+    assert_eq!(response.status(), StatusCode::SEE_OTHER);
+    assert_eq!(response.headers()[LOCATION], "/admin?video=7");
+    let speeds = ["speed-one-row", "speed-sharded", "speed-coalesced"];
+    eventually("all three ran", async || {
+        let page = site.page("/admin?video=7").await;
+        speeds
+            .iter()
+            .all(|speed| text(&page, speed) != "not run yet")
+            && !page.contains("At work")
+    })
+    .await;
+    let page = site.page("/admin?video=7").await;
+    assert!(!page.contains("ended at an error"), "{page}");
+    let outcomes: Vec<_> = page.split("8 writers counted ").skip(1).collect();
+    assert_eq!(outcomes.len(), 3);
+    let mut counted = 0;
+    for outcome in outcomes {
+        let number = |text: &str| -> i64 {
+            let digits: String = text
+                .chars()
+                .take_while(|c| *c != ' ' && *c != '<')
+                .filter(|c| *c != ',')
+                .collect();
+            digits.parse().expect("a number")
+        };
+        let (_, rose) = outcome.split_once("total rose by ").expect("it says so");
+        assert_eq!(number(outcome), number(rose));
+        assert!(number(outcome) > 0);
+        counted += number(outcome);
+    }
+    assert_eq!(site.total(7).await, before + counted);
+    assert_eq!(site.number("/watch/7", "views").await, before + counted + 1);
+    site.stop().await;
+}
+
+pub async fn a_fold_keeps_the_total(database: &Database) {
+    let site = Started::on(database).await;
+    all(many(40, || site.get("/watch/7")), StatusCode::OK).await;
+    let page = site.page("/admin?video=7").await;
+    let total = number(&page, "total");
+    assert_eq!(number(&page, "on-shards"), 40);
+    assert_eq!(number(&page, "base") + 40, total);
+
+    send(site.post("/admin/resize", "video=7&shards=4")).await;
+    assert_eq!(site.number("/admin?video=7", "number").await, 4);
+    send(site.post("/admin/fold", "video=7")).await;
+    let page = site.page("/admin?video=7").await;
+    assert_eq!(number(&page, "on-shards"), 0);
+    assert_eq!(number(&page, "base"), total);
+    assert_eq!(number(&page, "total"), total);
+    assert!(page.contains("Folded 1 video in") && page.contains("40 views and 0 likes"));
+
+    all(many(40, || site.get("/watch/7")), StatusCode::OK).await;
+    assert_eq!(site.total(7).await, total + 40);
+    site.stop().await;
+}
+
+pub async fn a_new_load_ends_the_one_before(database: &Database) {
+    let site = Started::on(database).await;
+    let before = site.total(7).await;
+    for mode in ["one-row", "coalesced", "sharded"] {
+        let form = format!("video=7&mode={mode}&writers=4&seconds=10");
+        answer(site.post("/admin/load", &form), StatusCode::SEE_OTHER).await;
+    }
+    let began = Instant::now();
+    eventually("the last one is at work", async || {
+        site.page("/admin").await.contains("At work")
+    })
+    .await;
+    site.stop().await; // which ends it too
+    assert!(began.elapsed().as_secs() < 8, "{:?}", began.elapsed());
+    let again = Started::on(database).await;
+    assert!(again.total(7).await > before);
+    again.stop().await;
+}
+
+fn many(number: usize, request: impl Fn() -> RequestBuilder) -> Vec<RequestBuilder> {
+    (0..number).map(|_| request()).collect()
+}
+
+/// Sends all of them at once, and each has to be answered with this status.
+async fn all(requests: Vec<RequestBuilder>, status: StatusCode) {
+    let requests = requests.into_iter();
+    let answers: Vec<_> = requests
+        .map(|request| tokio::spawn(answer(request, status)))
+        .collect();
+    for answer in answers {
+        answer.await.expect("an answer");
+    }
+}
+
+async fn next_event(events: &mut Response) -> serde_json::Value {
+    let patience = Duration::from_secs(20);
+    let mut text = String::new();
+    loop {
+        let chunk = tokio::time::timeout(patience, events.chunk()).await;
+        let chunk = chunk
+            .expect("an event in time")
+            .expect("the stream goes on");
+        text.push_str(std::str::from_utf8(&chunk.expect("an event")).expect("UTF-8"));
+        if let Some(data) = text
+            .strip_prefix("data: ")
+            .and_then(|text| text.strip_suffix("\n\n"))
+        {
+            return serde_json::from_str(data).expect("JSON");
+        }
+        assert!(text.is_empty() || text.starts_with("data: "), "{text}");
+    }
+}
+
+/// A connection is a file, twice where the client is in the same process.
+fn allow_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let enough = 5_000;
+    assert!(
+        limit.maximum.is_none_or(|maximum| maximum >= enough),
+        "allow more open files: ulimit -Hn {enough}"
+    );
+    if limit.current.is_some_and(|current| current < enough) {
+        let raised = Rlimit {
+            current: Some(enough),
+            ..limit
+        };
+        setrlimit(Resource::Nofile, raised).expect("the limit of open files can be raised");
+    }
+}
