@@ -1,0 +1,69 @@
+//! The numbers of shards that `resize` has set, in the library's own table.
+
+use std::collections::HashMap;
+
+use diesel::prelude::*;
+use diesel_sharded::Dialect;
+
+use crate::connection::AnyConnection;
+use crate::live::LiveTables;
+use crate::sharded::{COUNTERS, Sharded};
+use crate::statement::{Statement, Value};
+
+const TABLE: &str = "diesel_sharded_shard_numbers";
+
+/// What writers of named counters choose from where nobody has set a number.
+const COUNTERS_DEFAULT: u16 = 128;
+
+/// The numbers of a table's fields that were set, by field; those of named counters, by their names behind a zero.
+pub fn of_table(
+    conn: &mut AnyConnection,
+    live: &LiveTables,
+    sharded: &Sharded,
+) -> QueryResult<HashMap<Vec<u8>, u16>> {
+    if !live.tables.contains_key(TABLE) {
+        return Ok(HashMap::new());
+    }
+    let (hex, end) = match conn.dialect() {
+        Dialect::Postgres => ("encode(", ", 'hex')"),
+        _ => ("HEX(", ")"),
+    };
+    let numbers = Statement::default().sql("SELECT ").sql(hex).name("counter");
+    let numbers = numbers.sql(end).sql(", CAST(").name("shards");
+    let numbers = numbers.sql(crate::key::as_text(conn.dialect()));
+    let numbers = numbers
+        .sql(" FROM ")
+        .name(TABLE)
+        .sql(" WHERE ")
+        .name("shards_table");
+    let numbers = numbers
+        .sql(" = ")
+        .bind(Value::Bytes(sharded.shards_table.into()));
+    let rows = numbers.rows(conn)?;
+    rows.iter()
+        .map(|row| {
+            let digits = row.text(0)?.as_bytes().chunks(2);
+            let counter = digits
+                .filter_map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+            let number: i32 = row.parse(1)?;
+            Ok((counter.collect(), number.clamp(1, 4096) as u16))
+        })
+        .collect()
+}
+
+/// The number from which on empty shards are removed: the largest that was set, if one was set for every field. The
+/// application's own, in its derive, are not known here, so that without these every shard is kept.
+pub fn wished(
+    conn: &mut AnyConnection,
+    live: &LiveTables,
+    sharded: &Sharded,
+) -> QueryResult<Option<u16>> {
+    let numbers = of_table(conn, live, sharded)?;
+    if sharded.table == COUNTERS {
+        let largest = numbers.values().copied().max().unwrap_or(0);
+        return Ok(Some(largest.max(COUNTERS_DEFAULT)));
+    }
+    let mut fields = sharded.fields.iter();
+    let all_set = fields.all(|field| numbers.contains_key(field.name.as_bytes()));
+    Ok(numbers.values().copied().max().filter(|_| all_set))
+}
