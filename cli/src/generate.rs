@@ -63,14 +63,12 @@ fn describe(args: &GenerateArgs, dialect: Dialect, live: &LiveTables) -> Result<
             most,
         });
     }
-    let key = key(dialect, table)?;
-    let fields = fields(dialect, table, &args.columns)?;
+    let sharded = Sharded::all(dialect, live);
+    if sharded.iter().any(|other| other.shards_table == table.name) {
+        return Err(Error::IsShardsTable(table.name.clone()));
+    }
     // `--locked` looks at the migration also after it has run.
     if !args.locked {
-        let sharded = Sharded::all(dialect, live);
-        if sharded.iter().any(|other| other.shards_table == table.name) {
-            return Err(Error::IsShardsTable(table.name.clone()));
-        }
         if let Some(sharded) = sharded.iter().find(|other| other.table == table.name) {
             return Err(Error::AlreadySharded {
                 table: table.name.clone(),
@@ -82,6 +80,8 @@ fn describe(args: &GenerateArgs, dialect: Dialect, live: &LiveTables) -> Result<
             return Err(Error::TableExists(shards_table));
         }
     }
+    let key = key(dialect, table)?;
+    let fields = fields(dialect, table, &args.columns)?;
     Ok(Sharded::describe(&table.name, &shards_table, key, fields))
 }
 

@@ -14,12 +14,12 @@ use diesel_sharded_tests::{Database, TestConnection};
 use super::{on, run, run_noting, totals, videos};
 use crate::Conn;
 
-/// Counts on videos 1 to 10 by the library until it is told to stop; what was acknowledged.
-fn count(database: &Database, stop: &AtomicBool, counted: &AtomicI64) {
+/// Counts on ten videos from `first` on by the library until it is told to stop; what was acknowledged.
+fn count(database: &Database, first: i64, stop: &AtomicBool, counted: &AtomicI64) {
     let mut conn = Conn::connect(database);
-    let mut video = 0;
+    let mut video = first;
     while !stop.load(Ordering::SeqCst) {
-        video = video % 10 + 1;
+        video = first + (video + 1 - first) % 10;
         let updated = update(dsl::videos.find(video))
             .set(dsl::views.eq(dsl::views + 1))
             .execute(&mut conn);
@@ -29,11 +29,11 @@ fn count(database: &Database, stop: &AtomicBool, counted: &AtomicI64) {
 }
 
 /// Runs `work` while four threads count; how much they did.
-fn beside_writers(database: &Database, work: impl FnOnce()) -> i64 {
+fn beside_writers(database: &Database, first: i64, work: impl FnOnce()) -> i64 {
     let (stop, counted) = (AtomicBool::new(false), AtomicI64::new(0));
     thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| count(database, &stop, &counted));
+            scope.spawn(|| count(database, first, &stop, &counted));
         }
         work();
         // Each did something beside the work.
@@ -54,7 +54,7 @@ fn sum(conn: &mut Conn) -> (i64, i64) {
 #[test]
 fn counting_goes_on_while_the_tool_folds() {
     let (database, mut conn) = videos(300, 4);
-    let counted = beside_writers(&database, || {
+    let counted = beside_writers(&database, 1, || {
         for _ in 0..5 {
             let code = super::tool(&database, &["fold", "videos"]).status.code();
             assert!(matches!(code, Some(0 | 3)), "{code:?}"); // what is hot may stay busy
@@ -74,7 +74,7 @@ fn counting_goes_on_while_the_tool_folds() {
 fn killed_at_any_moment_it_loses_nothing() {
     let (database, mut conn) = videos(1500, 2);
     let mut part_folded = 0;
-    let counted = beside_writers(&database, || {
+    let counted = beside_writers(&database, 1000, || {
         for round in 0..12 {
             let mut fold = spawn(&mut on(&database, &["fold", "videos", "--batch=10"]));
             thread::sleep(Duration::from_millis(20 + 15 * round));
