@@ -45,7 +45,8 @@ pub enum Command {
 Writes migrations/<time>_shard_<table>/up.sql and down.sql. Nothing is lost by down.sql: it folds, under a lock, and then drops.
 
 With --locked nothing is written. The command then compares what it would write with the newest migration of that name, and \
-ends with code 3 if there is none or it differs: a check for continuous integration that table and migration fit.")]
+ends with code 3 if there is none or it differs: a check for continuous integration that table and migration fit. A shards \
+table that is there already has to be the same, of these columns in this order.")]
 pub struct GenerateArgs {
     /// The table.
     pub table: String,

@@ -269,10 +269,10 @@ impl Folding<'_> {
             Err(_) => {
                 for key in &keys {
                     self.fold_key(key, folded, conn)?;
-                    folded.last = Some(key.clone());
                     if self.interrupt.came() {
-                        break;
+                        break; // maybe in the middle of its shards
                     }
+                    folded.last = Some(key.clone());
                 }
             }
         }
@@ -347,6 +347,10 @@ impl Folding<'_> {
             tried = left.len();
             let mut unfit = vec![];
             for shard in left {
+                if self.interrupt.came() {
+                    folded.parents += parents;
+                    return Ok(());
+                }
                 match self.fold_held(keys, Some(shard), Retry::default(), conn) {
                     Ok(moved) => {
                         parents = parents.max(moved.parents);

@@ -67,18 +67,24 @@ fn describe(args: &GenerateArgs, dialect: Dialect, live: &LiveTables) -> Result<
     if sharded.iter().any(|other| other.shards_table == table.name) {
         return Err(Error::IsShardsTable(table.name.clone()));
     }
-    // `--locked` looks at the migration also after it has run.
-    if !args.locked {
-        if let Some(sharded) = sharded.iter().find(|other| other.table == table.name) {
+    let there = sharded.iter().find(|other| other.table == table.name);
+    // `--locked` looks at the migration also after it has run, as it would be written now.
+    let is_same = |there: &Sharded| {
+        let fields: Vec<_> = there.fields.iter().map(|field| field.name).collect();
+        args.locked && there.shards_table == shards_table && fields == args.columns
+    };
+    match there {
+        Some(there) if !is_same(there) => {
             return Err(Error::AlreadySharded {
                 table: table.name.clone(),
-                shards_table: sharded.shards_table.to_owned(),
-                fields: sharded.fields.iter().map(|f| f.name.to_owned()).collect(),
+                shards_table: there.shards_table.to_owned(),
+                fields: there.fields.iter().map(|f| f.name.to_owned()).collect(),
             });
         }
-        if live.tables.contains_key(&shards_table) {
+        None if live.tables.contains_key(&shards_table) => {
             return Err(Error::TableExists(shards_table));
         }
+        _ => {}
     }
     let key = key(dialect, table)?;
     let fields = fields(dialect, table, &args.columns)?;

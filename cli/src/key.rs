@@ -232,11 +232,18 @@ impl Keyed<'_> {
             .sql(")")
     }
 
-    /// The value of the key's first column, bound.
-    pub fn bind_first(self, statement: Statement, key: &Key) -> Statement {
-        match (self.sharded.key.first(), key.0.first()) {
-            (Some(column), Some(value)) => self.bind(statement, column, value),
-            _ => statement, // no key is empty
+    /// The value of the key's first column, which is an integer, bound. To SQLite a cast says that it is one, so that it is
+    /// compared with a text as the column of the key is.
+    pub fn bind_first_integer(self, statement: Statement, key: &Key) -> Statement {
+        let (Some(column), Some(value)) = (self.sharded.key.first(), key.0.first()) else {
+            return statement; // no key is empty
+        };
+        match self.dialect {
+            Dialect::Sqlite => {
+                let statement = self.bind(statement.sql("CAST("), column, value);
+                statement.sql(" AS INTEGER)")
+            }
+            _ => self.bind(statement, column, value),
         }
     }
 

@@ -3,9 +3,9 @@
 use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
+use diesel_sharded::Dialect;
 use diesel_sharded::described::integers;
 use diesel_sharded::retry::{Isolation, Retry, Transaction};
-use diesel_sharded::{ColumnType, Dialect};
 
 use crate::args::RecountArgs;
 use crate::connection::AnyConnection;
@@ -16,7 +16,7 @@ use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
 use crate::output::{Output, plural};
 use crate::pace::{Pace, bar};
-use crate::sharded::{Field, Sharded};
+use crate::sharded::{Field, Sharded, is_integer};
 use crate::statement::{Statement, Value};
 
 /// Whether drifts are only told, or repaired.
@@ -39,7 +39,7 @@ pub fn run(
     let mut ended = Ended::Done;
     for sharded in &tables {
         let field = sharded.field(&args.field)?;
-        if !field.is_integer() {
+        if !is_integer(field.column_type) {
             return Err(Error::NotAnInteger {
                 table: sharded.table.to_owned(),
                 column: field.name.to_owned(),
@@ -324,18 +324,18 @@ impl Recounting<'_> {
         Ok(drifts)
     }
 
-    /// Lets the planner recount this range alone. Not by texts, which the recount may order otherwise.
+    /// Lets the planner recount this range alone, where the keys are integers: whatever type the recount gives them, they are
+    /// then compared here as they are with the parent's, and in one order. Texts and dates might not be.
     fn narrowed(&self, statement: Statement, range: &Range<'_>) -> Statement {
-        let first = self.keyed.sharded.key.first();
-        if first.is_none_or(|column| column.column_type == ColumnType::Text) {
+        let keyed = self.keyed;
+        let first = keyed.sharded.key.first();
+        if !first.is_some_and(|column| is_integer(column.column_type)) {
             return statement;
         }
         let statement = statement.sql(" WHERE key_1 <= ");
-        let statement = self.keyed.bind_first(statement, range.last);
+        let statement = keyed.bind_first_integer(statement, range.last);
         match range.after {
-            Some(after) => self
-                .keyed
-                .bind_first(statement.sql(" AND key_1 >= "), after),
+            Some(after) => keyed.bind_first_integer(statement.sql(" AND key_1 >= "), after),
             None => statement,
         }
     }

@@ -38,10 +38,14 @@ pub struct Field {
     pub column: ShardsColumn,
 }
 
-impl Field {
-    pub fn is_integer(&self) -> bool {
-        !matches!(self.column_type, ColumnType::Double | ColumnType::Numeric)
-    }
+pub fn is_integer(column: ColumnType) -> bool {
+    use ColumnType::{
+        BigInt, Integer, SmallInt, UnsignedBigInt, UnsignedInteger, UnsignedSmallInt,
+    };
+    matches!(
+        column,
+        SmallInt | Integer | BigInt | UnsignedSmallInt | UnsignedInteger | UnsignedBigInt
+    )
 }
 
 impl Sharded {

@@ -86,3 +86,26 @@ fn keys_and_fields_of_sqlites_own_types() {
         "{folded}"
     );
 }
+
+#[test]
+fn keys_that_a_recount_gives_as_texts_are_the_same_keys() {
+    let (database, mut conn) = cases::videos(30, 1);
+    conn.batch_execute(
+        "CREATE TABLE events (video_id TEXT NOT NULL); INSERT INTO events SELECT id FROM videos",
+    )
+    .unwrap();
+    let recount = "SELECT video_id, COUNT(*) FROM events GROUP BY video_id";
+    let arguments = [
+        "verify",
+        "videos",
+        "views",
+        "--batch=7",
+        "--recount",
+        recount,
+    ];
+    let compared = run(&database, &arguments, 0);
+    assert!(
+        compared.contains("30 rows compared, 0 differ"),
+        "{compared}"
+    );
+}

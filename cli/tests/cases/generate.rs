@@ -12,7 +12,7 @@ use diesel_sharded::{ShardedTable, ShardsTable, update};
 use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, downloads, videos};
 
-use super::{command, empty_database, refused, run};
+use super::{command, empty_database, refused, run, run_noting};
 use crate::Conn;
 
 type Backend = <Conn as Connection>::Backend;
@@ -116,6 +116,10 @@ fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
     let (code, says) = generate(&database, project.path(), &["--locked"]);
     assert_eq!(code, Some(0), "{says}");
     assert!(says.contains("is up to date"), "{says}");
+    let other = ["generate", "videos", "views", "--locked", "--migration-dir"];
+    let folder = migrations.to_str().unwrap();
+    let (_, says) = run_noting(&database, &[&other[..], &[folder]].concat(), 1);
+    assert!(says.contains("fields views, likes"), "{says}");
 
     conn.revert_last_migration(source).unwrap();
     assert_eq!(
