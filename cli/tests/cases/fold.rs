@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use diesel_sharded::update;
@@ -75,12 +75,17 @@ fn killed_at_any_moment_it_loses_nothing() {
     let (database, mut conn) = videos(1500, 2);
     let mut part_folded = 0;
     let counted = beside_writers(&database, 1000, || {
-        for round in 0..12 {
-            let mut fold = spawn(&mut on(&database, &["fold", "videos", "--batch=10"]));
-            thread::sleep(Duration::from_millis(20 + 15 * round));
+        let mut looks = Conn::connect(&database);
+        for _ in 0..15 {
+            let (_, before) = sum(&mut looks);
+            let mut fold = spawn(&mut on(&database, &["fold", "videos", "--batch=1"]));
+            // Once it is at work; or, where only what is hot is left, in the middle of that.
+            let started = Instant::now();
+            while sum(&mut looks).1 < before + 50 && started.elapsed() < Duration::from_secs(1) {
+                thread::sleep(Duration::from_millis(1));
+            }
             fold.kill().unwrap(); // SIGKILL
             fold.wait().unwrap();
-            let mut looks = Conn::connect(&database);
             let (total, base) = sum(&mut looks);
             assert!(total >= 3000, "{total}");
             part_folded += usize::from(base > 0 && base < 3000);
