@@ -62,7 +62,7 @@ pub struct GenerateArgs {
     /// The name of the shards table [default: the table's name and `_shards`].
     #[arg(long, value_name = "NAME")]
     pub shards_table: Option<String>,
-    /// The folder of migrations [default: the nearest `migrations` here or above].
+    /// The folder of migrations [default: that of `diesel.toml`, or the nearest `migrations`, here or above].
     #[arg(long, value_name = "FOLDER", env = "MIGRATION_DIRECTORY")]
     pub migration_dir: Option<PathBuf>,
 }

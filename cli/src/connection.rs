@@ -1,8 +1,5 @@
 //! The database at `DATABASE_URL`.
 
-use std::path::Path;
-
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::{BackendOf, Dialect, ShardedBackend};
 
@@ -56,17 +53,25 @@ impl AnyConnection {
             #[cfg(feature = "sqlite")]
             None | Some("sqlite" | "file") => {
                 let file = url.strip_prefix("sqlite://").unwrap_or(url);
-                // SQLite would create an empty database.
-                if !file.starts_with("file:") && file != ":memory:" && !Path::new(file).exists() {
-                    return Err(Error::NoSuchFile(file.to_owned()));
-                }
-                let mut conn = SqliteConnection::establish(file).map_err(Error::Connection)?;
-                conn.batch_execute("PRAGMA busy_timeout = 5000")?;
-                Ok(AnyConnection::Sqlite(conn))
+                Ok(AnyConnection::Sqlite(open_sqlite(file)?))
             }
             scheme => Err(Error::UnknownScheme(
                 scheme.unwrap_or("(none, a SQLite file)").to_owned(),
             )),
         }
     }
+}
+
+#[cfg(feature = "sqlite")]
+fn open_sqlite(file: &str) -> Result<SqliteConnection, Error> {
+    use diesel::connection::SimpleConnection;
+
+    // SQLite would create an empty database.
+    let is_path = !file.starts_with("file:") && file != ":memory:";
+    if is_path && !std::path::Path::new(file).exists() {
+        return Err(Error::NoSuchFile(file.to_owned()));
+    }
+    let mut conn = SqliteConnection::establish(file).map_err(Error::Connection)?;
+    conn.batch_execute("PRAGMA busy_timeout = 5000")?;
+    Ok(conn)
 }

@@ -1,6 +1,6 @@
 //! What can go wrong, and what to do about it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use diesel::ConnectionError;
 use diesel::result::Error as DieselError;
@@ -104,6 +104,9 @@ pub enum Error {
         source: std::io::Error,
     },
 
+    #[error("{}: {message}", file.display())]
+    Config { file: PathBuf, message: String },
+
     #[error("`{table}` is not sharded: `diesel-sharded generate {table} COLUMN` begins that")]
     NotSharded { table: String },
     #[error("`{column}` is no sharded field of `{table}`; these are: {}", fields.join(", "))]
@@ -140,6 +143,15 @@ pub enum Error {
     Signals(ctrlc::Error),
     #[error("the output cannot be written: {0}")]
     Output(std::io::Error),
+}
+
+impl Error {
+    pub fn file(path: &Path, source: std::io::Error) -> Self {
+        Error::File {
+            path: path.to_owned(),
+            source,
+        }
+    }
 }
 
 impl From<DieselError> for Error {

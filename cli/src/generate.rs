@@ -12,6 +12,7 @@ use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::live::{LiveColumn, LiveTable, LiveTables};
+use crate::migration_dir;
 use crate::output::Output;
 use crate::sharded::Sharded;
 
@@ -35,7 +36,7 @@ pub fn run(
     }
     let folder = match &args.migration_dir {
         Some(folder) => folder.clone(),
-        None => nearest_migrations()?,
+        None => migration_dir::find()?,
     };
     match args.locked {
         true => compare(&files, &folder, &name, out),
@@ -189,27 +190,17 @@ fn file_name(table: &str) -> String {
     table.chars().map(plain).collect()
 }
 
-/// The nearest folder `migrations`, here or above, as the `diesel` CLI looks for it.
-fn nearest_migrations() -> Result<PathBuf, Error> {
-    let here = Path::new(".");
-    let here = fs::canonicalize(here).map_err(|source| at(here, source))?;
-    let mut folders = here.ancestors().map(|folder| folder.join("migrations"));
-    Ok(folders
-        .find(|folder| folder.is_dir())
-        .unwrap_or_else(|| here.join("migrations")))
-}
-
 fn write(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<Ended, Error> {
     let time = chrono::Utc::now().format("%Y-%m-%d-%H%M%S");
     let folder = folder.join(format!("{time}_{name}"));
     if let Some(parent) = folder.parent() {
-        fs::create_dir_all(parent).map_err(|source| at(parent, source))?;
+        fs::create_dir_all(parent).map_err(|source| Error::file(parent, source))?;
     }
     // What is there already stays.
-    fs::create_dir(&folder).map_err(|source| at(&folder, source))?;
+    fs::create_dir(&folder).map_err(|source| Error::file(&folder, source))?;
     for (file, text) in [("up.sql", &files.up), ("down.sql", &files.down)] {
         let file = folder.join(file);
-        fs::write(&file, text).map_err(|source| at(&file, source))?;
+        fs::write(&file, text).map_err(|source| Error::file(&file, source))?;
         out.line(&format!("Creating {}", shown(&file)))?;
     }
     Ok(Ended::Done)
@@ -227,7 +218,7 @@ fn compare(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result
     let mut ended = Ended::Done;
     for (file, text) in [("up.sql", &files.up), ("down.sql", &files.down)] {
         let file = newest.join(file);
-        let there = fs::read_to_string(&file).map_err(|source| at(&file, source))?;
+        let there = fs::read_to_string(&file).map_err(|source| Error::file(&file, source))?;
         if there.trim() != text.trim() {
             out.note(&format!(
                 "{} is not what would be written now:\n{}",
@@ -246,11 +237,11 @@ fn compare(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result
 fn newest(folder: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        entries => entries.map_err(|source| at(folder, source))?,
+        entries => entries.map_err(|source| Error::file(folder, source))?,
     };
     let mut found = vec![];
     for entry in entries {
-        let path = entry.map_err(|source| at(folder, source))?.path();
+        let path = entry.map_err(|source| Error::file(folder, source))?.path();
         let file_name = path.file_name().and_then(|file_name| file_name.to_str());
         let version = file_name.and_then(|f| f.strip_suffix(name)?.strip_suffix('_'));
         let is_version = |version: &str| {
@@ -270,11 +261,4 @@ fn shown(path: &Path) -> String {
         .unwrap_or(path)
         .display()
         .to_string()
-}
-
-fn at(path: &Path, source: io::Error) -> Error {
-    Error::File {
-        path: path.to_owned(),
-        source,
-    }
 }

@@ -14,6 +14,7 @@ mod held;
 mod interrupt;
 mod key;
 mod live;
+mod migration_dir;
 mod output;
 mod pace;
 mod recount;

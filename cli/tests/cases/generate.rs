@@ -158,6 +158,22 @@ fn names_and_folders_are_those_that_are_asked_for() {
 }
 
 #[test]
+fn the_folder_is_the_one_of_diesel_toml() {
+    let (database, _conn) = unsharded();
+    let project = tempfile::tempdir().unwrap();
+    let config = project.path().join("diesel.toml");
+    fs::create_dir(project.path().join("src")).unwrap();
+    fs::write(&config, "[migrations_directory]\ndir = \"steps\"\n").unwrap();
+    let (code, says) = generate(&database, &project.path().join("src"), &[]);
+    assert_eq!(code, Some(0), "{says}");
+    only_migration(&project.path().join("steps"));
+    fs::write(&config, "[migrations_directory]\ndir = 1\n").unwrap();
+    let (code, says) = generate(&database, project.path(), &[]);
+    assert_eq!(code, Some(1), "{says}");
+    assert!(says.contains("diesel.toml: "), "{says}");
+}
+
+#[test]
 fn what_cannot_work_is_refused() {
     let (database, mut conn) = unsharded();
     conn.batch_execute(
