@@ -2,7 +2,6 @@
 
 use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
-use diesel::result::Error as DieselError;
 use diesel_sharded::described::{Told, told};
 use diesel_sharded::retry::Retry;
 use diesel_sharded::{Dialect, Error as ShardedError};
@@ -42,7 +41,10 @@ pub fn run(
     for sharded in &tables {
         let keep = match args.keep_shards {
             Some(number) => Some(number),
-            None => shard_numbers::wished(conn, &live, sharded)?,
+            None => {
+                let numbers = shard_numbers::of_table(conn, &live, sharded)?;
+                shard_numbers::wished(&numbers, sharded)
+            }
         };
         let folding = Folding {
             keyed: Keyed { sharded, dialect },
@@ -141,10 +143,11 @@ impl Folding<'_> {
             ));
         }
         result?;
-        Ok(match () {
-            () if self.interrupt.came() => Ended::Interrupted,
-            () if !folded.unfit.is_empty() || !folded.busy.is_empty() => Ended::LeftOver,
-            () => Ended::Done,
+        let left_over = !folded.unfit.is_empty() || !folded.busy.is_empty();
+        Ok(match (self.interrupt.came(), left_over) {
+            (true, _) => Ended::Interrupted,
+            (false, true) => Ended::LeftOver,
+            (false, false) => Ended::Done,
         })
     }
 
@@ -401,16 +404,10 @@ impl Folding<'_> {
             Told::Overflow => Trouble::Unfit,
             _ => match ShardedError::from(error) {
                 ShardedError::ConflictPersisted { .. } if has_locks => Trouble::Blocked,
-                ShardedError::Diesel(error) if is_out_of_range(&error) => Trouble::Unfit,
                 error => Trouble::Other(Error::Database(error)),
             },
         }
     }
-}
-
-/// SQLite's total raises this where it does not fit; see `Total`.
-fn is_out_of_range(error: &DieselError) -> bool {
-    matches!(error, DieselError::DatabaseError(_, information) if information.message() == "integer overflow")
 }
 
 impl Folded {

@@ -35,29 +35,25 @@ pub fn run(
 ) -> Result<Ended, Error> {
     let dialect = conn.dialect();
     let live = LiveTables::read(conn)?;
-    let tables = Sharded::named(dialect, &live, std::slice::from_ref(&args.table))?;
-    let mut ended = Ended::Done;
-    for sharded in &tables {
-        let field = sharded.field(&args.field)?;
-        if !is_integer(field.column_type) {
-            return Err(Error::NotAnInteger {
-                table: sharded.table.to_owned(),
-                column: field.name.to_owned(),
-            });
-        }
-        let after = match &*args.after {
-            [] => None,
-            after => Some(Key::parse(sharded, after)?),
-        };
-        let recounting = Recounting {
-            keyed: Keyed { sharded, dialect },
-            field,
-            args,
-            mode,
-        };
-        ended = ended.and(recounting.run(after, conn, interrupt, out)?);
+    let sharded = &Sharded::find(dialect, &live, &args.table)?;
+    let field = sharded.field(&args.field)?;
+    if !is_integer(field.column_type) {
+        return Err(Error::NotAnInteger {
+            table: sharded.table.to_owned(),
+            column: field.name.to_owned(),
+        });
     }
-    Ok(ended)
+    let after = match &*args.after {
+        [] => None,
+        after => Some(Key::parse(sharded, after)?),
+    };
+    let recounting = Recounting {
+        keyed: Keyed { sharded, dialect },
+        field,
+        args,
+        mode,
+    };
+    recounting.run(after, conn, interrupt, out)
 }
 
 struct Recounting<'a> {

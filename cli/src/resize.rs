@@ -34,12 +34,14 @@ fn counter(
     out: &mut Output,
 ) -> Result<Ended, Error> {
     let counter = Counter::named(name);
-    let before = counter.shards(conn).map_err(without_methods)?;
+    let before = counter.shards(conn).map_err(without_library_tables)?;
     if args.dry_run {
         out.line(&format!("{name}: {before} shards, would have {}", args.to))?;
         return Ok(Ended::Done);
     }
-    counter.resize(args.to, conn).map_err(without_methods)?;
+    counter
+        .resize(args.to, conn)
+        .map_err(without_library_tables)?;
     out.line(&format!("{name}: {before} shards before, now {}", args.to))?;
     Ok(Ended::Done)
 }
@@ -54,46 +56,44 @@ fn field_of(
 ) -> Result<Ended, Error> {
     let dialect = conn.dialect();
     let live = LiveTables::read(conn)?;
-    let tables = Sharded::named(dialect, &live, &[table.to_owned()])?;
-    let mut ended = Ended::Done;
-    for sharded in &tables {
-        let field = sharded.field(field)?;
-        let numbers = shard_numbers::of_table(conn, &live, sharded)?;
-        let before = match numbers.get(field.name.as_bytes()) {
-            Some(number) => number.to_string(),
-            None => "the number in the application's derive".to_owned(),
-        };
-        let named = format!("{}.{}", sharded.table, field.name);
-        if args.dry_run {
-            out.line(&format!("{named}: {before}, would have {}", args.to))?;
-        } else {
-            let number = sharded.described.shard_number(&field.column);
-            number.resize(args.to, conn).map_err(without_methods)?;
-            out.line(&format!("{named}: {before} before, now {}", args.to))?;
-        }
-        // Only where every field has a number is it known which shards nobody wants.
-        let keep = match args.dry_run {
-            true => None,
-            false => shard_numbers::wished(conn, &live, sharded)?,
-        };
-        let folding = Folding {
-            keyed: Keyed { sharded, dialect },
-            keep,
-            batch: 100,
-            per_second: None,
-            interrupt,
-        };
-        ended = ended.and(match (args.dry_run, keep) {
-            (true, _) => folding.dry_run(None, conn, out)?,
-            (false, Some(_)) => folding.run(None, conn, out)?,
-            (false, None) => Ended::Done,
-        });
+    let sharded = &Sharded::find(dialect, &live, table)?;
+    let field = sharded.field(field)?;
+    let mut numbers = shard_numbers::of_table(conn, &live, sharded)?;
+    let before = numbers.insert(field.name.into(), args.to);
+    let was = match before {
+        Some(number) => number.to_string(),
+        None => "the number in the application's derive".to_owned(),
+    };
+    let named = format!("{}.{}", sharded.table, field.name);
+    if args.dry_run {
+        out.line(&format!("{named}: {was}, would have {}", args.to))?;
+    } else {
+        let number = sharded.described.shard_number(&field.column);
+        number
+            .resize(args.to, conn)
+            .map_err(without_library_tables)?;
+        out.line(&format!("{named}: {was} before, now {}", args.to))?;
     }
-    Ok(ended)
+    // Only where every field has a number is it known which shards nobody wants.
+    let keep = shard_numbers::wished(&numbers, sharded);
+    if keep.is_none() || before.is_some_and(|before| args.to >= before) {
+        return Ok(Ended::Done);
+    }
+    let folding = Folding {
+        keyed: Keyed { sharded, dialect },
+        keep,
+        batch: 100,
+        per_second: None,
+        interrupt,
+    };
+    match args.dry_run {
+        true => folding.dry_run(None, conn, out),
+        false => folding.run(None, conn, out),
+    }
 }
 
-/// The library names its own constant.
-fn without_methods(error: diesel::result::Error) -> Error {
+/// The library would name what runs them.
+fn without_library_tables(error: diesel::result::Error) -> Error {
     match ShardedError::from(error) {
         ShardedError::MissingShardsTable { table, .. } => Error::NoLibraryTables(table),
         error => Error::Database(error),

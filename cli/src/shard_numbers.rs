@@ -53,17 +53,12 @@ pub fn of_table(
 
 /// The number from which on empty shards are removed: the largest that was set, if one was set for every field. The
 /// application's own, in its derive, are not known here, so that without these every shard is kept.
-pub fn wished(
-    conn: &mut AnyConnection,
-    live: &LiveTables,
-    sharded: &Sharded,
-) -> QueryResult<Option<u16>> {
-    let numbers = of_table(conn, live, sharded)?;
+pub fn wished(numbers: &HashMap<Vec<u8>, u16>, sharded: &Sharded) -> Option<u16> {
+    let largest = numbers.values().copied().max();
     if sharded.table == COUNTERS {
-        let largest = numbers.values().copied().max().unwrap_or(0);
-        return Ok(Some(largest.max(COUNTERS_DEFAULT)));
+        return Some(largest.unwrap_or(0).max(COUNTERS_DEFAULT));
     }
     let mut fields = sharded.fields.iter();
     let all_set = fields.all(|field| numbers.contains_key(field.name.as_bytes()));
-    Ok(numbers.values().copied().max().filter(|_| all_set))
+    largest.filter(|_| all_set)
 }

@@ -57,7 +57,7 @@ impl Sharded {
             .collect()
     }
 
-    /// Those of these names, or all.
+    /// Those of these names, or all, the named counters last.
     pub fn named(
         dialect: Dialect,
         live: &LiveTables,
@@ -65,26 +65,15 @@ impl Sharded {
     ) -> Result<Vec<Self>, Error> {
         let mut all = Self::all(dialect, live);
         all.sort_by_key(|sharded| (sharded.table == COUNTERS, sharded.table));
-        if names.is_empty() {
-            return Ok(all);
+        match names {
+            [] => Ok(all),
+            names => names.iter().map(|name| one(live, &all, name)).collect(),
         }
-        names
-            .iter()
-            .map(|name| Self::one(live, &all, name))
-            .collect()
     }
 
-    fn one(live: &LiveTables, all: &[Self], name: &str) -> Result<Self, Error> {
-        if let Some(sharded) = all.iter().find(|sharded| sharded.table == name) {
-            return Ok(sharded.clone());
-        }
-        live.table(name)?;
-        if all.iter().any(|sharded| sharded.shards_table == name) {
-            return Err(Error::IsShardsTable(name.to_owned()));
-        }
-        Err(Error::NotSharded {
-            table: name.to_owned(),
-        })
+    /// The one of this name.
+    pub fn find(dialect: Dialect, live: &LiveTables, name: &str) -> Result<Self, Error> {
+        one(live, &Self::all(dialect, live), name)
     }
 
     pub fn field(&self, name: &str) -> Result<Field, Error> {
@@ -136,6 +125,19 @@ impl Sharded {
                 .collect(),
             described: DescribedTable::new(table, shards_table, names(key), names(fields)),
         }
+    }
+}
+
+fn one(live: &LiveTables, all: &[Sharded], name: &str) -> Result<Sharded, Error> {
+    if let Some(sharded) = all.iter().find(|sharded| sharded.table == name) {
+        return Ok(sharded.clone());
+    }
+    live.table(name)?;
+    match all.iter().any(|sharded| sharded.shards_table == name) {
+        true => Err(Error::IsShardsTable(name.to_owned())),
+        false => Err(Error::NotSharded {
+            table: name.to_owned(),
+        }),
     }
 }
 

@@ -76,9 +76,12 @@ fn fewer_shards_are_folded_away_once_every_field_has_a_number() {
     assert!(printed.contains("6 empty shards removed"), "{printed}");
     assert_eq!(shards(&mut conn), 12);
     assert_eq!(totals(&mut conn), [(1, 6, 6), (2, 6, 6), (3, 6, 6)]);
+    // More than before leaves nothing over.
+    let printed = run(&database, &["resize", "videos", "views", "--to=3"], 0);
+    assert_eq!(printed, "videos.views: 2 before, now 3\n");
     // The library counts by what the tool has set.
     let number = diesel_sharded::shard_numbers::ShardNumber::of(dsl::views);
-    assert_eq!(number.get(&mut conn), Ok(2));
+    assert_eq!(number.get(&mut conn), Ok(3));
 
     let (_, says) = run_noting(&database, &["resize", "videos", "title", "--to=2"], 1);
     assert!(says.contains("these are: views, likes"), "{says}");
