@@ -63,8 +63,11 @@ impl LiveTables {
                 columns: vec![],
                 foreign_keys: vec![],
             });
+            let Some(column) = row.get(2) else {
+                continue;
+            };
             table.columns.push(LiveColumn {
-                name: row.text(2)?.to_owned(),
+                name: column.to_owned(),
                 sql_type: row.get(3).unwrap_or_default().to_lowercase(),
                 nullable: row.text(4)? == "0",
                 generated: row.text(5)? == "1",
@@ -97,9 +100,8 @@ impl LiveTables {
     /// The table of this name, if it is one.
     pub fn table(&self, name: &str) -> Result<&LiveTable, Error> {
         let Some(table) = self.tables.get(name) else {
-            if let Some((_, unqualified)) = name.split_once('.')
-                && self.tables.contains_key(unqualified)
-            {
+            let unqualified = name.split_once('.').map(|(_, unqualified)| unqualified);
+            if unqualified.is_some_and(|unqualified| self.tables.contains_key(unqualified)) {
                 return Err(Error::QualifiedName(name.to_owned()));
             }
             let mut names = self.tables.keys();
@@ -142,10 +144,11 @@ fn kind(dialect: Dialect, kind: &str) -> Kind {
         (Dialect::Postgres, "m") => Kind::Other("a materialized view"),
         (Dialect::Mysql, "BASE TABLE InnoDB") => Kind::Table,
         (Dialect::Sqlite, "table") => Kind::Table,
-        (Dialect::Sqlite, "table virtual") => Kind::Other("a virtual table"),
+        (Dialect::Sqlite, "virtual") => Kind::Other("a virtual table"),
         (Dialect::Mysql, kind) => match kind.strip_prefix("BASE TABLE ") {
             Some(engine) => Kind::Engine(engine.to_owned()),
-            None => Kind::Other("a view"),
+            None if kind.starts_with("VIEW") => Kind::Other("a view"),
+            None => Kind::Other("no base table"),
         },
         _ => Kind::Other("a view"),
     }
@@ -183,14 +186,16 @@ fn columns_sql(dialect: Dialect) -> &'static str {
              ORDER BY t.TABLE_NAME, c.ORDINAL_POSITION"
         }
         _ => {
-            "SELECT m.name, m.type || CASE WHEN m.sql LIKE 'CREATE VIRTUAL%' THEN ' virtual' ELSE '' END, \
-                 c.name, c.type, CAST(c.\"notnull\" AS TEXT), CASE WHEN c.hidden IN (2, 3) THEN '1' ELSE '0' END, \
-                 CASE WHEN c.pk > 0 THEN CAST(c.pk AS TEXT) END, \
+            // Not the columns of views and virtual tables, which may be broken.
+            "SELECT m.name, m.type, c.name, c.type, CAST(c.\"notnull\" AS TEXT), \
+                 CASE WHEN c.hidden IN (2, 3) THEN '1' ELSE '0' END, CASE WHEN c.pk > 0 THEN CAST(c.pk AS TEXT) END, \
                  (SELECT 'COLLATE ' || x.coll FROM pragma_index_list(m.name) AS l JOIN pragma_index_xinfo(l.name) AS x \
                   WHERE l.origin = 'pk' AND x.key = 1 AND x.name = c.name AND x.coll <> 'BINARY') \
              FROM sqlite_master AS m JOIN pragma_table_xinfo(m.name) AS c \
-             WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND c.hidden <> 1 \
-             ORDER BY m.name, c.cid"
+             WHERE m.type = 'table' AND m.sql NOT LIKE 'CREATE VIRTUAL%' AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' \
+             UNION ALL \
+             SELECT name, CASE type WHEN 'view' THEN type ELSE 'virtual' END, NULL, NULL, NULL, NULL, NULL, NULL \
+             FROM sqlite_master WHERE type = 'view' OR (type = 'table' AND sql LIKE 'CREATE VIRTUAL%')"
         }
     }
 }
@@ -217,7 +222,7 @@ fn foreign_keys_sql(dialect: Dialect) -> &'static str {
         _ => {
             "SELECT m.name, CAST(f.id AS TEXT), f.\"from\", f.\"table\", COALESCE(f.\"to\", f.\"from\") \
              FROM sqlite_master AS m JOIN pragma_foreign_key_list(m.name) AS f \
-             WHERE m.type = 'table' ORDER BY m.name, f.id, f.seq"
+             WHERE m.type = 'table' AND m.sql NOT LIKE 'CREATE VIRTUAL%' ORDER BY m.name, f.id, f.seq"
         }
     }
 }

@@ -66,12 +66,14 @@ fn keys_and_fields_of_sqlites_own_types() {
          INSERT INTO tags (tag) VALUES ('a'), ('B'), ('c');
          CREATE TABLE t (id INTEGER PRIMARY KEY, n BIGINT NOT NULL, f REAL NOT NULL, \
              twice BIGINT NOT NULL GENERATED ALWAYS AS (n * 2) STORED);
-         CREATE VIRTUAL TABLE words USING fts5 (word)",
+         CREATE VIRTUAL TABLE words USING fts5 (word);
+         CREATE TABLE gone (id INTEGER); CREATE VIEW broken AS SELECT * FROM gone; DROP TABLE gone",
     )
     .unwrap();
     cases::refused(&database, &["t", "f"], "`real`");
     cases::refused(&database, &["t", "twice"], "generated");
     cases::refused(&database, &["words", "word"], "virtual table");
+    cases::refused(&database, &["broken", "id"], "a view");
     let printed = run(&database, &["generate", "tags", "uses", "--print"], 0);
     assert!(
         printed.contains("`tag` TEXT COLLATE NOCASE NOT NULL"),
