@@ -22,7 +22,7 @@ enum KeyValue {
 }
 
 impl Key {
-    /// From the first columns of a row that [`select_key`] reads.
+    /// From the first columns of a row that [`Keyed::select_key`] selects.
     pub fn read(sharded: &Sharded, row: &Row) -> QueryResult<Self> {
         let columns = sharded.key.iter().enumerate();
         let values = columns.map(|(i, column)| {
