@@ -99,14 +99,7 @@ fn quoted_for_a_shell(value: &str) -> String {
 impl KeyValue {
     fn read(column: &KeyColumn, text: &str) -> Option<Self> {
         match column.column_type {
-            ColumnType::Binary => {
-                let digits = text.as_bytes().chunks(2);
-                let bytes = digits.map(|pair| {
-                    let pair = std::str::from_utf8(pair).ok()?;
-                    (pair.len() == 2).then(|| u8::from_str_radix(pair, 16).ok())?
-                });
-                bytes.collect::<Option<_>>().map(KeyValue::Bytes)
-            }
+            ColumnType::Binary => bytes_of_hex(text).map(KeyValue::Bytes),
             ColumnType::Text | ColumnType::Date | ColumnType::Uuid => {
                 Some(KeyValue::Text(text.to_owned()))
             }
@@ -120,6 +113,16 @@ impl KeyValue {
             }
         }
     }
+}
+
+/// The bytes that databases and the command line write as `00ff`.
+pub fn bytes_of_hex(hex: &str) -> Option<Vec<u8>> {
+    let pairs = hex.as_bytes().chunks(2).map(|pair| {
+        let pair = std::str::from_utf8(pair).ok()?;
+        let digits = pair.len() == 2 && pair.chars().all(|c| c.is_ascii_hexdigit());
+        digits.then(|| u8::from_str_radix(pair, 16).ok())?
+    });
+    pairs.collect()
 }
 
 /// A column of a key, as a text that [`Key::read`] reads.

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use diesel::prelude::*;
+use diesel::result::Error as DieselError;
 use diesel_sharded::Dialect;
 
 use crate::connection::AnyConnection;
+use crate::key::{as_text, bytes_of_hex};
 use crate::live::LiveTables;
 use crate::sharded::{COUNTERS, Sharded};
 use crate::statement::{Statement, Value};
@@ -30,7 +32,7 @@ pub fn of_table(
     };
     let numbers = Statement::default().sql("SELECT ").sql(hex).name("counter");
     let numbers = numbers.sql(end).sql(", CAST(").name("shards");
-    let numbers = numbers.sql(crate::key::as_text(conn.dialect()));
+    let numbers = numbers.sql(as_text(conn.dialect()));
     let numbers = numbers
         .sql(" FROM ")
         .name(TABLE)
@@ -42,11 +44,11 @@ pub fn of_table(
     let rows = numbers.rows(conn)?;
     rows.iter()
         .map(|row| {
-            let digits = row.text(0)?.as_bytes().chunks(2);
-            let counter = digits
-                .filter_map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+            let counter = bytes_of_hex(row.text(0)?).ok_or_else(|| {
+                DieselError::DeserializationError("a counter's name is not hexadecimal".into())
+            })?;
             let number: i32 = row.parse(1)?;
-            Ok((counter.collect(), number.clamp(1, 4096) as u16))
+            Ok((counter, number.clamp(1, 4096) as u16))
         })
         .collect()
 }
