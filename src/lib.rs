@@ -144,6 +144,8 @@ pub mod cached;
 pub mod coalescer;
 mod conflict;
 pub mod counting_update;
+#[doc(hidden)]
+pub mod described;
 mod dialect;
 pub mod dsl;
 mod error;
