@@ -66,6 +66,7 @@
 //! if nobody waits for it any more.
 
 mod bounded;
+mod cached;
 mod counter;
 mod fold;
 pub mod idempotency;
@@ -81,6 +82,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use self::bounded::Bounded;
+pub use self::cached::CachedCounter;
 pub use self::counter::{Counter, CounterList, IdempotentCounter};
 pub use self::fold::fold;
 pub use self::io::Async;

@@ -92,6 +92,15 @@ impl<C: ShardedColumn> RowCounter<C> {
         now(self.total::<Blocking, _, _>(conn))
     }
 
+    /// What it is known by in a cache, and what is asked of it under an idempotency key.
+    pub(crate) fn cached_as(&self) -> String
+    where
+        Key<C>: fmt::Debug,
+    {
+        let table = <C::Table as ShardedTable>::SHARDS_TABLE;
+        format!("{table}.{}:{:?}", C::NAME, self.key)
+    }
+
     pub(crate) async fn count<M, Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>
     where
         C: IntegerField<DB>,
@@ -132,8 +141,7 @@ where
     DB: BackendOf<Conn>,
 {
     fn cache_key(&self) -> String {
-        let table = <C::Table as ShardedTable>::SHARDS_TABLE;
-        format!("{table}.{}:{:?}", C::NAME, self.key)
+        self.cached_as()
     }
 
     /// # Errors

@@ -393,6 +393,7 @@ impl Repeated {
 
 /// Runs one of the crate's own operations: in a transaction that is tried again, or in a savepoint of the caller's, where
 /// the options are the caller's too.
+#[cfg(feature = "r2d2")]
 pub(crate) fn own_transaction<Conn, T>(
     conn: &mut Conn,
     retry: Retry,
@@ -411,6 +412,7 @@ where
 
 /// Runs one statement of the crate's own that commits by itself, and again after a conflict; inside a caller's transaction
 /// once.
+#[cfg(feature = "r2d2")]
 pub(crate) fn own_statement<Conn, T>(
     conn: &mut Conn,
     retry: Retry,
