@@ -123,6 +123,7 @@
 //! | `r2d2` | the [`coalescer`]; a [`multi_connection!`] enum inside a pool (plain connections need no feature for that) |
 //! | `numeric` | `BigDecimal` fields |
 //! | `uuid` | `Uuid` keys on PostgreSQL |
+//! | `async` | [`asynchronous`]: the same operations on `diesel_async`'s connections |
 //! | `cache` | [`cached`] totals that are kept in the process, by moka |
 //! | `redis` | [`cached`] totals that are kept in a Redis server |
 //!
