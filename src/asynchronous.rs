@@ -19,14 +19,14 @@
 //! # #[derive(diesel_sharded::ShardedField)]
 //! # #[diesel(table_name = videos)]
 //! # struct Video { id: i64, #[sharded] views: i64 }
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 //! use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 //! use diesel_sharded::asynchronous::{retry, update};
 //! use diesel_sharded::prelude::*;
 //! use diesel_sharded::retry::Retry;
 //!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let conn = &mut SyncConnectionWrapper::<SqliteConnection>::establish(":memory:").await?;
 //! # conn.batch_execute("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL); INSERT INTO videos VALUES (7, 100)").await?;
 //! # conn.batch_execute(&diesel_sharded::ShardsTable::of(videos::table).create_sql(&diesel::sqlite::Sqlite)?).await?;
