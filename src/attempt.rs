@@ -120,6 +120,8 @@ pub(crate) struct CountingAttempt {
     /// A transaction of our own is open.
     open: bool,
     counted: usize,
+    /// What the attempt met.
+    conflict: Option<Conflict>,
 }
 
 #[derive(Debug)]
@@ -153,6 +155,7 @@ impl CountingAttempt {
             inserted_by_others: 0,
             open: false,
             counted: 0,
+            conflict: None,
         }
     }
 
@@ -163,6 +166,16 @@ impl CountingAttempt {
 
     pub(crate) fn retry(&self) -> &Retry {
         self.attempts.retry()
+    }
+
+    /// The conflict that ended the last attempt, until the next one begins.
+    pub(crate) fn conflict(&self) -> Option<Conflict> {
+        self.conflict
+    }
+
+    /// The number of the next attempt, or of the last one at the end.
+    pub(crate) fn number(&self) -> u32 {
+        self.attempts.number()
     }
 
     /// The next step, after the last one ended with `outcome`: the number of rows that it met, where it met any.
@@ -244,6 +257,7 @@ impl CountingAttempt {
                 self.created = false;
                 self.inserted = false;
                 self.counted = 0;
+                self.conflict = None;
                 self.start()
             }
             At::End => Step::Finish(Ok(self.counted)),
@@ -412,7 +426,8 @@ impl CountingAttempt {
             ..
         } = self.plan;
         let failure = dialect.classify(&error);
-        if let Failure::Conflict(_) = failure {
+        if let Failure::Conflict(conflict) = failure {
+            self.conflict = Some(conflict);
             self.choice.met_conflict(&self.attempts);
         }
         Step::Finish(Err(match failure {

@@ -123,6 +123,7 @@ pub use self::redis::RedisCache;
 pub use self::total_cache::{CacheError, TotalCache};
 pub use self::uncommitted::Uncommitted;
 use crate::error::Error;
+use crate::observe::{self, CacheRead};
 use crate::retry::depth_of;
 
 /// A counter that a cache can stand before.
@@ -246,20 +247,26 @@ impl<C: TotalCache> Cached<C> {
     {
         // Nor may whoever holds locks wait for another connection's read.
         if depth(conn)? > 0 {
+            observe::cache_read(CacheRead::Bypassed);
             return counter.read(conn);
         }
         let key = self.key(&counter.cache_key());
         let ask = || self.attempt(|cache| cache.get(&key));
         let answer = ask();
         if let Some(Some(total)) = answer {
+            observe::cache_read(CacheRead::Hit);
             return Ok(total);
         }
         match self.shared.flights.join(&key, self.wait) {
-            Role::Share(total) => Ok(total),
+            Role::Share(total) => {
+                observe::cache_read(CacheRead::Shared);
+                Ok(total)
+            }
             Role::Alone => self.read(counter, &key, conn, |_| ()),
             Role::Lead(lead) => {
                 // Another read may have come to its end since the cache was asked.
                 if let Some(total) = answer.and_then(|_| ask()).flatten() {
+                    observe::cache_read(CacheRead::Hit);
                     lead.share(total);
                     return Ok(total);
                 }
@@ -279,6 +286,7 @@ impl<C: TotalCache> Cached<C> {
     where
         K: CachedCounter<Conn> + ?Sized,
     {
+        observe::cache_read(CacheRead::Miss);
         let total = counter.read(conn)?;
         share(total);
         self.attempt(|cache| cache.add_if_absent(key, total, self.ttl));
@@ -355,6 +363,7 @@ impl<C: TotalCache> Cached<C> {
         }
         if let Err(error) = &result {
             failures.fetch_add(1, Ordering::Relaxed);
+            observe::cache_failed(error);
             if let Some(notify) = &self.notify {
                 notify(error);
             }

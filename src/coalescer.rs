@@ -52,6 +52,7 @@ use diesel::r2d2::{ManageConnection, Pool};
 
 use crate::dialect::BackendOf;
 use crate::error::Error;
+use crate::observe;
 use crate::retry::Retry;
 
 use self::batch::{Added, Caller, Landed, lost};
@@ -324,7 +325,9 @@ where
         })?;
         shared.bell.ring(Urgency::Now);
         let number = u32::try_from(number).unwrap_or(u32::MAX);
-        match ticket.wait(number, deadline, |landed| landed.of(number)) {
+        let waited = ticket.wait(number, deadline, |landed| landed.of(number));
+        observe::waited(began);
+        match waited {
             Ok(result) => result,
             Err(TimedOut::InTheAir) => Err(lost("its batch was in flight at the deadline")),
             Err(TimedOut::Withdrawn) => Err(shared.deadline_passed(began)),
@@ -487,6 +490,7 @@ impl<Conn: LoadConnection + 'static> Shared<Conn> {
     }
 
     fn lost(&self, loss: Loss) {
+        observe::lost();
         self.note(|stats| {
             stats.losses += 1;
             stats.last_error = Some(loss.error.to_string());

@@ -105,6 +105,7 @@
 //! - [`Error`]: what can go wrong, and what to do.
 //! - [`idempotency`]: requests that come more than once, and count once.
 //! - [`multi_connection!`]: one enum of connections to several databases.
+//! - [`observability`]: what a running process tells of all that.
 //!
 //! # Features
 //!
@@ -119,6 +120,8 @@
 //! | `uuid` | `Uuid` keys on PostgreSQL |
 //! | `cache` | [`cached`] totals that are kept in the process, by moka |
 //! | `redis` | [`cached`] totals that are kept in a Redis server |
+//! | `tracing` | spans and events of what is done: [`observability`] |
+//! | `metrics` | counters and histograms of what is done: [`observability`] |
 //!
 //! [Diesel]: https://diesel.rs
 
@@ -150,6 +153,8 @@ mod keyed;
 mod migrations;
 mod multi_connection;
 mod named;
+pub mod observability;
+mod observe;
 pub mod retry;
 pub mod returning;
 mod row_counter;
