@@ -20,7 +20,8 @@
 //!
 //! | event | level | what | fields |
 //! |---|---|---|---|
-//! | `conflict` | DEBUG | an attempt met a conflict | `attempt`, `conflict`, `delay_ms`; in a `flush`: `backend`, `conflict` |
+//! | `conflict` | DEBUG | an attempt met a conflict | `attempt`, `conflict`, `delay_ms` |
+//! | `conflict of a batch` | DEBUG | a coalescer's transaction met a conflict | `backend`, `conflict` |
 //! | `failed` | DEBUG | a statement of a counting update failed | `error` |
 //! | `folded` | INFO | a fold moved something | `parents`, `shards`, `removed` |
 //! | `more shards would help: all of one key were being counted on at once` | WARN | at most once a minute for each table | `table`, `shards` |

@@ -86,6 +86,9 @@ pub(crate) struct Update {
     scope: Scope,
     attempt: Scope,
     statement: Scope,
+    /// The statement has a number of rows.
+    #[cfg(feature = "tracing")]
+    meets_rows: bool,
     #[cfg(feature = "tracing")]
     met: Option<Conflict>,
     /// Shards are being created by the last step.
@@ -114,6 +117,8 @@ impl Update {
             },
             attempt: Scope::NONE,
             statement: Scope::NONE,
+            #[cfg(feature = "tracing")]
+            meets_rows: false,
             #[cfg(feature = "tracing")]
             met: None,
             #[cfg(feature = "metrics")]
@@ -223,6 +228,7 @@ impl Update {
             shard = attempt.shard(),
             rows = Empty,
         );
+        self.meets_rows = matches!(step, Step::Run(_));
     }
 
     /// What the last step does.
@@ -241,9 +247,10 @@ impl Update {
         #[cfg(feature = "tracing")]
         {
             match outcome {
-                Ok(rows) => {
+                Ok(rows) if self.meets_rows => {
                     self.statement.span.record("rows", *rows as u64);
                 }
+                Ok(_) => {}
                 Err(error) => failed(&self.statement.span, error),
             }
             self.statement = Scope::NONE;
@@ -458,7 +465,7 @@ pub(crate) fn flush_conflict(dialect: Dialect, conflict: Conflict) {
         target: "diesel_sharded",
         backend = name_of(dialect),
         conflict = kind_of(conflict),
-        "conflict"
+        "conflict of a batch"
     );
 }
 
