@@ -164,18 +164,13 @@ impl CountingAttempt {
         self.choice.shard()
     }
 
-    pub(crate) fn retry(&self) -> &Retry {
-        self.attempts.retry()
+    pub(crate) fn attempts(&self) -> &Attempts {
+        &self.attempts
     }
 
     /// The conflict that ended the last attempt, until the next one begins.
     pub(crate) fn conflict(&self) -> Option<Conflict> {
         self.conflict
-    }
-
-    /// The number of the next attempt, or of the last one at the end.
-    pub(crate) fn number(&self) -> u32 {
-        self.attempts.number()
     }
 
     /// The next step, after the last one ended with `outcome`: the number of rows that it met, where it met any.

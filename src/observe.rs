@@ -140,7 +140,7 @@ impl Update {
     #[cfg(feature = "metrics")]
     fn count_step(&mut self, plan: &Plan, attempt: &CountingAttempt, step: &Step) {
         let (backend, table) = (name_of(plan.dialect), plan.table);
-        if let (Step::Sleep(_) | Step::Finish(_), Some(conflict)) = (step, attempt.conflict()) {
+        if let Some(conflict) = met(attempt, step) {
             count!("diesel_sharded_conflicts_total", 1_u64,
                 "backend" => backend, "table" => table, "conflict" => kind_of(conflict));
         }
@@ -152,7 +152,7 @@ impl Update {
             Step::Finish(outcome) => {
                 count!("diesel_sharded_updates_total", 1_u64,
                     "backend" => backend, "table" => table, "outcome" => outcome_name(outcome.is_ok()));
-                count!("diesel_sharded_attempts_total", attempt.number(),
+                count!("diesel_sharded_attempts_total", attempt.attempts().number(),
                     "backend" => backend, "table" => table);
                 if outcome.is_ok() && self.created > 0 {
                     count!("diesel_sharded_shards_created_total", self.created,
@@ -172,12 +172,12 @@ impl Update {
             Step::Commit => "commit",
             Step::Rollback => "rollback",
             Step::Sleep(delay) => {
-                if let Some(conflict) = attempt.conflict() {
+                if let Some(conflict) = met(attempt, step) {
                     let delay = Some(*delay);
                     ended(
                         &self.attempt.span,
                         scope,
-                        attempt.number() - 1,
+                        attempt.attempts().number() - 1,
                         conflict,
                         delay,
                     );
@@ -187,11 +187,17 @@ impl Update {
                 return;
             }
             Step::Finish(outcome) => {
-                if let Some(conflict) = attempt.conflict() {
-                    ended(&self.attempt.span, scope, attempt.number(), conflict, None);
+                if let Some(conflict) = met(attempt, step) {
+                    ended(
+                        &self.attempt.span,
+                        scope,
+                        attempt.attempts().number(),
+                        conflict,
+                        None,
+                    );
                     self.met = Some(conflict);
                 }
-                scope.record("attempts", attempt.number());
+                scope.record("attempts", attempt.attempts().number());
                 scope.record("outcome", outcome_name(outcome.is_ok()));
                 if let Some(conflict) = self.met {
                     scope.record("conflict", kind_of(conflict));
@@ -210,7 +216,7 @@ impl Update {
                 target: "diesel_sharded",
                 parent: scope,
                 "attempt",
-                attempt = attempt.number(),
+                attempt = attempt.attempts().number(),
                 shard = attempt.shard(),
                 conflict = Empty,
             );
@@ -255,6 +261,14 @@ impl Update {
             }
             self.statement = Scope::NONE;
         }
+    }
+}
+
+/// What the attempt met that ends with this step.
+fn met(attempt: &CountingAttempt, step: &Step) -> Option<Conflict> {
+    match step {
+        Step::Sleep(_) | Step::Finish(_) => attempt.conflict(),
+        _ => None,
     }
 }
 
@@ -403,12 +417,15 @@ pub(crate) fn fold(dialect: Dialect, table: &'static str, parents: usize) -> Sco
 /// A fold has moved so much in a transaction, and removed so many shards.
 #[inline]
 pub(crate) fn folded(dialect: Dialect, table: &'static str, moved: &Moved, removed: usize) {
+    let Moved {
+        parents, shards, ..
+    } = *moved;
     #[cfg(feature = "metrics")]
     {
         let backend = name_of(dialect);
-        count!("diesel_sharded_folded_parents_total", moved.parents,
+        count!("diesel_sharded_folded_parents_total", parents,
             "backend" => backend, "table" => table);
-        count!("diesel_sharded_folded_shards_total", moved.shards,
+        count!("diesel_sharded_folded_shards_total", shards,
             "backend" => backend, "table" => table);
         count!("diesel_sharded_shards_removed_total", removed,
             "backend" => backend, "table" => table);
@@ -416,8 +433,8 @@ pub(crate) fn folded(dialect: Dialect, table: &'static str, moved: &Moved, remov
     #[cfg(feature = "tracing")]
     tracing::info!(
         target: "diesel_sharded",
-        parents = moved.parents,
-        shards = moved.shards,
+        parents,
+        shards,
         removed,
         "folded"
     );

@@ -74,7 +74,7 @@ where
                 Ok(0)
             }
             Step::Sleep(delay) => {
-                M::sleep(attempt.retry(), delay).await;
+                M::sleep(attempt.attempts().retry(), delay).await;
                 Ok(0)
             }
             Step::Finish(result) => return result,
