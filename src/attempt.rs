@@ -26,6 +26,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use crate::conflict::{Conflict, Failure};
 use crate::dialect::Dialect;
 use crate::error::Error;
+use crate::observe;
 use crate::retry::{Attempts, Retry};
 use crate::shard_choice::{Choice, Process, ShardChoice, Stripe, Subject};
 
@@ -79,6 +80,7 @@ pub(crate) struct Plan {
     pub(crate) shard_choice: ShardChoice,
     /// The shards table's name.
     pub(crate) table: &'static str,
+    pub(crate) keys: observe::Keys,
     /// The filter's [hash](crate::shard_choice::hash_of), where the choice needs one.
     pub(crate) key: u64,
     /// How many shards there are to choose from, at least 1.
@@ -474,6 +476,7 @@ mod tests {
             dialect,
             shard_choice: ShardChoice::Random,
             table: "videos_shards",
+            keys: observe::Keys::of::<crate::test_schema::videos::table>(dialect),
             key: 7,
             shards: 4,
         }
