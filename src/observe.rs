@@ -137,7 +137,16 @@ impl Update {
     #[inline]
     pub(crate) fn step(&mut self, plan: &Plan, attempt: &CountingAttempt, step: &Step) {
         #[cfg(feature = "metrics")]
-        self.count_step(plan, attempt, step);
+        {
+            // MySQL counts rows too that were there; by key none was, or nothing would be created.
+            self.creates = matches!(step, Step::Run(Statement::Create))
+                && (plan.by_key || plan.dialect.counts_inserted_alone());
+            match step {
+                Step::Sleep(_) => self.count_conflict(plan, attempt),
+                Step::Finish(outcome) => self.count_end(plan, attempt, outcome.is_ok()),
+                _ => {}
+            }
+        }
         #[cfg(feature = "tracing")]
         if is_listened_to() {
             self.trace_step(plan, attempt, step);
@@ -145,33 +154,28 @@ impl Update {
     }
 
     #[cfg(feature = "metrics")]
-    fn count_step(&mut self, plan: &Plan, attempt: &CountingAttempt, step: &Step) {
-        let (backend, table) = (name_of(plan.dialect), plan.table);
-        if let Some(conflict) = met(attempt, step) {
+    fn count_conflict(&mut self, plan: &Plan, attempt: &CountingAttempt) {
+        self.created = 0;
+        if let Some(conflict) = attempt.conflict() {
             count!("diesel_sharded_conflicts_total", 1_u64,
-                "backend" => backend, "table" => table, "conflict" => kind_of(conflict));
+                "backend" => name_of(plan.dialect), "table" => plan.table, "conflict" => kind_of(conflict));
         }
-        // MySQL counts rows too that were there; by key none was, or nothing would be created.
-        self.creates = matches!(step, Step::Run(Statement::Create))
-            && (plan.by_key || plan.dialect.counts_inserted_alone());
-        match step {
-            Step::Sleep(_) => self.created = 0,
-            Step::Finish(outcome) => {
-                let keys = plan.keys.0;
-                increment(
-                    match outcome {
-                        Ok(_) => &keys.succeeded,
-                        Err(_) => &keys.failed,
-                    },
-                    1,
-                );
-                increment(&keys.attempts, attempt.attempts().number().into());
-                if outcome.is_ok() && self.created > 0 {
-                    count!("diesel_sharded_shards_created_total", self.created,
-                        "backend" => backend, "table" => table);
-                }
+    }
+
+    #[cfg(feature = "metrics")]
+    fn count_end(&mut self, plan: &Plan, attempt: &CountingAttempt, succeeded: bool) {
+        let keys = plan.keys.0;
+        match succeeded {
+            true => increment(&keys.succeeded, 1),
+            false => {
+                increment(&keys.failed, 1);
+                self.count_conflict(plan, attempt);
             }
-            _ => {}
+        }
+        increment(&keys.attempts, attempt.attempts().number().into());
+        if self.created > 0 {
+            count!("diesel_sharded_shards_created_total", self.created,
+                "backend" => name_of(plan.dialect), "table" => plan.table);
         }
     }
 
@@ -184,7 +188,7 @@ impl Update {
             Step::Commit => "commit",
             Step::Rollback => "rollback",
             Step::Sleep(delay) => {
-                if let Some(conflict) = met(attempt, step) {
+                if let Some(conflict) = attempt.conflict() {
                     let delay = Some(*delay);
                     ended(
                         &self.attempt.span,
@@ -199,7 +203,7 @@ impl Update {
                 return;
             }
             Step::Finish(outcome) => {
-                if let Some(conflict) = met(attempt, step) {
+                if let Some(conflict) = attempt.conflict() {
                     ended(
                         &self.attempt.span,
                         scope,
@@ -348,14 +352,6 @@ fn increment(key: &Key, by: u64) {
 #[inline]
 fn is_listened_to() -> bool {
     LevelFilter::current() != LevelFilter::OFF
-}
-
-/// What the attempt met that ends with this step.
-fn met(attempt: &CountingAttempt, step: &Step) -> Option<Conflict> {
-    match step {
-        Step::Sleep(_) | Step::Finish(_) => attempt.conflict(),
-        _ => None,
-    }
 }
 
 /// Whose work is tried again.

@@ -1,6 +1,7 @@
 //! Carries out what a [`CountingAttempt`] decides.
 
 use std::future::Future;
+use std::pin::pin;
 
 use diesel::result::QueryResult;
 
@@ -54,7 +55,7 @@ where
                 }
             }
             Step::Run(statement) => {
-                let sent = sender.send(conn, statement, attempt.shard());
+                let sent = pin!(sender.send(conn, statement, attempt.shard()));
                 told.within(sent).await
             }
             Step::Commit => match begun {
