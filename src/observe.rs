@@ -136,51 +136,57 @@ impl Update {
     /// This step is next.
     #[inline]
     pub(crate) fn step(&mut self, plan: &Plan, attempt: &CountingAttempt, step: &Step) {
+        let (keys, conflict) = (plan.keys, attempt.conflict());
         #[cfg(feature = "metrics")]
         {
             // MySQL counts rows too that were there; by key none was, or nothing would be created.
             self.creates = matches!(step, Step::Run(Statement::Create))
                 && (plan.by_key || plan.dialect.counts_inserted_alone());
             match step {
-                Step::Sleep(_) => self.count_conflict(plan, attempt),
-                Step::Finish(outcome) => self.count_end(plan, attempt, outcome.is_ok()),
+                Step::Sleep(_) => {
+                    self.created = 0;
+                    count_conflict(plan, conflict);
+                }
+                Step::Finish(outcome) => {
+                    if outcome.is_err() {
+                        count_conflict(plan, conflict);
+                    }
+                    let attempts = attempt.attempts().number();
+                    self.count_end(plan, keys, attempts, outcome.is_ok());
+                }
                 _ => {}
             }
         }
         #[cfg(feature = "tracing")]
         if is_listened_to() {
-            self.trace_step(plan, attempt, step);
+            self.trace_step(plan, attempt, conflict, step);
         }
     }
 
     #[cfg(feature = "metrics")]
-    fn count_conflict(&mut self, plan: &Plan, attempt: &CountingAttempt) {
-        self.created = 0;
-        if let Some(conflict) = attempt.conflict() {
-            count!("diesel_sharded_conflicts_total", 1_u64,
-                "backend" => name_of(plan.dialect), "table" => plan.table, "conflict" => kind_of(conflict));
-        }
-    }
-
-    #[cfg(feature = "metrics")]
-    fn count_end(&mut self, plan: &Plan, attempt: &CountingAttempt, succeeded: bool) {
-        let keys = plan.keys.0;
-        match succeeded {
-            true => increment(&keys.succeeded, 1),
-            false => {
-                increment(&keys.failed, 1);
-                self.count_conflict(plan, attempt);
-            }
-        }
-        increment(&keys.attempts, attempt.attempts().number().into());
-        if self.created > 0 {
+    fn count_end(&self, plan: &Plan, Keys(keys): Keys, attempts: u32, succeeded: bool) {
+        increment(
+            match succeeded {
+                true => &keys.succeeded,
+                false => &keys.failed,
+            },
+            1,
+        );
+        increment(&keys.attempts, attempts.into());
+        if succeeded && self.created > 0 {
             count!("diesel_sharded_shards_created_total", self.created,
                 "backend" => name_of(plan.dialect), "table" => plan.table);
         }
     }
 
     #[cfg(feature = "tracing")]
-    fn trace_step(&mut self, plan: &Plan, attempt: &CountingAttempt, step: &Step) {
+    fn trace_step(
+        &mut self,
+        plan: &Plan,
+        attempt: &CountingAttempt,
+        conflict: Option<Conflict>,
+        step: &Step,
+    ) {
         let scope = &self.scope.span;
         let statement = match step {
             Step::Begin => "begin",
@@ -188,7 +194,7 @@ impl Update {
             Step::Commit => "commit",
             Step::Rollback => "rollback",
             Step::Sleep(delay) => {
-                if let Some(conflict) = attempt.conflict() {
+                if let Some(conflict) = conflict {
                     let delay = Some(*delay);
                     ended(
                         &self.attempt.span,
@@ -203,7 +209,7 @@ impl Update {
                 return;
             }
             Step::Finish(outcome) => {
-                if let Some(conflict) = attempt.conflict() {
+                if let Some(conflict) = conflict {
                     ended(
                         &self.attempt.span,
                         scope,
@@ -337,6 +343,14 @@ impl<T: ShardedTable, const DIALECT: u8> KeysOf<T, DIALECT> {
         failed: Key::from_static_parts("diesel_sharded_updates_total", Self::FAILED),
         attempts: Key::from_static_parts("diesel_sharded_attempts_total", Self::LABELS),
     };
+}
+
+#[cfg(feature = "metrics")]
+fn count_conflict(plan: &Plan, conflict: Option<Conflict>) {
+    if let Some(conflict) = conflict {
+        count!("diesel_sharded_conflicts_total", 1_u64,
+            "backend" => name_of(plan.dialect), "table" => plan.table, "conflict" => kind_of(conflict));
+    }
 }
 
 #[cfg(feature = "metrics")]
