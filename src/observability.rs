@@ -1,7 +1,7 @@
 //! What a running process tells: spans and events by [`tracing`], numbers by [`metrics`], each behind the feature of its name.
 //!
-//! Without the features it costs nothing; with them, and nobody who listens, less than 2 % of a count on SQLite in memory, which is
-//! the fastest that there is.
+//! Without the features it costs nothing; with them, and nobody who listens, less than 2 % of a count on SQLite in memory, the fastest
+//! that there is.
 //!
 //! # Spans and events
 //!
@@ -83,7 +83,7 @@
 //! An operation counts when it has come to its end: one that was cancelled does not. What is done inside a caller's transaction
 //! counts whether that is committed or not.
 //!
-//! [`describe_metrics`](self::describe_metrics) gives a recorder what stands here.
+//! `describe_metrics()` gives a recorder what stands here.
 //!
 //! ```text
 //! let metrics = PrometheusBuilder::new().install_recorder()?;     // crate metrics-exporter-prometheus
