@@ -842,3 +842,42 @@ const fn statement_name(statement: Statement) -> &'static str {
         Statement::Load => "load",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    struct Lines(Mutex<Vec<String>>);
+
+    impl log::Log for Lines {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn log(&self, record: &log::Record<'_>) {
+            let line = format!("{} {} {}", record.level(), record.target(), record.args());
+            self.0.lock().unwrap().push(line);
+        }
+
+        fn flush(&self) {}
+    }
+
+    static LINES: Lines = Lines(Mutex::new(vec![]));
+
+    #[test]
+    fn a_warning_that_no_subscriber_listens_to_goes_to_log() {
+        log::set_logger(&LINES).unwrap();
+        log::set_max_level(log::LevelFilter::Warn);
+        more_shards_would_help("seats_shards", 4);
+        let lines = LINES.0.lock().unwrap();
+        let line = lines.iter().find(|line| line.contains("`seats_shards`"));
+        assert_eq!(
+            line.map(String::as_str),
+            Some(
+                "WARN diesel_sharded more shards would help: all of one key were being counted on at once \
+                 (`seats_shards`, 4 shards)"
+            )
+        );
+    }
+}
