@@ -130,6 +130,7 @@ pub use self::total_cache::{CacheError, TotalCache};
 pub use self::uncommitted::Uncommitted;
 use crate::error::Error;
 use crate::io::{Blocking, now};
+use crate::observe::{self, CacheRead};
 use crate::retry::depth_of;
 
 /// A counter that a cache can stand before.
@@ -261,25 +262,32 @@ impl<C: TotalCache> Cached<C> {
     {
         // Nor may whoever holds locks wait for another connection's read.
         if M::depth(conn)? > 0 {
+            observe::cache_read(CacheRead::Bypassed);
             return M::read(counter, conn).await;
         }
         let key = self.key(&M::cache_key(counter));
         let answer = M::ask(self, Question::Get(key.clone())).await;
         if let Some(Some(total)) = answer {
+            observe::cache_read(CacheRead::Hit);
             return Ok(total);
         }
         let lead = match M::join(self, &key).await {
-            Role::Share(total) => return Ok(total),
+            Role::Share(total) => {
+                observe::cache_read(CacheRead::Shared);
+                return Ok(total);
+            }
             Role::Alone => None,
             Role::Lead(lead) => Some(lead),
         };
         if let (Some(lead), Some(_)) = (&lead, answer) {
             // Another read may have come to its end since the cache was asked.
             if let Some(Some(total)) = M::ask(self, Question::Get(key.clone())).await {
+                observe::cache_read(CacheRead::Hit);
                 lead.share(total);
                 return Ok(total);
             }
         }
+        observe::cache_read(CacheRead::Miss);
         let total = M::read(counter, conn).await?;
         // Before it is kept: nobody has to wait for that.
         if let Some(lead) = &lead {
@@ -401,6 +409,7 @@ impl<C: TotalCache> Cached<C> {
         }
         if let Err(error) = &result {
             failures.fetch_add(1, Ordering::Relaxed);
+            observe::cache_failed(error);
             if let Some(notify) = &self.notify {
                 notify(error);
             }

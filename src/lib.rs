@@ -111,6 +111,7 @@
 //! - [`Error`]: what can go wrong, and what to do.
 //! - [`idempotency`]: requests that come more than once, and count once.
 //! - [`multi_connection!`]: one enum of connections to several databases.
+//! - [`observability`]: what a running process tells of all that.
 //!
 //! # Features
 //!
@@ -126,6 +127,8 @@
 //! | `async` | [`asynchronous`]: the same operations on `diesel_async`'s connections |
 //! | `cache` | [`cached`] totals that are kept in the process, by moka |
 //! | `redis` | [`cached`] totals that are kept in a Redis server |
+//! | `tracing` | spans and events of what is done: [`observability`] |
+//! | `metrics` | counters and histograms of what is done: [`observability`] |
 //!
 //! [Diesel]: https://diesel.rs
 
@@ -162,6 +165,8 @@ mod keyed;
 mod migrations;
 mod multi_connection;
 mod named;
+pub mod observability;
+mod observe;
 pub mod retry;
 pub mod returning;
 mod row_counter;

@@ -51,7 +51,10 @@ impl Transaction {
             let mut repeated = self.repeated::<Async, _>(conn)?;
             loop {
                 let outcome = match repeated.begin::<Async, _, _>(conn).await {
-                    Ok(()) => f.attempt(conn).await.map_err(Failed::Body),
+                    Ok(()) => {
+                        let attempted = repeated.scope().within(f.attempt(conn));
+                        attempted.await.map_err(Failed::Body)
+                    }
                     Err(failed) => Err(failed),
                 };
                 if let Some(done) = repeated.end::<Async, _, _, _>(conn, outcome).await {

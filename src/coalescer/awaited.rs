@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout_at};
 use super::{Coalesced, Coalescer, Waiting};
 use crate::dialect::BackendOf;
 use crate::error::Error;
+use crate::observe;
 
 /// Between two looks whether there is room in the queue.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -49,7 +50,9 @@ where
             };
             let landed =
                 poll_fn(|context| ticket.poll(number, context.waker(), |landed| landed.of(number)));
-            match timeout_at(deadline.into(), landed).await {
+            let waited = timeout_at(deadline.into(), landed).await;
+            observe::waited(began);
+            match waited {
                 Ok(result) => result,
                 Err(_) => match ticket.wait(number, began, |landed| landed.of(number)) {
                     Ok(result) => result, // it has landed at this very moment
