@@ -53,6 +53,8 @@ pub struct RowCounter<C: ShardedColumn> {
     pub(crate) key: Key<C>,
 }
 
+type Totals<K, R> = QueryResult<Vec<(K, R)>>;
+
 type Key<C> = <<C as Column>::Table as ShardedTable>::Key;
 
 impl<C: ShardedColumn> RowCounter<C> {
@@ -187,7 +189,7 @@ pub trait IntegerField<DB: ShardedBackend>: ShardedColumn<Table: KeyedTable<DB>>
         self,
         conn: &'c mut Conn,
         filter: &'c W,
-    ) -> M::Future<'c, QueryResult<Vec<(Key<Self>, Self::Row)>>>
+    ) -> M::Future<'c, Totals<Key<Self>, Self::Row>>
     where
         M: LoadIo<Conn, Backend = DB>,
         W: QueryFragment<DB> + QueryId;
@@ -210,7 +212,7 @@ where
         self,
         conn: &'c mut Conn,
         filter: &'c W,
-    ) -> M::Future<'c, QueryResult<Vec<(T::Key, Value<C>)>>>
+    ) -> M::Future<'c, Totals<T::Key, Value<C>>>
     where
         M: LoadIo<Conn, Backend = DB>,
         W: QueryFragment<DB> + QueryId,

@@ -6,7 +6,7 @@ use std::future::Future;
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 
-use super::Async;
+use super::{Async, BoxFuture};
 use crate::dialect::BackendOf;
 use crate::retry::{Failed, Retry, Transaction};
 
@@ -35,19 +35,19 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`run`](Self::run)'s.
-    pub fn run_async<Conn, T, E, F>(
+    pub fn run_async<'c, Conn, T, E, F>(
         self,
-        conn: &mut Conn,
+        conn: &'c mut Conn,
         mut f: F,
-    ) -> impl Future<Output = Result<T, E>> + Send
+    ) -> BoxFuture<'c, Result<T, E>>
     where
         Conn: AsyncConnection,
         Conn::Backend: BackendOf<Conn>,
-        for<'r> F: AsyncAttempt<&'r mut Conn, Result<T, E>> + Send,
-        T: Send,
+        for<'r> F: AsyncAttempt<&'r mut Conn, Result<T, E>> + Send + 'c,
+        T: Send + 'c,
         E: From<DieselError> + StdError + Send + 'static,
     {
-        async move {
+        Box::pin(async move {
             let mut repeated = self.repeated::<Async, _>(conn)?;
             loop {
                 let outcome = match repeated.begin::<Async, _, _>(conn).await {
@@ -61,7 +61,7 @@ impl Transaction {
                     return done;
                 }
             }
-        }
+        })
     }
 }
 

@@ -1,12 +1,13 @@
 //! Counts that are coalesced, and awaited by tasks.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use diesel::connection::LoadConnection;
 use tokio::time::{sleep, timeout_at};
 
 use super::{Coalesced, Coalescer, Waiting};
+use crate::asynchronous::BoxFuture;
 use crate::dialect::BackendOf;
 use crate::error::Error;
 use crate::observe;
@@ -29,15 +30,11 @@ where
     ///
     /// # Errors
     /// As [`add`](Self::add)'s.
-    pub fn add_async<'a, K>(
-        &'a self,
-        counter: &'a K,
-        n: i64,
-    ) -> impl Future<Output = Result<usize, Error>> + Send + 'a
+    pub fn add_async<'a, K>(&'a self, counter: &'a K, n: i64) -> BoxFuture<'a, Result<usize, Error>>
     where
         K: Coalesced<Conn> + Sync,
     {
-        async move {
+        Box::pin(async move {
             let began = Instant::now();
             let deadline = began + self.handle.shared.limits.deadline;
             let Waiting { number, ticket } = loop {
@@ -59,15 +56,15 @@ where
                     Err(timed_out) => Err(self.timed_out(timed_out, began)),
                 },
             }
-        }
+        })
     }
 
     /// [`flush`](Self::flush) for a task.
     ///
     /// # Errors
     /// As [`flush`](Self::flush)'s.
-    pub fn flush_async(&self) -> impl Future<Output = Result<(), Error>> + Send + '_ {
-        async move {
+    pub fn flush_async(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
             let began = Instant::now();
             let deadline = began + self.handle.shared.limits.deadline;
             for (number, ticket) in self.in_hand().into_iter().enumerate() {
@@ -78,6 +75,6 @@ where
                 landed.map_err(|_| self.handle.shared.deadline_passed(began))?;
             }
             Ok(())
-        }
+        })
     }
 }
