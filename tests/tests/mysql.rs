@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, Retry, Transaction};
-use diesel_sharded::{Conflict, Counter, RowCounter, ShardsTable, fold, set_total, update};
+use diesel_sharded::{Counter, RowCounter, ShardsTable, fold, set_total, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 

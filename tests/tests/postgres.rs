@@ -11,7 +11,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, Retry, Transaction};
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{Conflict, ShardsTable, fold, update};
+use diesel_sharded::{ShardsTable, fold, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::WholeVideo;
 use diesel_sharded_tests::schema::videos::dsl::*;

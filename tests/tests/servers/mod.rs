@@ -129,15 +129,15 @@ macro_rules! tests_on {
         postgres $($on_postgres:tt),+;
         $mysql:ident $($on_mysql:tt),+;
     })+) => {
-        crate::servers::tests_on! { $($test, $function, postgres $($on_postgres)+;)+ }
+        crate::servers::tests_on! { $($test, $function, postgres $($on_postgres),+;)+ }
     };
     (mysql $($test:ident, $function:ident {
         postgres $($on_postgres:tt),+;
         $mysql:ident $($on_mysql:tt),+;
     })+) => {
-        crate::servers::tests_on! { $($test, $function, $mysql $($on_mysql)+;)+ }
+        crate::servers::tests_on! { $($test, $function, $mysql $($on_mysql),+;)+ }
     };
-    ($($test:ident, $function:ident, $server:ident $($arguments:tt)+;)+) => {$(
+    ($($test:ident, $function:ident, $server:ident $($arguments:tt),+;)+) => {$(
         #[test]
         fn $test() {
             if crate::servers::is(stringify!($server)) {
