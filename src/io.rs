@@ -89,7 +89,8 @@ pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
 /// A connection while an operation's steps run on it.
 ///
 /// A future that is dropped leaves the answer to its last statement behind. tokio-postgres throws that away; mysql_async reads it in
-/// the place of the next statement's. Such a connection is broken: a pool drops it.
+/// the place of the next statement's. It also leaves what MySQL is told before and after a transaction (`SET autocommit`). Such
+/// a connection is broken: a pool drops it.
 pub(crate) struct Held<'c, M, Conn>
 where
     M: Io<Conn>,

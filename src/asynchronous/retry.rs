@@ -8,6 +8,7 @@ use diesel_async::AsyncConnection;
 
 use super::Async;
 use crate::dialect::BackendOf;
+use crate::io::Held;
 use crate::retry::{Failed, Retry, Transaction};
 
 /// Runs `f` in a transaction, and again from the start when it meets a conflict; see
@@ -49,15 +50,19 @@ impl Transaction {
     {
         async move {
             let mut repeated = self.repeated::<Async, _>(conn)?;
-            loop {
+            let held = Held::<Async, _>::new(conn);
+            let conn = &mut *held.conn;
+            let done = loop {
                 let outcome = match repeated.begin::<Async, _, _>(conn).await {
                     Ok(()) => f.attempt(conn).await.map_err(Failed::Body),
                     Err(failed) => Err(failed),
                 };
                 if let Some(done) = repeated.end::<Async, _, _, _>(conn, outcome).await {
-                    return done;
+                    break done;
                 }
-            }
+            };
+            held.answered();
+            done
         }
     }
 }

@@ -590,10 +590,10 @@ async fn open<M: Io<Conn>, Conn>(
     };
     match (guard, before) {
         (Some(guard), Some(sql)) => {
-            outside::<M, _>(conn, &format!("{}; {sql}", guard.before)).await?
+            M::batch_execute(conn, &format!("{}; {sql}", guard.before)).await?
         }
         (Some(Guard { before: sql, .. }), None) | (None, Some(sql)) => {
-            outside::<M, _>(conn, sql).await?
+            M::batch_execute(conn, sql).await?
         }
         (None, None) => {}
     }
@@ -611,15 +611,6 @@ async fn open<M: Io<Conn>, Conn>(
         Some(guard) => M::batch_execute(conn, guard.at_begin).await,
         None => Ok(()),
     }
-}
-
-/// Sends what belongs to a transaction and stands before or after it. Of a future that is dropped meanwhile nobody would notice
-/// what it leaves on the connection, as of one that is dropped inside: it is broken then.
-async fn outside<M: Io<Conn>, Conn>(conn: &mut Conn, sql: &str) -> QueryResult<()> {
-    M::transaction_status(conn).set_in_error();
-    let sent = M::batch_execute(conn, sql).await;
-    *M::transaction_status(conn) = TransactionManagerStatus::default();
-    sent
 }
 
 /// A transaction or savepoint that was begun, and has to be ended by [`commit`](Self::commit), or else by
@@ -678,7 +669,7 @@ impl Begun {
             return;
         };
         let lifted = match depth::<M, _>(conn) {
-            Ok(0) => outside::<M, _>(conn, guard.after).await.is_ok(),
+            Ok(0) => M::batch_execute(conn, guard.after).await.is_ok(),
             _ => false,
         };
         if !lifted {

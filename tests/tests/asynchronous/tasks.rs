@@ -18,7 +18,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::asynchronous::{Counter, fold, retry, set_total, update};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::{Isolation, Retry, Transaction};
 use diesel_sharded::{Error, MIGRATIONS, RowCounter};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, Video};
@@ -199,11 +199,14 @@ async fn step(operation: usize, conn: &mut Conn) -> QueryResult<i64> {
         }
         8 => Counter::named("page").reset(conn).await.map(|()| 0),
         _ => {
-            let transaction = retry::transaction(conn, Retry::new(), async |conn| {
-                count(conn, 0).await?;
-                count(conn, 1).await
-            });
-            transaction.await.map(|()| 2)
+            let transaction = Transaction::new().isolation(Isolation::ReadCommitted);
+            let counted: QueryResult<()> = transaction
+                .run_async(conn, async |conn| {
+                    count(conn, 0).await?;
+                    count(conn, 1).await
+                })
+                .await;
+            counted.map(|()| 2)
         }
     }
 }
