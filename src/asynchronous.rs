@@ -62,6 +62,13 @@
 //! connection takes no more then, and a pool drops it. Nothing is doubled by it. Whoever has to know what became of a count gives
 //! it an [idempotency key](crate::idempotency) and asks again.
 //!
+//! On MySQL a connection takes no more after any operation of this crate's that was dropped: mysql_async would read the answer to its
+//! last statement in the place of the next one's. `diesel_async`'s own queries do not see to that.
+//!
+//! Two things to know of `diesel_async` 0.9.2: its mobc pool keeps just those connections that deadpool and bb8 drop, so that
+//! futures had better not be dropped there. And what is dropped on a `SyncConnectionWrapper` is waited for, which
+//! panics on a runtime of one thread.
+//!
 //! What is coalesced ([`Coalescer::add_async`](crate::coalescer::Coalescer::add_async), with feature `r2d2`) is counted also
 //! if nobody waits for it any more.
 

@@ -7,7 +7,7 @@ use diesel::result::QueryResult;
 
 use crate::attempt::{CountingAttempt, Plan, Statement, Step};
 use crate::error::Error;
-use crate::io::Io;
+use crate::io::{InUse, Io};
 use crate::observe;
 use crate::retry::{Begun, Retry, TransactionOptions, begin};
 
@@ -24,6 +24,21 @@ pub(crate) trait Sender<M, Conn> {
 
 /// Runs a counting update to its end. The number of parents that it counted on.
 pub(crate) async fn count<M, Conn>(
+    conn: &mut Conn,
+    plan: Plan,
+    retry: Retry,
+    sender: &mut impl Sender<M, Conn>,
+) -> Result<usize, Error>
+where
+    M: Io<Conn>,
+{
+    let held = InUse::<M, _>::new(conn);
+    let counted = run(&mut *held.conn, plan, retry, sender).await;
+    held.answered();
+    counted
+}
+
+async fn run<M, Conn>(
     conn: &mut Conn,
     plan: Plan,
     retry: Retry,

@@ -8,6 +8,7 @@ use diesel_async::AsyncConnection;
 
 use super::{Async, BoxFuture};
 use crate::dialect::BackendOf;
+use crate::io::InUse;
 use crate::retry::{Failed, Retry, Transaction};
 
 /// Runs `f` in a transaction, and again from the start when it meets a conflict; see
@@ -49,7 +50,9 @@ impl Transaction {
     {
         Box::pin(async move {
             let mut repeated = self.repeated::<Async, _>(conn)?;
-            loop {
+            let held = InUse::<Async, _>::new(conn);
+            let conn = &mut *held.conn;
+            let done = loop {
                 let outcome = match repeated.begin::<Async, _, _>(conn).await {
                     Ok(()) => {
                         let attempted = repeated.scope().within(f.attempt(conn));
@@ -58,9 +61,11 @@ impl Transaction {
                     Err(failed) => Err(failed),
                 };
                 if let Some(done) = repeated.end::<Async, _, _, _>(conn, outcome).await {
-                    return done;
+                    break done;
                 }
-            }
+            };
+            held.answered();
+            done
         })
     }
 }

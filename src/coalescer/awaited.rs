@@ -1,6 +1,7 @@
 //! Counts that are coalesced, and awaited by tasks.
 
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::connection::LoadConnection;
@@ -11,6 +12,9 @@ use crate::asynchronous::BoxFuture;
 use crate::dialect::BackendOf;
 use crate::error::Error;
 use crate::observe;
+
+/// The number of the next task that flushes. Callers are numbered from 0 on, these in the upper half.
+static FLUSHES: AtomicU32 = AtomicU32::new(0);
 
 /// Between two looks whether there is room in the queue.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -67,9 +71,8 @@ where
         Box::pin(async move {
             let began = Instant::now();
             let deadline = began + self.handle.shared.limits.deadline;
-            for (number, ticket) in self.in_hand().into_iter().enumerate() {
-                // Callers are numbered from 0 on, tasks that flush from the other end.
-                let number = u32::MAX - u32::try_from(number).unwrap_or(0);
+            let number = FLUSHES.fetch_add(1, Ordering::Relaxed) | 1 << 31;
+            for ticket in self.in_hand() {
                 let landed = poll_fn(|context| ticket.poll(number, context.waker(), |_| ()));
                 let landed = timeout_at(deadline.into(), landed).await;
                 landed.map_err(|_| self.handle.shared.deadline_passed(began))?;

@@ -232,7 +232,9 @@ enum What {
 macro_rules! repeat {
     ($io:ty, $conn:ident, $repeated:expr, $body:expr) => {{
         let mut repeated: $crate::retry::Repeated = $repeated;
-        loop {
+        let held = $crate::io::InUse::<$io, _>::new($conn);
+        let $conn = &mut *held.conn;
+        let done = loop {
             let outcome = match repeated
                 .begin::<$io, _, ::diesel::result::Error>($conn)
                 .await
@@ -251,7 +253,9 @@ macro_rules! repeat {
             {
                 break done;
             }
-        }
+        };
+        held.answered();
+        done
     }};
 }
 pub(crate) use repeat;
