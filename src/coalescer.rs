@@ -36,6 +36,7 @@ mod awaited;
 mod batch;
 mod coalesced;
 mod count_each;
+#[cfg_attr(not(feature = "async"), expect(dead_code, reason = "no task waits"))]
 mod handoff;
 mod lane;
 mod stats;

@@ -183,7 +183,6 @@ impl<R> Ticket<R> {
 
 impl<R> Ticket<R> {
     /// Reads the result if the flight has landed, or else wakes the task of the caller of this number when it has.
-    #[cfg_attr(not(feature = "async"), allow(dead_code))]
     pub(crate) fn poll<T>(
         &self,
         number: u32,

@@ -1,5 +1,10 @@
 //! Counting updates.
 
+#![expect(
+    clippy::type_complexity,
+    reason = "they wrap what the library's own builder gives"
+)]
+
 use diesel::associations::HasTable;
 use diesel::backend::Backend;
 use diesel::dsl::Filter;
