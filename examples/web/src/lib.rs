@@ -6,6 +6,7 @@ mod database;
 mod error;
 mod live;
 mod load;
+mod metrics;
 mod models;
 mod origin;
 mod pages;

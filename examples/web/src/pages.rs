@@ -18,6 +18,7 @@ use axum::routing::{Router, get, post};
 
 pub use self::layout::Page;
 use crate::error::PageError;
+use crate::metrics;
 use crate::origin::refuse_other_sites;
 use crate::site::Shared;
 use crate::visitor::looks;
@@ -36,7 +37,8 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/admin/load", post(admin::load));
     let events = Router::new()
         .route("/watch/{video}/events", get(watch::events))
-        .route("/admin/events", get(admin::events));
+        .route("/admin/events", get(admin::events))
+        .route("/metrics", get(metrics::page));
     pages
         .merge(forms)
         .merge(events)

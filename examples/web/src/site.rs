@@ -16,7 +16,7 @@ use crate::database::{AnyConnection, Database};
 use crate::live::Live;
 use crate::load::Load;
 use crate::models::{Totals, pages_served};
-use crate::{Config, Result, conflicts, pages};
+use crate::{Config, Result, conflicts, metrics, pages};
 
 /// What the pages share.
 pub struct Shared {
@@ -72,6 +72,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Site {
     pub async fn start(config: &Config) -> Result<Self> {
         conflicts::note_process_wide();
+        metrics::record();
         let url = config.database_url.clone();
         let (shared, following) = spawn_blocking(move || open(&url)).await??;
         let shared = Arc::new(shared);

@@ -18,7 +18,7 @@ macro_rules! on {
             $crate::cases::on!(@ $database; the_pages_show_what_the_database_has, looking_counts_a_view_and_nothing_else_does,
                 a_like_is_there_once, what_is_not_there_is_not_found, bad_input_is_refused_with_a_reason,
                 other_sites_post_nothing, a_burst_is_counted_exactly, the_numbers_are_live,
-                the_load_counts_exactly_in_every_mode, a_fold_keeps_the_total, a_new_load_ends_the_one_before);
+                the_load_counts_exactly_in_every_mode, a_fold_keeps_the_total, a_new_load_ends_the_one_before, the_metrics_count_updates);
         }
     };
     (@ $database:expr; $($case:ident),+) => {
@@ -450,4 +450,21 @@ fn allow_open_files() {
         };
         setrlimit(Resource::Nofile, raised).expect("the limit of open files can be raised");
     }
+}
+
+/// Other sites of this process count too.
+pub async fn the_metrics_count_updates(database: &Database) {
+    let site = Started::on(database).await;
+    let updates = || async {
+        let metrics = site.page("/metrics").await;
+        let counted = metrics.lines().filter(|line| {
+            line.starts_with("diesel_sharded_updates_total{") && line.contains("videos_shards")
+        });
+        let numbers = counted.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        numbers.sum::<u64>()
+    };
+    let before = updates().await;
+    site.page("/watch/7").await;
+    assert!(updates().await > before);
+    site.stop().await;
 }
