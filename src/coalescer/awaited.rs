@@ -30,7 +30,8 @@ where
     /// by [`add_later`](Self::add_later). A future that was never polled, or still waits for room in the queue, has added nothing.
     ///
     /// The coalescer's own connection is an ordinary one, on its own thread. For an application without the C libraries it
-    /// is `diesel_async::async_connection_wrapper::AsyncConnectionWrapper<AsyncPgConnection>`.
+    /// is `diesel_async::async_connection_wrapper::AsyncConnectionWrapper<AsyncPgConnection>`; build and close the coalescer inside
+    /// `tokio::task::spawn_blocking` then, since that connection blocks its thread.
     ///
     /// # Errors
     /// As [`add`](Self::add)'s.
