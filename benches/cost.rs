@@ -3,6 +3,11 @@
 //!
 //!     cargo bench -p diesel_sharded_benches --bench cost
 //!
+//! What the features `tracing` and `metrics` cost where nobody listens is the difference between two builds:
+//!
+//!     cargo bench -p diesel_sharded_benches --bench cost -- memory
+//!     cargo bench -p diesel_sharded_benches --bench cost --features observability -- memory
+//!
 //! Wall time on every database; instructions of the client on PostgreSQL, if valgrind is installed. The private servers do
 //! not wait for the disk, which shows a difference between the two the most.
 
@@ -121,9 +126,11 @@ fn times(n: usize, work: impl FnMut() -> QueryResult<usize>) {
 }
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
-    if let [_, url, kind, number] = arguments.as_slice() {
-        return run(url, kind, number.parse().expect("a number"));
+    let arguments: Vec<String> = std::env::args().filter(|a| a != "--bench").collect();
+    match arguments.as_slice() {
+        [_, url, kind, number] => return run(url, kind, number.parse().expect("a number")),
+        [_, memory] if memory == MEMORY => return in_memory(),
+        _ => {}
     }
     println!("One update of one row, one connection, median of 31 × {UPDATES}\n");
     println!(
@@ -147,48 +154,98 @@ fn main() {
     instructions();
 }
 
-/// The program that is watched: so many updates of one kind.
+/// SQLite's address of a database in memory, and the argument that asks for nothing but its figures.
+const MEMORY: &str = "memory";
+
+/// So many updates of one kind.
+macro_rules! count {
+    ($conn:expr, $kind:expr, $number:expr) => {{
+        let conn = $conn;
+        match $kind {
+            "plain" => times($number, || {
+                diesel::update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .execute(conn)
+            }),
+            _ => times($number, || {
+                update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .execute(conn)
+            }),
+        }
+    }};
+}
+
+/// The program that is watched.
 fn run(url: &str, kind: &str, number: usize) {
-    let conn = &mut PgConnection::establish(url).expect("a connection");
-    match kind {
-        "plain" => times(number, || {
-            diesel::update(videos.find(1))
-                .set(views.eq(views + 1))
-                .execute(conn)
-        }),
-        _ => times(number, || {
-            update(videos.find(1))
-                .set(views.eq(views + 1))
-                .execute(conn)
-        }),
+    match url {
+        MEMORY => {
+            let conn = &mut SqliteConnection::establish(":memory:").expect("a connection");
+            schema::create(conn);
+            count!(conn, kind, number);
+        }
+        _ => {
+            let conn = &mut PgConnection::establish(url).expect("a connection");
+            count!(conn, kind, number);
+        }
     }
+}
+
+/// The instructions of one update, told by the difference between many and few.
+fn instructions_of_one(url: &str, kind: &str) -> Option<u64> {
+    let watched = |number: usize| {
+        let output = Command::new("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+            .arg(std::env::current_exe().ok()?)
+            .args([url, kind, &number.to_string()])
+            .output()
+            .ok()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let (_, collected) = text.split_once("Collected : ")?;
+        collected.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Some((watched(1100)? - watched(100)?) / 1000)
 }
 
 fn instructions() {
     let database = PgConnection::database();
     schema::create(&mut PgConnection::connect(&database));
     run(database.url(), "sharded", 200); // all shards are there
-    let count = |kind: &str| -> Option<u64> {
-        let watched = |number: usize| {
-            let output = Command::new("valgrind")
-                .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-                .arg(std::env::current_exe().ok()?)
-                .args([database.url(), kind, &number.to_string()])
-                .output()
-                .ok()?;
-            let text = String::from_utf8_lossy(&output.stderr).into_owned();
-            let (_, collected) = text.split_once("Collected : ")?;
-            collected.split_whitespace().next()?.parse::<u64>().ok()
-        };
-        Some((watched(1100)? - watched(100)?) / 1000)
-    };
-    match (count("plain"), count("sharded")) {
+    tell_instructions("PostgreSQL", database.url());
+}
+
+fn tell_instructions(name: &str, url: &str) {
+    match (
+        instructions_of_one(url, "plain"),
+        instructions_of_one(url, "sharded"),
+    ) {
         (Some(plain), Some(sharded)) => {
             let ratio = sharded as f64 / plain as f64;
             println!(
-                "\nClient instructions of one update on PostgreSQL (callgrind): {plain} / {sharded} = {ratio:.2}"
+                "\nClient instructions of one update on {name} (callgrind): {plain} / {sharded} = {ratio:.2}"
             );
         }
         _ => println!("\nClient instructions were not counted: install valgrind"),
     }
+}
+
+/// One update on SQLite in memory, where what is added to it shows the most.
+fn in_memory() {
+    let conn = &mut SqliteConnection::establish(":memory:").expect("a connection");
+    schema::create(conn);
+    let [time] = side_by_side(
+        101,
+        [&mut || {
+            times(UPDATES, || {
+                update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .execute(conn)
+            })
+        }],
+    );
+    println!(
+        "One update on SQLite in memory: {:?}",
+        time / UPDATES as u32
+    );
+    tell_instructions("SQLite", MEMORY);
 }

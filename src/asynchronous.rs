@@ -19,14 +19,14 @@
 //! # #[derive(diesel_sharded::ShardedField)]
 //! # #[diesel(table_name = videos)]
 //! # struct Video { id: i64, #[sharded] views: i64 }
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 //! use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 //! use diesel_sharded::asynchronous::{retry, update};
 //! use diesel_sharded::prelude::*;
 //! use diesel_sharded::retry::Retry;
 //!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let conn = &mut SyncConnectionWrapper::<SqliteConnection>::establish(":memory:").await?;
 //! # conn.batch_execute("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL); INSERT INTO videos VALUES (7, 100)").await?;
 //! # conn.batch_execute(&diesel_sharded::ShardsTable::of(videos::table).create_sql(&diesel::sqlite::Sqlite)?).await?;
@@ -62,10 +62,18 @@
 //! connection takes no more then, and a pool drops it. Nothing is doubled by it. Whoever has to know what became of a count gives
 //! it an [idempotency key](crate::idempotency) and asks again.
 //!
+//! On MySQL a connection takes no more after any operation of this crate's that was dropped: mysql_async would read the answer to its
+//! last statement in the place of the next one's. `diesel_async`'s own queries do not see to that.
+//!
+//! Two things to know of `diesel_async` 0.9.2: its mobc pool keeps just those connections that deadpool and bb8 drop, so that
+//! futures had better not be dropped there. And what is dropped on a `SyncConnectionWrapper` is waited for, which
+//! panics on a runtime of one thread.
+//!
 //! What is coalesced ([`Coalescer::add_async`](crate::coalescer::Coalescer::add_async), with feature `r2d2`) is counted also
 //! if nobody waits for it any more.
 
 mod bounded;
+mod cached;
 mod counter;
 mod fold;
 pub mod idempotency;
@@ -81,6 +89,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use self::bounded::Bounded;
+pub use self::cached::CachedCounter;
 pub use self::counter::{Counter, CounterList, IdempotentCounter};
 pub use self::fold::fold;
 pub use self::io::Async;

@@ -26,6 +26,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use crate::conflict::{Conflict, Failure};
 use crate::dialect::Dialect;
 use crate::error::Error;
+use crate::observe;
 use crate::retry::{Attempts, Retry};
 use crate::shard_choice::{Choice, Process, ShardChoice, Stripe, Subject};
 
@@ -79,6 +80,7 @@ pub(crate) struct Plan {
     pub(crate) shard_choice: ShardChoice,
     /// The shards table's name.
     pub(crate) table: &'static str,
+    pub(crate) keys: observe::Keys,
     /// The filter's [hash](crate::shard_choice::hash_of), where the choice needs one.
     pub(crate) key: u64,
     /// How many shards there are to choose from, at least 1.
@@ -120,6 +122,8 @@ pub(crate) struct CountingAttempt {
     /// A transaction of our own is open.
     open: bool,
     counted: usize,
+    /// What the attempt met.
+    conflict: Option<Conflict>,
 }
 
 #[derive(Debug)]
@@ -153,6 +157,7 @@ impl CountingAttempt {
             inserted_by_others: 0,
             open: false,
             counted: 0,
+            conflict: None,
         }
     }
 
@@ -161,8 +166,13 @@ impl CountingAttempt {
         self.choice.shard()
     }
 
-    pub(crate) fn retry(&self) -> &Retry {
-        self.attempts.retry()
+    pub(crate) fn attempts(&self) -> &Attempts {
+        &self.attempts
+    }
+
+    /// The conflict that ended the last attempt, until the next one begins.
+    pub(crate) fn conflict(&self) -> Option<Conflict> {
+        self.conflict
     }
 
     /// The next step, after the last one ended with `outcome`: the number of rows that it met, where it met any.
@@ -244,6 +254,7 @@ impl CountingAttempt {
                 self.created = false;
                 self.inserted = false;
                 self.counted = 0;
+                self.conflict = None;
                 self.start()
             }
             At::End => Step::Finish(Ok(self.counted)),
@@ -412,7 +423,8 @@ impl CountingAttempt {
             ..
         } = self.plan;
         let failure = dialect.classify(&error);
-        if let Failure::Conflict(_) = failure {
+        if let Failure::Conflict(conflict) = failure {
+            self.conflict = Some(conflict);
             self.choice.met_conflict(&self.attempts);
         }
         Step::Finish(Err(match failure {
@@ -464,6 +476,7 @@ mod tests {
             dialect,
             shard_choice: ShardChoice::Random,
             table: "videos_shards",
+            keys: observe::Keys::of::<crate::test_schema::videos::table>(dialect),
             key: 7,
             shards: 4,
         }

@@ -102,6 +102,7 @@ mod moka;
 mod pause;
 #[cfg(feature = "redis")]
 mod redis;
+mod steps;
 mod total_cache;
 mod uncommitted;
 
@@ -114,15 +115,22 @@ use diesel::Connection;
 use diesel::connection::TransactionManager;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
-use self::flights::{Flights, Role};
+use self::flights::Flights;
+#[cfg(not(feature = "async"))]
+use self::flights::Role;
+#[cfg(feature = "async")]
+pub(crate) use self::flights::{Boarded, Role};
 #[cfg(feature = "cache")]
 pub use self::moka::MokaCache;
 use self::pause::{Pause, Turn};
 #[cfg(feature = "redis")]
 pub use self::redis::RedisCache;
+pub(crate) use self::steps::{Question, Steps};
 pub use self::total_cache::{CacheError, TotalCache};
 pub use self::uncommitted::Uncommitted;
 use crate::error::Error;
+use crate::io::{Blocking, now};
+use crate::observe::{self, CacheRead};
 use crate::retry::depth_of;
 
 /// A counter that a cache can stand before.
@@ -244,44 +252,48 @@ impl<C: TotalCache> Cached<C> {
         Conn: Connection,
         K: CachedCounter<Conn> + ?Sized,
     {
-        // Nor may whoever holds locks wait for another connection's read.
-        if depth(conn)? > 0 {
-            return counter.read(conn);
-        }
-        let key = self.key(&counter.cache_key());
-        let ask = || self.attempt(|cache| cache.get(&key));
-        let answer = ask();
-        if let Some(Some(total)) = answer {
-            return Ok(total);
-        }
-        match self.shared.flights.join(&key, self.wait) {
-            Role::Share(total) => Ok(total),
-            Role::Alone => self.read(counter, &key, conn, |_| ()),
-            Role::Lead(lead) => {
-                // Another read may have come to its end since the cache was asked.
-                if let Some(total) = answer.and_then(|_| ask()).flatten() {
-                    lead.share(total);
-                    return Ok(total);
-                }
-                self.read(counter, &key, conn, |total| lead.share(total))
-            }
-        }
+        now(self.total::<Blocking, _, _>(counter, conn))
     }
 
-    /// Reads the total from the database, and keeps it once it is shared with those who wait for it.
-    fn read<Conn, K>(
-        &self,
-        counter: &K,
-        key: &str,
-        conn: &mut Conn,
-        share: impl FnOnce(i64),
-    ) -> QueryResult<i64>
+    pub(crate) async fn total<M, Conn, K>(&self, counter: &K, conn: &mut Conn) -> QueryResult<i64>
     where
-        K: CachedCounter<Conn> + ?Sized,
+        M: Steps<C, Conn, K>,
+        K: ?Sized,
     {
-        let total = counter.read(conn)?;
-        share(total);
-        self.attempt(|cache| cache.add_if_absent(key, total, self.ttl));
+        // Nor may whoever holds locks wait for another connection's read.
+        if M::depth(conn)? > 0 {
+            observe::cache_read(CacheRead::Bypassed);
+            return M::read(counter, conn).await;
+        }
+        let key = self.key(&M::cache_key(counter));
+        let answer = M::ask(self, Question::Get(key.clone())).await;
+        if let Some(Some(total)) = answer {
+            observe::cache_read(CacheRead::Hit);
+            return Ok(total);
+        }
+        let lead = match M::join(self, &key).await {
+            Role::Share(total) => {
+                observe::cache_read(CacheRead::Shared);
+                return Ok(total);
+            }
+            Role::Alone => None,
+            Role::Lead(lead) => Some(lead),
+        };
+        if let (Some(lead), Some(_)) = (&lead, answer) {
+            // Another read may have come to its end since the cache was asked.
+            if let Some(Some(total)) = M::ask(self, Question::Get(key.clone())).await {
+                observe::cache_read(CacheRead::Hit);
+                lead.share(total);
+                return Ok(total);
+            }
+        }
+        observe::cache_read(CacheRead::Miss);
+        let total = M::read(counter, conn).await?;
+        // Before it is kept: nobody has to wait for that.
+        if let Some(lead) = &lead {
+            lead.share(total);
+        }
+        M::ask(self, Question::AddIfAbsent(key.clone(), total, self.ttl)).await;
         Ok(total)
     }
 
@@ -298,14 +310,32 @@ impl<C: TotalCache> Cached<C> {
         Conn: Connection,
         K: CachedCounter<Conn> + ?Sized,
     {
-        if depth(conn)? > 0 {
-            return counter.add(n, conn);
+        now(self.count::<Blocking, _, _>(counter, n, conn))
+    }
+
+    pub(crate) async fn count<M, Conn, K>(
+        &self,
+        counter: &K,
+        n: i64,
+        conn: &mut Conn,
+    ) -> QueryResult<usize>
+    where
+        M: Steps<C, Conn, K>,
+        K: ?Sized,
+    {
+        if M::depth(conn)? > 0 {
+            return M::add(counter, n, conn).await;
         }
-        let counted = counter.add(n, conn);
+        let counted = M::add(counter, n, conn).await;
+        let key = self.key(&M::cache_key(counter));
         match &counted {
             Ok(0) => {}
-            Ok(_) => self.increment(&counter.cache_key(), n),
-            Err(error) if may_be_committed(error) => self.remove(&counter.cache_key()),
+            Ok(_) => {
+                M::ask(self, Question::IncrementIfPresent(key, n)).await;
+            }
+            Err(error) if may_be_committed(error) => {
+                M::ask(self, Question::Remove(key)).await;
+            }
             Err(_) => {}
         }
         counted
@@ -321,16 +351,40 @@ impl<C: TotalCache> Cached<C> {
     }
 
     fn increment(&self, key: &str, n: i64) {
-        let key = self.key(key);
-        self.attempt(|cache| cache.increment_if_present(&key, n));
+        self.ask(Question::IncrementIfPresent(self.key(key), n));
     }
 
-    fn remove(&self, key: &str) {
-        let key = self.key(key);
-        self.attempt(|cache| cache.remove(&key));
+    pub(crate) fn remove(&self, key: &str) {
+        self.ask(Question::Remove(self.key(key)));
     }
 
-    fn key(&self, key: &str) -> String {
+    /// Asks the cache something, unless it is left out; `None` if it failed.
+    pub(crate) fn ask(&self, question: Question) -> Option<Option<i64>> {
+        self.attempt(|cache| match question {
+            Question::Get(key) => cache.get(&key),
+            Question::AddIfAbsent(key, total, ttl) => {
+                cache.add_if_absent(&key, total, ttl).map(|()| None)
+            }
+            Question::IncrementIfPresent(key, n) => {
+                cache.increment_if_present(&key, n).map(|()| None)
+            }
+            Question::Remove(key) => cache.remove(&key).map(|()| None),
+        })
+    }
+
+    /// The cache itself.
+    #[cfg(feature = "async")]
+    pub(crate) fn cache(&self) -> &C {
+        &self.shared.cache
+    }
+
+    /// The reads that are under way, and how long one waits for them.
+    #[cfg(feature = "async")]
+    pub(crate) fn flights(&self) -> (&Flights, Duration) {
+        (&self.shared.flights, self.wait)
+    }
+
+    pub(crate) fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
 
@@ -355,6 +409,7 @@ impl<C: TotalCache> Cached<C> {
         }
         if let Err(error) = &result {
             failures.fetch_add(1, Ordering::Relaxed);
+            observe::cache_failed(error);
             if let Some(notify) = &self.notify {
                 notify(error);
             }

@@ -54,6 +54,7 @@ use diesel::r2d2::{ManageConnection, Pool};
 
 use crate::dialect::BackendOf;
 use crate::error::Error;
+use crate::observe;
 use crate::retry::Retry;
 
 use self::batch::{Added, Caller, Landed, lost};
@@ -312,7 +313,9 @@ where
         let began = Instant::now();
         let deadline = began + self.handle.shared.limits.deadline;
         let Waiting { number, ticket } = self.board(counter, n, deadline)?;
-        match ticket.wait(number, deadline, |landed| landed.of(number)) {
+        let waited = ticket.wait(number, deadline, |landed| landed.of(number));
+        observe::waited(began);
+        match waited {
             Ok(result) => result,
             Err(timed_out) => Err(self.timed_out(timed_out, began)),
         }
@@ -512,6 +515,7 @@ impl<Conn: LoadConnection + 'static> Shared<Conn> {
     }
 
     fn lost(&self, loss: Loss) {
+        observe::lost();
         self.note(|stats| {
             stats.losses += 1;
             stats.last_error = Some(loss.error.to_string());

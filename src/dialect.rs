@@ -219,6 +219,11 @@ impl Dialect {
         self == Dialect::Sqlite
     }
 
+    /// Whether the answer to a statement is whatever comes next on its connection, also where nobody has read the one before.
+    pub(crate) fn answers_in_turn(self) -> bool {
+        self == Dialect::Mysql
+    }
+
     /// Statements that tell before COMMIT whether the transaction begun is still the one that is open.
     ///
     /// Postgres answers the COMMIT of an aborted transaction with ROLLBACK and no error. MySQL ends the transaction at
@@ -647,7 +652,7 @@ fn is_mysqls_full_table(message: &str) -> bool {
 }
 
 /// Diesel drops MySQL's error numbers; the texts are those of the server's default language and of the client library.
-/// Sources: MySQL 9 error reference, MariaDB `errmsg-utf8.txt`, both client libraries' `errmsg.c`.
+/// Sources: MySQL 9 error reference, MariaDB `errmsg-utf8.txt`, both client libraries' `errmsg.c`, mysql_async's `error/mod.rs`.
 const MYSQL_MESSAGES: &[(&str, Failure)] = &[
     // 1213
     (
@@ -702,6 +707,16 @@ const MYSQL_MESSAGES: &[(&str, Failure)] = &[
     ),
     (
         "Got timeout writing communication packets",
+        Failure::ConnectionLost,
+    ),
+    // mysql_async, which `diesel_async` is built on: whatever the socket tells, and what comes after that
+    ("Input/output error: ", Failure::ConnectionLost),
+    (
+        "Driver error: `Connection to the server is closed.'",
+        Failure::ConnectionLost,
+    ),
+    (
+        "Driver error: `Packet out of order.'",
         Failure::ConnectionLost,
     ),
     // 1180 of MariaDB Galera, whatever was replicated: at COMMIT, of a node that lost the majority meanwhile
@@ -815,6 +830,59 @@ mod tests {
             "Duplicate entry 'Got error 6 during COMMIT' for key 'slug'",
         ] {
             assert_eq!(Dialect::Mysql.classify_text(text), Failure::Other, "{text}");
+        }
+    }
+
+    /// What `diesel_async`'s drivers say, which give no kind to it, or another one than Diesel's own.
+    #[test]
+    fn what_asynchronous_drivers_tell() {
+        use DatabaseErrorKind::{UnableToSendCommand, Unknown};
+        let lost = Failure::ConnectionLost;
+        for (dialect, kind, text, expected) in [
+            (
+                Dialect::Mysql,
+                Unknown,
+                "Input/output error: Input/output error: connection closed",
+                lost,
+            ),
+            (
+                Dialect::Mysql,
+                Unknown,
+                "Input/output error: Input/output error: Connection reset by peer (os error 104)",
+                lost,
+            ),
+            (
+                Dialect::Mysql,
+                Unknown,
+                "Driver error: `Connection to the server is closed.'",
+                lost,
+            ),
+            (
+                Dialect::Mysql,
+                Unknown,
+                "Driver error: `Statement takes 1 parameters but 2 was supplied.'",
+                Failure::Other,
+            ),
+            (
+                Dialect::Mysql,
+                Unknown,
+                "Deadlock found when trying to get lock; try restarting transaction",
+                Failure::Conflict(Conflict::Deadlock),
+            ),
+            (
+                Dialect::Postgres,
+                Unknown,
+                "terminating connection due to administrator command",
+                lost,
+            ),
+            (
+                Dialect::Postgres,
+                UnableToSendCommand,
+                "connection closed",
+                lost,
+            ),
+        ] {
+            assert_eq!(dialect.classify(&error(kind, text)), expected, "{text}");
         }
     }
 

@@ -91,6 +91,11 @@ impl ShardsColumn {
         }
     }
 
+    /// Its name in SQL.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Declares the column with this type in `CREATE TABLE`.
     #[must_use]
     pub const fn sql_type(mut self, sql_type: &'static str) -> Self {

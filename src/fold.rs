@@ -21,6 +21,7 @@ use crate::field::{ShardedColumn, ShardedTable};
 use crate::held::{Held, Shards, holding};
 use crate::io::{Blocking, LoadIo, now};
 use crate::keyed::{KEYS_IN_A_STATEMENT, KeyedTable, KeysAre};
+use crate::observe;
 use crate::retry::{Repeated, Retry, in_transaction, repeat};
 use crate::shard_numbers;
 use crate::sql::{
@@ -269,7 +270,9 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
             folded.finished = keys.len() < batch;
             if let Some(last) = keys.last().cloned() {
                 let parents = keys.len();
-                folding.fold::<M, T, DB, _>(keys, &mut folded, conn).await?;
+                let told = observe::fold(dialect, T::SHARDS_TABLE, parents);
+                let moving = folding.fold::<M, T, DB, _>(keys, &mut folded, conn);
+                told.within(moving).await?;
                 folded.last = Some(last);
                 if progress(&folded).is_break() {
                     return Ok(folded);
@@ -474,15 +477,18 @@ impl Folding {
         let holding = holding::<M, _>(conn, retry)?;
         let folded = repeat!(M, conn, holding, {
             let held = Held::<T, DB>::lock::<M, _>(conn, keys, shards).await?;
-            let (parents, moved) = held.fold::<M, _>(conn).await?;
-            Ok(Folded {
-                parents: parents as u64,
-                moved,
-                shards_removed: held.remove_shards::<M, _>(conn, self.keep).await? as u64,
-                ..Folded::nothing(None)
-            })
+            let moved = held.fold::<M, _>(conn).await?;
+            let removed = held.remove_shards::<M, _>(conn, self.keep).await?;
+            Ok((moved, removed))
         });
-        folded.map_err(|error| explain::<T, DB, _>(conn, error))
+        let (moved, removed) = folded.map_err(|error| explain::<T, DB, _>(conn, error))?;
+        observe::folded(self.dialect, T::SHARDS_TABLE, &moved, removed);
+        Ok(Folded {
+            parents: moved.parents as u64,
+            moved: moved.sums,
+            shards_removed: removed as u64,
+            ..Folded::nothing(None)
+        })
     }
 
     fn trouble(&self, error: DieselError) -> Trouble {

@@ -14,6 +14,7 @@
 //! | [Folding](folding) | shards into the plain column, and how often |
 //! | [Named counters](named_counters) | counters without a table of yours |
 //! | [Coalescing](coalescing) | the counts of many threads in one commit |
+//! | [Async](asynchronous) | the same on `diesel_async`, and what cancelling does |
 //! | [MultiConnection](multi_connection) | one binary for several databases |
 //! | [Migrating](migrating) | from a plain column to shards in three deploys, without a stop |
 //! | [Leaving](leaving) | and back, also in three |
@@ -40,6 +41,7 @@ chapters! {
     folding = "guide/folding.md",
     named_counters = "guide/named_counters.md",
     coalescing = "guide/coalescing.md",
+    asynchronous = "guide/asynchronous.md",
     multi_connection = "guide/multi_connection.md",
     migrating = "guide/migrating.md",
     leaving = "guide/leaving.md",

@@ -29,6 +29,16 @@ pub(crate) struct Held<'a, T: KeyedTable<DB>, DB: ShardedBackend> {
     shard: Option<i32>,
 }
 
+/// What was moved from shards to bases.
+pub(crate) struct Moved {
+    /// The number of parents that had something to move.
+    pub(crate) parents: usize,
+    /// The number of shards that it was moved from.
+    pub(crate) shards: usize,
+    /// How much of each field.
+    pub(crate) sums: Vec<Amount>,
+}
+
 /// Which shards are held, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shards {
@@ -138,13 +148,12 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
             .collect()
     }
 
-    /// Adds the shards that are held to the bases and empties them: no total changes. The number of parents that had
-    /// something to add, and how much of each field it was.
+    /// Adds the shards that are held to the bases and empties them: no total changes.
     ///
     /// # Errors
     /// [`Inexact`](Error::Inexact) if a base did not take what its shards held, as a column of a smaller scale does, and
     /// MySQL without its strict mode.
-    pub(crate) async fn fold<M, Conn>(&self, conn: &mut Conn) -> QueryResult<(usize, Vec<Amount>)>
+    pub(crate) async fn fold<M, Conn>(&self, conn: &mut Conn) -> QueryResult<Moved>
     where
         M: LoadIo<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
@@ -173,22 +182,26 @@ impl<'a, T: KeyedTable<DB>, DB: ShardedBackend> Held<'a, T, DB> {
                 return Err(Error::Inexact { field: field.name }.into());
             }
         }
-        self.empty::<M, _>(conn, T::FIELDS.iter().collect()).await?;
-        Ok((parents, sums))
+        let shards = self.empty::<M, _>(conn, T::FIELDS.iter().collect());
+        let shards = shards.await?;
+        Ok(Moved {
+            parents,
+            shards,
+            sums,
+        })
     }
 
-    /// Sets fields of the shards to zero, whatever that does to the totals.
+    /// Sets fields of the shards to zero, whatever that does to the totals. The number of shards that were not.
     pub(crate) async fn empty<M, Conn>(
         &self,
         conn: &mut Conn,
         fields: Vec<&'static ShardsColumn>,
-    ) -> QueryResult<()>
+    ) -> QueryResult<usize>
     where
         M: Io<Conn, Backend = DB>,
     {
         let of = self.rows(Rows::Shards);
-        M::execute(conn, EmptyShards { of, fields }).await?;
-        Ok(())
+        M::execute(conn, EmptyShards { of, fields }).await
     }
 
     /// Removes the shards numbered `first` and above, which have to be empty. The number removed.

@@ -9,6 +9,7 @@
 //! be tried again stands in a [loop](crate::retry) and not in a closure.
 
 use std::future::{Future, Ready, ready};
+use std::marker::PhantomData;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::dialect::BackendOf;
+use crate::dialect::{BackendOf, ShardedBackend};
 use crate::retry::Retry;
 
 /// How statements reach a `Conn`.
@@ -83,6 +84,50 @@ pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
         Q: Query + QueryFragment<Self::Backend> + QueryId + 'c,
         Self::Backend: QueryMetadata<Q::SqlType>,
         U: 'c;
+}
+
+/// A connection while an operation's steps run on it.
+///
+/// A future that is dropped leaves the answer to its last statement behind. tokio-postgres throws that away; mysql_async reads it in
+/// the place of the next statement's. It also leaves what MySQL is told before and after a transaction (`SET autocommit`). Such
+/// a connection is broken: a pool drops it.
+pub(crate) struct InUse<'c, M, Conn>
+where
+    M: Io<Conn>,
+{
+    pub(crate) conn: &'c mut Conn,
+    answered: bool,
+    io: PhantomData<M>,
+}
+
+impl<'c, M, Conn> InUse<'c, M, Conn>
+where
+    M: Io<Conn>,
+{
+    pub(crate) fn new(conn: &'c mut Conn) -> Self {
+        InUse {
+            conn,
+            answered: false,
+            io: PhantomData,
+        }
+    }
+
+    /// No step is under way any more.
+    pub(crate) fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl<M, Conn> Drop for InUse<'_, M, Conn>
+where
+    M: Io<Conn>,
+{
+    fn drop(&mut self) {
+        let dialect = M::Backend::backend_of(self.conn).dialect();
+        if !self.answered && dialect.answers_in_turn() {
+            M::transaction_status(self.conn).set_in_error();
+        }
+    }
 }
 
 /// Diesel's own connections: each call returns when it is done.
@@ -186,6 +231,7 @@ where
 }
 
 /// What became of steps on a [`Blocking`] connection, each of which was done when it was called.
+#[inline(always)] // or else the steps, which are kilobytes, are copied first
 pub(crate) fn now<T>(steps: impl Future<Output = T>) -> T {
     let mut steps = pin!(steps);
     let mut context = Context::from_waker(Waker::noop());

@@ -111,6 +111,7 @@
 //! - [`Error`]: what can go wrong, and what to do.
 //! - [`idempotency`]: requests that come more than once, and count once.
 //! - [`multi_connection!`]: one enum of connections to several databases.
+//! - [`observability`]: what a running process tells of all that.
 //!
 //! # Features
 //!
@@ -123,8 +124,11 @@
 //! | `r2d2` | the [`coalescer`]; a [`multi_connection!`] enum inside a pool (plain connections need no feature for that) |
 //! | `numeric` | `BigDecimal` fields |
 //! | `uuid` | `Uuid` keys on PostgreSQL |
+//! | `async` | [`asynchronous`]: the same operations on `diesel_async`'s connections |
 //! | `cache` | [`cached`] totals that are kept in the process, by moka |
 //! | `redis` | [`cached`] totals that are kept in a Redis server |
+//! | `tracing` | spans and events of what is done: [`observability`] |
+//! | `metrics` | counters and histograms of what is done: [`observability`] |
 //!
 //! [Diesel]: https://diesel.rs
 
@@ -144,6 +148,8 @@ pub mod cached;
 pub mod coalescer;
 mod conflict;
 pub mod counting_update;
+#[doc(hidden)]
+pub mod described;
 mod dialect;
 pub mod dsl;
 mod error;
@@ -159,6 +165,8 @@ mod keyed;
 mod migrations;
 mod multi_connection;
 mod named;
+pub mod observability;
+mod observe;
 pub mod retry;
 pub mod returning;
 mod row_counter;

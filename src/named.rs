@@ -128,7 +128,7 @@ impl Counter {
 
     /// Adds `n`, which may be negative.
     ///
-    /// It is [`update`](crate::update()) with [`or_insert`](UpdateStatement::or_insert): one statement, and a transaction of a few
+    /// It is [`update`](crate::update()) with [`or_insert`](crate::UpdateStatement::or_insert): one statement, and a transaction of a few
     /// more at the first count and at the first on a shard. Inside a transaction it is part of the caller's.
     ///
     /// ```sql
@@ -544,14 +544,14 @@ pub trait CounterBackend<Conn, Run: Io<Conn> = Blocking>: BackendOf<Conn> {
     ) -> Run::Future<'_, QueryResult<Folded<counters::table>>>;
 
     #[doc(hidden)]
-    fn select(
-        conn: &mut Conn,
-        select: SelectCounters,
-    ) -> Run::Future<'_, QueryResult<Vec<(Vec<u8>, i64)>>>;
+    fn select(conn: &mut Conn, select: SelectCounters) -> Run::Future<'_, Found>;
 
     #[doc(hidden)]
     fn delete(conn: &mut Conn, name: Vec<u8>) -> Run::Future<'_, QueryResult<bool>>;
 }
+
+/// Names and their totals.
+type Found = QueryResult<Vec<(Vec<u8>, i64)>>;
 
 pub(crate) type ByName = Find<counters::table, Vec<u8>>;
 

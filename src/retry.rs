@@ -9,8 +9,11 @@ mod transaction;
 
 pub(crate) use self::policy::Attempts;
 pub use self::policy::{Attempted, Retry};
+#[cfg(feature = "async")]
+pub(crate) use self::transaction::Failed;
 pub(crate) use self::transaction::{
-    Begun, Failed, Repeated, TransactionOptions, begin, depth_of, in_transaction, own_statement,
-    own_transaction, repeat,
+    Begun, Repeated, TransactionOptions, begin, depth_of, in_transaction, repeat,
 };
 pub use self::transaction::{Isolation, Transaction, transaction};
+#[cfg(feature = "r2d2")]
+pub(crate) use self::transaction::{own_statement, own_transaction};

@@ -53,6 +53,8 @@ pub struct RowCounter<C: ShardedColumn> {
     pub(crate) key: Key<C>,
 }
 
+type Totals<K, R> = QueryResult<Vec<(K, R)>>;
+
 type Key<C> = <<C as Column>::Table as ShardedTable>::Key;
 
 impl<C: ShardedColumn> RowCounter<C> {
@@ -90,6 +92,15 @@ impl<C: ShardedColumn> RowCounter<C> {
         DB: BackendOf<Conn>,
     {
         now(self.total::<Blocking, _, _>(conn))
+    }
+
+    /// What it is known by in a cache, and what is asked of it under an idempotency key.
+    pub(crate) fn cached_as(&self) -> String
+    where
+        Key<C>: fmt::Debug,
+    {
+        let table = <C::Table as ShardedTable>::SHARDS_TABLE;
+        format!("{table}.{}:{:?}", C::NAME, self.key)
     }
 
     pub(crate) async fn count<M, Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>
@@ -132,8 +143,7 @@ where
     DB: BackendOf<Conn>,
 {
     fn cache_key(&self) -> String {
-        let table = <C::Table as ShardedTable>::SHARDS_TABLE;
-        format!("{table}.{}:{:?}", C::NAME, self.key)
+        self.cached_as()
     }
 
     /// # Errors
@@ -179,7 +189,7 @@ pub trait IntegerField<DB: ShardedBackend>: ShardedColumn<Table: KeyedTable<DB>>
         self,
         conn: &'c mut Conn,
         filter: &'c W,
-    ) -> M::Future<'c, QueryResult<Vec<(Key<Self>, Self::Row)>>>
+    ) -> M::Future<'c, Totals<Key<Self>, Self::Row>>
     where
         M: LoadIo<Conn, Backend = DB>,
         W: QueryFragment<DB> + QueryId;
@@ -202,7 +212,7 @@ where
         self,
         conn: &'c mut Conn,
         filter: &'c W,
-    ) -> M::Future<'c, QueryResult<Vec<(T::Key, Value<C>)>>>
+    ) -> M::Future<'c, Totals<T::Key, Value<C>>>
     where
         M: LoadIo<Conn, Backend = DB>,
         W: QueryFragment<DB> + QueryId,

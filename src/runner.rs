@@ -1,12 +1,14 @@
 //! Carries out what a [`CountingAttempt`] decides.
 
 use std::future::Future;
+use std::pin::pin;
 
 use diesel::result::QueryResult;
 
 use crate::attempt::{CountingAttempt, Plan, Statement, Step};
 use crate::error::Error;
-use crate::io::Io;
+use crate::io::{InUse, Io};
+use crate::observe;
 use crate::retry::{Begun, Retry, TransactionOptions, begin};
 
 /// Sends the statements of a counting update.
@@ -30,41 +32,69 @@ pub(crate) async fn count<M, Conn>(
 where
     M: Io<Conn>,
 {
+    let held = InUse::<M, _>::new(conn);
+    let counted = run(&mut *held.conn, plan, retry, sender).await;
+    held.answered();
+    counted
+}
+
+async fn run<M, Conn>(
+    conn: &mut Conn,
+    plan: Plan,
+    retry: Retry,
+    sender: &mut impl Sender<M, Conn>,
+) -> Result<usize, Error>
+where
+    M: Io<Conn>,
+{
     let options = TransactionOptions {
         isolation: plan.dialect.own_isolation(),
         ..Default::default()
     };
     let mut begun: Option<Begun> = None;
     let mut attempt = CountingAttempt::new(plan, retry);
+    let mut told = observe::Update::begin(&plan);
     let mut outcome = Ok(0);
     loop {
-        outcome = match attempt.next(outcome) {
-            Step::Begin => match begin::<M, _>(conn, plan.dialect, options).await {
-                Ok(transaction) => {
-                    begun = Some(transaction);
-                    Ok(0)
-                }
-                Err(error) => Err(error),
-            },
-            Step::Run(statement) => sender.send(conn, statement, attempt.shard()).await,
-            Step::Commit => match begun {
-                Some(begun) => match begun.check::<M, _>(conn, plan.dialect).await {
-                    Ok(()) => begun.commit::<M, _>(conn).await.map(|()| 0),
+        let step = attempt.next(outcome);
+        told.step(&plan, &attempt, &step);
+        outcome = match step {
+            Step::Begin => {
+                let beginning = begin::<M, _>(conn, plan.dialect, options);
+                match told.within(beginning).await {
+                    Ok(transaction) => {
+                        begun = Some(transaction);
+                        Ok(0)
+                    }
                     Err(error) => Err(error),
-                },
+                }
+            }
+            Step::Run(statement) => {
+                let sent = pin!(sender.send(conn, statement, attempt.shard()));
+                told.within(sent).await
+            }
+            Step::Commit => match begun {
+                Some(begun) => {
+                    let alive = begun.check::<M, _>(conn, plan.dialect);
+                    match told.within(alive).await {
+                        Ok(()) => told.within(begun.commit::<M, _>(conn)).await.map(|()| 0),
+                        Err(error) => Err(error),
+                    }
+                }
                 None => Ok(0),
             },
             Step::Rollback => {
                 if let Some(begun) = begun.take() {
-                    begun.roll_back::<M, _>(conn).await;
+                    told.within(begun.roll_back::<M, _>(conn)).await;
                 }
                 Ok(0)
             }
             Step::Sleep(delay) => {
-                M::sleep(attempt.retry(), delay).await;
+                M::sleep(attempt.attempts().retry(), delay).await;
                 Ok(0)
             }
             Step::Finish(result) => return result,
-        }
+        };
+        told.came(&outcome);
     }
 }

@@ -124,8 +124,9 @@ impl ShardChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ShardChoiceStats {
-    /// Counts that found every shard of their key taken by other counts of this process: more shards would help. A warning by
-    /// the crate `log`, at most one a minute for each shards table, says so too.
+    /// Counts that found every shard of their key taken by other counts of this process: more shards would help. A warning says
+    /// so too, at most once a minute for each shards table: by `tracing` where a subscriber listens, else by `log`; see
+    /// [`observability`](crate::observability).
     pub crowded: u64,
     /// How often a key became hot: somebody else was met on it.
     pub hot: u64,

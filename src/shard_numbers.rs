@@ -80,6 +80,15 @@ impl ShardNumber {
         }
     }
 
+    /// Of a field that a tool has found in the database, where the derive's number is not known.
+    pub(crate) fn described(table: &'static str, field: &[u8]) -> Self {
+        ShardNumber {
+            table,
+            counter: field.into(),
+            default: 1, // `increase` begins with no less
+        }
+    }
+
     /// Of one counter among others in the same column. The zero keeps it apart from a field's: no column's name has one.
     pub(crate) fn of_counter<T: ShardedTable>(counter: &[u8]) -> Self {
         ShardNumber {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
 use diesel::migration::{
     Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion,
@@ -14,8 +15,8 @@ use crate::dialect::{BackendOf, ShardedBackend};
 use crate::field::{ShardedTable, ShardsColumn};
 use crate::io::Blocking;
 use crate::retry::in_transaction;
-use crate::sql::{SHARD, push_column, push_each_key, push_from_shards, push_unique_key};
-use crate::total::push_total;
+use crate::sql::{Names, SHARD, push_each_key_of, push_unique_key_of};
+use crate::total::push_total_of;
 
 /// The shards table of `T`, from what the derive knows of its parent: one column for each column of the key, `shard`, and
 /// one for each sharded field.
@@ -78,13 +79,7 @@ impl<T: ShardedTable> ShardsTable<T> {
         DB: ShardedBackend,
         T: QueryFragment<DB>,
     {
-        let mut statements = vec![render(&CreateTable::<T>(PhantomData), backend)?];
-        if backend.dialect().deletes_by_triggers() {
-            for trigger in Trigger::ALL {
-                statements.push(render(&CreateTrigger::<T>(trigger, PhantomData), backend)?);
-            }
-        }
-        Ok(statements.join(";\n"))
+        create_sql(Names::of::<T>(), backend)
     }
 
     /// The statements that fold every shard into its parent and then drop the shards table: no count is lost. They hold a
@@ -105,24 +100,7 @@ impl<T: ShardedTable> ShardsTable<T> {
         DB: ShardedBackend,
         T: QueryFragment<DB>,
     {
-        let exclusive = backend.dialect().exclusive();
-        let mut statements: Vec<_> = exclusive.before.map(str::to_owned).into_iter().collect();
-        if exclusive.lock.is_some() {
-            statements.push(render(&LockTables::<T>(PhantomData), backend)?);
-        }
-        statements.push(render(&FoldAll::<T>(PhantomData), backend)?);
-        if exclusive.commits_fold {
-            statements.push(render(&Empty::<T>(PhantomData), backend)?);
-            statements.push("COMMIT".to_owned());
-        }
-        if backend.dialect().deletes_by_triggers() {
-            for trigger in Trigger::ALL {
-                statements.push(render(&DropTrigger::<T>(trigger, PhantomData), backend)?);
-            }
-        }
-        statements.push(render(&DropTable::<T>(PhantomData), backend)?);
-        statements.extend(exclusive.after.map(str::to_owned));
-        Ok(statements.join(";\n"))
+        drop_sql(Names::of::<T>(), backend)
     }
 
     /// Creates it.
@@ -187,6 +165,45 @@ impl<T: ShardedTable> fmt::Debug for ShardsTable<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ShardsTable({})", T::SHARDS_TABLE)
     }
+}
+
+/// See [`ShardsTable::create_sql`].
+pub(crate) fn create_sql<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    backend: &DB,
+) -> QueryResult<String> {
+    let mut statements = vec![render(&CreateTable(names), backend)?];
+    if backend.dialect().deletes_by_triggers() {
+        for trigger in Trigger::ALL {
+            statements.push(render(&CreateTrigger(trigger, names), backend)?);
+        }
+    }
+    Ok(statements.join(";\n"))
+}
+
+/// See [`ShardsTable::drop_sql`].
+pub(crate) fn drop_sql<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    backend: &DB,
+) -> QueryResult<String> {
+    let exclusive = backend.dialect().exclusive();
+    let mut statements: Vec<_> = exclusive.before.map(str::to_owned).into_iter().collect();
+    if exclusive.lock.is_some() {
+        statements.push(render(&LockTables(names), backend)?);
+    }
+    statements.push(render(&FoldAll(names), backend)?);
+    if exclusive.commits_fold {
+        statements.push(render(&Empty(names), backend)?);
+        statements.push("COMMIT".to_owned());
+    }
+    if backend.dialect().deletes_by_triggers() {
+        for trigger in Trigger::ALL {
+            statements.push(render(&DropTrigger(trigger, names), backend)?);
+        }
+    }
+    statements.push(render(&DropTable(names), backend)?);
+    statements.extend(exclusive.after.map(str::to_owned));
+    Ok(statements.join(";\n"))
 }
 
 /// Undoes what a failure leaves behind. The failure is what is reported.
@@ -290,19 +307,16 @@ pub(crate) fn backend_behind<DB: ShardedBackend>(
         .ok_or_else(|| "this connection is none that `multi_connection!` was told of".into())
 }
 
-struct CreateTable<T>(PhantomData<T>);
+struct CreateTable<'a, DB: Backend>(Names<'a, DB>);
 
-impl<T, DB> QueryFragment<DB> for CreateTable<T>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for CreateTable<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = self.0;
         let dialect = out.backend().dialect();
         out.push_sql("CREATE TABLE ");
-        out.push_identifier(T::SHARDS_TABLE)?;
+        out.push_identifier(names.shards_table)?;
         out.push_sql(" (\n    ");
-        for column in T::KEY {
+        for column in names.key {
             out.push_identifier(column.name)?;
             out.push_sql(" ");
             out.push_sql(sql_type(column, |column_type| {
@@ -312,7 +326,7 @@ where
         }
         out.push_identifier(SHARD)?;
         out.push_sql(" INTEGER NOT NULL,\n    ");
-        for column in T::FIELDS {
+        for column in names.fields {
             out.push_identifier(column.name)?;
             out.push_sql(" ");
             out.push_sql(sql_type(column, |column_type| {
@@ -328,13 +342,13 @@ where
             out.push_sql(",\n    ");
         }
         out.push_sql("PRIMARY KEY ");
-        push_unique_key::<T, DB>(out.reborrow())?;
+        push_unique_key_of(names.key, out.reborrow())?;
         out.push_sql(",\n    FOREIGN KEY (");
-        push_key_names::<T, DB>(out.reborrow())?;
+        push_key_names(names, out.reborrow())?;
         out.push_sql(") REFERENCES ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        names.parent.walk_ast(out.reborrow())?;
         out.push_sql(" (");
-        push_key_names::<T, DB>(out.reborrow())?;
+        push_key_names(names, out.reborrow())?;
         out.push_sql(") ON UPDATE CASCADE ON DELETE CASCADE\n)");
         out.push_sql(dialect.table_options());
         Ok(())
@@ -361,8 +375,9 @@ enum Trigger {
 impl Trigger {
     const ALL: [Self; 3] = [Trigger::Delete, Trigger::Update, Trigger::Insert];
 
-    fn push_name<T: ShardedTable, DB: ShardedBackend>(
+    fn push_name<DB: ShardedBackend>(
         self,
+        names: Names<'_, DB>,
         mut out: AstPass<'_, '_, DB>,
     ) -> QueryResult<()> {
         let action = match self {
@@ -370,41 +385,38 @@ impl Trigger {
             Trigger::Update => "update",
             Trigger::Insert => "insert",
         };
-        out.push_identifier(&format!("{}_{action}", T::SHARDS_TABLE))
+        out.push_identifier(&format!("{}_{action}", names.shards_table))
     }
 }
 
-struct CreateTrigger<T>(Trigger, PhantomData<T>);
+struct CreateTrigger<'a, DB: Backend>(Trigger, Names<'a, DB>);
 
-impl<T, DB> QueryFragment<DB> for CreateTrigger<T>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for CreateTrigger<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = self.1;
         out.push_sql("CREATE TRIGGER ");
-        self.0.push_name::<T, DB>(out.reborrow())?;
+        self.0.push_name(names, out.reborrow())?;
         match self.0 {
             Trigger::Delete => out.push_sql(" AFTER DELETE ON "),
             Trigger::Insert => out.push_sql(" AFTER INSERT ON "),
             Trigger::Update => {
                 out.push_sql(" AFTER UPDATE OF ");
-                push_key_names::<T, DB>(out.reborrow())?;
+                push_key_names(names, out.reborrow())?;
                 out.push_sql(" ON ");
             }
         }
-        T::TABLE.walk_ast(out.reborrow())?;
+        names.parent.walk_ast(out.reborrow())?;
         out.push_sql(" BEGIN ");
         match self.0 {
             Trigger::Delete | Trigger::Insert => {
                 out.push_sql("DELETE FROM ");
-                out.push_identifier(T::SHARDS_TABLE)?;
+                out.push_identifier(names.shards_table)?;
             }
             Trigger::Update => {
                 out.push_sql("UPDATE ");
-                out.push_identifier(T::SHARDS_TABLE)?;
+                out.push_identifier(names.shards_table)?;
                 out.push_sql(" SET ");
-                push_key_is_rows::<T, DB>(", ", "NEW", out.reborrow())?;
+                push_key_is_rows(names, ", ", "NEW", out.reborrow())?;
             }
         }
         out.push_sql(" WHERE ");
@@ -412,19 +424,20 @@ where
             Trigger::Delete | Trigger::Update => "OLD",
             Trigger::Insert => "NEW",
         };
-        push_key_is_rows::<T, DB>(" AND ", row, out.reborrow())?;
+        push_key_is_rows(names, " AND ", row, out.reborrow())?;
         out.push_sql("; END");
         Ok(())
     }
 }
 
 /// `key = OLD.key` or `key = NEW.key`
-fn push_key_is_rows<T, DB>(separator: &str, row: &str, out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable,
-    DB: ShardedBackend,
-{
-    push_each_key::<T, DB>(separator, out, |_, name, mut out| {
+fn push_key_is_rows<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    separator: &str,
+    row: &str,
+    out: AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    push_each_key_of(names.key, separator, out, |_, name, mut out| {
         out.push_identifier(name)?;
         out.push_sql(" = ");
         out.push_sql(row);
@@ -433,33 +446,27 @@ where
     })
 }
 
-struct DropTrigger<T>(Trigger, PhantomData<T>);
+struct DropTrigger<'a, DB: Backend>(Trigger, Names<'a, DB>);
 
-impl<T, DB> QueryFragment<DB> for DropTrigger<T>
-where
-    T: ShardedTable,
-    DB: ShardedBackend,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for DropTrigger<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = self.1;
         out.push_sql("DROP TRIGGER IF EXISTS "); // rebuilding the parent's table drops them
-        self.0.push_name::<T, DB>(out)
+        self.0.push_name(names, out)
     }
 }
 
-struct LockTables<T>(PhantomData<T>);
+struct LockTables<'a, DB: Backend>(Names<'a, DB>);
 
-impl<T, DB> QueryFragment<DB> for LockTables<T>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for LockTables<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = self.0;
         if let Some((before, behind_each, behind)) = out.backend().dialect().exclusive().lock {
             out.push_sql(before);
-            T::TABLE.walk_ast(out.reborrow())?;
+            names.parent.walk_ast(out.reborrow())?;
             out.push_sql(behind_each);
             out.push_sql(", ");
-            out.push_identifier(T::SHARDS_TABLE)?;
+            out.push_identifier(names.shards_table)?;
             out.push_sql(behind_each);
             out.push_sql(behind);
         }
@@ -470,38 +477,35 @@ where
 /// Moves all shards of all parents into the bases; the shards themselves are about to be dropped.
 ///
 /// MySQL's locked tables may stand only once in a statement, so the shards are summed up in one place there.
-struct FoldAll<T>(PhantomData<T>);
+struct FoldAll<'a, DB: Backend>(Names<'a, DB>);
 
-impl<T, DB> QueryFragment<DB> for FoldAll<T>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for FoldAll<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = self.0;
         let joins_before_set = out.backend().dialect().joins_before_set();
         out.push_sql("UPDATE ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        names.parent.walk_ast(out.reborrow())?;
         if joins_before_set {
             out.push_sql(" JOIN ");
-            push_folded::<T, DB>(out.reborrow())?;
+            push_folded(names, out.reborrow())?;
         }
-        for (i, field) in T::FIELDS.iter().enumerate() {
+        for (i, field) in names.fields.iter().enumerate() {
             out.push_sql(if i == 0 { " SET " } else { ", " });
             if joins_before_set {
-                push_column::<T, DB>(field.name, out.reborrow())?;
+                names.push_column(field.name, out.reborrow())?;
                 out.push_sql(" = ");
-                push_column::<T, DB>(field.name, out.reborrow())?;
+                names.push_column(field.name, out.reborrow())?;
                 out.push_sql(" + folded.");
                 out.push_identifier(field.name)?;
             } else {
                 out.push_identifier(field.name)?;
                 out.push_sql(" = ");
-                push_total::<T, DB>(field, None, out.reborrow())?;
+                push_total_of(names, field, None, out.reborrow())?;
             }
         }
         if !joins_before_set {
             out.push_sql(" WHERE EXISTS (SELECT 1");
-            push_from_shards::<T, DB>(None, out.reborrow())?;
+            names.push_from_shards(None, out.reborrow())?;
             out.push_sql(")");
         }
         Ok(())
@@ -509,65 +513,59 @@ where
 }
 
 /// `(SELECT key, SUM(field) AS field FROM shards GROUP BY key) AS folded ON folded.key = parent.key`
-fn push_folded<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
+fn push_folded<'b, DB: ShardedBackend>(
+    names: Names<'b, DB>,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
     out.push_sql("(SELECT ");
-    push_key_names::<T, DB>(out.reborrow())?;
-    for field in T::FIELDS {
+    push_key_names(names, out.reborrow())?;
+    for field in names.fields {
         out.push_sql(", SUM(");
         out.push_identifier(field.name)?;
         out.push_sql(") AS ");
         out.push_identifier(field.name)?;
     }
     out.push_sql(" FROM ");
-    out.push_identifier(T::SHARDS_TABLE)?;
+    out.push_identifier(names.shards_table)?;
     out.push_sql(" GROUP BY ");
-    push_key_names::<T, DB>(out.reborrow())?;
+    push_key_names(names, out.reborrow())?;
     out.push_sql(") AS folded ON ");
-    push_each_key::<T, DB>(" AND ", out, |_, name, mut out| {
+    push_each_key_of(names.key, " AND ", out, |_, name, mut out| {
         out.push_sql("folded.");
         out.push_identifier(name)?;
         out.push_sql(" = ");
-        push_column::<T, DB>(name, out)
+        names.push_column(name, out)
     })
 }
 
-struct Empty<T>(PhantomData<T>);
+struct Empty<'a, DB: Backend>(Names<'a, DB>);
 
-impl<T, DB> QueryFragment<DB> for Empty<T>
-where
-    T: ShardedTable,
-    DB: ShardedBackend,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for Empty<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = self.0;
         out.push_sql("DELETE FROM ");
-        out.push_identifier(T::SHARDS_TABLE)
+        out.push_identifier(names.shards_table)
     }
 }
 
-struct DropTable<T>(PhantomData<T>);
+struct DropTable<'a, DB: Backend>(Names<'a, DB>);
 
-impl<T, DB> QueryFragment<DB> for DropTable<T>
-where
-    T: ShardedTable,
-    DB: ShardedBackend,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for DropTable<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = self.0;
         out.push_sql("DROP TABLE ");
-        out.push_identifier(T::SHARDS_TABLE)
+        out.push_identifier(names.shards_table)
     }
 }
 
 /// `id`, or all columns of a composite key
-fn push_key_names<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable,
-    DB: ShardedBackend,
-{
-    push_each_key::<T, DB>(", ", out, |_, name, mut out| out.push_identifier(name))
+fn push_key_names<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    out: AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    push_each_key_of(names.key, ", ", out, |_, name, mut out| {
+        out.push_identifier(name)
+    })
 }
 
 #[cfg(all(

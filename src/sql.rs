@@ -56,6 +56,78 @@ where
     }
 }
 
+/// The names of a sharded table and of its shards table as values: those of a type, or those that a tool has read from the
+/// database.
+pub(crate) struct Names<'b, DB: Backend> {
+    pub(crate) parent: &'b dyn QueryFragment<DB>,
+    pub(crate) shards_table: &'b str,
+    pub(crate) key: &'b [ShardsColumn],
+    pub(crate) fields: &'b [ShardsColumn],
+}
+
+impl<DB: Backend> Clone for Names<'_, DB> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<DB: Backend> Copy for Names<'_, DB> {}
+
+impl<'b, DB: Backend> Names<'b, DB> {
+    pub(crate) fn of<T: ShardedTable + QueryFragment<DB>>() -> Self {
+        Names {
+            parent: T::TABLE,
+            shards_table: T::SHARDS_TABLE,
+            key: T::KEY,
+            fields: T::FIELDS,
+        }
+    }
+
+    /// `parent.name`
+    pub(crate) fn push_column(self, name: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.parent.walk_ast(out.reborrow())?;
+        out.push_sql(".");
+        out.push_identifier(name)
+    }
+
+    /// `shards.name`
+    pub(crate) fn push_shards_column(
+        self,
+        name: &str,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
+        out.push_identifier(self.shards_table)?;
+        out.push_sql(".");
+        out.push_identifier(name)
+    }
+
+    /// See [`push_from_shards`].
+    pub(crate) fn push_from_shards(
+        self,
+        shard: Option<&'b i32>,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+    {
+        out.push_sql(" FROM ");
+        out.push_identifier(self.shards_table)?;
+        out.push_sql(" WHERE ");
+        push_each_key_of(self.key, " AND ", out.reborrow(), |_, name, mut out| {
+            self.push_shards_column(name, out.reborrow())?;
+            out.push_sql(" = ");
+            self.push_column(name, out)
+        })?;
+        if let Some(shard) = shard {
+            out.push_sql(" AND ");
+            self.push_shards_column(SHARD, out.reborrow())?;
+            out.push_sql(" = ");
+            push_bind::<Integer, i32, DB>(shard, out)?;
+        }
+        Ok(())
+    }
+}
+
 /// `$n`
 pub(crate) fn push_bind<'b, ST, U, DB>(value: &'b U, out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
@@ -66,14 +138,12 @@ where
 }
 
 /// `shards.name`
-pub(crate) fn push_shards_column<T, DB>(name: &str, mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+pub(crate) fn push_shards_column<T, DB>(name: &str, out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
-    T: ShardedTable,
+    T: ShardedTable + QueryFragment<DB>,
     DB: Backend,
 {
-    out.push_identifier(T::SHARDS_TABLE)?;
-    out.push_sql(".");
-    out.push_identifier(name)
+    Names::of::<T>().push_shards_column(name, out)
 }
 
 /// `shards AS parent`
@@ -88,14 +158,12 @@ where
 }
 
 /// `parent.name`
-pub(crate) fn push_column<T, DB>(name: &str, mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+pub(crate) fn push_column<T, DB>(name: &str, out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: Backend,
 {
-    T::TABLE.walk_ast(out.reborrow())?;
-    out.push_sql(".");
-    out.push_identifier(name)
+    Names::of::<T>().push_column(name, out)
 }
 
 /// `parent.shard = $n`
@@ -113,13 +181,21 @@ where
 }
 
 /// `(key, shard)`
-pub(crate) fn push_unique_key<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+pub(crate) fn push_unique_key<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable,
     DB: ShardedBackend,
 {
+    push_unique_key_of(T::KEY, out)
+}
+
+/// `(key, shard)`
+pub(crate) fn push_unique_key_of<DB: ShardedBackend>(
+    key: &[ShardsColumn],
+    mut out: AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
     out.push_sql("(");
-    for column in T::KEY {
+    for column in key {
         out.push_identifier(column.name)?;
         out.push_sql(", ");
     }
@@ -131,14 +207,24 @@ where
 /// What `push` writes for each column of the key, with `separator` between them. `push` is told the column's number and name.
 pub(crate) fn push_each_key<'b, T, DB>(
     separator: &str,
-    mut out: AstPass<'_, 'b, DB>,
+    out: AstPass<'_, 'b, DB>,
     push: impl Fn(usize, &'static str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
 ) -> QueryResult<()>
 where
     T: ShardedTable,
     DB: ShardedBackend,
 {
-    for (i, column) in T::KEY.iter().enumerate() {
+    push_each_key_of(T::KEY, separator, out, push)
+}
+
+/// The same for the columns of `key`.
+pub(crate) fn push_each_key_of<'b, DB: ShardedBackend>(
+    key: &[ShardsColumn],
+    separator: &str,
+    mut out: AstPass<'_, 'b, DB>,
+    push: impl Fn(usize, &'static str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
+) -> QueryResult<()> {
+    for (i, column) in key.iter().enumerate() {
         if i > 0 {
             out.push_sql(separator);
         }
@@ -181,27 +267,13 @@ where
 /// ` FROM shards WHERE shards.key = parent.key`, and ` AND shards.shard = $n` for one of them
 pub(crate) fn push_from_shards<'b, T, DB>(
     shard: Option<&'b i32>,
-    mut out: AstPass<'_, 'b, DB>,
+    out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    out.push_sql(" FROM ");
-    out.push_identifier(T::SHARDS_TABLE)?;
-    out.push_sql(" WHERE ");
-    push_each_key::<T, DB>(" AND ", out.reborrow(), |_, name, mut out| {
-        push_shards_column::<T, DB>(name, out.reborrow())?;
-        out.push_sql(" = ");
-        push_column::<T, DB>(name, out)
-    })?;
-    if let Some(shard) = shard {
-        out.push_sql(" AND ");
-        push_shards_column::<T, DB>(SHARD, out.reborrow())?;
-        out.push_sql(" = ");
-        push_bind::<Integer, i32, DB>(shard, out)?;
-    }
-    Ok(())
+    Names::of::<T>().push_from_shards(shard, out)
 }
 
 /// `"views" = 0, "likes" = 0`

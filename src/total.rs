@@ -2,14 +2,13 @@
 
 use std::marker::PhantomData;
 
-use diesel::backend::Backend;
 use diesel::expression::{AppearsOnTable, Expression, SelectableExpression, ValidGrouping};
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
 use crate::dialect::{ShardedBackend, TotalForm};
 use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
-use crate::sql::{push_column, push_from_shards, push_shards_column};
+use crate::sql::Names;
 
 /// The exact value of a sharded field, base + sum of shards, read in one statement; made by
 /// [`total`](ShardedExpressionMethods::total).
@@ -117,18 +116,28 @@ where
 pub(crate) fn push_total<'b, T, DB>(
     field: &ShardsColumn,
     shard: Option<&'b i32>,
-    mut out: AstPass<'_, 'b, DB>,
+    out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
+    push_total_of(Names::of::<T>(), field, shard, out)
+}
+
+/// Writes the total of a sharded field of a table that is known by its names, or base + one shard.
+pub(crate) fn push_total_of<'b, DB: ShardedBackend>(
+    names: Names<'b, DB>,
+    field: &ShardsColumn,
+    shard: Option<&'b i32>,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
     let name = field.name;
     match out.backend().dialect().total_form(field.column_type) {
-        TotalForm::Plain => push_sum::<T, DB>(name, shard, out),
+        TotalForm::Plain => push_sum(names, name, shard, out),
         TotalForm::Cast(sql_type) => {
             out.push_sql("CAST(");
-            push_sum::<T, DB>(name, shard, out.reborrow())?;
+            push_sum(names, name, shard, out.reborrow())?;
             out.push_sql(" AS ");
             out.push_sql(sql_type);
             out.push_sql(")");
@@ -138,11 +147,11 @@ where
             out.push_sql("(SELECT CASE WHEN total IS NULL OR ");
             out.push_sql(condition);
             out.push_sql(" THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT ");
-            push_column::<T, DB>(name, out.reborrow())?;
+            names.push_column(name, out.reborrow())?;
             out.push_sql(" + COALESCE(");
-            push_sum_of_shards::<T, DB>(name, out.reborrow())?;
+            push_sum_of_shards(names, name, out.reborrow())?;
             out.push_sql(", 0) AS total");
-            push_from_shards::<T, DB>(shard, out.reborrow())?;
+            names.push_from_shards(shard, out.reborrow())?;
             out.push_sql("))");
             Ok(())
         }
@@ -150,32 +159,29 @@ where
 }
 
 /// `(base + COALESCE((SELECT SUM(…) FROM shards WHERE …), 0))`
-fn push_sum<'b, T, DB>(
+fn push_sum<'b, DB: ShardedBackend>(
+    names: Names<'b, DB>,
     name: &str,
     shard: Option<&'b i32>,
     mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
+) -> QueryResult<()> {
     out.push_sql("(");
-    push_column::<T, DB>(name, out.reborrow())?;
+    names.push_column(name, out.reborrow())?;
     out.push_sql(" + COALESCE((SELECT ");
-    push_sum_of_shards::<T, DB>(name, out.reborrow())?;
-    push_from_shards::<T, DB>(shard, out.reborrow())?;
+    push_sum_of_shards(names, name, out.reborrow())?;
+    names.push_from_shards(shard, out.reborrow())?;
     out.push_sql("), 0))");
     Ok(())
 }
 
 /// `SUM(shards.name)`
-fn push_sum_of_shards<T, DB>(name: &str, mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable,
-    DB: Backend,
-{
+fn push_sum_of_shards<'b, DB: ShardedBackend>(
+    names: Names<'b, DB>,
+    name: &str,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
     out.push_sql("SUM(");
-    push_shards_column::<T, DB>(name, out.reborrow())?;
+    names.push_shards_column(name, out.reborrow())?;
     out.push_sql(")");
     Ok(())
 }

@@ -25,6 +25,7 @@ use crate::explain::explain;
 use crate::field::ShardedTable;
 use crate::io::{Blocking, Io, LoadInto, now};
 use crate::keyed::{KeyIs, KeyedTable, KeysAre, in_chunks};
+use crate::observe;
 use crate::retry::{Retry, in_transaction};
 use crate::returning::{NoReturning, ReadAs, Returning, ReturningTotals, SelectTotals};
 use crate::runner::{self, Sender};
@@ -656,6 +657,7 @@ where
             dialect,
             shard_choice,
             table: T::SHARDS_TABLE,
+            keys: observe::Keys::of::<T>(dialect),
             key,
             shards: shards
                 .unwrap_or_else(|| shard_numbers::known::<T>(self.fields.iter().copied())),

@@ -29,7 +29,7 @@ counter_backend!(Async, AsyncConnection, Box::pin);
 /// See [`Counter`](crate::Counter).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[must_use = "a counter does nothing by itself"]
-pub struct Counter(crate::Counter);
+pub struct Counter(pub(super) crate::Counter);
 
 impl Counter {
     /// The counter of that name; see [`Counter::named`](crate::Counter::named).

@@ -1,4 +1,4 @@
-//! Idempotency keys, on connections of `diesel_async`; see [`idempotency`](crate::idempotency).
+//! Idempotency keys, on connections of `diesel_async`; see [`idempotency`].
 
 use std::time::Duration;
 

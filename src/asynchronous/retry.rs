@@ -6,8 +6,9 @@ use std::future::Future;
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 
-use super::Async;
+use super::{Async, BoxFuture};
 use crate::dialect::BackendOf;
+use crate::io::InUse;
 use crate::retry::{Failed, Retry, Transaction};
 
 /// Runs `f` in a transaction, and again from the start when it meets a conflict; see
@@ -35,30 +36,37 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`run`](Self::run)'s.
-    pub fn run_async<Conn, T, E, F>(
+    pub fn run_async<'c, Conn, T, E, F>(
         self,
-        conn: &mut Conn,
+        conn: &'c mut Conn,
         mut f: F,
-    ) -> impl Future<Output = Result<T, E>> + Send
+    ) -> BoxFuture<'c, Result<T, E>>
     where
         Conn: AsyncConnection,
         Conn::Backend: BackendOf<Conn>,
-        for<'r> F: AsyncAttempt<&'r mut Conn, Result<T, E>> + Send,
-        T: Send,
+        for<'r> F: AsyncAttempt<&'r mut Conn, Result<T, E>> + Send + 'c,
+        T: Send + 'c,
         E: From<DieselError> + StdError + Send + 'static,
     {
-        async move {
+        Box::pin(async move {
             let mut repeated = self.repeated::<Async, _>(conn)?;
-            loop {
+            let held = InUse::<Async, _>::new(conn);
+            let conn = &mut *held.conn;
+            let done = loop {
                 let outcome = match repeated.begin::<Async, _, _>(conn).await {
-                    Ok(()) => f.attempt(conn).await.map_err(Failed::Body),
+                    Ok(()) => {
+                        let attempted = repeated.scope().within(f.attempt(conn));
+                        attempted.await.map_err(Failed::Body)
+                    }
                     Err(failed) => Err(failed),
                 };
                 if let Some(done) = repeated.end::<Async, _, _, _>(conn, outcome).await {
-                    return done;
+                    break done;
                 }
-            }
-        }
+            };
+            held.answered();
+            done
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::row_counter::IntegerField;
 /// See [`RowCounter`](crate::RowCounter).
 #[derive(Clone)]
 #[must_use = "a counter does nothing by itself"]
-pub struct RowCounter<C: ShardedColumn>(crate::RowCounter<C>);
+pub struct RowCounter<C: ShardedColumn>(pub(super) crate::RowCounter<C>);
 
 impl<C: ShardedColumn> RowCounter<C> {
     /// The field `column` of the row with this key.

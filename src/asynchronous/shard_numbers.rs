@@ -1,4 +1,4 @@
-//! How many shards writers choose from, on connections of `diesel_async`; see [`shard_numbers`](crate::shard_numbers).
+//! How many shards writers choose from, on connections of `diesel_async`; see [`shard_numbers`].
 
 use diesel::result::QueryResult;
 use diesel_async::AsyncConnection;

@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+#[cfg(feature = "async")]
+use std::task::Poll;
+use std::task::Waker;
 use std::time::Duration;
 
 /// The reads that are under way in this process, by key.
-#[derive(Debug, Default)]
-pub(super) struct Flights {
-    under_way: Mutex<HashMap<String, Arc<Flight>>>,
+#[derive(Debug, Clone, Default)]
+pub struct Flights {
+    under_way: Arc<Mutex<HashMap<String, Arc<Flight>>>>,
 }
 
 /// One read, which others may wait for.
@@ -16,6 +19,8 @@ pub(super) struct Flights {
 struct Flight {
     state: Mutex<State>,
     landed: Condvar,
+    /// The tasks that wait.
+    tasks: Mutex<Vec<Waker>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,9 +34,9 @@ enum State {
 
 /// What to do about a key.
 #[derive(Debug)]
-pub(super) enum Role<'a> {
+pub enum Role {
     /// Read, and share the total.
-    Lead(Lead<'a>),
+    Lead(Lead),
     /// Another reader has read this total.
     Share(i64),
     /// Read alone: the reader that was waited for failed, or took too long.
@@ -40,27 +45,34 @@ pub(super) enum Role<'a> {
 
 impl Flights {
     /// Joins the read of `key` that is under way, for at most `patience`, or begins one.
-    pub(super) fn join(&self, key: &str, patience: Duration) -> Role<'_> {
+    pub(super) fn join(&self, key: &str, patience: Duration) -> Role {
+        match self.board(key) {
+            Boarded::Lead(lead) => Role::Lead(lead),
+            Boarded::Waiting(waiting) => {
+                waiting.flight.wait(patience);
+                waiting.role()
+            }
+        }
+    }
+
+    /// The same, but does not wait.
+    pub(crate) fn board(&self, key: &str) -> Boarded {
         let flight = match lock(&self.under_way).entry(key.to_owned()) {
             Entry::Occupied(entry) => Arc::clone(entry.get()),
             Entry::Vacant(entry) => {
                 let flight = Arc::clone(entry.insert(Arc::default()));
-                return Role::Lead(Lead {
-                    flights: self,
+                return Boarded::Lead(Lead {
+                    flights: self.clone(),
                     key: key.to_owned(),
                     flight,
                 });
             }
         };
-        match flight.wait(patience) {
-            State::Total(total) => Role::Share(total),
-            State::Failed => Role::Alone,
-            State::UnderWay => {
-                // Those who come next shall not wait in vain too.
-                self.forget(key, &flight);
-                Role::Alone
-            }
-        }
+        Boarded::Waiting(Waiting {
+            flights: self.clone(),
+            key: key.to_owned(),
+            flight,
+        })
     }
 
     fn forget(&self, key: &str, flight: &Arc<Flight>) {
@@ -72,36 +84,78 @@ impl Flights {
 }
 
 impl Flight {
-    fn wait(&self, patience: Duration) -> State {
+    fn wait(&self, patience: Duration) {
         let under_way = |state: &mut State| *state == State::UnderWay;
-        let waited = self
-            .landed
-            .wait_timeout_while(lock(&self.state), patience, under_way);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let state = lock(&self.state);
+        drop(self.landed.wait_timeout_while(state, patience, under_way));
     }
 
     fn land(&self, state: State) {
         *lock(&self.state) = state;
         self.landed.notify_all();
+        let tasks = std::mem::take(&mut *lock(&self.tasks));
+        tasks.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A key that is being read already, or not.
+#[derive(Debug)]
+pub enum Boarded {
+    Lead(Lead),
+    Waiting(Waiting),
+}
+
+/// Somebody who waits for the read of one key.
+#[derive(Debug)]
+pub struct Waiting {
+    flights: Flights,
+    key: String,
+    flight: Arc<Flight>,
+}
+
+impl Waiting {
+    /// Whether the read has ended; if not, the task is woken when it does.
+    #[cfg(feature = "async")]
+    pub(crate) fn poll(&self, task: &Waker) -> Poll<()> {
+        // Before the look, so that an end in between is not missed.
+        lock(&self.flight.tasks).push(task.clone());
+        match *lock(&self.flight.state) {
+            State::UnderWay => Poll::Pending,
+            State::Failed | State::Total(_) => Poll::Ready(()),
+        }
+    }
+
+    /// What is to be done after waiting, also where that was in vain.
+    pub(crate) fn role(self) -> Role {
+        let state = *lock(&self.flight.state);
+        match state {
+            State::Total(total) => Role::Share(total),
+            State::Failed => Role::Alone,
+            State::UnderWay => {
+                // Those who come next shall not wait in vain too.
+                self.flights.forget(&self.key, &self.flight);
+                Role::Alone
+            }
+        }
     }
 }
 
 /// The read of one key. Ends when it is dropped, however that comes.
 #[derive(Debug)]
-pub(super) struct Lead<'a> {
-    flights: &'a Flights,
+pub struct Lead {
+    flights: Flights,
     key: String,
     flight: Arc<Flight>,
 }
 
-impl Lead<'_> {
+impl Lead {
     /// Gives the total to those who wait, and to those who come until the read ends.
     pub(super) fn share(&self, total: i64) {
         self.flight.land(State::Total(total));
     }
 }
 
-impl Drop for Lead<'_> {
+impl Drop for Lead {
     fn drop(&mut self) {
         self.flights.forget(&self.key, &self.flight);
         let shared = *lock(&self.flight.state) != State::UnderWay;
@@ -124,7 +178,7 @@ mod tests {
 
     const LONG: Duration = Duration::MAX;
 
-    fn lead<'a>(flights: &'a Flights, key: &str) -> Lead<'a> {
+    fn lead(flights: &Flights, key: &str) -> Lead {
         match flights.join(key, LONG) {
             Role::Lead(lead) => lead,
             role => panic!("{role:?}"),
@@ -132,12 +186,7 @@ mod tests {
     }
 
     /// What `n` threads come to that join while `lead` is under way, which `end` then ends.
-    fn joined<'a>(
-        flights: &'a Flights,
-        n: usize,
-        lead: Lead<'a>,
-        end: impl FnOnce(Lead<'a>),
-    ) -> Vec<Option<i64>> {
+    fn joined(flights: &Flights, n: usize, lead: Lead, end: impl FnOnce(Lead)) -> Vec<Option<i64>> {
         thread::scope(|scope| {
             let wait = || match flights.join("a", LONG) {
                 Role::Share(total) => Some(total),
@@ -179,7 +228,7 @@ mod tests {
         let leader = lead(&flights, "a");
         assert_eq!(joined(&flights, 3, leader, drop), [None; 3]);
         let leader = lead(&flights, "a");
-        let panics = |lead: Lead<'_>| {
+        let panics = |lead: Lead| {
             let panicked = catch_unwind(AssertUnwindSafe(|| {
                 let _lead = lead;
                 std::panic::resume_unwind(Box::new("the reader's own"));

@@ -36,6 +36,10 @@ impl MokaCache {
 }
 
 impl TotalCache for MokaCache {
+    fn waits(&self) -> bool {
+        false
+    }
+
     fn get(&self, key: &str) -> Result<Option<i64>, CacheError> {
         let kept = self.totals.get(key);
         Ok(kept.map(|kept| kept.total.load(Ordering::Relaxed)))

@@ -38,6 +38,12 @@ pub trait TotalCache: Send + Sync {
     /// # Errors
     /// [`CacheError`]
     fn remove(&self, key: &str) -> Result<(), CacheError>;
+
+    /// Whether it may make its caller wait, as one in another process does; then tasks ask it on a thread of their own. True
+    /// by default.
+    fn waits(&self) -> bool {
+        true
+    }
 }
 
 /// Why a cache did not do what it was asked for. Never the error of a count or a read: see
@@ -78,6 +84,10 @@ macro_rules! forward {
 
             fn remove(&self, key: &str) -> Result<(), CacheError> {
                 (**self).remove(key)
+            }
+
+            fn waits(&self) -> bool {
+                (**self).waits()
             }
         }
     )+};

@@ -1,14 +1,20 @@
 //! Counts that are coalesced, and awaited by tasks.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::connection::LoadConnection;
 use tokio::time::{sleep, timeout_at};
 
 use super::{Coalesced, Coalescer, Waiting};
+use crate::asynchronous::BoxFuture;
 use crate::dialect::BackendOf;
 use crate::error::Error;
+use crate::observe;
+
+/// The number of the next task that flushes. Callers are numbered from 0 on, these in the upper half.
+static FLUSHES: AtomicU32 = AtomicU32::new(0);
 
 /// Between two looks whether there is room in the queue.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
@@ -28,15 +34,11 @@ where
     ///
     /// # Errors
     /// As [`add`](Self::add)'s.
-    pub fn add_async<'a, K>(
-        &'a self,
-        counter: &'a K,
-        n: i64,
-    ) -> impl Future<Output = Result<usize, Error>> + Send + 'a
+    pub fn add_async<'a, K>(&'a self, counter: &'a K, n: i64) -> BoxFuture<'a, Result<usize, Error>>
     where
         K: Coalesced<Conn> + Sync,
     {
-        async move {
+        Box::pin(async move {
             let began = Instant::now();
             let deadline = began + self.handle.shared.limits.deadline;
             let Waiting { number, ticket } = loop {
@@ -49,32 +51,33 @@ where
             };
             let landed =
                 poll_fn(|context| ticket.poll(number, context.waker(), |landed| landed.of(number)));
-            match timeout_at(deadline.into(), landed).await {
+            let waited = timeout_at(deadline.into(), landed).await;
+            observe::waited(began);
+            match waited {
                 Ok(result) => result,
                 Err(_) => match ticket.wait(number, began, |landed| landed.of(number)) {
                     Ok(result) => result, // it has landed at this very moment
                     Err(timed_out) => Err(self.timed_out(timed_out, began)),
                 },
             }
-        }
+        })
     }
 
     /// [`flush`](Self::flush) for a task.
     ///
     /// # Errors
     /// As [`flush`](Self::flush)'s.
-    pub fn flush_async(&self) -> impl Future<Output = Result<(), Error>> + Send + '_ {
-        async move {
+    pub fn flush_async(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
             let began = Instant::now();
             let deadline = began + self.handle.shared.limits.deadline;
-            for (number, ticket) in self.in_hand().into_iter().enumerate() {
-                // Callers are numbered from 0 on, tasks that flush from the other end.
-                let number = u32::MAX - u32::try_from(number).unwrap_or(0);
+            let number = FLUSHES.fetch_add(1, Ordering::Relaxed) | 1 << 31;
+            for ticket in self.in_hand() {
                 let landed = poll_fn(|context| ticket.poll(number, context.waker(), |_| ()));
                 let landed = timeout_at(deadline.into(), landed).await;
                 landed.map_err(|_| self.handle.shared.deadline_passed(began))?;
             }
             Ok(())
-        }
+        })
     }
 }

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::idempotency::{claim, release};
 use crate::io::{Blocking, now};
 use crate::keyed::KEYS_IN_A_STATEMENT;
+use crate::observe;
 use crate::retry::{Attempts, Retry, TransactionOptions, begin, own_transaction};
 use crate::shard_choice::Stripe;
 
@@ -136,11 +137,15 @@ where
         let began = Instant::now();
         let (entries, callers) = (batch.lanes.entries(), batch.callers());
         self.last_callers = callers;
-        for mut part in batch.parts(KEYS_IN_A_STATEMENT, self.shared.limits.max_batch) {
-            self.commit(&mut batch, &mut part);
-        }
+        observe::flush(entries, callers).block(|| {
+            for mut part in batch.parts(KEYS_IN_A_STATEMENT, self.shared.limits.max_batch) {
+                self.commit(&mut batch, &mut part);
+            }
+        });
+        let time = began.elapsed();
         self.shared
-            .note(|stats| stats.flushed(began.elapsed(), entries, callers));
+            .note(|stats| stats.flushed(time, entries, callers));
+        observe::flushed(time);
         batch.land();
     }
 
@@ -234,6 +239,7 @@ where
             }
             Failure::NodeNotReady => Attempted::Away(error.to_string()), // the next connection may be to another node
             Failure::Conflict(conflict) => {
+                observe::flush_conflict(dialect, conflict);
                 self.conn = Some(conn);
                 Attempted::Conflict(conflict, error)
             }

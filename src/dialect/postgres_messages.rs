@@ -32,6 +32,7 @@ const PATTERNS: &[(&[&str], Failure)] = &[
     (SERIALIZATION, Failure::Conflict(Conflict::Serialization)),
     (OVERFLOW, Failure::Overflow),
     (AMBIGUOUS, Failure::ConnectionLost),
+    (TERMINATED, Failure::ConnectionLost),
     (DISK_FULL, Failure::DiskFull),
 ];
 
@@ -43,6 +44,80 @@ const DISK_FULL: &[&str] = &[
 
 /// 40003, of a commit whose outcome CockroachDB cannot tell. Its texts are English alone.
 const AMBIGUOUS: &[&str] = &["result is ambiguous%s"];
+
+/// 57P01, 57P02, 57P05, 25P03, 25P04, and 40001 of a standby: the last that a connection is told. Diesel's own connection tells by a
+/// kind that it is closed; tokio-postgres hands on the text.
+const TERMINATED: &[&str] = &[
+    "terminating connection due to administrator command",
+    "Verbindung wird abgebrochen aufgrund von Anweisung des Administrators",
+    "terminando la conexión debido a una orden del administrador",
+    "arrêt des connexions suite à la demande de l'administrateur",
+    "interruzione della connessione su comando dell'amministratore",
+    "管理者コマンドにより接続を終了しています",
+    "მიერთების შეწყვეტა ადმინისტრატორის ბრძანების გამო",
+    "관리자 요청에 의해서 연결을 끝냅니다",
+    "закрытие подключения по команде администратора",
+    "avslutar anslutning på grund av ett administratörskommando",
+    "завершення підключення по команді адміністратора",
+    "由于管理员命令中断联接",
+    "terminating connection due to idle-in-transaction timeout",
+    "Verbindung wird abgebrochen wegen Zeitüberschreitung in inaktiver Transaktion",
+    "terminando la conexión debido a que se agotó el tiempo de espera para transacciones abiertas inactivas",
+    "arrêt des connexions suite à l'expiration du délai d'inactivité en transaction",
+    "la connessione è stata terminata a causa di timeout di inattività durante una transazione",
+    "トランザクション中アイドルタイムアウトのため接続を終了します",
+    "idle-in-transaction 시간 초과로 연결을 끝냅니다",
+    "закрытие подключения из-за тайм-аута простоя в транзакции",
+    "terminerar anslutning på grund av idle-in-transaction-timeout",
+    "завершення підключення через тайм-аут бездіяльності в транзакції",
+    "由于空载事务超时而终止连接",
+    "terminating connection due to idle-session timeout",
+    "Verbindung wird abgebrochen wegen Zeitüberschreitung in inaktiver Sitzung",
+    "terminando la conexión debido a que se agotó el tiempo de espera para sesiones abiertas inactivas",
+    "arrêt des connexions suite à l'expiration du délai d'inactivité de la session",
+    "terminazione della connessione a causa del timeout della sessione inattiva",
+    "アイドルセッションタイムアウトにより接続を終了します",
+    "idle-session 시간 초과로 연결을 끝냅니다",
+    "закрытие подключения из-за тайм-аута простоя сеанса",
+    "stänger anslutning på grund av idle-session-timeout",
+    "завершення підключення через тайм-аут неактивного сеансу",
+    "terminating connection due to conflict with recovery",
+    "Verbindung wird abgebrochen wegen Konflikt mit der Wiederherstellung",
+    "terminando la conexión debido a un conflicto con la recuperación",
+    "arrêt de la connexion à cause d'un conflit avec la restauration",
+    "interruzione della connessione a causa di conflitto con il ripristino",
+    "リカバリで競合が発生したため、接続を終了しています",
+    "მიერთების შეწყვეტა აღდგენასთან კონფლიქტის გამო",
+    "복구 작업 중 충돌로 연결을 끝냅니다",
+    "закрытие подключения из-за конфликта с процессом восстановления",
+    "avslutar anslutning på grund av konflikt med återställning",
+    "завершення підключення через конфлікт з процесом відновлення",
+    "由于与恢复操作相冲突而中断连接",
+    "terminating connection because of crash of another server process",
+    "Verbindung wird abgebrochen wegen Absturz eines anderen Serverprozesses",
+    "terminando la conexión debido a una falla en otro proceso servidor",
+    "arrêt de la connexion à cause de l'arrêt brutal d'un autre processus serveur",
+    "la connessione è stata terminata a causa del crash di un altro processo del server",
+    "他のサーバープロセスがクラッシュしたため接続を終了します",
+    "다른 서버 프로세스가 손상을 입어 현재 연결을 중지합니다",
+    "закрытие подключения из-за краха другого серверного процесса",
+    "avbryter anslutning på grund av en krash i en annan serverprocess",
+    "завершення підключення через аварійне завершення роботи іншого серверного процесу",
+    "中断联接, 因为其它服务器进程崩溃",
+    "terminating connection due to unexpected postmaster exit",
+    "Verbindung wird abgebrochen wegen unerwartetem Ende des Postmasters",
+    "terminando la conexión debido al término inesperado de postmaster",
+    "arrêt des connexions suite à un arrêt inattendu du postmaster",
+    "la connessione è stata terminata a causa di un'uscita inattesa di postmaster",
+    "予期しないpostmasterの終了のため、コネクションを終了します",
+    "მიერთების შეწყვეტა postmaster-ის მოულოდნელი გასვლის გამო",
+    "postmaster의 예상치 못한 종료로 연결을 종료합니다",
+    "закрытие подключения из-за неожиданного завершения главного процесса",
+    "avslutar anslutning på grund av att postmaster stängde oväntat ner",
+    "завершення підключення через неочікуване закриття головного процесу",
+    "由于意外的 postmaster 退出而终止连接",
+    "terminating connection due to transaction timeout",
+];
 
 /// 40P01
 const DEADLOCK: &[&str] = &[
@@ -323,6 +398,21 @@ mod tests {
         }
         assert_eq!(classify("ganzzahl"), Failure::Other);
         assert_eq!(classify("bigint fuera de rango"), Failure::Overflow);
+    }
+
+    #[test]
+    fn a_connection_that_is_terminated_is_lost() {
+        for message in [
+            "terminating connection due to administrator command",
+            "terminating connection due to idle-in-transaction timeout",
+            "Verbindung wird abgebrochen aufgrund von Anweisung des Administrators",
+            "закрытие подключения по команде администратора",
+        ] {
+            assert_eq!(classify(message), Failure::ConnectionLost, "{message}");
+        }
+        let quoted =
+            "invalid input syntax: \"terminating connection due to administrator command\"";
+        assert_eq!(classify(quoted), Failure::Other);
     }
 
     #[test]

@@ -261,6 +261,11 @@ impl Attempts {
         self.now().saturating_duration_since(self.started)
     }
 
+    /// The number of the attempt, from 1.
+    pub(crate) fn number(&self) -> u32 {
+        self.attempt
+    }
+
     pub(crate) fn started(&self) -> Instant {
         self.started
     }

@@ -12,6 +12,7 @@ use crate::conflict::{Conflict, Failure};
 use crate::dialect::{BackendOf, Dialect, Guard, ShardedBackend, SurvivalCheck};
 use crate::error::Error;
 use crate::io::{Blocking, Io, now};
+use crate::observe::{self, Scope, Work};
 use crate::shard_choice::Stripe;
 
 /// Runs `f` in a transaction, and again from the start when it meets a conflict.
@@ -179,7 +180,7 @@ impl Transaction {
             let mut repeated = self.repeated::<Blocking, _>(conn)?;
             loop {
                 let outcome = match repeated.begin::<Blocking, _, _>(conn).await {
-                    Ok(()) => f(conn).map_err(Failed::Body),
+                    Ok(()) => repeated.scope().block(|| f(conn)).map_err(Failed::Body),
                     Err(failed) => Err(failed),
                 };
                 if let Some(done) = repeated.end::<Blocking, _, _, _>(conn, outcome).await {
@@ -199,7 +200,7 @@ impl Transaction {
         }
         let survival = M::Backend::backend_of(conn).dialect().survival_check();
         let what = What::Transaction(self.options, survival);
-        Repeated::new::<M, _>(conn, self.retry, what)
+        Repeated::new::<M, _>(conn, self.retry, what, Work::Closure)
     }
 }
 
@@ -215,6 +216,7 @@ pub(crate) struct Repeated {
     inside: bool,
     attempts: Attempts,
     begun: Option<Begun>,
+    told: observe::Transaction,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -230,13 +232,17 @@ enum What {
 macro_rules! repeat {
     ($io:ty, $conn:ident, $repeated:expr, $body:expr) => {{
         let mut repeated: $crate::retry::Repeated = $repeated;
-        loop {
+        let held = $crate::io::InUse::<$io, _>::new($conn);
+        let $conn = &mut *held.conn;
+        let done = loop {
             let outcome = match repeated
                 .begin::<$io, _, ::diesel::result::Error>($conn)
                 .await
             {
                 Ok(()) => {
-                    let outcome: ::diesel::result::QueryResult<_> = async { $body }.await;
+                    let body = async { $body };
+                    let outcome: ::diesel::result::QueryResult<_> =
+                        repeated.scope().within(body).await;
                     outcome.map_err(|error| repeated.own_failure(error))
                 }
                 Err(failed) => Err(failed),
@@ -247,7 +253,9 @@ macro_rules! repeat {
             {
                 break done;
             }
-        }
+        };
+        held.answered();
+        done
     }};
 }
 pub(crate) use repeat;
@@ -263,7 +271,7 @@ impl Repeated {
         M: Io<Conn>,
     {
         // It returns every error that it sees: no question whether it survived.
-        Self::new::<M, _>(conn, retry, What::Transaction(options, None))
+        Self::new::<M, _>(conn, retry, What::Transaction(options, None), Work::Own)
     }
 
     /// A statement that commits by itself.
@@ -271,7 +279,7 @@ impl Repeated {
     where
         M: Io<Conn>,
     {
-        Self::new::<M, _>(conn, retry, What::Statement)
+        Self::new::<M, _>(conn, retry, What::Statement, Work::Statement)
     }
 
     /// A query.
@@ -279,25 +287,34 @@ impl Repeated {
     where
         M: Io<Conn>,
     {
-        Self::new::<M, _>(conn, retry, What::Read)
+        Self::new::<M, _>(conn, retry, What::Read, Work::Read)
     }
 
-    fn new<M, Conn>(conn: &mut Conn, retry: Retry, what: What) -> QueryResult<Self>
+    fn new<M, Conn>(conn: &mut Conn, retry: Retry, what: What, work: Work) -> QueryResult<Self>
     where
         M: Io<Conn>,
     {
         let inside = in_transaction::<M, _>(conn)?;
-        let what = match what {
-            What::Transaction(options, _) if inside => What::Transaction(options, None),
-            what => what,
+        let (what, work) = match what {
+            What::Transaction(options, _) if inside => {
+                (What::Transaction(options, None), Work::Savepoint)
+            }
+            what => (what, work),
         };
+        let dialect = M::Backend::backend_of(conn).dialect();
         Ok(Repeated {
             what,
-            dialect: M::Backend::backend_of(conn).dialect(),
+            dialect,
             inside,
             attempts: Attempts::start(retry),
             begun: None,
+            told: observe::Transaction::begin(dialect, work),
         })
+    }
+
+    /// What the attempt runs in.
+    pub(crate) fn scope(&self) -> Scope {
+        self.told.scope()
     }
 
     /// Begins an attempt.
@@ -305,15 +322,22 @@ impl Repeated {
     where
         M: Io<Conn>,
     {
+        self.told.attempt(self.attempts.number());
         let What::Transaction(options, survival) = self.what else {
             return Ok(());
         };
-        let begun = begin::<M, _>(conn, self.dialect, options).await;
+        let scope = self.scope();
+        let begun = scope
+            .within(begin::<M, _>(conn, self.dialect, options))
+            .await;
         let begun = begun.map_err(Failed::Begin)?;
         self.begun = Some(begun);
         let mark = survival.and_then(|check| check.at_begin);
         match mark.filter(|_| begun.guard.is_none()) {
-            Some(mark) => M::batch_execute(conn, mark).await.map_err(Failed::Begin),
+            Some(mark) => {
+                let marked = scope.within(async { M::batch_execute(conn, mark).await });
+                marked.await.map_err(Failed::Begin)
+            }
             None => Ok(()),
         }
     }
@@ -338,28 +362,42 @@ impl Repeated {
         M: Io<Conn>,
         E: From<DieselError> + StdError + 'static,
     {
+        let scope = self.scope();
         let failed = match outcome {
             Err(failed) => failed,
-            Ok(value) => match self.commit::<M, _, E>(conn).await {
-                Ok(()) => return Some(Ok(value)),
+            Ok(value) => match scope.within(self.commit::<M, _, E>(conn)).await {
+                Ok(()) => {
+                    self.told.ended(self.attempts.number(), true);
+                    return Some(Ok(value));
+                }
                 Err(failed) => failed,
             },
         };
         if let Some(begun) = self.begun.take() {
-            begun.roll_back::<M, _>(conn).await;
+            scope.within(begun.roll_back::<M, _>(conn)).await;
         }
+        let number = self.attempts.number();
         if self.inside {
+            self.told
+                .conflict(number, || failed.conflict(self.dialect), None);
+            self.told.ended(number, false);
             return Some(Err(failed.inside(self.dialect)));
         }
         let Some(conflict) = failed.conflict(self.dialect) else {
+            self.told.ended(number, false);
             return Some(Err(failed.given_up(self.dialect)));
         };
-        match self.attempts.after(conflict) {
+        let delay = self.attempts.after(conflict);
+        self.told.conflict(number, || Some(conflict), delay);
+        match delay {
             Some(delay) => {
                 M::sleep(self.attempts.retry(), delay).await;
                 None
             }
-            None => Some(Err(failed.used_up(conflict, &self.attempts))),
+            None => {
+                self.told.ended(number, false);
+                Some(Err(failed.used_up(conflict, &self.attempts)))
+            }
         }
     }
 
@@ -393,6 +431,7 @@ impl Repeated {
 
 /// Runs one of the crate's own operations: in a transaction that is tried again, or in a savepoint of the caller's, where
 /// the options are the caller's too.
+#[cfg(feature = "r2d2")]
 pub(crate) fn own_transaction<Conn, T>(
     conn: &mut Conn,
     retry: Retry,
@@ -411,6 +450,7 @@ where
 
 /// Runs one statement of the crate's own that commits by itself, and again after a conflict; inside a caller's transaction
 /// once.
+#[cfg(feature = "r2d2")]
 pub(crate) fn own_statement<Conn, T>(
     conn: &mut Conn,
     retry: Retry,

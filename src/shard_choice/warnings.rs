@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::observe;
+
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// When it was last said of each shards table.
@@ -14,10 +16,9 @@ pub(super) struct Warnings {
 
 impl Warnings {
     pub(super) fn crowded(&self, table: &'static str, shards: u16, now: Instant) {
+        observe::crowded(table);
         if self.is_due(table, now) {
-            log::warn!(
-                "more shards would help: all {shards} of one key in `{table}` were being counted on at once"
-            );
+            observe::more_shards_would_help(table, shards);
         }
     }
 

@@ -55,7 +55,13 @@ impl Proxy {
                 }
             }
         });
-        let url = format!("{scheme}127.0.0.1:{port}/{path}");
+        // mysql_async goes around a proxy on loopback otherwise, by the server's Unix socket.
+        let options = if scheme.starts_with("mysql") {
+            "?prefer_socket=false"
+        } else {
+            ""
+        };
+        let url = format!("{scheme}127.0.0.1:{port}/{path}{options}");
         (Proxy { port, plan }, url)
     }
 

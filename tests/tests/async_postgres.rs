@@ -1,8 +1,11 @@
-//! The cases of `cases/` by the asynchronous operations, on PostgreSQL.
+//! The cases of `cases/` and the conflicts of `servers/` by the asynchronous operations, on PostgreSQL.
 
 mod cases;
+mod servers;
 
 use diesel_async::AsyncPgConnection;
 use diesel_sharded_tests::awaited as api;
 
 type Conn = api::Awaited<AsyncPgConnection>;
+
+servers::server_tests!(postgres);

@@ -15,10 +15,11 @@ mod sync {
     pub use std::sync::PoisonError;
 }
 
+use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use self::handoff::{Bell, Refused, Stripe, TimedOut, Urgency};
-use self::sync::Arc;
+use self::handoff::{Bell, Refused, Stripe, Ticket, TimedOut, Urgency};
+use self::sync::{Arc, Condvar, Mutex};
 
 /// What is added is a number, the result is how many threads were counted together; nothing, if nobody knows.
 type Numbers = Stripe<Vec<u32>, Option<usize>>;
@@ -78,6 +79,89 @@ impl Model {
             }
         }
     }
+}
+
+/// A task, as far as it sleeps until it is woken.
+struct Task {
+    woken: Mutex<bool>,
+    wakes: Condvar,
+}
+
+impl Wake for Task {
+    fn wake(self: std::sync::Arc<Self>) {
+        *self.woken.lock().unwrap() = true;
+        self.wakes.notify_one();
+    }
+}
+
+/// Polls until the flight has landed, and sleeps in between.
+fn awaited(ticket: &Ticket<Option<usize>>, number: u32) -> Option<usize> {
+    let task = std::sync::Arc::new(Task {
+        woken: Mutex::new(false),
+        wakes: Condvar::new(),
+    });
+    let waker = Waker::from(std::sync::Arc::clone(&task));
+    loop {
+        if let Poll::Ready(told) = ticket.poll(number, &waker, |result| *result) {
+            return told;
+        }
+        let mut woken = task.woken.lock().unwrap();
+        while !std::mem::take(&mut *woken) {
+            woken = task.wakes.wait(woken).unwrap();
+        }
+    }
+}
+
+/// Whichever comes first, the landing or the task that waits for it; also with another task at the same ticket.
+#[test]
+fn a_task_that_waits_is_woken() {
+    for others in [false, true] {
+        model(move || {
+            let model = Model::new();
+            let (_, ticket) = model
+                .stripe
+                .add(far(), room_for(2), |added, ticket| {
+                    added.push(1);
+                    (added.len() - 1, Arc::clone(ticket))
+                })
+                .expect("the stripe is open, and there is time");
+            let landing = {
+                let model = Arc::clone(&model);
+                loom::thread::spawn(move || {
+                    let (_, flight) = model.stripe.take().expect("something was added");
+                    assert!(flight.take_off().is_empty());
+                    flight.land(Some(1));
+                })
+            };
+            let other = others.then(|| {
+                let ticket = Arc::clone(&ticket);
+                loom::thread::spawn(move || awaited(&ticket, 1))
+            });
+            assert_eq!(awaited(&ticket, 0), Some(1));
+            if let Some(other) = other {
+                assert_eq!(other.join().unwrap(), Some(1));
+            }
+            landing.join().unwrap();
+        });
+    }
+}
+
+/// A worker that lets go of a flight wakes the tasks too.
+#[test]
+fn a_task_is_not_left_waiting() {
+    model(|| {
+        let model = Model::new();
+        let added = model
+            .stripe
+            .add(far(), room_for(2), |_, ticket| Arc::clone(ticket));
+        let ticket = added.expect("the stripe is open, and there is time");
+        let letting_go = {
+            let model = Arc::clone(&model);
+            loom::thread::spawn(move || drop(model.stripe.take()))
+        };
+        assert_eq!(awaited(&ticket, 0), None);
+        letting_go.join().unwrap();
+    });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, Retry, Transaction};
-use diesel_sharded::{Conflict, Counter, RowCounter, ShardsTable, fold, set_total, update};
+use diesel_sharded::{Counter, RowCounter, ShardsTable, fold, set_total, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
@@ -17,115 +17,7 @@ use diesel_sharded as api;
 
 type Conn = MysqlConnection;
 
-fn is_mariadb(conn: &mut Conn) -> bool {
-    conn.version().contains("MariaDB")
-}
-
-#[test]
-fn deadlock() {
-    servers::deadlock("SET SESSION innodb_lock_wait_timeout = 20");
-}
-
-#[test]
-fn a_parent_deleted_meanwhile() {
-    servers::a_parent_deleted_meanwhile();
-}
-
-#[test]
-fn lock_timeout() {
-    servers::a_locked_shard(
-        "SET SESSION innodb_lock_wait_timeout = 1",
-        Conflict::LockTimeout,
-    );
-    servers::a_lock_that_stays(
-        "SET SESSION innodb_lock_wait_timeout = 1",
-        Conflict::LockTimeout,
-    );
-}
-
-#[test]
-fn nowait() {
-    servers::nowait(
-        "SELECT 1",
-        "SELECT 1 FROM videos_shards WHERE id = 1 AND shard = 0 FOR UPDATE NOWAIT",
-    );
-}
-
-/// MariaDB alone can end a write by a time limit of its own; MySQL's holds for reads.
-#[test]
-fn statement_timeout_on_mariadb() {
-    let (_database, mut conn) = servers::database();
-    if is_mariadb(&mut conn) {
-        servers::a_locked_shard(
-            "SET SESSION max_statement_time = 0.1",
-            Conflict::StatementTimeout,
-        );
-    } else {
-        let error = diesel::sql_query("SELECT /*+ MAX_EXECUTION_TIME(50) */ SLEEP(1) FROM videos")
-            .execute(&mut conn);
-        println!("MySQL: {error:?}");
-    }
-}
-
-/// MySQL has no serialization failures: its repeatable reads update what others have committed meanwhile. MariaDB has, with
-/// `innodb_snapshot_isolation`.
-#[test]
-fn serialization_failure_on_mariadb() {
-    let (_database, mut conn) = servers::database();
-    if is_mariadb(&mut conn) {
-        servers::serialization(
-            Isolation::RepeatableRead,
-            "SET SESSION innodb_snapshot_isolation = ON",
-        );
-    }
-}
-
-/// MySQL rolls back at a deadlock and runs what follows outside any transaction.
-#[test]
-fn a_swallowed_deadlock_is_not_acknowledged() {
-    servers::a_swallowed_error_is_not_acknowledged(|conn| {
-        // What the server does at a deadlock, and what the driver would not notice.
-        conn.batch_execute("ROLLBACK").unwrap();
-    });
-}
-
-#[test]
-fn a_killed_connection() {
-    servers::a_connection_cut("CONNECTION_ID()", |number| format!("KILL {number}"));
-}
-
-#[test]
-fn an_idle_transaction_holds_up_no_other_count() {
-    servers::an_idle_transaction_holds_up_no_other_count();
-}
-
-#[test]
-fn set_total_looks_again_under_the_lock() {
-    servers::set_total_looks_again_under_the_lock();
-}
-
-/// Under MariaDB's snapshot isolation, and by retrying what MySQL's own repeatable reads let pass.
-#[test]
-fn a_callers_snapshot_is_tried_again_on_mariadb() {
-    let (_database, mut conn) = servers::database();
-    if is_mariadb(&mut conn) {
-        servers::a_callers_snapshot_is_tried_again(
-            Isolation::RepeatableRead,
-            "SET SESSION innodb_snapshot_isolation = ON",
-        );
-    }
-}
-
-#[test]
-fn a_conflict_inside_a_savepoint_is_tried_again_on_mariadb() {
-    let (_database, mut conn) = servers::database();
-    if is_mariadb(&mut conn) {
-        servers::a_conflict_inside_a_savepoint_is_tried_again(
-            Isolation::RepeatableRead,
-            "SET SESSION innodb_snapshot_isolation = ON",
-        );
-    }
-}
+servers::server_tests!(mysql);
 
 /// Without its strict mode MySQL cuts what does not fit, and says nothing.
 #[test]
@@ -192,31 +84,6 @@ fn a_read_committed_transaction_reads_right_beside_a_fold() {
                 Ok((before, servers::total(conn)))
             });
     assert_eq!(read, Ok((112, 113)));
-}
-
-#[test]
-fn repeats_over_connections_that_are_cut() {
-    servers::repeats_over_connections_that_are_cut();
-}
-
-#[test]
-fn a_repeat_in_an_older_snapshot() {
-    servers::a_repeat_in_an_older_snapshot();
-}
-
-#[test]
-fn folds_killed_at_any_moment() {
-    servers::folds_killed_at_any_moment("CONNECTION_ID()", |number| format!("KILL {number}"));
-}
-
-/// By key; a filter locks the parents for the foreign key.
-#[test]
-fn a_locked_parent_stops_no_count() {
-    servers::a_locked_parent_stops_no_count(
-        "UPDATE videos SET title = 'x' WHERE id = 1",
-        "SET SESSION innodb_lock_wait_timeout = 1",
-        false,
-    );
 }
 
 /// MySQL commits at `LOCK TABLES` and `DROP TABLE`: a failure in between must not fold twice.
@@ -429,26 +296,4 @@ mod unsigned_parent {
             Ok((u64::MAX, 6_u32))
         );
     }
-}
-
-#[test]
-fn a_coalescer_that_loses_its_connections() {
-    servers::a_coalescer_that_loses_its_connections();
-}
-
-#[test]
-fn a_coalescer_whose_row_is_removed_while_a_commit_is_unresolved() {
-    servers::a_coalescer_whose_row_is_removed_while_a_commit_is_unresolved();
-}
-
-#[test]
-fn a_lock_is_not_waited_for_again() {
-    servers::a_lock_is_not_waited_for_again();
-}
-
-#[test]
-fn transactions_at_once_take_shards_of_their_own() {
-    servers::transactions_at_once_take_shards_of_their_own(
-        "SET SESSION innodb_lock_wait_timeout = 2",
-    );
 }

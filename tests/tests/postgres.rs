@@ -11,7 +11,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, Retry, Transaction};
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{Conflict, ShardsTable, fold, update};
+use diesel_sharded::{ShardsTable, fold, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::WholeVideo;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -21,101 +21,15 @@ use diesel_sharded as api;
 
 type Conn = PgConnection;
 
-const GERMAN: &str = "SET lc_messages = 'de_DE.UTF-8'";
-
-#[test]
-fn deadlock() {
-    servers::deadlock("SET deadlock_timeout = '50ms'");
-}
-
-#[test]
-fn deadlock_in_german() {
-    servers::deadlock(&format!("SET deadlock_timeout = '50ms'; {GERMAN}"));
-}
+servers::server_tests!(postgres);
 
 #[test]
 fn the_server_really_speaks_german() {
     let (_database, mut conn) = servers::database();
-    conn.batch_execute(GERMAN).unwrap();
+    conn.batch_execute("SET lc_messages = 'de_DE.UTF-8'")
+        .unwrap();
     let error = conn.batch_execute("SELECT 1/0").unwrap_err();
     assert_eq!(error.to_string(), "Division durch Null");
-}
-
-#[test]
-fn a_parent_deleted_meanwhile() {
-    servers::a_parent_deleted_meanwhile();
-}
-
-#[test]
-fn lock_timeout() {
-    servers::a_locked_shard("SET lock_timeout = '50ms'", Conflict::LockTimeout);
-    servers::a_lock_that_stays("SET lock_timeout = '50ms'", Conflict::LockTimeout);
-}
-
-#[test]
-fn lock_timeout_in_german() {
-    servers::a_locked_shard(
-        &format!("SET lock_timeout = '50ms'; {GERMAN}"),
-        Conflict::LockTimeout,
-    );
-}
-
-#[test]
-fn statement_timeout() {
-    servers::a_locked_shard("SET statement_timeout = '50ms'", Conflict::StatementTimeout);
-    servers::a_locked_shard(
-        &format!("SET statement_timeout = '50ms'; {GERMAN}"),
-        Conflict::StatementTimeout,
-    );
-}
-
-#[test]
-fn nowait() {
-    const SQL: &str = "SELECT 1 FROM videos_shards WHERE id = 1 AND shard = 0 FOR UPDATE NOWAIT";
-    servers::nowait("SELECT 1", SQL);
-    servers::nowait(GERMAN, SQL);
-}
-
-#[test]
-fn serialization_failure() {
-    servers::serialization(Isolation::RepeatableRead, "SELECT 1");
-    servers::serialization(Isolation::Serializable, "SELECT 1");
-    servers::serialization(Isolation::Serializable, GERMAN);
-}
-
-#[test]
-fn a_swallowed_error_is_not_acknowledged() {
-    servers::a_swallowed_error_is_not_acknowledged(|conn| {
-        diesel::sql_query("SELECT 1/0").execute(conn).unwrap_err();
-    });
-}
-
-#[test]
-fn a_killed_backend() {
-    servers::a_connection_cut("pg_backend_pid()::bigint", |pid| {
-        format!("SELECT pg_terminate_backend({pid})")
-    });
-}
-
-#[test]
-fn an_idle_transaction_holds_up_no_other_count() {
-    servers::an_idle_transaction_holds_up_no_other_count();
-}
-
-#[test]
-fn set_total_looks_again_under_the_lock() {
-    servers::set_total_looks_again_under_the_lock();
-}
-
-#[test]
-fn a_callers_snapshot_is_tried_again() {
-    servers::a_callers_snapshot_is_tried_again(Isolation::RepeatableRead, "SELECT 1");
-    servers::a_callers_snapshot_is_tried_again(Isolation::Serializable, "SELECT 1");
-}
-
-#[test]
-fn a_conflict_inside_a_savepoint_is_tried_again() {
-    servers::a_conflict_inside_a_savepoint_is_tried_again(Isolation::RepeatableRead, "SELECT 1");
 }
 
 /// The first use of a row by many transactions that cannot see each other's.
@@ -164,23 +78,6 @@ fn what_a_base_would_round_is_not_folded() {
     assert_eq!(totals.load(&mut conn), Ok(vec![tiny.clone(), -tiny]));
 }
 
-#[test]
-fn repeats_over_connections_that_are_cut() {
-    servers::repeats_over_connections_that_are_cut();
-}
-
-#[test]
-fn a_repeat_in_an_older_snapshot() {
-    servers::a_repeat_in_an_older_snapshot();
-}
-
-#[test]
-fn folds_killed_at_any_moment() {
-    servers::folds_killed_at_any_moment("pg_backend_pid()::bigint", |pid| {
-        format!("SELECT pg_terminate_backend({pid})")
-    });
-}
-
 /// The statements of this database that the server has seen, without those of this test itself.
 fn statements(conn: &mut Conn) -> Vec<(String, i64)> {
     diesel::select(sql::<(Text, BigInt)>(
@@ -226,16 +123,6 @@ fn a_count_by_key_is_one_statement_and_never_touches_the_parent() {
         .collect();
     assert_eq!(counts, [(expected.to_owned(), 50)]);
     assert_eq!(touches(&mut watching), before);
-}
-
-/// A holder of the parent's row lock, as a fold will be, stops no count.
-#[test]
-fn a_locked_parent_stops_no_count() {
-    servers::a_locked_parent_stops_no_count(
-        "SELECT 1 FROM videos FOR UPDATE",
-        "SET lock_timeout = '100ms'",
-        true,
-    );
 }
 
 /// The first attempt reads its rows and fails at COMMIT; by the second one the video is gone.
@@ -319,24 +206,4 @@ mod uuid_key {
             .returning((id, hits));
         assert_eq!(counted.get_results(conn), Ok(vec![(key, 2_i64)]));
     }
-}
-
-#[test]
-fn a_coalescer_that_loses_its_connections() {
-    servers::a_coalescer_that_loses_its_connections();
-}
-
-#[test]
-fn a_coalescer_whose_row_is_removed_while_a_commit_is_unresolved() {
-    servers::a_coalescer_whose_row_is_removed_while_a_commit_is_unresolved();
-}
-
-#[test]
-fn a_lock_is_not_waited_for_again() {
-    servers::a_lock_is_not_waited_for_again();
-}
-
-#[test]
-fn transactions_at_once_take_shards_of_their_own() {
-    servers::transactions_at_once_take_shards_of_their_own("SET lock_timeout = '2s'");
 }

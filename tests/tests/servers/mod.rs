@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::api::coalescer::Coalescer;
 use crate::api::retry::{self, Isolation, Retry, Transaction};
 use crate::api::shard_choice::ShardChoice;
-use crate::api::{Conflict, Counter, Error, MIGRATIONS, RowCounter, fold, set_total, update};
+use crate::api::{Conflict, Counter, Error, MIGRATIONS, fold, set_total, update};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
@@ -19,6 +19,140 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, drawing, recording, schema};
 
 use super::Conn;
+
+/// Makes tests of this file's functions: by the test's name and the function's, what that is called with on PostgreSQL, and on
+/// MySQL and MariaDB, or on MariaDB alone.
+macro_rules! server_tests {
+    ($server:ident) => {
+        crate::servers::tests_on! { $server
+            deadlock, deadlock {
+                postgres ("SET deadlock_timeout = '50ms'"),
+                    ("SET deadlock_timeout = '50ms'; SET lc_messages = 'de_DE.UTF-8'");
+                mysql ("SET SESSION innodb_lock_wait_timeout = 20");
+            }
+            a_parent_deleted_meanwhile, a_parent_deleted_meanwhile {
+                postgres ();
+                mysql ();
+            }
+            lock_timeout, a_locked_shard {
+                postgres ("SET lock_timeout = '50ms'", crate::api::Conflict::LockTimeout),
+                    ("SET lock_timeout = '50ms'; SET lc_messages = 'de_DE.UTF-8'", crate::api::Conflict::LockTimeout);
+                mysql ("SET SESSION innodb_lock_wait_timeout = 1", crate::api::Conflict::LockTimeout);
+            }
+            a_lock_that_stays, a_lock_that_stays {
+                postgres ("SET lock_timeout = '50ms'", crate::api::Conflict::LockTimeout);
+                mysql ("SET SESSION innodb_lock_wait_timeout = 1", crate::api::Conflict::LockTimeout);
+            }
+            // MySQL's time limit holds for reads alone.
+            statement_timeout, a_locked_shard {
+                postgres ("SET statement_timeout = '50ms'", crate::api::Conflict::StatementTimeout),
+                    ("SET statement_timeout = '50ms'; SET lc_messages = 'de_DE.UTF-8'", crate::api::Conflict::StatementTimeout);
+                mariadb ("SET SESSION max_statement_time = 0.1", crate::api::Conflict::StatementTimeout);
+            }
+            nowait, nowait {
+                postgres ("SELECT 1"), ("SET lc_messages = 'de_DE.UTF-8'");
+                mysql ("SELECT 1");
+            }
+            // MySQL has no serialization failures: its repeatable reads update what others have committed meanwhile.
+            serialization_failure, serialization {
+                postgres (crate::api::retry::Isolation::RepeatableRead, "SELECT 1"),
+                    (crate::api::retry::Isolation::Serializable, "SELECT 1"),
+                    (crate::api::retry::Isolation::Serializable, "SET lc_messages = 'de_DE.UTF-8'");
+                mariadb (crate::api::retry::Isolation::RepeatableRead, "SET SESSION innodb_snapshot_isolation = ON");
+            }
+            // On MySQL: what the server does at a deadlock, and the driver does not notice. What follows is outside any transaction.
+            a_swallowed_error_is_not_acknowledged, a_swallowed_error_is_not_acknowledged {
+                postgres ("SELECT 1/0", false);
+                mysql ("ROLLBACK", true);
+            }
+            a_killed_connection, a_connection_cut {
+                postgres ("pg_backend_pid()::bigint", |pid| format!("SELECT pg_terminate_backend({pid})"));
+                mysql ("CONNECTION_ID()", |number| format!("KILL {number}"));
+            }
+            folds_killed_at_any_moment, folds_killed_at_any_moment {
+                postgres ("pg_backend_pid()::bigint", |pid| format!("SELECT pg_terminate_backend({pid})"));
+                mysql ("CONNECTION_ID()", |number| format!("KILL {number}"));
+            }
+            an_idle_transaction_holds_up_no_other_count, an_idle_transaction_holds_up_no_other_count {
+                postgres ();
+                mysql ();
+            }
+            set_total_looks_again_under_the_lock, set_total_looks_again_under_the_lock {
+                postgres ();
+                mysql ();
+            }
+            a_callers_snapshot_is_tried_again, a_callers_snapshot_is_tried_again {
+                postgres (crate::api::retry::Isolation::RepeatableRead, "SELECT 1"), (crate::api::retry::Isolation::Serializable, "SELECT 1");
+                mariadb (crate::api::retry::Isolation::RepeatableRead, "SET SESSION innodb_snapshot_isolation = ON");
+            }
+            a_conflict_inside_a_savepoint_is_tried_again, a_conflict_inside_a_savepoint_is_tried_again {
+                postgres (crate::api::retry::Isolation::RepeatableRead, "SELECT 1");
+                mariadb (crate::api::retry::Isolation::RepeatableRead, "SET SESSION innodb_snapshot_isolation = ON");
+            }
+            repeats_over_connections_that_are_cut, repeats_over_connections_that_are_cut {
+                postgres ();
+                mysql ();
+            }
+            a_repeat_in_an_older_snapshot, a_repeat_in_an_older_snapshot {
+                postgres ();
+                mysql ();
+            }
+            // On MySQL by key alone: a filter locks the parents for the foreign key.
+            a_locked_parent_stops_no_count, a_locked_parent_stops_no_count {
+                postgres ("SELECT 1 FROM videos FOR UPDATE", "SET lock_timeout = '100ms'", true);
+                mysql ("UPDATE videos SET title = 'x' WHERE id = 1", "SET SESSION innodb_lock_wait_timeout = 1", false);
+            }
+            a_coalescer_that_loses_its_connections, a_coalescer_that_loses_its_connections {
+                postgres ();
+                mysql ();
+            }
+            a_coalescer_whose_row_is_removed_while_a_commit_is_unresolved,
+            a_coalescer_whose_row_is_removed_while_a_commit_is_unresolved {
+                postgres ();
+                mysql ();
+            }
+            a_lock_is_not_waited_for_again, a_lock_is_not_waited_for_again {
+                postgres ();
+                mysql ();
+            }
+            transactions_at_once_take_shards_of_their_own, transactions_at_once_take_shards_of_their_own {
+                postgres ("SET lock_timeout = '2s'");
+                mysql ("SET SESSION innodb_lock_wait_timeout = 2");
+            }
+        }
+    };
+}
+pub(crate) use server_tests;
+
+macro_rules! tests_on {
+    (postgres $($test:ident, $function:ident {
+        postgres $($on_postgres:tt),+;
+        $mysql:ident $($on_mysql:tt),+;
+    })+) => {
+        crate::servers::tests_on! { $($test, $function, postgres $($on_postgres),+;)+ }
+    };
+    (mysql $($test:ident, $function:ident {
+        postgres $($on_postgres:tt),+;
+        $mysql:ident $($on_mysql:tt),+;
+    })+) => {
+        crate::servers::tests_on! { $($test, $function, $mysql $($on_mysql),+;)+ }
+    };
+    ($($test:ident, $function:ident, $server:ident $($arguments:tt),+;)+) => {$(
+        #[test]
+        fn $test() {
+            if crate::servers::is(stringify!($server)) {
+                $(crate::servers::$function $arguments;)+
+            }
+        }
+    )+};
+}
+pub(crate) use tests_on;
+
+/// Whether the server is MariaDB, where only that one will do.
+pub fn is(kind: &str) -> bool {
+    let version = || Conn::connect(&Conn::database()).version();
+    kind != "mariadb" || version().contains("MariaDB")
+}
 
 pub fn database() -> (diesel_sharded_tests::Database, Conn) {
     let database = Conn::database();
@@ -157,7 +291,8 @@ pub fn a_lock_that_stays(limit: &str, expected: Conflict) {
     );
 }
 
-pub fn nowait(prepare: &str, sql: &str) {
+pub fn nowait(prepare: &str) {
+    const SQL: &str = "SELECT 1 FROM videos_shards WHERE id = 1 AND shard = 0 FOR UPDATE NOWAIT";
     let (database, mut conn) = database();
     let mut holder = Conn::connect(&database);
     lock_shard_0(&mut holder);
@@ -168,7 +303,7 @@ pub fn nowait(prepare: &str, sql: &str) {
         if !std::mem::take(&mut first) {
             holder.batch_execute("ROLLBACK")?;
         }
-        diesel::sql_query(sql).execute(conn)?;
+        diesel::sql_query(SQL).execute(conn)?;
         Ok(())
     });
     assert_eq!(done, Ok(()));
@@ -211,13 +346,13 @@ pub fn serialization(isolation: Isolation, prepare: &str) {
 }
 
 /// The closure drops the error of a statement that made the database give up the transaction.
-pub fn a_swallowed_error_is_not_acknowledged(swallow: impl Fn(&mut Conn)) {
+pub fn a_swallowed_error_is_not_acknowledged(sql: &str, succeeds: bool) {
     let (_database, mut conn) = database();
     let done: QueryResult<()> = retry::transaction(&mut conn, Retry::new(), |conn| {
         update(videos.find(1))
             .set(views.eq(views + 1))
             .execute(conn)?;
-        swallow(conn);
+        assert_eq!(conn.batch_execute(sql).is_ok(), succeeds);
         Ok(())
     });
     let error = Error::from(done.unwrap_err());
@@ -565,6 +700,8 @@ pub fn a_conflict_inside_a_savepoint_is_tried_again(isolation: Isolation, setup:
 
 /// Connections that are cut at any request, also while COMMIT is in flight: everyone is counted once and told so.
 pub fn a_coalescer_that_loses_its_connections() {
+    use diesel_sharded::{Counter, RowCounter};
+
     let (database, mut conn) = database();
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     let (proxy, url) = Proxy::before(database.url());
@@ -614,6 +751,8 @@ pub fn a_coalescer_that_loses_its_connections() {
 /// Where the coalescer's row is gone when it asks what became of a COMMIT, nobody can tell: it neither counts again nor
 /// promises that nothing was counted.
 pub fn a_coalescer_whose_row_is_removed_while_a_commit_is_unresolved() {
+    use diesel_sharded::RowCounter;
+
     /// Removes all coalescers' rows before a new connection is used.
     #[derive(Debug)]
     struct Removes(String);

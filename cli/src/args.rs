@@ -1,0 +1,190 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::exit::EXIT_CODES;
+
+/// Sharded counters of diesel_sharded: migrations, folds, recounts, and how they are.
+#[derive(Debug, Parser)]
+#[command(name = "diesel-sharded", version, after_help = EXIT_CODES)]
+pub struct Args {
+    /// The database: postgres://…, mysql://… or the path of a SQLite file. Also from a file `.env`.
+    #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<String>,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Writes the migration that gives a table shards, from what the table is in the database.
+    Generate(GenerateArgs),
+    /// Shows every shards table and the hottest keys and named counters.
+    Status(StatusArgs),
+    /// Moves shards into the plain columns while the application goes on counting; no total changes.
+    Fold(FoldArgs),
+    /// Sets how many shards writers choose from, and folds away those beyond.
+    Resize(ResizeArgs),
+    /// Compares totals with a recount; changes nothing.
+    Verify(VerifyArgs),
+    /// Adds to every total what it lacks of a recount; what is counted meanwhile stays counted.
+    Backfill(BackfillArgs),
+    /// Prints a script that completes this tool's command line in a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Writes migrations/<time>_shard_<table>/up.sql and down.sql. Nothing is lost by down.sql: it folds, under a lock, and then drops.
+
+With --locked nothing is written. The command then compares what it would write with the newest migration of that name, and \
+ends with code 3 if there is none or it differs: a check for continuous integration that table and migration fit. A shards \
+table that is there already has to be the same, of these columns in this order.")]
+pub struct GenerateArgs {
+    /// The table.
+    pub table: String,
+    /// The columns to count on shards.
+    #[arg(required = true)]
+    pub columns: Vec<String>,
+    /// Prints both files instead of writing them.
+    #[arg(long, conflicts_with = "locked")]
+    pub print: bool,
+    /// Writes nothing, and fails if the newest migration of that name is not what would be written.
+    #[arg(long)]
+    pub locked: bool,
+    /// The name of the shards table [default: the table's name and `_shards`].
+    #[arg(long, value_name = "NAME")]
+    pub shards_table: Option<String>,
+    /// The folder of migrations [default: that of `diesel.toml`, or the nearest `migrations`, here or above].
+    #[arg(long, value_name = "FOLDER", env = "MIGRATION_DIRECTORY")]
+    pub migration_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct StatusArgs {
+    /// These tables [default: all].
+    pub tables: Vec<String>,
+    /// Prints JSON instead of tables.
+    #[arg(long)]
+    pub json: bool,
+    /// How many of the keys with the most shards are shown.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub hottest: u32,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Nothing is lost or doubled when it is killed at any moment, and several may run at once. Ctrl-C finishes the open batch. It \
+waits for no lock: rows that others hold all the time are named, and the exit code is 3.")]
+pub struct FoldArgs {
+    /// These tables [default: all, and the named counters].
+    pub tables: Vec<String>,
+    /// Goes on after this key; once for each column of a composite key.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub after: Vec<String>,
+    /// How many rows are folded in one transaction, 1 to 100.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = batch)]
+    pub batch: usize,
+    /// Folds no more rows than this in a second.
+    #[arg(long, value_name = "N")]
+    pub at_most_per_second: Option<u32>,
+    /// Removes empty shards numbered from N on [default: the number that `resize` has set for every field; else none is removed].
+    #[arg(long, value_name = "N")]
+    pub keep_shards: Option<u16>,
+    /// Shows what there is to fold, and changes nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+The number is kept in the library's table of numbers (run `diesel_sharded::MIGRATIONS` once); processes take it up when they \
+refresh or follow their shard numbers, see the library's `shard_numbers`. Any number is right at any time: no total changes. \
+Writers that have not heard of a smaller number yet may use shards beyond it again; the next fold removes these.")]
+pub struct ResizeArgs {
+    /// The table, and its sharded field.
+    #[arg(required_unless_present = "counter", conflicts_with = "counter")]
+    pub table: Option<String>,
+    #[arg(required_unless_present = "counter")]
+    pub field: Option<String>,
+    /// A named counter instead of a field.
+    #[arg(long, value_name = "NAME")]
+    pub counter: Option<String>,
+    /// The number of shards, 1 to 4096.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub to: u16,
+    /// Shows the number that holds and what would be folded, and changes nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct RecountArgs {
+    /// The table.
+    pub table: String,
+    /// Its sharded field, of an integer type.
+    pub field: String,
+    /// A query for keys and numbers: the columns of the key, then the number. It is run as it is, so it is trusted as whoever
+    /// runs the tool is. A row that it leaves out is expected to have 0.
+    #[arg(long, value_name = "SQL")]
+    pub recount: String,
+    /// Goes on after this key; once for each column of a composite key.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub after: Vec<String>,
+    /// How many rows are compared in one statement.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub batch: u32,
+    /// Compares no more rows than this in a second.
+    #[arg(long, value_name = "N")]
+    pub at_most_per_second: Option<u32>,
+    /// How many drifts are printed.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub show: usize,
+}
+
+const SNAPSHOT: &str = "\
+Total and recount are read by one statement, from one snapshot: they differ only by what is really wrong, if the application \
+writes what is counted and the count in one transaction. If it counts afterwards, what is in between looks like a drift.
+
+  --recount \"SELECT video_id, COUNT(*) FROM likes GROUP BY video_id\"";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = SNAPSHOT)]
+pub struct VerifyArgs {
+    #[command(flatten)]
+    pub recount: RecountArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = SNAPSHOT)]
+pub struct BackfillArgs {
+    #[command(flatten)]
+    pub recount: RecountArgs,
+    /// Shows what would be repaired, and changes nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+fn batch(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(batch @ 1..=100) => Ok(batch),
+        _ => Err("give a number from 1 to 100".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Args::command().debug_assert();
+    }
+}

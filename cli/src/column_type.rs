@@ -1,0 +1,188 @@
+//! Which of the library's column types a declared type is.
+
+use diesel_sharded::{ColumnType, Dialect};
+
+use crate::live::LiveColumn;
+
+/// The type of a column that is to be counted on shards, and its declaration in the shards table, where the type alone does not
+/// say it.
+pub fn field_type(dialect: Dialect, column: &LiveColumn) -> Option<(ColumnType, Option<String>)> {
+    use ColumnType::{
+        BigInt, Double, Integer, Numeric, SmallInt, UnsignedBigInt, UnsignedInteger,
+        UnsignedSmallInt,
+    };
+    let found = column_type(dialect, column)?;
+    match found {
+        SmallInt | Integer | BigInt | UnsignedSmallInt | UnsignedInteger | UnsignedBigInt
+        | Double => Some((found, None)),
+        // Its precision and scale. What has none on PostgreSQL takes any.
+        Numeric => Some((found, Some(column.sql_type.to_uppercase()))),
+        _ => None,
+    }
+}
+
+/// The same for a column of the primary key.
+pub fn key_type(dialect: Dialect, column: &LiveColumn) -> Option<(ColumnType, Option<String>)> {
+    use ColumnType::{Binary, Double, Numeric, Text};
+    let found = column_type(dialect, column)?;
+    match found {
+        Double | Numeric => None,
+        // Its length and collation, as a foreign key wants them.
+        Text | Binary => {
+            let mut declared = column.sql_type.to_uppercase();
+            if let Some(collation) = &column.collation {
+                declared = format!("{declared} {collation}");
+            }
+            let plain =
+                dialect != Dialect::Mysql && matches!(&*declared, "TEXT" | "BYTEA" | "BLOB");
+            Some((found, (!plain).then_some(declared)))
+        }
+        _ => Some((found, None)),
+    }
+}
+
+fn column_type(dialect: Dialect, column: &LiveColumn) -> Option<ColumnType> {
+    let sql_type = column.sql_type.as_str();
+    let name = sql_type.split('(').next().unwrap_or_default().trim();
+    match dialect {
+        Dialect::Postgres => match name {
+            "smallint" => Some(ColumnType::SmallInt),
+            "integer" => Some(ColumnType::Integer),
+            "bigint" => Some(ColumnType::BigInt),
+            "double precision" => Some(ColumnType::Double),
+            "numeric" => Some(ColumnType::Numeric),
+            // Not `character(n)`, which does not equal its own padded text.
+            "text" | "character varying" => Some(ColumnType::Text),
+            "bytea" => Some(ColumnType::Binary),
+            "uuid" => Some(ColumnType::Uuid),
+            "date" => Some(ColumnType::Date),
+            _ => None,
+        },
+        Dialect::Mysql => {
+            let unsigned = sql_type.ends_with(" unsigned") || sql_type.contains(" unsigned ");
+            match (name.trim_end_matches(" unsigned"), unsigned) {
+                ("smallint", false) => Some(ColumnType::SmallInt),
+                ("int", false) => Some(ColumnType::Integer),
+                ("bigint", false) => Some(ColumnType::BigInt),
+                ("smallint", true) => Some(ColumnType::UnsignedSmallInt),
+                ("int", true) => Some(ColumnType::UnsignedInteger),
+                ("bigint", true) => Some(ColumnType::UnsignedBigInt),
+                ("double", false) => Some(ColumnType::Double),
+                ("decimal", false) => Some(ColumnType::Numeric),
+                // Not `text` and `blob`, which only have a key of a prefix.
+                ("varchar" | "char", false) => Some(ColumnType::Text),
+                ("varbinary" | "binary", false) => Some(ColumnType::Binary),
+                ("date", false) => Some(ColumnType::Date),
+                _ => None,
+            }
+        }
+        // As `diesel print-schema` reads what SQLite lets anybody write.
+        _ => match sql_type {
+            "" => None,
+            "date" => Some(ColumnType::Date),
+            "bool" | "boolean" | "tinyint" | "datetime" | "timestamp" | "time" | "timestamptz" => {
+                None
+            }
+            _ if sql_type.contains("smallint") || sql_type.contains("int2") => {
+                Some(ColumnType::SmallInt)
+            }
+            _ if sql_type.contains("bigint") || sql_type.contains("int8") => {
+                Some(ColumnType::BigInt)
+            }
+            _ if sql_type.contains("int") => Some(ColumnType::Integer),
+            _ if ["char", "clob", "text"]
+                .iter()
+                .any(|t| sql_type.contains(t)) =>
+            {
+                Some(ColumnType::Text)
+            }
+            _ if sql_type.contains("blob") => Some(ColumnType::Binary),
+            // `Float` to Diesel, which is no sharded field.
+            _ if sql_type.contains("float") || sql_type.contains("real") => None,
+            _ if ["double", "num", "dec"]
+                .iter()
+                .any(|t| sql_type.contains(t)) =>
+            {
+                Some(ColumnType::Double)
+            }
+            _ => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(sql_type: &str, collation: Option<&str>) -> LiveColumn {
+        LiveColumn {
+            name: "c".into(),
+            sql_type: sql_type.into(),
+            collation: collation.map(str::to_owned),
+            nullable: false,
+            generated: false,
+            key: None,
+        }
+    }
+
+    #[test]
+    fn declared_types_are_the_librarys() {
+        for (dialect, sql_type, expected) in [
+            (Dialect::Postgres, "bigint", Some(ColumnType::BigInt)),
+            (
+                Dialect::Postgres,
+                "numeric(30,6)",
+                Some(ColumnType::Numeric),
+            ),
+            (Dialect::Postgres, "real", None),
+            (Dialect::Postgres, "character varying(9)", None),
+            (
+                Dialect::Mysql,
+                "int(10) unsigned",
+                Some(ColumnType::UnsignedInteger),
+            ),
+            (
+                Dialect::Mysql,
+                "bigint unsigned",
+                Some(ColumnType::UnsignedBigInt),
+            ),
+            (Dialect::Mysql, "int", Some(ColumnType::Integer)),
+            (Dialect::Mysql, "tinyint(1)", None),
+            (Dialect::Mysql, "decimal(10,2) unsigned", None),
+            (Dialect::Sqlite, "integer", Some(ColumnType::Integer)),
+            (
+                Dialect::Sqlite,
+                "unsigned big int",
+                Some(ColumnType::Integer),
+            ),
+            (
+                Dialect::Sqlite,
+                "double precision",
+                Some(ColumnType::Double),
+            ),
+            (Dialect::Sqlite, "real", None),
+        ] {
+            let found = field_type(dialect, &column(sql_type, None));
+            assert_eq!(found.map(|(found, _)| found), expected, "{sql_type}");
+        }
+    }
+
+    #[test]
+    fn keys_keep_their_length_and_collation() {
+        let declared = |dialect, sql_type, collation| {
+            let (_, declared) = key_type(dialect, &column(sql_type, collation)).unwrap();
+            declared
+        };
+        assert_eq!(declared(Dialect::Postgres, "text", None), None);
+        assert_eq!(
+            declared(Dialect::Postgres, "text", Some("COLLATE pg_catalog.\"C\"")).as_deref(),
+            Some("TEXT COLLATE pg_catalog.\"C\"")
+        );
+        assert_eq!(
+            declared(Dialect::Mysql, "varchar(36)", None).as_deref(),
+            Some("VARCHAR(36)")
+        );
+        assert!(key_type(Dialect::Mysql, &column("longtext", None)).is_none());
+        assert!(key_type(Dialect::Postgres, &column("character(3)", None)).is_none());
+    }
+}

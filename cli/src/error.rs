@@ -1,0 +1,168 @@
+//! What can go wrong, and what to do about it.
+
+use std::path::{Path, PathBuf};
+
+use diesel::ConnectionError;
+use diesel::result::Error as DieselError;
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("no database: set DATABASE_URL, write it to a file `.env`, or give --database-url")]
+    NoDatabaseUrl,
+    #[error("the file `.env` cannot be read: {0}")]
+    DotEnv(dotenvy::Error),
+    #[error(
+        "the database's address begins with `{0}`, which this build does not know: it takes postgres://, mysql:// or the \
+         path of a SQLite file, each if it was built with the feature of that name"
+    )]
+    UnknownScheme(String),
+    #[error("there is no SQLite file `{0}`: create the database first, `diesel setup`")]
+    NoSuchFile(String),
+    #[error("no connection to the database: {0}")]
+    Connection(ConnectionError),
+    #[error(transparent)]
+    Database(diesel_sharded::Error),
+
+    #[error("there is no table `{table}` in this database{}", like(similar))]
+    NoSuchTable {
+        table: String,
+        similar: Option<String>,
+    },
+    #[error(
+        "`{0}` has a schema in its name, which the shards of a table cannot be addressed through: let the connection's search \
+         path (PostgreSQL) or database (MySQL) lead there, and give the name alone"
+    )]
+    QualifiedName(String),
+    #[error("`{table}` is {kind}: only a plain table can have shards")]
+    NotATable { table: String, kind: &'static str },
+    #[error(
+        "`{table}` uses the engine {engine}: shards need InnoDB, `ALTER TABLE {table} ENGINE = InnoDB`"
+    )]
+    Engine { table: String, engine: String },
+    #[error("`{0}` has no primary key, by which shards find their row: add one")]
+    NoPrimaryKey(String),
+    #[error("`{table}` has no column `{column}`; it has {}", columns.join(", "))]
+    NoSuchColumn {
+        table: String,
+        column: String,
+        columns: Vec<String>,
+    },
+    #[error("`{0}` was named twice")]
+    NamedTwice(String),
+    #[error(
+        "`{table}.{column}` may be NULL, and NULL + 1 is NULL: fill it and make it NOT NULL DEFAULT 0 first"
+    )]
+    Nullable { table: String, column: String },
+    #[error("`{table}.{column}` is a generated column: what is computed cannot be counted")]
+    Generated { table: String, column: String },
+    #[error("`{table}.{column}` is part of the primary key: a counter cannot be")]
+    InKey { table: String, column: String },
+    #[error(
+        "`{table}.{column}` has the type `{sql_type}`, which cannot be counted on shards: a sharded field is a 16, 32 or 64 bit \
+         integer, a double or a decimal"
+    )]
+    FieldType {
+        table: String,
+        column: String,
+        sql_type: String,
+    },
+    #[error(
+        "`{table}.{column}` has the type `{sql_type}`, which cannot be the key of a shards table: keys are 16, 32 or 64 bit \
+         integers, varying text or bytes of a length that can be indexed, dates, and UUIDs on PostgreSQL"
+    )]
+    KeyType {
+        table: String,
+        column: String,
+        sql_type: String,
+    },
+    #[error(
+        "`{table}` has a column `{column}`, and a shards table has its own column `shard`: rename this one"
+    )]
+    NamedShard { table: String, column: String },
+    #[error(
+        "`{table}` is sharded already: its shards are in `{shards_table}` (fields {}). To shard other fields too, revert that \
+         migration, which folds, and generate one with all of them",
+        fields.join(", ")
+    )]
+    AlreadySharded {
+        table: String,
+        shards_table: String,
+        fields: Vec<String>,
+    },
+    #[error("there is a table `{0}` already: choose another name by --shards-table")]
+    TableExists(String),
+    #[error(
+        "the name `{name}` is longer than the {most} bytes that the database takes: choose another by --shards-table"
+    )]
+    NameTooLong { name: String, most: usize },
+    #[error("`{0}` is itself a shards table: its rows are parts of counters")]
+    IsShardsTable(String),
+    #[error("{}: {source}", path.display())]
+    File {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+
+    #[error("{}: {message}", file.display())]
+    Config { file: PathBuf, message: String },
+
+    #[error("`{table}` is not sharded: `diesel-sharded generate {table} COLUMN` begins that")]
+    NotSharded { table: String },
+    #[error("`{column}` is no sharded field of `{table}`; these are: {}", fields.join(", "))]
+    NoSuchField {
+        table: String,
+        column: String,
+        fields: Vec<String>,
+    },
+    #[error("--after goes on in one table: name it")]
+    AfterWithoutTable,
+    #[error(
+        "the key of `{table}` has {columns} columns: give --after {columns} times, in their order"
+    )]
+    AfterColumns { table: String, columns: usize },
+    #[error("`{value}` is no key of the type of `{column}` (bytes are written in hexadecimal)")]
+    KeyValue { value: String, column: String },
+    #[error(
+        "`{table}.{column}` is no integer field: a recount compares numbers that are counted one by one"
+    )]
+    NotAnInteger { table: String, column: String },
+    #[error("the recount gave more than one number for the key {key}: group it by the key alone")]
+    RecountNotGrouped { key: String },
+    #[error(
+        "the recount cannot be run: {0}\nIt has to select the {1} column(s) of the key and then one number, as in \
+         `SELECT video_id, COUNT(*) FROM likes GROUP BY video_id`"
+    )]
+    Recount(String, usize),
+    #[error(
+        "there is no table `{0}`: run the library's own migrations once, \
+         `conn.run_pending_migrations(diesel_sharded::MIGRATIONS)`"
+    )]
+    NoLibraryTables(&'static str),
+    #[error("signals cannot be handled: {0}")]
+    Signals(ctrlc::Error),
+    #[error("the output cannot be written: {0}")]
+    Output(std::io::Error),
+}
+
+impl Error {
+    pub fn file(path: &Path, source: std::io::Error) -> Self {
+        Error::File {
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+impl From<DieselError> for Error {
+    fn from(error: DieselError) -> Self {
+        Error::Database(error.into())
+    }
+}
+
+fn like(similar: &Option<String>) -> String {
+    match similar {
+        Some(name) => format!("; did you mean `{name}`?"),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,447 @@
+//! `diesel-sharded fold`: moves shards into the base while the application goes on counting. No total changes.
+
+use bigdecimal::{BigDecimal, Zero};
+use diesel::prelude::*;
+use diesel_sharded::described::{Told, told};
+use diesel_sharded::retry::Retry;
+use diesel_sharded::{Dialect, Error as ShardedError};
+
+use crate::args::FoldArgs;
+use crate::connection::AnyConnection;
+use crate::error::Error;
+use crate::exit::Ended;
+use crate::held::{FoldError, Moved, Shards};
+use crate::interrupt::Interrupt;
+use crate::key::{Key, Keyed, as_text};
+use crate::live::LiveTables;
+use crate::output::{Output, plural};
+use crate::pace::{Pace, bar};
+use crate::shard_numbers;
+use crate::sharded::Sharded;
+use crate::statement::{Statement, Value};
+
+pub fn run(
+    args: &FoldArgs,
+    conn: &mut AnyConnection,
+    interrupt: &Interrupt,
+    out: &mut Output,
+) -> Result<Ended, Error> {
+    let dialect = conn.dialect();
+    let live = LiveTables::read(conn)?;
+    let tables = Sharded::named(dialect, &live, &args.tables)?;
+    let after = match (&*tables, &*args.after) {
+        (_, []) => None,
+        ([sharded], after) if !args.tables.is_empty() => Some(Key::parse(sharded, after)?),
+        _ => return Err(Error::AfterWithoutTable),
+    };
+    if tables.is_empty() {
+        out.line("There is no sharded table in this database.")?;
+    }
+    let mut ended = Ended::Done;
+    for sharded in &tables {
+        let keep = match args.keep_shards {
+            Some(number) => Some(number),
+            None => {
+                let numbers = shard_numbers::of_table(conn, &live, sharded)?;
+                shard_numbers::wished(&numbers, sharded)
+            }
+        };
+        let folding = Folding {
+            keyed: Keyed { sharded, dialect },
+            keep,
+            batch: args.batch,
+            per_second: args.at_most_per_second,
+            interrupt,
+        };
+        ended = ended.and(match args.dry_run {
+            true => folding.dry_run(after.as_ref(), conn, out)?,
+            false => folding.run(after.clone(), conn, out)?,
+        });
+        if ended == Ended::Interrupted {
+            break;
+        }
+    }
+    Ok(ended)
+}
+
+/// How one table is folded.
+pub struct Folding<'a> {
+    pub keyed: Keyed<'a>,
+    /// Empty shards numbered from here on are removed.
+    pub keep: Option<u16>,
+    pub batch: usize,
+    pub per_second: Option<u32>,
+    pub interrupt: &'a Interrupt,
+}
+
+/// What was folded so far.
+struct Folded {
+    parents: usize,
+    shards_removed: usize,
+    amounts: Vec<BigDecimal>,
+    /// Their bases do not take what their shards hold.
+    unfit: Vec<Key>,
+    /// Others held some of their shards all the time.
+    busy: Vec<Key>,
+    /// The last parent that was looked at.
+    last: Option<Key>,
+}
+
+/// Why a fold of several parents, or of one, did not come about.
+enum Trouble {
+    Blocked,
+    Unfit,
+    Other(Error),
+}
+
+impl Folding<'_> {
+    pub fn run(
+        &self,
+        after: Option<Key>,
+        conn: &mut AnyConnection,
+        out: &mut Output,
+    ) -> Result<Ended, Error> {
+        let sharded = self.keyed.sharded;
+        let bar = bar(self.foldable(after.as_ref(), conn)?.0, sharded.table);
+        let mut pace = Pace::at_most_per_second(self.per_second);
+        let batch = pace.batch(self.batch);
+        let mut folded = Folded {
+            parents: 0,
+            shards_removed: 0,
+            amounts: vec![BigDecimal::zero(); sharded.fields.len()],
+            unfit: vec![],
+            busy: vec![],
+            last: after,
+        };
+        let result = loop {
+            match self.fold_next(batch, &mut folded, conn) {
+                Ok(0) => break Ok(()),
+                Ok(parents) => {
+                    bar.inc(parents as u64);
+                    pace.after_batch(parents, self.interrupt);
+                }
+                Err(error) => break Err(error),
+            }
+            if self.interrupt.came() {
+                break Ok(());
+            }
+        };
+        bar.finish_and_clear();
+        self.tell(&folded, out)?;
+        if result.is_err() || self.interrupt.came() {
+            let from = match &folded.last {
+                Some(last) => last.after_arguments(sharded),
+                None => String::new(),
+            };
+            out.note(&format!(
+                "{}: go on with: diesel-sharded fold {}{from}",
+                match result.is_err() {
+                    true => "ended by an error",
+                    false => "interrupted",
+                },
+                sharded.table,
+            ));
+        }
+        result?;
+        let left_over = !folded.unfit.is_empty() || !folded.busy.is_empty();
+        Ok(match (self.interrupt.came(), left_over) {
+            (true, _) => Ended::Interrupted,
+            (false, true) => Ended::LeftOver,
+            (false, false) => Ended::Done,
+        })
+    }
+
+    pub fn dry_run(
+        &self,
+        after: Option<&Key>,
+        conn: &mut AnyConnection,
+        out: &mut Output,
+    ) -> Result<Ended, Error> {
+        let (parents, amounts) = self.foldable(after, conn)?;
+        let sharded = self.keyed.sharded;
+        let amounts: Vec<_> = amounts.iter().flatten().collect();
+        out.line(&format!(
+            "{}: {} to fold{}",
+            sharded.table,
+            plural(parents, "row"),
+            moved(sharded, &amounts)
+        ))?;
+        Ok(Ended::Done)
+    }
+
+    fn tell(&self, folded: &Folded, out: &mut Output) -> Result<(), Error> {
+        let sharded = self.keyed.sharded;
+        out.line(&format!(
+            "{}: {} folded{}; {} removed",
+            sharded.table,
+            plural(folded.parents as u64, "row"),
+            moved(sharded, &folded.amounts.iter().collect::<Vec<_>>()),
+            plural(folded.shards_removed as u64, "empty shard"),
+        ))?;
+        let named = |keys: &[Key]| {
+            let shown = keys.iter().take(20).map(|key| key.display(sharded));
+            let more = match keys.len() {
+                0..=20 => String::new(),
+                n => format!(" and {} more", n - 20),
+            };
+            shown.collect::<Vec<_>>().join("; ") + &more
+        };
+        if !folded.busy.is_empty() {
+            out.note(&format!(
+                "{}: others held shards of these rows all the time, fold them again later: {}",
+                sharded.table,
+                named(&folded.busy)
+            ));
+        }
+        if !folded.unfit.is_empty() {
+            out.note(&format!(
+                "{}: the columns of these rows do not take what their shards hold, widen them: {}",
+                sharded.table,
+                named(&folded.unfit)
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many parents have something to fold, and how much of each field it is.
+    fn foldable(
+        &self,
+        after: Option<&Key>,
+        conn: &mut AnyConnection,
+    ) -> QueryResult<(u64, Vec<Option<BigDecimal>>)> {
+        let (keyed, shards) = (self.keyed, self.keyed.sharded.shards_table);
+        let fields = &keyed.sharded.fields;
+        let count = Statement::default().sql("SELECT CAST(COUNT(*)");
+        let count = count.sql(as_text(keyed.dialect));
+        let count = (0..fields.len()).fold(count, |count, i| {
+            count
+                .sql(&format!(", CAST(SUM(field_{i})"))
+                .sql(as_text(keyed.dialect))
+        });
+        let count = count.sql(" FROM (SELECT 1 AS parent");
+        let count = fields.iter().enumerate().fold(count, |count, (i, field)| {
+            count
+                .sql(", SUM(")
+                .column(shards, field.name)
+                .sql(&format!(") AS field_{i}"))
+        });
+        let count = count.sql(" FROM ").name(shards).sql(" WHERE (");
+        let count = self.has_something(count).sql(")");
+        let count = match after {
+            Some(key) => keyed.is_beyond(count.sql(" AND "), shards, ">", false, key),
+            None => count,
+        };
+        let count = keyed
+            .key(count.sql(" GROUP BY "), shards)
+            .sql(") AS foldable");
+        let rows = count.rows(conn)?;
+        let Some(row) = rows.first() else {
+            return Ok((0, vec![]));
+        };
+        let amounts = (1..=fields.len()).map(|i| row.get(i).map(|_| row.parse(i)).transpose());
+        Ok((row.parse(0)?, amounts.collect::<QueryResult<_>>()?))
+    }
+
+    /// `shards.views <> 0 OR … OR shards.shard >= $n`
+    fn has_something(&self, statement: Statement) -> Statement {
+        let statement = self.keyed.is_not_zero(statement);
+        match self.keep {
+            Some(first) => statement
+                .sql(" OR ")
+                .column(self.keyed.sharded.shards_table, "shard")
+                .sql(" >= ")
+                .bind(Value::Integer(first.into())),
+            None => statement,
+        }
+    }
+
+    /// Folds the next parents that have something to fold, in key order, and gives their number.
+    fn fold_next(
+        &self,
+        batch: usize,
+        folded: &mut Folded,
+        conn: &mut AnyConnection,
+    ) -> Result<usize, Error> {
+        let keys = self.pick(batch, folded.last.as_ref(), conn)?;
+        let Some(last) = keys.last().cloned() else {
+            return Ok(0);
+        };
+        match self.fold_keys(&keys, folded, conn) {
+            Ok(()) => folded.last = Some(last),
+            Err(Trouble::Other(error)) => return Err(error),
+            Err(_) => {
+                for key in &keys {
+                    self.fold_key(key, folded, conn)?;
+                    if self.interrupt.came() {
+                        break; // maybe in the middle of its shards
+                    }
+                    folded.last = Some(key.clone());
+                }
+            }
+        }
+        Ok(keys.len())
+    }
+
+    /// ```sql
+    /// SELECT "videos"."id" FROM "videos" WHERE (SELECT 1 FROM "videos_shards" WHERE … LIMIT 1) IS NOT NULL
+    ///     AND "videos"."id" > $1 ORDER BY "videos"."id" LIMIT $2
+    /// ```
+    ///
+    /// Not `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
+    fn pick(
+        &self,
+        batch: usize,
+        after: Option<&Key>,
+        conn: &mut AnyConnection,
+    ) -> QueryResult<Vec<Key>> {
+        let (keyed, table) = (self.keyed, self.keyed.sharded.table);
+        let pick = keyed.select_key(Statement::default().sql("SELECT "), table);
+        let pick = pick.sql(" FROM ").name(table);
+        let pick = pick
+            .sql(" WHERE (SELECT 1 FROM ")
+            .name(keyed.sharded.shards_table);
+        let pick = keyed.is_parents(pick.sql(" WHERE ")).sql(" AND (");
+        let pick = self.has_something(pick).sql(") LIMIT 1) IS NOT NULL");
+        let pick = match after {
+            Some(key) => keyed.is_beyond(pick.sql(" AND "), table, ">", false, key),
+            None => pick,
+        };
+        let pick = keyed.key(pick.sql(" ORDER BY "), table).sql(" LIMIT ");
+        let rows = pick.bind(Value::Integer(batch as i64)).rows(conn)?;
+        rows.iter()
+            .map(|row| Key::read(keyed.sharded, row))
+            .collect()
+    }
+
+    /// Folds parents together if all their locks can be had at once.
+    fn fold_keys(
+        &self,
+        keys: &[Key],
+        folded: &mut Folded,
+        conn: &mut AnyConnection,
+    ) -> Result<(), Trouble> {
+        // On SQLite there are no locks but that on the database.
+        let retry = match self.keyed.dialect {
+            Dialect::Sqlite => Retry::default(),
+            _ => Retry::never(),
+        };
+        let moved = self.fold_held(keys, None, retry, conn)?;
+        folded.add(&moved);
+        Ok(())
+    }
+
+    /// Folds one parent; one that is busy shard by shard, each in a transaction of its own, which holds no lock while it waits
+    /// for its turn to try again. A shard that does not fit is tried again as long as others make room.
+    fn fold_key(
+        &self,
+        key: &Key,
+        folded: &mut Folded,
+        conn: &mut AnyConnection,
+    ) -> Result<(), Error> {
+        let keys = std::slice::from_ref(key);
+        match self.fold_keys(keys, folded, conn) {
+            Ok(()) => return Ok(()),
+            Err(Trouble::Other(error)) => return Err(error),
+            Err(Trouble::Unfit | Trouble::Blocked) => {}
+        }
+        let mut left = self.keyed.shard_numbers(conn, keys)?;
+        let (mut busy, mut tried, mut parents) = (false, usize::MAX, 0);
+        while left.len() < tried {
+            tried = left.len();
+            let mut unfit = vec![];
+            for shard in left {
+                if self.interrupt.came() {
+                    folded.parents += parents;
+                    return Ok(());
+                }
+                match self.fold_held(keys, Some(shard), Retry::default(), conn) {
+                    Ok(moved) => {
+                        parents = parents.max(moved.parents);
+                        folded.add(&Moved {
+                            parents: 0,
+                            ..moved
+                        });
+                    }
+                    Err(Trouble::Unfit) => unfit.push(shard),
+                    Err(Trouble::Blocked) => busy = true,
+                    Err(Trouble::Other(error)) => return Err(error),
+                }
+            }
+            left = unfit;
+        }
+        folded.parents += parents;
+        if !left.is_empty() {
+            folded.unfit.push(key.clone());
+        } else if busy {
+            folded.busy.push(key.clone());
+        }
+        Ok(())
+    }
+
+    fn fold_held(
+        &self,
+        keys: &[Key],
+        only: Option<i32>,
+        retry: Retry,
+        conn: &mut AnyConnection,
+    ) -> Result<Moved, Trouble> {
+        let shards = Shards {
+            only,
+            remove_from: self.keep,
+        };
+        let folded = self.keyed.fold_held(conn, keys, shards, retry);
+        folded.map_err(|error| self.trouble(error))
+    }
+
+    fn trouble(&self, error: FoldError) -> Trouble {
+        let error = match error {
+            FoldError::Inexact => return Trouble::Unfit,
+            FoldError::Diesel(error) => error,
+        };
+        let has_locks = self.keyed.dialect != Dialect::Sqlite;
+        match told(self.keyed.dialect, &error) {
+            Told::Conflict(_) if has_locks => Trouble::Blocked,
+            Told::Overflow => Trouble::Unfit,
+            _ => match ShardedError::from(error) {
+                ShardedError::ConflictPersisted { .. } if has_locks => Trouble::Blocked,
+                error => Trouble::Other(Error::Database(error)),
+            },
+        }
+    }
+}
+
+impl Folded {
+    fn add(&mut self, moved: &Moved) {
+        self.parents += moved.parents;
+        self.shards_removed += moved.shards_removed;
+        for (sum, amount) in self.amounts.iter_mut().zip(&moved.amounts) {
+            *sum += amount;
+        }
+    }
+}
+
+/// `: views +5, likes -1`
+fn moved(sharded: &Sharded, amounts: &[&BigDecimal]) -> String {
+    let fields = sharded.fields.iter().zip(amounts);
+    let moved: Vec<_> = fields
+        .filter(|(_, amount)| !amount.is_zero())
+        .map(|(field, amount)| format!("{} {:+}", field.name, Plain(amount)))
+        .collect();
+    match moved.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", moved.join(", ")),
+    }
+}
+
+/// A number without an exponent and without zeros at its end.
+struct Plain<'a>(&'a BigDecimal);
+
+impl std::fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = self.0.normalized().to_plain_string();
+        match f.sign_plus() && !text.starts_with('-') {
+            true => write!(f, "+{text}"),
+            false => f.write_str(&text),
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! `diesel-sharded generate`: the migration of a shards table, from the live table.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use diesel_sharded::{ColumnType, Dialect};
+
+use crate::args::GenerateArgs;
+use crate::column_type::{field_type, key_type};
+use crate::connection::AnyConnection;
+use crate::error::Error;
+use crate::exit::Ended;
+use crate::live::{LiveColumn, LiveTable, LiveTables};
+use crate::migration_dir;
+use crate::output::Output;
+use crate::sharded::Sharded;
+
+pub fn run(
+    args: &GenerateArgs,
+    conn: &mut AnyConnection,
+    out: &mut Output,
+) -> Result<Ended, Error> {
+    let live = LiveTables::read(conn)?;
+    let described = describe(args, conn.dialect(), &live)?;
+    let backend = conn.backend();
+    let files = Files {
+        up: described.described.create_sql(&backend)? + ";\n",
+        down: described.described.drop_sql(&backend)? + ";\n",
+    };
+    let name = format!("shard_{}", file_name(&args.table));
+    if args.print {
+        out.line(&format!("-- {name}/up.sql\n{}", files.up))?;
+        out.line(&format!("-- {name}/down.sql\n{}", files.down.trim_end()))?;
+        return Ok(Ended::Done);
+    }
+    let folder = match &args.migration_dir {
+        Some(folder) => folder.clone(),
+        None => migration_dir::find()?,
+    };
+    match args.locked {
+        true => compare(&files, &folder, &name, out),
+        false => write(&files, &folder, &name, out),
+    }
+}
+
+/// The two files of a migration.
+struct Files {
+    up: String,
+    down: String,
+}
+
+/// The shards table, if the table may have one.
+fn describe(args: &GenerateArgs, dialect: Dialect, live: &LiveTables) -> Result<Sharded, Error> {
+    let table = live.table(&args.table)?;
+    let shards_table = match &args.shards_table {
+        Some(name) if name.contains('.') => return Err(Error::QualifiedName(name.clone())),
+        Some(name) => name.clone(),
+        None => format!("{}_shards", table.name),
+    };
+    if let Some(most) = longest_name(dialect).filter(|most| shards_table.len() > *most) {
+        return Err(Error::NameTooLong {
+            name: shards_table,
+            most,
+        });
+    }
+    let sharded = Sharded::all(dialect, live);
+    if sharded.iter().any(|other| other.shards_table == table.name) {
+        return Err(Error::IsShardsTable(table.name.clone()));
+    }
+    let there = sharded.iter().find(|other| other.table == table.name);
+    // `--locked` looks at the migration also after it has run, as it would be written now.
+    let is_same = |there: &Sharded| {
+        let fields: Vec<_> = there.fields.iter().map(|field| field.name).collect();
+        args.locked && there.shards_table == shards_table && fields == args.columns
+    };
+    match there {
+        Some(there) if !is_same(there) => {
+            return Err(Error::AlreadySharded {
+                table: table.name.clone(),
+                shards_table: there.shards_table.to_owned(),
+                fields: there.fields.iter().map(|f| f.name.to_owned()).collect(),
+            });
+        }
+        None if live.tables.contains_key(&shards_table) => {
+            return Err(Error::TableExists(shards_table));
+        }
+        _ => {}
+    }
+    let key = key(dialect, table)?;
+    let fields = fields(dialect, table, &args.columns)?;
+    Ok(Sharded::describe(&table.name, &shards_table, key, fields))
+}
+
+type Typed = (String, ColumnType, Option<String>);
+
+fn key(dialect: Dialect, table: &LiveTable) -> Result<Vec<Typed>, Error> {
+    let key = table.key();
+    if key.is_empty() {
+        return Err(Error::NoPrimaryKey(table.name.clone()));
+    }
+    key.into_iter()
+        .map(|column| {
+            check_name(table, column)?;
+            let (column_type, sql_type) =
+                key_type(dialect, column).ok_or_else(|| Error::KeyType {
+                    table: table.name.clone(),
+                    column: column.name.clone(),
+                    sql_type: column.sql_type.clone(),
+                })?;
+            Ok((column.name.clone(), column_type, sql_type))
+        })
+        .collect()
+}
+
+fn fields(dialect: Dialect, table: &LiveTable, names: &[String]) -> Result<Vec<Typed>, Error> {
+    let mut fields: Vec<Typed> = vec![];
+    for name in names {
+        let column = table.column(name).ok_or_else(|| Error::NoSuchColumn {
+            table: table.name.clone(),
+            column: name.clone(),
+            columns: table.columns.iter().map(|c| c.name.clone()).collect(),
+        })?;
+        if fields.iter().any(|(other, ..)| other == name) {
+            return Err(Error::NamedTwice(name.clone()));
+        }
+        fields.push(field(dialect, table, column)?);
+    }
+    Ok(fields)
+}
+
+fn field(dialect: Dialect, table: &LiveTable, column: &LiveColumn) -> Result<Typed, Error> {
+    check_name(table, column)?;
+    let (table, name) = (table.name.clone(), column.name.clone());
+    if column.key.is_some() {
+        return Err(Error::InKey {
+            table,
+            column: name,
+        });
+    }
+    if column.generated {
+        return Err(Error::Generated {
+            table,
+            column: name,
+        });
+    }
+    match field_type(dialect, column) {
+        Some(_) if column.nullable => Err(Error::Nullable {
+            table,
+            column: name,
+        }),
+        Some((column_type, sql_type)) => Ok((name, column_type, sql_type)),
+        None => Err(Error::FieldType {
+            table,
+            column: name,
+            sql_type: column.sql_type.clone(),
+        }),
+    }
+}
+
+/// Databases do not tell `Shard` from `shard` alike.
+fn check_name(table: &LiveTable, column: &LiveColumn) -> Result<(), Error> {
+    match column.name.eq_ignore_ascii_case("shard") {
+        true => Err(Error::NamedShard {
+            table: table.name.clone(),
+            column: column.name.clone(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Longer names are cut by PostgreSQL, in silence, and refused by MySQL (64 characters there).
+fn longest_name(dialect: Dialect) -> Option<usize> {
+    match dialect {
+        Dialect::Postgres => Some(63),
+        Dialect::Mysql => Some(64),
+        _ => None,
+    }
+}
+
+/// A table's name as a part of a folder's.
+fn file_name(table: &str) -> String {
+    let plain = |c: char| {
+        if c.is_alphanumeric() || c == '_' {
+            c
+        } else {
+            '_'
+        }
+    };
+    table.chars().map(plain).collect()
+}
+
+fn write(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<Ended, Error> {
+    let time = chrono::Utc::now().format("%Y-%m-%d-%H%M%S");
+    let folder = folder.join(format!("{time}_{name}"));
+    if let Some(parent) = folder.parent() {
+        fs::create_dir_all(parent).map_err(|source| Error::file(parent, source))?;
+    }
+    // What is there already stays.
+    fs::create_dir(&folder).map_err(|source| Error::file(&folder, source))?;
+    for (file, text) in [("up.sql", &files.up), ("down.sql", &files.down)] {
+        let file = folder.join(file);
+        fs::write(&file, text).map_err(|source| Error::file(&file, source))?;
+        out.line(&format!("Creating {}", shown(&file)))?;
+    }
+    Ok(Ended::Done)
+}
+
+/// Whether the newest migration of this name is what would be written.
+fn compare(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<Ended, Error> {
+    let Some(newest) = newest(folder, name)? else {
+        out.note(&format!(
+            "there is no migration `…_{name}` in {}: write it by `diesel-sharded generate` without --locked",
+            shown(folder)
+        ));
+        return Ok(Ended::LeftOver);
+    };
+    let mut ended = Ended::Done;
+    for (file, text) in [("up.sql", &files.up), ("down.sql", &files.down)] {
+        let file = newest.join(file);
+        let there = fs::read_to_string(&file).map_err(|source| Error::file(&file, source))?;
+        if there.trim() != text.trim() {
+            out.note(&format!(
+                "{} is not what would be written now:\n{}",
+                shown(&file),
+                text.trim_end()
+            ));
+            ended = Ended::LeftOver;
+        }
+    }
+    if ended == Ended::Done {
+        out.line(&format!("{} is up to date", shown(&newest)))?;
+    }
+    Ok(ended)
+}
+
+fn newest(folder: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        entries => entries.map_err(|source| Error::file(folder, source))?,
+    };
+    let mut found = vec![];
+    for entry in entries {
+        let path = entry.map_err(|source| Error::file(folder, source))?.path();
+        let file_name = path.file_name().and_then(|file_name| file_name.to_str());
+        let version = file_name.and_then(|f| f.strip_suffix(name)?.strip_suffix('_'));
+        let is_version = |version: &str| {
+            !version.is_empty() && version.chars().all(|c| c.is_ascii_digit() || c == '-')
+        };
+        if let Some(version) = version.filter(|version| is_version(version)) {
+            found.push((version.replace('-', ""), path));
+        }
+    }
+    Ok(found.into_iter().max().map(|(_, path)| path))
+}
+
+/// As a path from here, where it is one.
+fn shown(path: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(here)
+        .unwrap_or(path)
+        .display()
+        .to_string()
+}

@@ -1,0 +1,86 @@
+//! `diesel-sharded`: the command line tool of `diesel_sharded`.
+//!
+//! The library knows a table from the derive; the tool learns it from the database ([`live`], [`sharded`]) and writes its
+//! statements over names that are known at run time ([`statement`], [`key`]). One file for each command.
+
+mod args;
+mod column_type;
+mod connection;
+mod error;
+mod exit;
+mod fold;
+mod generate;
+mod held;
+mod interrupt;
+mod key;
+mod live;
+mod migration_dir;
+mod output;
+mod pace;
+mod recount;
+mod resize;
+mod shard_numbers;
+mod sharded;
+mod statement;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+use diesel_sharded::shard_choice::Stripe;
+
+use crate::args::{Args, Command};
+use crate::connection::AnyConnection;
+use crate::error::Error;
+use crate::exit::Ended;
+use crate::interrupt::Interrupt;
+use crate::output::Output;
+use crate::recount::Mode;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(ended) => ended.into(),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<Ended, Error> {
+    match dotenvy::dotenv() {
+        Err(error) if !error.not_found() => return Err(Error::DotEnv(error)),
+        _ => {}
+    }
+    let args = Args::parse();
+    if let Command::Completions { shell } = args.command {
+        let name = env!("CARGO_BIN_NAME");
+        clap_complete::generate(shell, &mut Args::command(), name, &mut std::io::stdout());
+        return Ok(Ended::Done);
+    }
+    // Any stripe says that other nodes may write too, and guards transactions on MySQL against their ends unseen. The tool
+    // itself counts on no shard.
+    if let Ok(stripe) = Stripe::new(0, 2) {
+        stripe.make_process_wide();
+    }
+    let conn = &mut AnyConnection::establish_by_url(args.database_url.as_deref())?;
+    let out = &mut Output::stdout();
+    match &args.command {
+        Command::Generate(args) => generate::run(args, conn, out),
+        Command::Status(args) => status::run(args, conn, out),
+        Command::Fold(args) => fold::run(args, conn, &Interrupt::handle()?, out),
+        Command::Resize(args) => resize::run(args, conn, &Interrupt::handle()?, out),
+        Command::Verify(args) => {
+            let interrupt = Interrupt::handle()?;
+            recount::run(&args.recount, Mode::Verify, conn, &interrupt, out)
+        }
+        Command::Backfill(args) => {
+            let mode = match args.dry_run {
+                true => Mode::Verify,
+                false => Mode::Repair,
+            };
+            recount::run(&args.recount, mode, conn, &Interrupt::handle()?, out)
+        }
+        Command::Completions { .. } => Ok(Ended::Done), // above, without a database
+    }
+}

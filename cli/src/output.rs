@@ -1,0 +1,84 @@
+//! Results to the standard output, notes to the standard error.
+
+use std::io::{ErrorKind, Write};
+
+use crate::error::Error;
+
+pub struct Output {
+    to: Box<dyn Write>,
+}
+
+impl Output {
+    pub fn stdout() -> Self {
+        Output {
+            to: Box::new(std::io::stdout()),
+        }
+    }
+
+    pub fn line(&mut self, line: &str) -> Result<(), Error> {
+        match writeln!(self.to, "{line}") {
+            // A reader such as `head` has seen enough; the work goes on.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => written.map_err(Error::Output),
+        }
+    }
+
+    /// Beside the results.
+    pub fn note(&self, note: &str) {
+        eprintln!("{note}");
+    }
+
+    /// Columns under their names, numbers to the right.
+    pub fn table(&mut self, names: &[&str], rows: &[Vec<String>]) -> Result<(), Error> {
+        for line in aligned(names, rows) {
+            self.line(&line)?;
+        }
+        Ok(())
+    }
+}
+
+fn aligned(names: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let head: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+    let width = |column: usize| {
+        let cells = std::iter::once(&head).chain(rows);
+        let widths = cells.filter_map(|row| row.get(column).map(|cell| cell.chars().count()));
+        widths.max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..names.len()).map(width).collect();
+    let is_number = |column: usize| {
+        let mut cells = rows.iter().filter_map(|row| row.get(column));
+        cells.all(|cell| cell.trim_end_matches('%').parse::<f64>().is_ok() || cell == "-")
+    };
+    let right: Vec<_> = (0..names.len()).map(is_number).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).zip(&right);
+        let cells = cells.map(|((cell, width), right)| match right {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    std::iter::once(&head).chain(rows).map(line).collect()
+}
+
+/// `1 row`, `2 rows`
+pub fn plural(n: u64, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [["videos", "7"], ["é", "1200"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(
+            aligned(&["table", "rows"], &rows),
+            ["table   rows", "videos     7", "é       1200"]
+        );
+    }
+}

@@ -1,0 +1,101 @@
+//! `diesel-sharded resize`: how many shards writers choose from.
+
+use diesel_sharded::{Counter, Error as ShardedError};
+
+use crate::args::ResizeArgs;
+use crate::connection::AnyConnection;
+use crate::error::Error;
+use crate::exit::Ended;
+use crate::fold::Folding;
+use crate::interrupt::Interrupt;
+use crate::key::Keyed;
+use crate::live::LiveTables;
+use crate::output::Output;
+use crate::shard_numbers;
+use crate::sharded::Sharded;
+
+pub fn run(
+    args: &ResizeArgs,
+    conn: &mut AnyConnection,
+    interrupt: &Interrupt,
+    out: &mut Output,
+) -> Result<Ended, Error> {
+    match (&args.counter, &args.table, &args.field) {
+        (Some(name), ..) => counter(name, args, conn, out),
+        (None, Some(table), Some(field)) => field_of(table, field, args, conn, interrupt, out),
+        _ => Ok(Ended::Done), // clap asks for one of them
+    }
+}
+
+fn counter(
+    name: &str,
+    args: &ResizeArgs,
+    conn: &mut AnyConnection,
+    out: &mut Output,
+) -> Result<Ended, Error> {
+    let counter = Counter::named(name);
+    let before = counter.shards(conn).map_err(without_library_tables)?;
+    if args.dry_run {
+        out.line(&format!("{name}: {before} shards, would have {}", args.to))?;
+        return Ok(Ended::Done);
+    }
+    counter
+        .resize(args.to, conn)
+        .map_err(without_library_tables)?;
+    out.line(&format!("{name}: {before} shards before, now {}", args.to))?;
+    Ok(Ended::Done)
+}
+
+fn field_of(
+    table: &str,
+    field: &str,
+    args: &ResizeArgs,
+    conn: &mut AnyConnection,
+    interrupt: &Interrupt,
+    out: &mut Output,
+) -> Result<Ended, Error> {
+    let dialect = conn.dialect();
+    let live = LiveTables::read(conn)?;
+    let sharded = &Sharded::find(dialect, &live, table)?;
+    let field = sharded.field(field)?;
+    let mut numbers = shard_numbers::of_table(conn, &live, sharded)?;
+    let before = numbers.insert(field.name.into(), args.to);
+    let was = match before {
+        Some(number) => number.to_string(),
+        None => "the number in the application's derive".to_owned(),
+    };
+    let named = format!("{}.{}", sharded.table, field.name);
+    if args.dry_run {
+        out.line(&format!("{named}: {was}, would have {}", args.to))?;
+    } else {
+        let number = sharded.described.shard_number(&field.column);
+        number
+            .resize(args.to, conn)
+            .map_err(without_library_tables)?;
+        out.line(&format!("{named}: {was} before, now {}", args.to))?;
+    }
+    // Only where every field has a number is it known which shards nobody wants.
+    let keep = shard_numbers::wished(&numbers, sharded);
+    if keep.is_none() || before.is_some_and(|before| args.to >= before) {
+        return Ok(Ended::Done);
+    }
+    let folding = Folding {
+        keyed: Keyed { sharded, dialect },
+        keep,
+        batch: 100,
+        per_second: None,
+        interrupt,
+    };
+    match args.dry_run {
+        true => folding.dry_run(None, conn, out),
+        false => folding.run(None, conn, out),
+    }
+}
+
+/// The library would name what runs them.
+fn without_library_tables(error: diesel::result::Error) -> Error {
+    match ShardedError::from(error) {
+        ShardedError::MissingShardsTable { table, .. } => Error::NoLibraryTables(table),
+        error => Error::Database(error),
+    }
+}

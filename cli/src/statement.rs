@@ -1,0 +1,169 @@
+//! Statements over tables that are known at run time: names are quoted as the database has it, values are bound.
+
+use diesel::connection::LoadConnection;
+use diesel::deserialize::{self, FromSql, FromSqlRow};
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
+use diesel::row::Field;
+use diesel::sql_types::{BigInt, Binary, Text, Untyped};
+use diesel_sharded::ShardsColumn;
+use diesel_sharded::described::DescribedTable;
+
+use crate::connection::{AnyConnection, Backend};
+
+/// A statement, put together from the left to the right.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Statement(Vec<Part>);
+
+#[derive(Debug)]
+enum Part {
+    Sql(String),
+    Name(&'static str),
+    Bind(Value),
+    Total(DescribedTable, ShardsColumn, Option<i32>),
+}
+
+/// What can be bound.
+#[derive(Debug, Clone)]
+pub enum Value {
+    Integer(i64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl Statement {
+    /// Text of the tool's own, or the trusted SQL of whoever runs it.
+    pub fn sql(mut self, sql: &str) -> Self {
+        self.0.push(Part::Sql(sql.to_owned()));
+        self
+    }
+
+    /// `"name"`
+    pub fn name(mut self, name: &'static str) -> Self {
+        self.0.push(Part::Name(name));
+        self
+    }
+
+    /// `"table"."column"`
+    pub fn column(self, table: &'static str, column: &'static str) -> Self {
+        self.name(table).sql(".").name(column)
+    }
+
+    /// `$n`
+    pub fn bind(mut self, value: Value) -> Self {
+        self.0.push(Part::Bind(value));
+        self
+    }
+
+    /// The total of a field, or its base and one shard, as the library writes it.
+    pub fn total(mut self, table: DescribedTable, field: ShardsColumn, shard: Option<i32>) -> Self {
+        self.0.push(Part::Total(table, field, shard));
+        self
+    }
+
+    /// What `push` adds for each of `items`, with `separator` in between.
+    pub fn each<T>(
+        self,
+        separator: &str,
+        items: impl IntoIterator<Item = T>,
+        push: impl Fn(Self, T) -> Self,
+    ) -> Self {
+        let mut statement = self;
+        for (i, item) in items.into_iter().enumerate() {
+            if i > 0 {
+                statement = statement.sql(separator);
+            }
+            statement = push(statement, item);
+        }
+        statement
+    }
+
+    /// Runs it, and gives the number of rows.
+    pub fn execute(&self, conn: &mut AnyConnection) -> QueryResult<usize> {
+        conn.execute_returning_count(self)
+    }
+
+    /// Runs it, and reads its rows.
+    pub fn rows(self, conn: &mut AnyConnection) -> QueryResult<Vec<Row>> {
+        conn.load(self)?
+            .map(|row| Row::build_from_row(&row?).map_err(DieselError::DeserializationError))
+            .collect()
+    }
+}
+
+impl QueryFragment<Backend> for Statement {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Backend>) -> QueryResult<()> {
+        out.unsafe_to_cache_prepared(); // a text of its own for each table
+        for part in &self.0 {
+            match part {
+                Part::Sql(sql) => out.push_sql(sql),
+                Part::Name(name) => out.push_identifier(name)?,
+                Part::Bind(Value::Integer(n)) => out.push_bind_param::<BigInt, i64>(n)?,
+                Part::Bind(Value::Text(text)) => {
+                    out.push_bind_param::<Text, str>(text.as_str())?;
+                }
+                Part::Bind(Value::Bytes(bytes)) => {
+                    out.push_bind_param::<Binary, [u8]>(bytes.as_slice())?;
+                }
+                Part::Total(table, field, shard) => {
+                    table.push_total(field, shard.as_ref(), out.reborrow())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Query for Statement {
+    type SqlType = Untyped;
+}
+
+impl QueryId for Statement {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+/// A row of texts; the statements cast whatever they select.
+#[derive(Debug)]
+pub struct Row(Vec<Option<String>>);
+
+impl Row {
+    pub fn get(&self, column: usize) -> Option<&str> {
+        self.0.get(column)?.as_deref()
+    }
+
+    /// A value that is not NULL.
+    pub fn text(&self, column: usize) -> QueryResult<&str> {
+        self.get(column).ok_or_else(|| {
+            let message = format!("column {} of a row is NULL or missing", column + 1);
+            DieselError::DeserializationError(message.into())
+        })
+    }
+
+    /// A value that is not NULL, read as a number or the like.
+    pub fn parse<T: std::str::FromStr>(&self, column: usize) -> QueryResult<T> {
+        let text = self.text(column)?;
+        text.parse().map_err(|_| {
+            let message = format!("`{text}` is not what column {} should hold", column + 1);
+            DieselError::DeserializationError(message.into())
+        })
+    }
+}
+
+impl FromSqlRow<Untyped, Backend> for Row {
+    fn build_from_row<'a>(row: &impl diesel::row::Row<'a, Backend>) -> deserialize::Result<Self> {
+        (0..row.field_count())
+            .map(|i| {
+                let field = row.get(i).ok_or("a row is shorter than it says")?;
+                let text = <String as FromSql<Text, Backend>>::from_nullable_sql(field.value());
+                match field.is_null() {
+                    true => Ok(None),
+                    false => text.map(Some),
+                }
+            })
+            .collect::<deserialize::Result<_>>()
+            .map(Row)
+    }
+}

@@ -1,0 +1,188 @@
+//! `fold` beside writers, killed and interrupted.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::prelude::*;
+use diesel_sharded::update;
+use diesel_sharded_tests::schema::videos::dsl;
+use diesel_sharded_tests::{Database, TestConnection};
+
+use super::{on, run, run_noting, totals, videos};
+use crate::Conn;
+
+/// Counts on ten videos from `first` on by the library until it is told to stop; what was acknowledged.
+fn count(database: &Database, first: i64, stop: &AtomicBool, counted: &AtomicI64) {
+    let mut conn = Conn::connect(database);
+    let mut video = first;
+    while !stop.load(Ordering::SeqCst) {
+        video = first + (video + 1 - first) % 10;
+        let updated = update(dsl::videos.find(video))
+            .set(dsl::views.eq(dsl::views + 1))
+            .execute(&mut conn);
+        assert_eq!(updated, Ok(1));
+        counted.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Runs `work` while four threads count; how much they did.
+fn beside_writers(database: &Database, first: i64, work: impl FnOnce()) -> i64 {
+    let (stop, counted) = (AtomicBool::new(false), AtomicI64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| count(database, first, &stop, &counted));
+        }
+        work();
+        // Each did something beside the work.
+        while counted.load(Ordering::SeqCst) < 100 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    counted.load(Ordering::SeqCst)
+}
+
+fn sum(conn: &mut Conn) -> (i64, i64) {
+    let totals = totals(conn);
+    let total = totals.iter().map(|(_, total, _)| total).sum();
+    (total, totals.iter().map(|(_, _, base)| base).sum())
+}
+
+#[test]
+fn counting_goes_on_while_the_tool_folds() {
+    let (database, mut conn) = videos(300, 4);
+    let counted = beside_writers(&database, 1, || {
+        for _ in 0..5 {
+            // Two at once: the parents' locks let one at a time at a parent.
+            let two = [(), ()].map(|()| spawn(&mut on(&database, &["fold", "videos"])));
+            for fold in two {
+                let ended = fold.wait_with_output().unwrap();
+                let code = ended.status.code();
+                assert!(matches!(code, Some(0 | 3)), "{ended:?}"); // what is hot may stay busy
+            }
+        }
+    });
+    let (total, base) = sum(&mut conn);
+    assert_eq!(total, 1200 + counted);
+    assert!(base >= 290 * 4, "{base}");
+    run(&database, &["fold", "videos"], 0);
+    assert_eq!(sum(&mut conn), (total, total));
+    // The other field too.
+    let likes: Vec<i32> = dsl::videos.select(dsl::likes).load(&mut conn).unwrap();
+    assert!(likes.iter().all(|likes| *likes == 8));
+}
+
+#[test]
+fn killed_at_any_moment_it_loses_nothing() {
+    let (database, mut conn) = videos(1500, 2);
+    let mut part_folded = 0;
+    let counted = beside_writers(&database, 1000, || {
+        let mut looks = Conn::connect(&database);
+        for _ in 0..15 {
+            let (_, before) = sum(&mut looks);
+            let mut fold = spawn(&mut on(&database, &["fold", "videos", "--batch=1"]));
+            // Once it is at work; or, where only what is hot is left, in the middle of that.
+            let started = Instant::now();
+            while sum(&mut looks).1 < before + 50 && started.elapsed() < Duration::from_secs(1) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            fold.kill().unwrap(); // SIGKILL
+            fold.wait().unwrap();
+            let (total, base) = sum(&mut looks);
+            assert!(total >= 3000, "{total}");
+            part_folded += usize::from(base > 0 && base < 3000);
+        }
+    });
+    assert!(part_folded > 0, "it was never killed in the middle");
+    let (total, _) = sum(&mut conn);
+    assert_eq!(total, 3000 + counted);
+    run(&database, &["fold", "videos"], 0);
+    assert_eq!(sum(&mut conn), (total, total));
+}
+
+#[test]
+fn interrupted_it_finishes_its_batch_and_tells_where_to_go_on() {
+    let (database, mut conn) = videos(400, 1);
+    let arguments = ["fold", "videos", "--batch=10", "--at-most-per-second=100"];
+    let mut fold = spawn(&mut on(&database, &arguments));
+    while sum(&mut conn).1 < 50 {
+        assert_eq!(fold.try_wait().unwrap(), None);
+        thread::sleep(Duration::from_millis(5));
+    }
+    let interrupted = Command::new("kill")
+        .args(["-INT", &fold.id().to_string()])
+        .status();
+    assert!(interrupted.unwrap().success());
+    let status = fold.wait().unwrap();
+    let mut says = String::new();
+    let mut stderr = fold.stderr.take().unwrap();
+    stderr.read_to_string(&mut says).unwrap();
+    assert_eq!(status.code(), Some(130), "{says}");
+
+    let (_, folded) = sum(&mut conn);
+    assert_eq!(folded % 10, 0, "a batch is open");
+    let go_on = says.trim().rsplit("diesel-sharded ").next().unwrap();
+    assert_eq!(go_on, format!("fold videos --after={folded}"));
+    let rest: Vec<_> = go_on.split(' ').collect();
+    let printed = run(&database, &rest, 0);
+    assert!(
+        printed.contains(&format!("{} rows folded", 400 - folded)),
+        "{printed}"
+    );
+    assert_eq!(sum(&mut conn), (400, 400));
+}
+
+fn spawn(command: &mut Command) -> Child {
+    let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let (database, mut conn) = videos(3, 2);
+    let printed = run(&database, &["fold", "--dry-run"], 0);
+    assert_eq!(printed, "videos: 3 rows to fold (views +6, likes +12)\n");
+    assert_eq!(sum(&mut conn), (6, 0));
+    let printed = run(
+        &database,
+        &["fold", "videos", "--dry-run", "--after", "2"],
+        0,
+    );
+    assert_eq!(printed, "videos: 1 row to fold (views +2, likes +4)\n");
+    let (_, says) = run_noting(&database, &["fold", "--after", "2"], 1);
+    assert!(says.contains("name it"), "{says}");
+    let (_, says) = run_noting(&database, &["fold", "comments"], 1);
+    assert!(says.contains("there is no table `comments`"), "{says}");
+    let (_, says) = run_noting(&database, &["fold", "videos_shards"], 1);
+    assert!(says.contains("itself a shards table"), "{says}");
+}
+
+#[test]
+fn a_base_that_is_full_keeps_its_shards() {
+    let (database, mut conn) = videos(3, 1);
+    diesel::update(dsl::videos.find(2))
+        .set(dsl::likes.eq(i32::MAX - 1))
+        .execute(&mut conn)
+        .unwrap();
+    let (folded, says) = run_noting(&database, &["fold", "videos"], 3);
+    assert!(
+        folded.contains("2 rows folded (views +2, likes +4)"),
+        "{folded}"
+    );
+    assert!(says.contains("widen them: 2"), "{says}");
+    let base: i32 = dsl::videos
+        .find(2)
+        .select(dsl::likes)
+        .first(&mut conn)
+        .unwrap();
+    assert_eq!(base, i32::MAX - 1);
+    diesel::update(dsl::videos.find(2))
+        .set(dsl::likes.eq(0))
+        .execute(&mut conn)
+        .unwrap();
+    run(&database, &["fold", "videos"], 0);
+    assert_eq!(sum(&mut conn), (3, 3));
+}

@@ -1,0 +1,212 @@
+//! `generate`: the library's own text, written, run as Diesel migrations, and refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use diesel_migrations::{FileBasedMigrations, MigrationHarness};
+use diesel_sharded::prelude::*;
+use diesel_sharded::{ShardedTable, ShardsTable, update};
+use diesel_sharded_tests::Database;
+use diesel_sharded_tests::schema::{self, downloads, videos};
+
+use super::{command, empty_database, refused, run, run_noting};
+use crate::Conn;
+
+type Backend = <Conn as Connection>::Backend;
+
+/// The tables of the library's tests, without shards.
+fn unsharded() -> (Database, Conn) {
+    let (database, mut conn) = empty_database();
+    schema::create(&mut conn);
+    ShardsTable::of(videos::table).drop(&mut conn).unwrap();
+    ShardsTable::of(downloads::table).drop(&mut conn).unwrap();
+    (database, conn)
+}
+
+fn printed_by_the_library<T>(name: &str, table: T) -> String
+where
+    T: ShardedTable + QueryFragment<Backend>,
+{
+    let table = ShardsTable::of(table);
+    let up = table.create_sql(&Backend::default()).unwrap();
+    let down = table.drop_sql(&Backend::default()).unwrap();
+    format!("-- shard_{name}/up.sql\n{up};\n\n-- shard_{name}/down.sql\n{down};\n")
+}
+
+#[test]
+fn the_text_is_the_librarys() {
+    let (database, _conn) = unsharded();
+    let printed = run(
+        &database,
+        &["generate", "videos", "views", "likes", "--print"],
+        0,
+    );
+    assert_eq!(printed, printed_by_the_library("videos", videos::table));
+    let printed = run(
+        &database,
+        &["generate", "downloads", "number", "--print"],
+        0,
+    );
+    assert_eq!(
+        printed,
+        printed_by_the_library("downloads", downloads::table)
+    );
+}
+
+fn generate(database: &Database, folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let generate = command(folder)
+        .env("DATABASE_URL", database.url())
+        .args(["generate", "videos", "views", "likes"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = [generate.stdout, generate.stderr].concat();
+    (generate.status.code(), String::from_utf8(text).unwrap())
+}
+
+fn only_migration(folder: &Path) -> PathBuf {
+    let mut migrations = fs::read_dir(folder).unwrap();
+    let migration = migrations.next().unwrap().unwrap().path();
+    assert!(migrations.next().is_none());
+    migration
+}
+
+#[test]
+fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
+    let (database, mut conn) = unsharded();
+    let project = tempfile::tempdir().unwrap();
+    let migrations = project.path().join("migrations");
+    let below = project.path().join("src");
+    fs::create_dir(&migrations).unwrap();
+    fs::create_dir(&below).unwrap();
+
+    let (code, says) = generate(&database, &below, &["--locked"]);
+    assert_eq!(code, Some(3), "{says}");
+    assert!(says.contains("there is no migration"), "{says}");
+    let (code, says) = generate(&database, &below, &[]); // finds the folder above
+    assert_eq!(code, Some(0), "{says}");
+    let migration = only_migration(&migrations);
+    assert!(migration.to_string_lossy().ends_with("_shard_videos"));
+
+    let source = FileBasedMigrations::from_path(&migrations).unwrap();
+    conn.run_pending_migrations(source.clone()).unwrap();
+    for video in [1, 1, 2] {
+        update(videos::table.find(video))
+            .set((
+                videos::views.eq(videos::views + 1),
+                videos::likes.eq(videos::likes - 1),
+            ))
+            .execute(&mut conn)
+            .unwrap();
+    }
+    let bases = videos::table
+        .select((videos::views, videos::likes))
+        .order(videos::id);
+    assert_eq!(bases.first::<(i64, i32)>(&mut conn), Ok((100, 1)));
+    let total = videos::table.find(1).select(videos::views.total());
+    assert_eq!(total.first::<i64>(&mut conn), Ok(102));
+
+    // Sharded now: no second migration, and the first one is up to date.
+    let (code, says) = generate(&database, project.path(), &[]);
+    assert_eq!(code, Some(1), "{says}");
+    assert!(says.contains("sharded already"), "{says}");
+    let (code, says) = generate(&database, project.path(), &["--locked"]);
+    assert_eq!(code, Some(0), "{says}");
+    assert!(says.contains("is up to date"), "{says}");
+    let other = ["generate", "videos", "views", "--locked", "--migration-dir"];
+    let folder = migrations.to_str().unwrap();
+    let (_, says) = run_noting(&database, &[&other[..], &[folder]].concat(), 1);
+    assert!(says.contains("fields views, likes"), "{says}");
+
+    conn.revert_last_migration(source).unwrap();
+    assert_eq!(
+        bases.load::<(i64, i32)>(&mut conn),
+        Ok(vec![(102, -1), (201, 1), (300, 3)])
+    );
+
+    let up = migration.join("up.sql");
+    let text = fs::read_to_string(&up).unwrap();
+    fs::write(&up, text.replacen("BIGINT", "INTEGER", 1)).unwrap();
+    let (code, says) = generate(&database, project.path(), &["--locked"]);
+    assert_eq!(code, Some(3), "{says}");
+    assert!(
+        says.contains("up.sql is not what would be written now"),
+        "{says}"
+    );
+}
+
+#[test]
+fn names_and_folders_are_those_that_are_asked_for() {
+    let (database, mut conn) = unsharded();
+    let project = tempfile::tempdir().unwrap();
+    let arguments = [
+        "--migration-dir=db/steps",
+        "--shards-table=parts \"of\" `it`",
+    ];
+    let (code, says) = generate(&database, project.path(), &arguments);
+    assert_eq!(code, Some(0), "{says}");
+    let migration = only_migration(&project.path().join("db/steps"));
+    conn.batch_execute(&fs::read_to_string(migration.join("up.sql")).unwrap())
+        .unwrap();
+    let status = run(&database, &["status", "--json"], 0);
+    assert!(status.contains(r#""parts \"of\" `it`""#), "{status}");
+    conn.batch_execute(&fs::read_to_string(migration.join("down.sql")).unwrap())
+        .unwrap();
+}
+
+#[test]
+fn the_folder_is_the_one_of_diesel_toml() {
+    let (database, _conn) = unsharded();
+    let project = tempfile::tempdir().unwrap();
+    let config = project.path().join("diesel.toml");
+    fs::create_dir(project.path().join("src")).unwrap();
+    fs::write(&config, "[migrations_directory]\ndir = \"steps\"\n").unwrap();
+    let (code, says) = generate(&database, &project.path().join("src"), &[]);
+    assert_eq!(code, Some(0), "{says}");
+    only_migration(&project.path().join("steps"));
+    fs::write(&config, "[migrations_directory]\ndir = 1\n").unwrap();
+    let (code, says) = generate(&database, project.path(), &[]);
+    assert_eq!(code, Some(1), "{says}");
+    assert!(says.contains("diesel.toml: "), "{says}");
+}
+
+#[test]
+fn what_cannot_work_is_refused() {
+    let (database, mut conn) = unsharded();
+    conn.batch_execute(
+        "CREATE TABLE no_key (id BIGINT, n BIGINT NOT NULL);
+         CREATE TABLE shards_of_its_own (id BIGINT PRIMARY KEY, shard BIGINT NOT NULL, n BIGINT NOT NULL);
+         CREATE TABLE double_key (id DOUBLE PRECISION PRIMARY KEY, n BIGINT NOT NULL);
+         CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT, name VARCHAR(10) NOT NULL, m BIGINT NOT NULL);
+         CREATE TABLE taken (id BIGINT PRIMARY KEY, n BIGINT NOT NULL);
+         CREATE TABLE taken_shards (id BIGINT PRIMARY KEY);
+         CREATE VIEW v AS SELECT * FROM t",
+    )
+    .unwrap();
+    for (arguments, says) in [
+        (&["nothing", "n"][..], "there is no table `nothing`"),
+        (&["Taken", "n"], "did you mean `taken`?"),
+        (&["public.t", "m"], "`public.t`"),
+        (&["v", "m"], "a view"),
+        (&["no_key", "n"], "no primary key"),
+        (&["t", "o"], "it has id, n, name, m"),
+        (&["t", "n"], "may be NULL"),
+        (&["t", "id"], "part of the primary key"),
+        (&["t", "m", "m"], "named twice"),
+        (&["t", "name"], "cannot be counted on shards"),
+        (&["double_key", "n"], "cannot be the key"),
+        (&["shards_of_its_own", "shard"], "its own column `shard`"),
+        (&["taken", "n"], "choose another name"),
+        (&["t", "m", "--shards-table=a.b"], "schema in its name"),
+        (
+            &["measures", "f"],
+            "sharded already: its shards are in `measures_shards`",
+        ),
+        (&["measures_shards", "f"], "itself a shards table"),
+    ] {
+        refused(&database, arguments, says);
+    }
+}

@@ -1,0 +1,129 @@
+//! `status` and `resize`, named counters among them.
+
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::{Counter, MIGRATIONS};
+use diesel_sharded_tests::schema::videos::dsl;
+
+use super::{empty_database, run, run_noting, totals, videos};
+use crate::Conn;
+
+#[test]
+fn status_shows_tables_and_named_counters() {
+    let (database, mut conn) = videos(3, 2);
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    diesel::update(dsl::videos.find(3))
+        .set(dsl::views.eq(10))
+        .execute(&mut conn)
+        .unwrap();
+    diesel::sql_query("INSERT INTO videos_shards VALUES (2, 7, 100, 0)")
+        .execute(&mut conn)
+        .unwrap();
+    Counter::named("page:/é").add(5, &mut conn).unwrap();
+
+    let shown = run(&database, &["status"], 0);
+    let videos: Vec<_> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(
+        videos[..8],
+        ["videos", "views", "3", "3", "7", "116", "106", "91.4%"],
+        "{shown}"
+    );
+    assert!(shown.contains("Hottest keys of videos"), "{shown}");
+    assert!(shown.contains("Hottest named counters"), "{shown}");
+    assert!(shown.contains("page:/é"), "{shown}");
+
+    let json = run(&database, &["status", "--json", "--hottest=1"], 0);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["table"], "videos");
+    assert_eq!(json[0]["shards"], 7);
+    assert_eq!(json[0]["fields"][0]["total"], "116");
+    assert_eq!(json[0]["fields"][1]["unfolded"], "12");
+    assert_eq!(json[0]["hottest"].as_array().unwrap().len(), 1);
+    assert_eq!(json[0]["hottest"][0]["key"][0], "2");
+    assert_eq!(json[0]["hottest"][0]["totals"][0], "102");
+    assert_eq!(json[1]["hottest"][0]["key"][0], "page:/é");
+    let one = run(&database, &["status", "videos"], 0);
+    assert!(!one.contains("diesel_sharded_counters"), "{one}");
+}
+
+#[test]
+fn a_database_without_shards_says_so() {
+    let (database, _conn) = empty_database();
+    let shown = run(&database, &["status"], 0);
+    assert!(shown.contains("diesel-sharded generate"), "{shown}");
+    assert_eq!(run(&database, &["status", "--json"], 0), "[]\n");
+    let folded = run(&database, &["fold"], 0);
+    assert!(folded.contains("no sharded table"), "{folded}");
+}
+
+#[test]
+fn fewer_shards_are_folded_away_once_every_field_has_a_number() {
+    let (database, mut conn) = videos(3, 6);
+    let (_, says) = run_noting(&database, &["resize", "videos", "views", "--to=4"], 1);
+    assert!(says.contains("diesel_sharded::MIGRATIONS"), "{says}");
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+
+    run(
+        &database,
+        &["resize", "videos", "views", "--to=2", "--dry-run"],
+        0,
+    );
+    assert_eq!(shards(&mut conn), 18);
+    let printed = run(&database, &["resize", "videos", "views", "--to=2"], 0);
+    assert!(printed.contains("now 2"), "{printed}");
+    assert_eq!(shards(&mut conn), 18); // the other field's number is not known
+    let printed = run(&database, &["resize", "videos", "likes", "--to=4"], 0);
+    assert!(printed.contains("6 empty shards removed"), "{printed}");
+    assert_eq!(shards(&mut conn), 12);
+    assert_eq!(totals(&mut conn), [(1, 6, 6), (2, 6, 6), (3, 6, 6)]);
+    // More than before leaves nothing over.
+    let printed = run(&database, &["resize", "videos", "views", "--to=3"], 0);
+    assert_eq!(printed, "videos.views: 2 before, now 3\n");
+    // The library counts by what the tool has set.
+    let number = diesel_sharded::shard_numbers::ShardNumber::of(dsl::views);
+    assert_eq!(number.get(&mut conn), Ok(3));
+
+    let (_, says) = run_noting(&database, &["resize", "videos", "title", "--to=2"], 1);
+    assert!(says.contains("these are: views, likes"), "{says}");
+    run(&database, &["resize", "videos", "views", "--to=4097"], 2);
+    run(&database, &["resize", "--to=4"], 2);
+}
+
+#[test]
+fn named_counters_are_resized_folded_and_verified() {
+    let (database, mut conn) = empty_database();
+    let (_, says) = run_noting(&database, &["resize", "--counter", "a b", "--to=3"], 1);
+    assert!(says.contains("diesel_sharded::MIGRATIONS"), "{says}");
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    for name in ["a b", "c"] {
+        Counter::named(name).add(5, &mut conn).unwrap();
+    }
+    let printed = run(&database, &["resize", "--counter", "a b", "--to=3"], 0);
+    assert_eq!(printed, "a b: 128 shards before, now 3\n");
+    assert_eq!(Counter::named("a b").shards(&mut conn), Ok(3));
+    assert_eq!(Counter::named("a b").estimate(&mut conn), Ok(5));
+
+    let dry = [
+        "fold",
+        "diesel_sharded_counters",
+        "--after=a b",
+        "--dry-run",
+    ];
+    assert!(run(&database, &dry, 0).contains("1 row to fold (value +5)"));
+    run(&database, &["fold", "diesel_sharded_counters"], 0);
+    assert_eq!(Counter::named("c").estimate(&mut conn), Ok(5));
+
+    let recount = "SELECT name, 7 FROM diesel_sharded_counters";
+    let arguments = ["diesel_sharded_counters", "value", "--recount", recount];
+    let found = run(&database, &[&["verify"][..], &arguments].concat(), 3);
+    assert!(found.contains("a b: total 5, recounted 7 (+2)"), "{found}");
+    run(&database, &[&["backfill"][..], &arguments].concat(), 0);
+    assert_eq!(Counter::named("a b").get(&mut conn), Ok(7));
+}
+
+fn shards(conn: &mut Conn) -> i64 {
+    diesel_sharded_tests::schema::videos_shards::table
+        .count()
+        .get_result(conn)
+        .unwrap()
+}

@@ -1,0 +1,177 @@
+//! `verify` and `backfill`.
+
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::update;
+use diesel_sharded_tests::schema::videos::dsl;
+use diesel_sharded_tests::{Database, TestConnection};
+
+use super::{on, run, run_noting, totals, videos};
+use crate::Conn;
+
+const RECOUNT: &str = "SELECT video_id, COUNT(*) FROM events GROUP BY video_id";
+
+fn arguments(command: &'static str) -> [&'static str; 5] {
+    [command, "videos", "views", "--recount", RECOUNT]
+}
+
+/// So many videos, two views of each on shards, and events: video 1 has one, 2 two, 3 three, and the others two.
+fn recountable(number: usize) -> (Database, Conn) {
+    let (database, mut conn) = videos(number, 2);
+    conn.batch_execute(
+        "CREATE TABLE events (video_id BIGINT NOT NULL);
+         INSERT INTO events SELECT id FROM videos; INSERT INTO events SELECT id FROM videos WHERE id <> 1;
+         INSERT INTO events SELECT id FROM videos WHERE id = 3",
+    )
+    .unwrap();
+    (database, conn)
+}
+
+#[test]
+fn drifts_are_found_and_repaired() {
+    let (database, mut conn) = recountable(10);
+    for command in ["verify", "backfill"] {
+        let mut arguments = arguments(command).to_vec();
+        arguments.push("--batch=3");
+        if command == "backfill" {
+            arguments.push("--dry-run");
+        }
+        let found = run(&database, &arguments, 3);
+        assert_eq!(
+            found,
+            "1: total 2, recounted 1 (-1)\n3: total 2, recounted 3 (+1)\n\
+             videos.views: 10 rows compared, 2 differ from the recount\n"
+        );
+    }
+    let repaired = run(&database, &arguments("backfill"), 0);
+    assert!(
+        repaired.contains("2 were not as recounted, 2 repaired"),
+        "{repaired}"
+    );
+    assert_eq!(totals(&mut conn)[..3], [(1, 1, -1), (2, 2, 0), (3, 3, 1)]);
+    run(&database, &arguments("verify"), 0);
+    // A row without events is expected to have none; others go on behind a key.
+    conn.batch_execute("DELETE FROM events WHERE video_id = 9")
+        .unwrap();
+    let mut behind = arguments("verify").to_vec();
+    behind.push("--after=9");
+    run(&database, &behind, 0);
+    let found = run(&database, &arguments("verify"), 3);
+    assert!(found.contains("9: total 2, recounted 0 (-2)"), "{found}");
+}
+
+#[test]
+fn what_is_counted_meanwhile_stays_counted() {
+    let (database, mut conn) = recountable(200);
+    conn.batch_execute("UPDATE videos SET views = 17").unwrap(); // all are wrong
+    let (stop, counted) = (AtomicBool::new(false), AtomicI64::new(0));
+    thread::scope(|scope| {
+        for thread in 0..3 {
+            let (stop, counted, database) = (&stop, &counted, &database);
+            scope.spawn(move || {
+                let mut conn = Conn::connect(database);
+                let mut video = thread * 50;
+                while !stop.load(Ordering::SeqCst) {
+                    video = video % 200 + 1;
+                    // What is counted, and the count, in one transaction.
+                    let done = retry::transaction(&mut conn, Retry::default(), |conn| {
+                        diesel::sql_query(format!("INSERT INTO events VALUES ({video})"))
+                            .execute(conn)?;
+                        update(dsl::videos.find(video))
+                            .set(dsl::views.eq(dsl::views + 1))
+                            .execute(conn)
+                    });
+                    assert_eq!(done, Ok(1));
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        let mut backfill = arguments("backfill").to_vec();
+        backfill.push("--batch=20");
+        let repaired = run(&database, &backfill, 0);
+        assert!(
+            repaired.contains("200 rows compared, 200 were not"),
+            "{repaired}"
+        );
+        while counted.load(Ordering::SeqCst) < 50 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    run(&database, &arguments("verify"), 0);
+    let total: i64 = totals(&mut conn).iter().map(|(_, total, _)| total).sum();
+    assert_eq!(total, 400 + counted.load(Ordering::SeqCst)); // one less of video 1, one more of 3
+}
+
+#[test]
+fn a_backfill_is_interrupted_and_goes_on() {
+    let (database, mut conn) = recountable(200);
+    conn.batch_execute("UPDATE videos SET views = 17").unwrap();
+    let mut slow = arguments("backfill").to_vec();
+    slow.extend(["--batch=10", "--at-most-per-second=50", "--show=0"]);
+    let mut backfill = on(&database, &slow);
+    let backfill = backfill.stdout(Stdio::null()).stderr(Stdio::piped());
+    let backfill = backfill.spawn().unwrap();
+    while totals(&mut conn)[29].1 == 19 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let mut kill = std::process::Command::new("kill");
+    let killed = kill.args(["-TERM", &backfill.id().to_string()]).status();
+    assert!(killed.unwrap().success());
+    let ended = backfill.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    let says = String::from_utf8(ended.stderr).unwrap();
+    let after = says.trim().rsplit(' ').next().unwrap();
+    let last: i64 = after.strip_prefix("--after=").unwrap().parse().unwrap();
+    let totals_then = totals(&mut conn);
+    assert!(
+        totals_then
+            .iter()
+            .all(|(id, total, _)| (*id > last) == (*total == 19))
+    );
+    let mut rest = arguments("backfill").to_vec();
+    rest.push(after);
+    let repaired = run(&database, &rest, 0);
+    assert!(
+        repaired.contains(&format!("{} repaired", 200 - last)),
+        "{repaired}"
+    );
+    run(&database, &arguments("verify"), 0);
+}
+
+#[test]
+fn a_recount_that_makes_no_sense_is_an_error() {
+    let (database, mut conn) = recountable(3);
+    for (recount, says) in [
+        (
+            "SELECT video_id, 1 FROM events",
+            "more than one number for the key 2",
+        ),
+        ("SELECT nothing FROM nowhere", "the recount cannot be run"),
+        ("SELECT video_id FROM events", "the recount cannot be run"),
+    ] {
+        for command in ["verify", "backfill"] {
+            let arguments = [command, "videos", "views", "--recount", recount];
+            let (_, stderr) = run_noting(&database, &arguments, 1);
+            assert!(stderr.contains(says), "{recount}: {stderr}");
+        }
+    }
+    assert_eq!(totals(&mut conn), [(1, 2, 0), (2, 2, 0), (3, 2, 0)]);
+    // More than the column takes.
+    let arguments = [
+        "backfill",
+        "videos",
+        "likes",
+        "--recount",
+        "SELECT id, 2147483648 FROM videos",
+    ];
+    let (printed, stderr) = run_noting(&database, &arguments, 3);
+    assert!(printed.contains("not repaired: out of range"), "{printed}");
+    assert!(stderr.contains("3 could not be repaired"), "{stderr}");
+}

@@ -1,0 +1,100 @@
+//! The tool on MariaDB or MySQL.
+
+type Conn = diesel::MysqlConnection;
+
+mod cases;
+mod servers;
+
+use cases::run;
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+
+#[test]
+fn keys_and_fields_of_mysqls_own_types() {
+    let (database, mut conn) = cases::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE files (id BIGINT UNSIGNED PRIMARY KEY, reads_of BIGINT UNSIGNED NOT NULL DEFAULT 0);
+         INSERT INTO files (id, reads_of) VALUES (1, 10), (9223372036854775807, 0), (18446744073709551615, 5);
+         CREATE TABLE tags (tag VARCHAR(50) CHARACTER SET latin1 COLLATE latin1_bin, day DATE, uses INT NOT NULL DEFAULT 0, \
+             cost DECIMAL(10, 2) NOT NULL DEFAULT 0, PRIMARY KEY (tag, day));
+         INSERT INTO tags (tag, day) VALUES ('a', '2026-01-01'), ('A', '2026-01-01'), ('\u{e9}', '2026-01-02')",
+    )
+    .unwrap();
+    cases::shard(&database, &mut conn, "files", &["reads_of"]);
+    cases::shard(&database, &mut conn, "tags", &["uses", "cost"]);
+    conn.batch_execute(
+        "INSERT INTO files_shards VALUES (1, 0, -4), (18446744073709551615, 0, 7), (18446744073709551615, 1, -2);
+         INSERT INTO tags_shards SELECT tag, day, 0, 3, 0.25 FROM tags",
+    )
+    .unwrap();
+    run(&database, &["fold", "--batch=1"], 0);
+    let wrong: i64 = diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(
+        "(SELECT COUNT(*) FROM files WHERE reads_of <> CASE id WHEN 1 THEN 6 WHEN 18446744073709551615 THEN 10 ELSE 0 END)
+         + (SELECT COUNT(*) FROM tags WHERE uses <> 3 OR cost <> 0.25)",
+    ))
+    .get_result(&mut conn)
+    .unwrap();
+    assert_eq!(wrong, 0);
+    let recount = "SELECT id, 6 FROM files";
+    let found = run(
+        &database,
+        &["verify", "files", "reads_of", "--recount", recount],
+        3,
+    );
+    assert!(
+        found.contains("18446744073709551615: total 10, recounted 6 (-4)"),
+        "{found}"
+    );
+    run(
+        &database,
+        &["backfill", "files", "reads_of", "--recount", recount],
+        0,
+    );
+    run(
+        &database,
+        &["verify", "files", "reads_of", "--recount", recount],
+        0,
+    );
+}
+
+#[test]
+fn a_base_that_would_be_cut_keeps_its_shards() {
+    let (database, mut conn) = cases::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE costs (id BIGINT PRIMARY KEY, cost DECIMAL(10, 2) NOT NULL DEFAULT 0);
+         INSERT INTO costs VALUES (1, 0), (2, 0)",
+    )
+    .unwrap();
+    cases::shard(&database, &mut conn, "costs", &["cost"]);
+    conn.batch_execute(
+        "ALTER TABLE costs_shards MODIFY cost DECIMAL(20, 4) NOT NULL DEFAULT 0;
+         INSERT INTO costs_shards VALUES (1, 0, 0.1234), (2, 0, 0.5)",
+    )
+    .unwrap();
+    run(&database, &["fold", "costs"], 3);
+    let kept: i64 = diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(
+        "(SELECT COUNT(*) FROM costs_shards WHERE (id = 1 AND cost = 0.1234) OR (id = 2 AND cost = 0))",
+    ))
+    .get_result(&mut conn)
+    .unwrap();
+    assert_eq!(kept, 2);
+}
+
+#[test]
+fn tables_that_cannot_be_referred_to_are_refused() {
+    let (database, mut conn) = cases::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE old (id BIGINT PRIMARY KEY, n BIGINT NOT NULL) ENGINE = MyISAM;
+         CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT NOT NULL, twice BIGINT AS (n * 2) STORED, f FLOAT NOT NULL);
+         CREATE TABLE long_key (id TEXT, n BIGINT NOT NULL, PRIMARY KEY (id(10)))",
+    )
+    .unwrap();
+    for (arguments, says) in [
+        (["old", "n"], "InnoDB"),
+        (["t", "f"], "`float`"),
+        (["t", "twice"], "generated"),
+        (["long_key", "n"], "cannot be the key"),
+    ] {
+        cases::refused(&database, &arguments, says);
+    }
+}

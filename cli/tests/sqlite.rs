@@ -1,0 +1,113 @@
+//! The tool on SQLite; and what has nothing to do with a database.
+
+type Conn = diesel::SqliteConnection;
+
+mod cases;
+
+use std::fs;
+
+use cases::{command, run};
+use diesel::connection::SimpleConnection;
+
+#[test]
+fn a_database_is_found_as_the_diesel_cli_finds_it() {
+    let (database, _conn) = cases::empty_database();
+    let folder = tempfile::tempdir().unwrap();
+    let status = || {
+        let mut status = command(folder.path());
+        status.arg("status");
+        status
+    };
+    let none = status().output().unwrap();
+    assert_eq!(none.status.code(), Some(1));
+    let says = String::from_utf8_lossy(&none.stderr);
+    assert!(says.contains("set DATABASE_URL"), "{says}");
+
+    let there = status().arg("--database-url").arg(database.url()).output();
+    assert!(there.unwrap().status.success());
+    fs::write(
+        folder.path().join(".env"),
+        format!("DATABASE_URL={}\n", database.url()),
+    )
+    .unwrap();
+    assert!(status().output().unwrap().status.success());
+
+    for url in ["nowhere.db", "oracle://x/y"] {
+        let no = status().env("DATABASE_URL", url).output().unwrap();
+        assert_eq!(no.status.code(), Some(1), "{url}");
+    }
+    assert!(!folder.path().join("nowhere.db").exists());
+}
+
+#[test]
+fn what_needs_no_database() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = command(folder.path()).args(["completions", shell]).output();
+        let script = script.unwrap();
+        assert!(script.status.success(), "{shell}");
+        assert!(
+            String::from_utf8_lossy(&script.stdout).contains("diesel-sharded"),
+            "{shell}"
+        );
+    }
+    let help = command(folder.path()).arg("--help").output().unwrap();
+    assert!(String::from_utf8_lossy(&help.stdout).contains("Exit codes:"));
+    let wrong = command(folder.path()).args(["fold", "--batch=0"]).output();
+    assert_eq!(wrong.unwrap().status.code(), Some(2));
+}
+
+#[test]
+fn keys_and_fields_of_sqlites_own_types() {
+    let (database, mut conn) = cases::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE tags (tag TEXT COLLATE NOCASE PRIMARY KEY, day DATE, uses BIGINT NOT NULL DEFAULT 0, \
+             weight DOUBLE NOT NULL DEFAULT 0) WITHOUT ROWID;
+         INSERT INTO tags (tag) VALUES ('a'), ('B'), ('c');
+         CREATE TABLE t (id INTEGER PRIMARY KEY, n BIGINT NOT NULL, f REAL NOT NULL, \
+             twice BIGINT NOT NULL GENERATED ALWAYS AS (n * 2) STORED);
+         CREATE VIRTUAL TABLE words USING fts5 (word);
+         CREATE TABLE gone (id INTEGER); CREATE VIEW broken AS SELECT * FROM gone; DROP TABLE gone",
+    )
+    .unwrap();
+    cases::refused(&database, &["t", "f"], "`real`");
+    cases::refused(&database, &["t", "twice"], "generated");
+    cases::refused(&database, &["words", "word"], "virtual table");
+    cases::refused(&database, &["broken", "id"], "a view");
+    let printed = run(&database, &["generate", "tags", "uses", "--print"], 0);
+    assert!(
+        printed.contains("`tag` TEXT COLLATE NOCASE NOT NULL"),
+        "{printed}"
+    );
+    cases::shard(&database, &mut conn, "tags", &["uses", "weight"]);
+    conn.batch_execute("INSERT INTO tags_shards SELECT tag, 3, 2, 0.5 FROM tags")
+        .unwrap();
+    let folded = run(&database, &["fold", "tags", "--keep-shards=0"], 0);
+    assert!(
+        folded.contains("3 rows folded (uses +6, weight +1.5); 3 empty shards removed"),
+        "{folded}"
+    );
+}
+
+#[test]
+fn keys_that_a_recount_gives_as_texts_are_the_same_keys() {
+    let (database, mut conn) = cases::videos(30, 1);
+    conn.batch_execute(
+        "CREATE TABLE events (video_id TEXT NOT NULL); INSERT INTO events SELECT id FROM videos",
+    )
+    .unwrap();
+    let recount = "SELECT video_id, COUNT(*) FROM events GROUP BY video_id";
+    let arguments = [
+        "verify",
+        "videos",
+        "views",
+        "--batch=7",
+        "--recount",
+        recount,
+    ];
+    let compared = run(&database, &arguments, 0);
+    assert!(
+        compared.contains("30 rows compared, 0 differ"),
+        "{compared}"
+    );
+}

@@ -1,0 +1,99 @@
+//! What a running process tells: spans and events by [`tracing`], numbers by [`metrics`], each behind the feature of its name.
+//!
+//! Without the features it costs nothing; with them, and nobody who listens, less than 2 % of a count on SQLite in memory, the fastest
+//! that there is.
+//!
+//! # Spans and events
+//!
+//! All have the target `diesel_sharded`, so that `RUST_LOG=diesel_sharded=debug` shows them. Spans:
+//!
+//! | span | level | what | fields |
+//! |---|---|---|---|
+//! | `update` | INFO | a counting update | `backend`, `table`, `attempts`, `conflict`, `rows`, `outcome` |
+//! | `transaction` | INFO | a transaction, and what else is tried again as a whole | `backend`, `kind`, `attempts`, `conflict`, `outcome` |
+//! | `attempt` | DEBUG | an attempt at one of these | `attempt`, `shard`, `conflict` |
+//! | `statement` | DEBUG | a statement of a counting update | `kind`, `table`, `shard`, `rows` |
+//! | `fold` | INFO | a batch of a fold | `backend`, `table`, `parents` |
+//! | `flush` | INFO | a batch of a coalescer | `counters`, `callers` |
+//!
+//! Events, by their messages:
+//!
+//! | event | level | what | fields |
+//! |---|---|---|---|
+//! | `conflict` | DEBUG | an attempt met a conflict | `attempt`, `conflict`, `delay_ms` |
+//! | `conflict of a batch` | DEBUG | a coalescer's transaction met a conflict | `backend`, `conflict` |
+//! | `failed` | DEBUG | a statement of a counting update failed | `error` |
+//! | `folded` | INFO | a fold moved something | `parents`, `shards`, `removed` |
+//! | `more shards would help: all of one key were being counted on at once` | WARN | at most once a minute for each table | `table`, `shards` |
+//! | `the cache could not be used and is left out for a while` | WARN | at most once in [`with_pause`](crate::cached::Cached::with_pause) | |
+//! | `the cache failed` | DEBUG | each time | `error` |
+//! | `what was added without waiting could not be counted: see 'on_loss'` | ERROR | a coalescer lost something | |
+//!
+//! The warning that more shards would help goes to the crate [`log`] where no subscriber listens to it, with the feature and without.
+//!
+//! What stands in the fields:
+//!
+//! | field | values |
+//! |---|---|
+//! | `backend` | `postgresql`, `mysql` (MariaDB too), `sqlite` |
+//! | `table` | the shards table's name |
+//! | `attempts`, `attempt` | how many there were; the number of one, from 1 |
+//! | `conflict` | `serialization`, `deadlock`, `lock_timeout`, `statement_timeout`, `busy`: see [`Conflict`](crate::Conflict); of an operation, the last one |
+//! | `outcome` | `ok`, `error` |
+//! | `rows`, `parents`, `counters`, `callers`, `removed` | how many |
+//! | `shards` | how many there are to choose from; in `folded`, how many were emptied |
+//! | `shard` | the number of one |
+//! | `kind` of a statement | `begin`, `commit`, `rollback`, and `probe`, `find_missing`, `count_by_key`, `count_picked`, `create`, `insert_unless_there`, `insert`, `pick`, `load`: see [`update`](crate::update()) |
+//! | `kind` of a transaction | `closure` (by [`retry::transaction`](crate::retry::transaction())), `own` (this crate's), `savepoint` (either, inside an open one), `statement` and `read` (a single one of this crate's) |
+//! | `delay_ms` | the sleep before the next attempt, if there is one |
+//! | `error` | the text of the error |
+//!
+//! No key and no amount is in any of them, but in `error`: databases quote keys in their errors, and caches are asked by key. It is
+//! told at DEBUG only.
+//!
+//! # Metrics
+//!
+//! The names are those that Prometheus shows; times are in seconds.
+//!
+//! | metric | type | counts | labels |
+//! |---|---|---|---|
+//! | `diesel_sharded_updates_total` | counter | counting updates | `backend`, `table`, `outcome` |
+//! | `diesel_sharded_attempts_total` | counter | attempts that they took | `backend`, `table` |
+//! | `diesel_sharded_conflicts_total` | counter | conflicts that they met | `backend`, `table`, `conflict` |
+//! | `diesel_sharded_shards_created_total` | counter | shards that they created; on MySQL only those by key | `backend`, `table` |
+//! | `diesel_sharded_crowded_total` | counter | counts that found all shards of their key taken: more would help | `table` |
+//! | `diesel_sharded_transactions_total` | counter | transactions, and what else is tried again as a whole | `backend`, `kind`, `outcome` |
+//! | `diesel_sharded_transaction_attempts_total` | counter | attempts that they took | `backend`, `kind` |
+//! | `diesel_sharded_transaction_conflicts_total` | counter | conflicts that they met | `backend`, `kind`, `conflict` |
+//! | `diesel_sharded_folded_parents_total` | counter | parents that a fold moved something to | `backend`, `table` |
+//! | `diesel_sharded_folded_shards_total` | counter | shards that a fold emptied | `backend`, `table` |
+//! | `diesel_sharded_shards_removed_total` | counter | empty shards that a fold removed | `backend`, `table` |
+//! | `diesel_sharded_coalescer_batch_counters` | histogram | counters in a batch | |
+//! | `diesel_sharded_coalescer_batch_callers` | histogram | callers who waited for a batch | |
+//! | `diesel_sharded_coalescer_flush_seconds` | histogram | the time that a batch took | |
+//! | `diesel_sharded_coalescer_wait_seconds` | histogram | the time that a caller waited | |
+//! | `diesel_sharded_coalescer_conflicts_total` | counter | conflicts that batches met | `backend`, `conflict` |
+//! | `diesel_sharded_coalescer_losses_total` | counter | losses of what was added without waiting | |
+//! | `diesel_sharded_cache_reads_total` | counter | totals that were asked for by `Cached::get` | `result` |
+//! | `diesel_sharded_cache_failures_total` | counter | failures of a cache | `failure` |
+//!
+//! Labels are what the fields of the same names are. `result` is `hit`, `miss`, `shared` (with another reader's read) or `bypassed`
+//! (inside a transaction); `failure` is `unavailable` or `not_a_total`.
+//!
+//! An operation counts when it has come to its end: one that was cancelled does not. What is done inside a caller's transaction
+//! counts whether that is committed or not.
+//!
+//! `describe_metrics()` gives a recorder what stands here.
+//!
+//! ```text
+//! let metrics = PrometheusBuilder::new().install_recorder()?;     // crate metrics-exporter-prometheus
+//! diesel_sharded::observability::describe_metrics();
+//! Router::new().route("/metrics", get(move || async move { metrics.render() }))
+//! ```
+//!
+//! [`log`]: https://docs.rs/log
+//! [`metrics`]: https://docs.rs/metrics
+//! [`tracing`]: https://docs.rs/tracing
+
+#[cfg(feature = "metrics")]
+pub use crate::observe::describe_metrics;

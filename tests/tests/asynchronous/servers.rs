@@ -1,0 +1,165 @@
+//! What takes a server with many writers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel_async::RunQueryDsl;
+use diesel_async::async_connection_wrapper::AsyncConnectionWrapper;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::asynchronous::{retry, update};
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{Isolation, Transaction};
+use diesel_sharded::{Conflict, Error, MIGRATIONS, RowCounter};
+use diesel_sharded_tests::own_server::OwnServer;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{recording, schema};
+use tokio::sync::Barrier;
+
+use super::tasks::{connect, database, total};
+use super::{Blocking, Conn, MAINTENANCE, SERVER};
+
+/// Two transactions that lock two rows in opposite order; the one that the database ends is tried again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadlock_is_tried_again() {
+    let (database, mut conn) = database();
+    let (policy, met) = recording();
+    let both_hold_one = std::sync::Arc::new(Barrier::new(2));
+    let tasks = [[2, 3], [3, 2]].map(|rows| {
+        let (url, policy) = (database.url().to_owned(), policy.clone());
+        let both_hold_one = both_hold_one.clone();
+        tokio::spawn(async move {
+            let conn = &mut connect(&url).await.unwrap();
+            let first = AtomicBool::new(true);
+            let done: QueryResult<usize> = retry::transaction(conn, policy, async |conn| {
+                let rename = diesel::update(videos.find(rows[0])).set(title.eq("x"));
+                rename.execute(conn).await?;
+                if first.swap(false, Ordering::SeqCst) {
+                    both_hold_one.wait().await;
+                }
+                let rename = diesel::update(videos.find(rows[1])).set(title.eq("x"));
+                rename.execute(conn).await?;
+                update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .execute(conn)
+                    .await
+            })
+            .await;
+            assert_eq!(done, Ok(1));
+        })
+    });
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let met = met.lock().unwrap();
+    assert!(met.contains(&Conflict::Deadlock), "{met:?}");
+    assert_eq!(total(&mut conn), 102);
+}
+
+/// All statements of a transaction see what the first one saw, or each what was committed before it.
+#[tokio::test]
+async fn a_transaction_has_the_isolation_that_was_asked_for() {
+    let (database, mut other) = database();
+    let conn = &mut connect(database.url()).await.unwrap();
+    for (isolation, seen) in [
+        (Isolation::RepeatableRead, 0),
+        (Isolation::ReadCommitted, 1),
+    ] {
+        let other = std::sync::Mutex::new(&mut other);
+        let transaction = Transaction::new().isolation(isolation);
+        let more: QueryResult<i64> = transaction
+            .run_async(conn, async |conn| {
+                let read = || videos.find(1).select(views.total());
+                let before: i64 = read().first(conn).await?;
+                let count = diesel_sharded::update(videos.find(1)).set(views.eq(views + 1));
+                diesel::RunQueryDsl::execute(count, &mut **other.lock().unwrap())?;
+                let after: i64 = read().first(conn).await?;
+                Ok(after - before)
+            })
+            .await;
+        assert_eq!(more, Ok(seen), "{isolation:?}");
+    }
+}
+
+/// A coalescer whose own connection is an asynchronous one, waited for on the coalescer's thread: no C library.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_coalescer_without_a_c_library() {
+    let (database, mut conn) = database();
+    let url = database.url().to_owned();
+    let built = tokio::task::spawn_blocking(move || {
+        let manager = ConnectionManager::<AsyncConnectionWrapper<Conn>>::new(url);
+        let pool = Pool::builder().max_size(2).min_idle(Some(0));
+        Coalescer::new(pool.build(manager).unwrap()).unwrap()
+    });
+    let coalescer = built.await.unwrap();
+    let tasks: Vec<_> = (0..2_000)
+        .map(|_| {
+            let coalescer = coalescer.clone();
+            tokio::spawn(async move {
+                let counted = coalescer.add_async(&RowCounter::of(views, 1), 1).await;
+                assert_eq!(counted.unwrap(), 1);
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(total(&mut conn), 2_100);
+    tokio::task::spawn_blocking(move || coalescer.close())
+        .await
+        .unwrap()
+        .unwrap();
+}
+
+/// While the server is stopped: what is in flight at the deadline is unknown, and what was not sent was not counted.
+#[tokio::test]
+async fn a_deadline_passes_while_the_server_is_stopped() {
+    const DEADLINE: Duration = Duration::from_millis(500);
+    let server = OwnServer::start(SERVER).unwrap();
+    let mut conn = Blocking::establish(&format!("{}/{MAINTENANCE}", server.address())).unwrap();
+    conn.batch_execute("CREATE DATABASE stopped").unwrap();
+    let url = format!("{}/stopped", server.address());
+    let mut conn = Blocking::establish(&url).unwrap();
+    schema::create(&mut conn);
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    let manager = ConnectionManager::<Blocking>::new(&url);
+    let pool = Pool::builder().max_size(1).min_idle(Some(0));
+    let coalescer = Coalescer::builder(pool.build(manager).unwrap())
+        .deadline(DEADLINE)
+        .build()
+        .unwrap();
+    let counter = RowCounter::of(views, 1);
+    assert_eq!(coalescer.add_async(&counter, 1).await.unwrap(), 1);
+    server.pause();
+    let begun = Instant::now();
+    let in_flight = coalescer.add_async(&counter, 1);
+    let behind_it = async {
+        tokio::time::sleep(DEADLINE / 2).await;
+        coalescer.add_async(&counter, 10).await
+    };
+    let (in_flight, behind_it) = tokio::join!(in_flight, behind_it);
+    let elapsed = begun.elapsed();
+    assert!(
+        matches!(in_flight, Err(Error::OutcomeUnknown { .. })),
+        "{in_flight:?}"
+    );
+    assert!(
+        matches!(behind_it, Err(Error::DeadlinePassed { .. })),
+        "{behind_it:?}"
+    );
+    assert!(
+        elapsed >= DEADLINE && elapsed < 10 * DEADLINE,
+        "{elapsed:?}"
+    );
+    server.resume();
+    let told = coalescer.add_async(&counter, 100).await;
+    let patience = Instant::now() + Duration::from_secs(20);
+    while total(&mut conn) != 202 {
+        assert!(Instant::now() < patience, "{} {told:?}", total(&mut conn));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(told.unwrap(), 1);
+}

@@ -1,0 +1,679 @@
+//! What is told of what is done: spans and events by `tracing`, numbers by `metrics`.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, LazyLock, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::cached::{CacheError, Cached, CachedCounter, MokaCache, TotalCache};
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::shard_choice::ShardChoice;
+use diesel_sharded::{
+    Error, MIGRATIONS, RowCounter, ShardsTable, fold, observability::describe_metrics, update,
+};
+use diesel_sharded_tests::{Database, TestConnection};
+use metrics_util::MetricKind;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+mod schema {
+    diesel::table! {
+        seats (code) {
+            code -> Text,
+            taken -> BigInt,
+        }
+    }
+}
+use schema::seats::{self, dsl::*};
+
+/// One shard, so that two writers are too many.
+#[derive(ShardedField)]
+#[diesel(table_name = seats, primary_key(code))]
+#[sharded(shards = 1)]
+#[expect(dead_code, reason = "for what it declares")]
+struct Seat {
+    code: String,
+    #[sharded]
+    taken: i64,
+}
+
+/// A key and an amount that nothing else prints.
+const MARKER: &str = "x7-marker-x7";
+const AMOUNT: i64 = 773_317_733;
+
+/// What was told of a span or an event.
+#[derive(Debug, Clone)]
+struct Told {
+    name: String,
+    is_span: bool,
+    level: Level,
+    parent: Option<usize>,
+    declared: BTreeSet<String>,
+    fields: BTreeMap<String, String>,
+}
+
+impl Told {
+    fn field(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(String::as_str)
+    }
+}
+
+struct Fields<'a>(&'a mut BTreeMap<String, String>);
+
+impl Visit for Fields<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}"));
+    }
+}
+
+/// Writes down whatever this crate tells.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<Told>>>);
+
+thread_local! {
+    static ENTERED: RefCell<Vec<usize>> = const { RefCell::new(vec![]) };
+}
+
+impl Recorder {
+    fn add(
+        &self,
+        metadata: &Metadata<'_>,
+        parent: Option<&Id>,
+        is_contextual: bool,
+        record: impl FnOnce(&mut Fields),
+    ) -> Id {
+        let entered = ENTERED.with_borrow(|entered| entered.last().copied());
+        let mut fields = BTreeMap::new();
+        record(&mut Fields(&mut fields));
+        let name = match metadata.is_span() {
+            true => metadata.name().to_owned(),
+            false => fields.remove("message").unwrap_or_default(),
+        };
+        let declared = metadata
+            .fields()
+            .iter()
+            .map(|field| field.name().to_owned());
+        let mut told = self.0.lock().unwrap();
+        told.push(Told {
+            name,
+            is_span: metadata.is_span(),
+            level: *metadata.level(),
+            parent: match is_contextual {
+                true => entered,
+                false => parent.map(index),
+            },
+            declared: declared.filter(|name| name != "message").collect(),
+            fields,
+        });
+        Id::from_u64(told.len() as u64)
+    }
+
+    fn told(&self) -> Vec<Told> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+fn index(id: &Id) -> usize {
+    id.into_u64() as usize - 1
+}
+
+impl Subscriber for Recorder {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "diesel_sharded"
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let is_contextual = span.is_contextual();
+        self.add(span.metadata(), span.parent(), is_contextual, |fields| {
+            span.record(fields)
+        })
+    }
+
+    fn record(&self, span: &Id, values: &Record<'_>) {
+        values.record(&mut Fields(&mut self.0.lock().unwrap()[index(span)].fields));
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let is_contextual = event.is_contextual();
+        self.add(event.metadata(), event.parent(), is_contextual, |fields| {
+            event.record(fields)
+        });
+    }
+
+    fn enter(&self, span: &Id) {
+        ENTERED.with_borrow_mut(|entered| entered.push(index(span)));
+    }
+
+    fn exit(&self, span: &Id) {
+        let left = ENTERED.with_borrow_mut(Vec::pop);
+        assert_eq!(left, Some(index(span)), "spans are left in order");
+    }
+}
+
+/// What is told by threads that have no recorders of their own. It is there before anything else: tracing may lose a span that is
+/// met for the first time while the first subscriber is being set.
+static THE_REST: LazyLock<(Recorder, Snapshotter)> = LazyLock::new(|| {
+    let (recorder, metrics) = (Recorder::default(), DebuggingRecorder::new());
+    let snapshotter = metrics.snapshotter();
+    tracing::subscriber::set_global_default(recorder.clone()).unwrap();
+    metrics.install().unwrap();
+    (recorder, snapshotter)
+});
+
+/// What `work` tells on this thread.
+fn told_by<T>(work: impl FnOnce() -> T) -> (T, Vec<Told>, Snapshotter) {
+    let (recorder, metrics) = (Recorder::default(), DebuggingRecorder::new());
+    let snapshotter = metrics.snapshotter();
+    let done = tracing::subscriber::with_default(recorder.clone(), || {
+        metrics::with_local_recorder(&metrics, work)
+    });
+    (done, recorder.told(), snapshotter)
+}
+
+/// Counters as `name{label=value,…}`.
+fn counters(snapshotter: &Snapshotter) -> BTreeMap<String, u64> {
+    let recorded = snapshotter.snapshot().into_vec().into_iter();
+    recorded
+        .filter_map(|(key, _, _, value)| {
+            let DebugValue::Counter(value) = value else {
+                return None;
+            };
+            let labels = key.key().labels();
+            let labels: Vec<_> = labels
+                .map(|label| format!("{}={}", label.key(), label.value()))
+                .collect();
+            Some((
+                format!("{}{{{}}}", key.key().name(), labels.join(",")),
+                value,
+            ))
+        })
+        .collect()
+}
+
+fn spans<'a>(told: &'a [Told], name: &str) -> Vec<&'a Told> {
+    told.iter()
+        .filter(|t| t.is_span && t.name == name)
+        .collect()
+}
+
+/// The name of what a span or an event is in.
+fn parent<'a>(told: &'a [Told], of: &Told) -> Option<&'a str> {
+    of.parent.map(|parent| told[parent].name.as_str())
+}
+
+fn set_up<Conn>(conn: &mut Conn)
+where
+    Conn: SimpleConnection,
+{
+    conn.batch_execute(&format!(
+        "CREATE TABLE seats (code VARCHAR(64) PRIMARY KEY, taken BIGINT NOT NULL DEFAULT 0);
+         INSERT INTO seats (code) VALUES ('{MARKER}'), ('other');"
+    ))
+    .unwrap();
+}
+
+macro_rules! on {
+    ($database:ident, $conn:ty, $backend:literal, $impatient:literal, $conflict:literal) => {
+        mod $database {
+            use super::*;
+
+            type Conn = $conn;
+
+            /// Two connections that do not wait for each other for long.
+            fn connect() -> (Database, Conn, Conn) {
+                LazyLock::force(&THE_REST);
+                let database = Conn::database();
+                let mut conns = [Conn::connect(&database), Conn::connect(&database)];
+                set_up(&mut conns[0]);
+                ShardsTable::of(seats).create(&mut conns[0]).unwrap();
+                for conn in &mut conns {
+                    conn.batch_execute($impatient).unwrap();
+                }
+                let [one, other] = conns;
+                (database, one, other)
+            }
+
+            fn count(conn: &mut Conn) -> QueryResult<usize> {
+                update(seats.find(MARKER))
+                    .set(taken.eq(taken + AMOUNT))
+                    .shard_choice(ShardChoice::Striped)
+                    .retry(Retry::new().with_attempts(2))
+                    .execute(conn)
+            }
+
+            #[test]
+            fn an_update_is_a_span_with_its_attempts_and_statements() {
+                let (_database, mut conn, _other) = connect();
+                let (counted, told, numbers) = told_by(|| count(&mut conn));
+                assert_eq!(counted, Ok(1));
+                let [update] = spans(&told, "update")[..] else {
+                    panic!("{told:?}")
+                };
+                let fields = [
+                    "backend", "table", "attempts", "rows", "outcome", "conflict",
+                ];
+                assert_eq!(
+                    fields.map(|field| update.field(field)),
+                    [$backend, "seats_shards", "1", "1", "ok"]
+                        .map(Some)
+                        .into_iter()
+                        .chain([None])
+                        .collect::<Vec<_>>()[..]
+                );
+                let [attempt] = spans(&told, "attempt")[..] else {
+                    panic!("{told:?}")
+                };
+                assert_eq!(parent(&told, attempt), Some("update"));
+                assert_eq!(
+                    ["attempt", "shard"].map(|field| attempt.field(field)),
+                    [Some("1"), Some("0")]
+                );
+                let statements = spans(&told, "statement");
+                let kinds = statements
+                    .iter()
+                    .map(|s| (s.field("kind").unwrap(), s.field("rows")));
+                assert_eq!(
+                    kinds.collect::<Vec<_>>(),
+                    [
+                        ("count_by_key", Some("0")),
+                        ("begin", None),
+                        ("create", Some("1")),
+                        ("count_by_key", Some("1")),
+                        ("commit", None),
+                    ]
+                );
+                for statement in statements {
+                    assert_eq!(parent(&told, statement), Some("attempt"));
+                }
+                let (again, told, again_numbers) = told_by(|| count(&mut conn));
+                assert_eq!((again, spans(&told, "statement").len()), (Ok(1), 1));
+                let of = concat!("backend=", $backend, ",table=seats_shards");
+                let mut expected = BTreeMap::from([
+                    (
+                        format!("diesel_sharded_updates_total{{{of},outcome=ok}}"),
+                        1,
+                    ),
+                    (format!("diesel_sharded_attempts_total{{{of}}}"), 1),
+                ]);
+                assert_eq!(counters(&again_numbers), expected);
+                expected.insert(format!("diesel_sharded_shards_created_total{{{of}}}"), 1);
+                assert_eq!(counters(&numbers), expected);
+            }
+
+            #[test]
+            fn a_conflict_shows_its_kind() {
+                let (_database, mut conn, mut other) = connect();
+                count(&mut conn).unwrap();
+                let (counted, told, numbers) = told_by(|| {
+                    other.transaction(|other| {
+                        // Not by this crate, which would tell of it.
+                        diesel::sql_query("UPDATE seats_shards SET taken = taken")
+                            .execute(other)?;
+                        QueryResult::Ok(count(&mut conn))
+                    })
+                });
+                let error = Error::from(counted.unwrap().unwrap_err());
+                assert!(matches!(
+                    error,
+                    Error::ConflictPersisted { attempts: 2, .. }
+                ));
+                let update = spans(&told, "update")[0];
+                let fields = ["attempts", "conflict", "outcome", "rows"];
+                assert_eq!(
+                    fields.map(|field| update.field(field)),
+                    [Some("2"), Some($conflict), Some("error"), None]
+                );
+                let attempts = spans(&told, "attempt").into_iter();
+                assert_eq!(
+                    attempts
+                        .map(|a| (a.field("attempt").unwrap(), a.field("conflict").unwrap()))
+                        .collect::<Vec<_>>(),
+                    [("1", $conflict), ("2", $conflict)]
+                );
+                let conflicts: Vec<_> = told
+                    .iter()
+                    .filter(|told| !told.is_span && told.name == "conflict")
+                    .map(|told| (told.field("attempt"), told.field("delay_ms").is_some()))
+                    .collect();
+                assert_eq!(conflicts, [(Some("1"), true), (Some("2"), false)]);
+                let of = concat!("backend=", $backend, ",table=seats_shards");
+                let numbers = counters(&numbers);
+                for (name, number) in [
+                    (
+                        format!("diesel_sharded_updates_total{{{of},outcome=error}}"),
+                        1,
+                    ),
+                    (format!("diesel_sharded_attempts_total{{{of}}}"), 2),
+                    (
+                        format!(
+                            "diesel_sharded_conflicts_total{{{of},conflict={}}}",
+                            $conflict
+                        ),
+                        2,
+                    ),
+                ] {
+                    assert_eq!(numbers.get(&name), Some(&number), "{name}: {numbers:?}");
+                }
+            }
+
+            #[test]
+            fn a_transaction_that_is_tried_again_holds_its_updates() {
+                let (_database, mut conn, _other) = connect();
+                let (counted, told, numbers) = told_by(|| {
+                    let mut attempts = 0;
+                    retry::transaction(&mut conn, Retry::default(), |conn| {
+                        attempts += 1;
+                        count(conn)?;
+                        match attempts {
+                            1 => Err(diesel::result::Error::DatabaseError(
+                                diesel::result::DatabaseErrorKind::SerializationFailure,
+                                Box::new("database is locked".to_owned()),
+                            )),
+                            _ => Ok(()),
+                        }
+                    })
+                });
+                assert_eq!(counted, Ok(()));
+                let [transaction] = spans(&told, "transaction")[..] else {
+                    panic!("{told:?}")
+                };
+                let fields = ["backend", "kind", "attempts", "outcome"];
+                assert_eq!(
+                    fields.map(|field| transaction.field(field)),
+                    [$backend, "closure", "2", "ok"].map(Some)
+                );
+                assert!(transaction.field("conflict").is_some());
+                let updates = spans(&told, "update");
+                assert_eq!(updates.len(), 2);
+                for update in updates {
+                    let attempt = &told[update.parent.unwrap()];
+                    assert_eq!(attempt.name, "attempt");
+                    assert_eq!(parent(&told, attempt), Some("transaction"));
+                }
+                let of = concat!("backend=", $backend, ",kind=closure");
+                let numbers = counters(&numbers);
+                let name = format!("diesel_sharded_transaction_attempts_total{{{of}}}");
+                assert_eq!(numbers.get(&name), Some(&2));
+            }
+
+            #[test]
+            fn neither_keys_nor_amounts_are_told_at_info() {
+                let (_database, mut conn, mut other) = connect();
+                let (_, told, _) = told_by(|| {
+                    count(&mut conn).unwrap();
+                    update(seats.filter(code.eq(MARKER).and(taken.lt(AMOUNT))))
+                        .set(taken.eq(taken + AMOUNT))
+                        .returning((code, taken))
+                        .get_results::<(String, i64)>(&mut conn)
+                        .unwrap();
+                    let overflow = update(seats.find(MARKER))
+                        .set(taken.eq(taken + i64::MAX))
+                        .execute(&mut conn);
+                    assert!(overflow.is_err());
+                    other
+                        .transaction(|other| {
+                            diesel::sql_query("UPDATE seats_shards SET taken = taken")
+                                .execute(other)?;
+                            QueryResult::Ok(count(&mut conn).unwrap_err())
+                        })
+                        .unwrap();
+                    fold(seats.find(MARKER)).run(&mut conn).unwrap();
+                    let cached = Cached::new(Broken);
+                    cached.get(&Marked, &mut conn).unwrap();
+                    cached.add(&Marked, 1, &mut conn).unwrap();
+                });
+                let at_info: Vec<_> = told.iter().filter(|t| t.level <= Level::INFO).collect();
+                for what in ["update", "fold", "folded", "transaction"] {
+                    assert!(at_info.iter().any(|told| told.name == what), "{what}");
+                }
+                let secrets = [MARKER.to_owned(), AMOUNT.to_string(), i64::MAX.to_string()];
+                let tells = |told: &Told| {
+                    let text = format!("{told:?}");
+                    secrets.iter().any(|secret| text.contains(secret))
+                };
+                assert!(!at_info.iter().any(|told| tells(told)), "{at_info:#?}");
+                // At DEBUG the cache's error has the key, so that this would see it.
+                assert!(told.iter().any(tells));
+            }
+
+            /// The counter of the marked key.
+            struct Marked;
+
+            impl CachedCounter<Conn> for Marked {
+                fn cache_key(&self) -> String {
+                    MARKER.to_owned()
+                }
+
+                fn read(&self, conn: &mut Conn) -> QueryResult<i64> {
+                    seats.find(MARKER).select(taken.total()).first(conn)
+                }
+
+                fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize> {
+                    update(seats.find(MARKER))
+                        .set(taken.eq(taken + n))
+                        .execute(conn)
+                }
+            }
+        }
+    };
+}
+
+on!(
+    sqlite,
+    SqliteConnection,
+    "sqlite",
+    "PRAGMA busy_timeout = 0",
+    "busy"
+);
+on!(
+    postgres,
+    PgConnection,
+    "postgresql",
+    "SET lock_timeout = 50",
+    "lock_timeout"
+);
+
+/// A cache whose every answer is an error that names the key.
+struct Broken;
+
+impl Broken {
+    fn fail<T>(key: &str) -> Result<T, CacheError> {
+        Err(CacheError::NotATotal {
+            key: key.to_owned(),
+            source: "somebody else's".into(),
+        })
+    }
+}
+
+impl TotalCache for Broken {
+    fn get(&self, key: &str) -> Result<Option<i64>, CacheError> {
+        Self::fail(key)
+    }
+
+    fn add_if_absent(&self, key: &str, _: i64, _: Duration) -> Result<(), CacheError> {
+        Self::fail(key)
+    }
+
+    fn increment_if_present(&self, _: &str, _: i64) -> Result<(), CacheError> {
+        Err(CacheError::Unavailable {
+            source: MARKER.into(),
+        })
+    }
+
+    fn remove(&self, key: &str) -> Result<(), CacheError> {
+        Self::fail(key)
+    }
+}
+
+/// The rows of the tables in the documentation whose second column is one of `of`: name, type or level, names in the last column.
+fn documented(of: &[&str]) -> BTreeMap<String, (String, BTreeSet<String>)> {
+    let rows = include_str!("../../src/observability.rs")
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! | "));
+    rows.filter_map(|row| {
+        let cells: Vec<_> = row.trim_end_matches(" |").split(" | ").collect();
+        let is_named = of.contains(cells.get(1)?);
+        let names = cells.get(3).unwrap_or(&"").split('`').skip(1).step_by(2);
+        is_named.then(|| {
+            let names = names.map(str::to_owned).collect();
+            let name_of_it = cells[0].trim_matches('`').to_owned();
+            (name_of_it, (cells[1].to_owned(), names))
+        })
+    })
+    .collect()
+}
+
+/// Does everything that is told of.
+fn everything() {
+    type Conn = PgConnection;
+    let database = Conn::database();
+    let url = format!("{}?options=-c%20lock_timeout%3D50", database.url());
+    let connect = || Conn::establish(&url).unwrap();
+    let (mut conn, mut other) = (connect(), connect());
+    set_up(&mut conn);
+    ShardsTable::of(seats).create(&mut conn).unwrap();
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    let count = |conn: &mut Conn| {
+        update(seats.find(MARKER))
+            .set(taken.eq(taken + 1))
+            .retry(Retry::new().with_attempts(2))
+            .execute(conn)
+    };
+    count(&mut conn).unwrap();
+    // Two writers for one shard, and the second one meets the first.
+    retry::transaction(&mut conn, Retry::default(), |conn| {
+        count(conn)?;
+        thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                assert!(count(&mut other).is_err());
+                retry::transaction(&mut other, Retry::new().with_attempts(2), count).unwrap_err();
+            });
+            second.join().unwrap();
+        });
+        QueryResult::Ok(())
+    })
+    .unwrap();
+    fold(seats).keep_shards(0).run(&mut conn).unwrap();
+    coalesce(&url, &mut other);
+    cache(&mut conn);
+}
+
+fn coalesce(url: &str, other: &mut PgConnection) {
+    let manager = ConnectionManager::<PgConnection>::new(url);
+    let pool = Pool::builder().max_size(2).build(manager).unwrap();
+    let coalescer = Coalescer::builder(pool).build().unwrap();
+    let seat = RowCounter::of(taken, MARKER.to_owned());
+    assert_eq!(coalescer.add(&seat, 1).unwrap(), 1);
+    other
+        .batch_execute("BEGIN; SELECT 1 FROM seats_shards FOR UPDATE")
+        .unwrap();
+    thread::scope(|scope| {
+        let add = scope.spawn(|| coalescer.add(&seat, 1));
+        while coalescer.stats().conflicts == 0 {
+            thread::sleep(Duration::from_millis(5));
+        }
+        other.batch_execute("COMMIT").unwrap();
+        assert_eq!(add.join().unwrap().unwrap(), 1);
+    });
+    coalescer.add_later(&seat, i64::MAX).unwrap();
+    assert!(coalescer.close().is_err());
+}
+
+/// A seat that is read slowly.
+struct Slow<'a>(&'a AtomicUsize);
+
+impl CachedCounter<PgConnection> for Slow<'_> {
+    fn cache_key(&self) -> String {
+        MARKER.to_owned()
+    }
+
+    fn read(&self, _: &mut PgConnection) -> QueryResult<i64> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(300));
+        Ok(1)
+    }
+
+    fn add(&self, _: i64, _: &mut PgConnection) -> QueryResult<usize> {
+        Ok(1)
+    }
+}
+
+fn cache(conn: &mut PgConnection) {
+    let reads = AtomicUsize::new(0);
+    let cached = Cached::new(MokaCache::new(10));
+    let barrier = Barrier::new(2);
+    let database = PgConnection::database();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut conn = PgConnection::connect(&database);
+            barrier.wait();
+            cached.get(&Slow(&reads), &mut conn).unwrap();
+        });
+        barrier.wait();
+        cached.get(&Slow(&reads), conn).unwrap();
+    });
+    assert_eq!(reads.load(Ordering::Relaxed), 1, "one read, that is shared");
+    cached.get(&Slow(&reads), conn).unwrap();
+    conn.transaction(|conn| cached.get(&Slow(&reads), conn))
+        .unwrap();
+    let broken = Cached::new(Broken);
+    broken.get(&Slow(&reads), conn).unwrap();
+    broken.add(&Slow(&reads), 1, conn).unwrap();
+}
+
+#[test]
+fn what_is_documented_is_what_is_told() {
+    let (recorder, snapshotter) = &*THE_REST;
+    describe_metrics();
+    everything();
+
+    let mut metrics = BTreeMap::new();
+    for (key, unit, description, _) in snapshotter.snapshot().into_vec() {
+        let kind = match key.kind() {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        };
+        let labels: BTreeSet<_> = key.key().labels().map(|l| l.key().to_owned()).collect();
+        let metric = key.key().name().to_owned();
+        assert!(unit.is_some() && description.is_some(), "{metric}");
+        let known = metrics.insert(metric.clone(), (kind.to_owned(), labels.clone()));
+        if let Some(known) = known {
+            assert_eq!(
+                known,
+                (kind.to_owned(), labels),
+                "{metric}: the same labels always"
+            );
+        }
+    }
+    assert_eq!(metrics, documented(&["counter", "gauge", "histogram"]));
+
+    let mut spans_and_events = BTreeMap::new();
+    for told in recorder.told() {
+        let level = told.level.to_string();
+        let fields = spans_and_events
+            .entry(told.name)
+            .or_insert_with(|| (level.clone(), BTreeSet::new()));
+        assert_eq!(fields.0, level);
+        fields.1.extend(told.declared);
+    }
+    let documented = documented(&["ERROR", "WARN", "INFO", "DEBUG", "TRACE"]);
+    assert_eq!(spans_and_events, documented);
+}
