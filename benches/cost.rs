@@ -1,5 +1,5 @@
 //! What a counting update costs at one connection, beside Diesel's own update of the same row: alone, and with an
-//! idempotency key.
+//! idempotency key; and awaited, beside `diesel_async`'s.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench cost
 //!
@@ -15,11 +15,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use diesel::prelude::*;
+use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection};
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::{MIGRATIONS, update};
+use diesel_sharded::{MIGRATIONS, asynchronous, update};
 use diesel_sharded_benches::side_by_side;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, schema};
+use diesel_sharded_tests::{Database, TestConnection, schema};
+use tokio::runtime::Builder;
 
 const UPDATES: usize = 1000;
 
@@ -71,6 +74,50 @@ macro_rules! wall_time {
     };
 }
 
+macro_rules! wall_time_awaited {
+    ($name:literal, $connection:ty, $connect:expr) => {
+        let database = <$connection>::database();
+        schema::create(&mut <$connection>::connect(&database));
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let [conn, other] = &mut [(), ()].map(|()| runtime.block_on($connect(&database)));
+        let [plain, sharded] = side_by_side(
+            31,
+            [
+                &mut || {
+                    runtime.block_on(async {
+                        for _ in 0..UPDATES {
+                            let update = diesel::update(videos.find(1)).set(views.eq(views + 1));
+                            let counted = diesel_async::RunQueryDsl::execute(update, conn);
+                            assert_eq!(counted.await, Ok(1));
+                        }
+                    })
+                },
+                &mut || {
+                    runtime.block_on(async {
+                        for _ in 0..UPDATES {
+                            let update =
+                                asynchronous::update(videos.find(1)).set(views.eq(views + 1));
+                            assert_eq!(update.execute(other).await, Ok(1));
+                        }
+                    })
+                },
+            ],
+        );
+        println!(
+            "| {} | {:?} | {:?} | {:.2} |",
+            $name,
+            plain / UPDATES as u32,
+            sharded / UPDATES as u32,
+            sharded.as_secs_f64() / plain.as_secs_f64(),
+        );
+    };
+}
+
+async fn awaited<Conn: AsyncConnection>(database: &Database) -> Conn {
+    Conn::establish(database.url()).await.expect("a connection")
+}
+
 fn times(n: usize, work: impl FnMut() -> QueryResult<usize>) {
     let mut work = work;
     for _ in 0..n {
@@ -92,6 +139,18 @@ fn main() {
     wall_time!("PostgreSQL", PgConnection);
     wall_time!("MySQL/MariaDB", MysqlConnection);
     wall_time!("SQLite", SqliteConnection);
+    println!(
+        "\nThe same, awaited\n\n| database | `diesel_async`'s | `asynchronous::update` | ratio |\n|---|---|---|---|"
+    );
+    wall_time_awaited!("PostgreSQL", PgConnection, awaited::<AsyncPgConnection>);
+    wall_time_awaited!(
+        "MySQL/MariaDB",
+        MysqlConnection,
+        awaited::<AsyncMysqlConnection>
+    );
+    wall_time_awaited!("SQLite", SqliteConnection, async |database| {
+        SyncConnectionWrapper::<SqliteConnection>::new(SqliteConnection::connect(database))
+    });
     instructions();
 }
 

@@ -56,6 +56,7 @@ pub struct Scene {
     pub section: &'static str,
     pub keys: Keys,
     pub in_transaction: bool,
+    /// Or tasks.
     pub threads: usize,
 }
 
@@ -277,19 +278,23 @@ impl Slice {
             slice.failed += thread.failures.len();
             latencies.extend(thread.latencies);
         }
-        latencies.sort_unstable();
         slice.succeeded = latencies.len();
         slice.rate = in_time as f64 / duration.as_secs_f64();
-        slice.latencies = PERCENTILES.map(|percentile| {
-            let last = latencies.len().checked_sub(1)?;
-            Some(latencies[(last as f64 * percentile) as usize])
-        });
+        slice.latencies = percentiles(latencies);
         slice
     }
 }
 
+pub fn percentiles(mut latencies: Vec<Duration>) -> [Option<Duration>; 3] {
+    latencies.sort_unstable();
+    PERCENTILES.map(|percentile| {
+        let last = latencies.len().checked_sub(1)?;
+        Some(latencies[(last as f64 * percentile) as usize])
+    })
+}
+
 impl Cell {
-    fn of<Conn: Arena>(
+    pub fn of<Conn: Arena>(
         scene: Scene,
         stage: &Stage<Conn>,
         entrant: &'static str,

@@ -16,6 +16,7 @@ mod report;
 mod schema;
 mod snapshot;
 mod targets;
+mod tasks;
 mod write_behind;
 
 use std::path::PathBuf;
@@ -33,10 +34,12 @@ use crate::load::{Entrant, Keys, Pace, Scene};
 use crate::reads::{Extent, Reader, Reads};
 use crate::report::Report;
 use crate::schema::ROWS;
+use crate::tasks::Tasks;
 
-const SECTIONS: [&str; 8] = [
+const SECTIONS: [&str; 9] = [
     "hot",
     "disks",
+    tasks::TASKS,
     "keys",
     "transactions",
     "limits",
@@ -188,6 +191,13 @@ impl Run {
         }
     }
 
+    fn tasks<Conn: Tasks>(&mut self) {
+        let extent = tasks::Extent::of(self.plan.quick, self.plan.pace);
+        let stage = Stage::<Conn>::new(Disk::Local);
+        let cells = tasks::measure(&stage, extent, &self.bar);
+        self.report.cells.extend(cells);
+    }
+
     fn keys<Conn: Contenders>(&mut self) {
         let stage = Stage::<Conn>::new(Disk::Free);
         stage.connect().create_all_shards(ROWS);
@@ -321,6 +331,7 @@ impl Run {
         }
         everywhere!(hot);
         everywhere!(disks);
+        everywhere!(tasks);
         everywhere!(keys);
         everywhere!(transactions);
         everywhere!(limits);

@@ -14,6 +14,7 @@ use crate::process::InProcess;
 use crate::reads::{PLAIN, Reading, TOTAL};
 use crate::snapshot::Course;
 use crate::targets::{self, Bound, Target};
+use crate::tasks::{CONNECTIONS, Extent, TASKS};
 
 pub struct Report {
     quick: bool,
@@ -153,6 +154,7 @@ impl Report {
         }
         self.targets_table(&mut text);
         self.cells_tables(&mut text);
+        self.tasks_table(&mut text);
         self.readings_table(&mut text);
         self.courses_table(&mut text);
         if let Some(in_process) = &self.in_process {
@@ -214,6 +216,9 @@ impl Report {
         };
         for cells in self.cells.chunk_by(same) {
             let scene = cells[0].scene;
+            if scene.section == TASKS {
+                continue;
+            }
             let transaction = if scene.in_transaction {
                 ", in a transaction of three statements"
             } else {
@@ -250,6 +255,45 @@ impl Report {
                 line(
                     text,
                     format_args!("| {} |{}", first.entrant, row.collect::<String>()),
+                );
+            }
+        }
+    }
+
+    /// A row for each way to count on each database, beside one row of the same.
+    fn tasks_table(&self, text: &mut String) {
+        let cells = self.cells.iter().filter(|cell| cell.scene.section == TASKS);
+        let cells: Vec<_> = cells.collect();
+        let Some(first) = cells.first() else { return };
+        let (tasks, disk) = (first.scene.threads, first.disk.name());
+        line(
+            text,
+            format_args!(
+                "\n## {TASKS}: {tasks} on {CONNECTIONS} connections, one hot key, {disk}\n\n\
+                 A round takes as long as two counts of each task, and at least {} ms. Latencies are those of each task but for its first \
+                 count, with the wait for a connection.\n\n\
+                 | database | way | per second | : one row | p50 | p99 | per second of the rounds | failed |\n\
+                 |---|---|---|---|---|---|---|---|",
+                Extent::of(self.quick, self.pace).slice.as_millis()
+            ),
+        );
+        for cells in cells.chunk_by(|a, b| a.database == b.database) {
+            for cell in cells {
+                let [p50, _, p99] = cell
+                    .latencies
+                    .map(|latency| latency.map_or(String::new(), short));
+                let rounds: Vec<_> = cell.rates.iter().map(|rate| format!("{rate:.0}")).collect();
+                line(
+                    text,
+                    format_args!(
+                        "| {} | {} | {:.0} | {:.1} | {p50} | {p99} | {} | {} |",
+                        cell.database,
+                        cell.entrant,
+                        cell.rate,
+                        cell.rate / cells[0].rate,
+                        rounds.join(", "),
+                        cell.failed
+                    ),
                 );
             }
         }
