@@ -327,67 +327,20 @@ impl Folding {
         M: LoadIo<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
-        match self.fold_together::<M, T, DB, _>(&named, conn).await {
-            Ok(batch) => folded.add(batch),
-            Err(error) => match (self.trouble(error), keys.len()) {
-                (Trouble::Other(error), _) => return Err(error),
-                (_, 2..) => {
-                    for key in keys {
-                        self.fold_one::<M, T, DB, _>(key, folded, conn).await?;
+        let mut left = vec![keys];
+        while let Some(keys) = left.pop() {
+            let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
+            match self.fold_together::<M, T, DB, _>(&named, conn).await {
+                Ok(batch) => folded.add(batch),
+                Err(error) => match (self.trouble(error), keys.len()) {
+                    (Trouble::Other(error), _) => return Err(error),
+                    (_, 2..) => left.extend(keys.into_iter().rev().map(|key| vec![key])),
+                    (Trouble::Unfit, _) => folded.unfit.extend(keys),
+                    (Trouble::Blocked(_), _) => {
+                        self.fold_shard_by_shard::<M, T, DB, _>(keys, folded, conn)
+                            .await?;
                     }
-                }
-                (trouble, _) => {
-                    self.left::<M, T, DB, _>(trouble, keys, folded, conn)
-                        .await?;
-                }
-            },
-        }
-        Ok(())
-    }
-
-    async fn fold_one<M, T, DB, Conn>(
-        &self,
-        key: T::Key,
-        folded: &mut Folded<T>,
-        conn: &mut Conn,
-    ) -> QueryResult<()>
-    where
-        T: KeyedTable<DB>,
-        M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        let named = KeysAre(vec![T::key_is(key.clone())]);
-        match self.fold_together::<M, T, DB, _>(&named, conn).await {
-            Ok(batch) => folded.add(batch),
-            Err(error) => {
-                let trouble = self.trouble(error);
-                self.left::<M, T, DB, _>(trouble, vec![key], folded, conn)
-                    .await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What becomes of a parent that could not be folded at once.
-    async fn left<M, T, DB, Conn>(
-        &self,
-        trouble: Trouble,
-        key: Vec<T::Key>,
-        folded: &mut Folded<T>,
-        conn: &mut Conn,
-    ) -> QueryResult<()>
-    where
-        T: KeyedTable<DB>,
-        M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        match trouble {
-            Trouble::Other(error) => return Err(error),
-            Trouble::Unfit => folded.unfit.extend(key),
-            Trouble::Blocked(_) => {
-                self.fold_shard_by_shard::<M, T, DB, _>(key, folded, conn)
-                    .await?;
+                },
             }
         }
         Ok(())

@@ -28,6 +28,48 @@ where
     UpdateStatement::of(source)
 }
 
+/// The methods that give the counted rows.
+macro_rules! gives_rows {
+    () => {
+        /// Counts, and gives the counted rows; see [`update`](crate::update#what-it-gives-back). With an idempotency key that was
+        /// counted before, it gives the rows alone.
+        ///
+        /// # Errors
+        /// As [`execute`](Self::execute)'s.
+        pub fn load<'c, U>(
+            self,
+            conn: &'c mut impl LoadCounted<'c, Self, U>,
+        ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
+            conn.load_counted(self)
+        }
+
+        /// The same as [`load`](Self::load).
+        ///
+        /// # Errors
+        /// As [`execute`](Self::execute)'s.
+        pub fn get_results<'c, U>(
+            self,
+            conn: &'c mut impl LoadCounted<'c, Self, U>,
+        ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
+            conn.load_counted(self)
+        }
+
+        /// The same, and gives the first of the rows.
+        ///
+        /// # Errors
+        /// As [`execute`](Self::execute)'s; [`NotFound`](DieselError::NotFound) if there is no such row.
+        pub fn get_result<'c, U>(
+            self,
+            conn: &'c mut impl LoadCounted<'c, Self, U>,
+        ) -> BoxFuture<'c, QueryResult<U>>
+        where
+            U: Send + 'c,
+        {
+            first(conn.load_counted(self))
+        }
+    };
+}
+
 impl<Q, V, Ret, Ins, T, W> UpdateStatement<Q, Values<V>, Ret, Ins, Async>
 where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
@@ -49,41 +91,7 @@ where
         Box::pin(async move { ready.count::<Async, _, _>(conn).await })
     }
 
-    /// Counts, and gives the counted rows; see [`update`](crate::update#what-it-gives-back).
-    ///
-    /// # Errors
-    /// As [`update`](crate::update())'s.
-    pub fn load<'c, U>(
-        self,
-        conn: &'c mut impl LoadCounted<'c, Self, U>,
-    ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
-        conn.load_counted(self)
-    }
-
-    /// The same as [`load`](Self::load).
-    ///
-    /// # Errors
-    /// As [`update`](crate::update())'s.
-    pub fn get_results<'c, U>(
-        self,
-        conn: &'c mut impl LoadCounted<'c, Self, U>,
-    ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
-        conn.load_counted(self)
-    }
-
-    /// Counts, and gives the first of the counted rows.
-    ///
-    /// # Errors
-    /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row.
-    pub fn get_result<'c, U>(
-        self,
-        conn: &'c mut impl LoadCounted<'c, Self, U>,
-    ) -> BoxFuture<'c, QueryResult<U>>
-    where
-        U: Send + 'c,
-    {
-        first(conn.load_counted(self))
-    }
+    gives_rows!();
 }
 
 impl<Q, V, Ret, Ins, T, W> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>
@@ -108,41 +116,7 @@ where
         Box::pin(async move { once::<Async, _, _>(conn, &request?, retry, &mut ready).await })
     }
 
-    /// Counts, unless this was done before, and gives the rows.
-    ///
-    /// # Errors
-    /// As [`execute`](Self::execute)'s.
-    pub fn load<'c, U>(
-        self,
-        conn: &'c mut impl LoadCounted<'c, Self, U>,
-    ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
-        conn.load_counted(self)
-    }
-
-    /// The same as [`load`](Self::load).
-    ///
-    /// # Errors
-    /// As [`execute`](Self::execute)'s.
-    pub fn get_results<'c, U>(
-        self,
-        conn: &'c mut impl LoadCounted<'c, Self, U>,
-    ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
-        conn.load_counted(self)
-    }
-
-    /// Counts, unless this was done before, and gives the first of the rows.
-    ///
-    /// # Errors
-    /// As [`execute`](Self::execute)'s; [`NotFound`](DieselError::NotFound) if there is no such row.
-    pub fn get_result<'c, U>(
-        self,
-        conn: &'c mut impl LoadCounted<'c, Self, U>,
-    ) -> BoxFuture<'c, QueryResult<U>>
-    where
-        U: Send + 'c,
-    {
-        first(conn.load_counted(self))
-    }
+    gives_rows!();
 }
 
 fn first<'c, U: Send + 'c>(
