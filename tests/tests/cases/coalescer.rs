@@ -197,7 +197,7 @@ fn a_row_that_cannot_take_its_count_fails_its_own_callers() {
                 })
             })
             .collect();
-        until("all wait", || coalescer.stats().queued_callers >= 5);
+        until("all wait", || coalescer.stats().queued_callers >= 6);
         holder.batch_execute("COMMIT").unwrap();
         assert_eq!(blocked.join().unwrap().unwrap(), 1);
         // Together they add nothing, which fits: nobody fails.
