@@ -13,6 +13,9 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::MIGRATIONS;
 use diesel_sharded_tests::{Database, TestConnection, schema};
 
+/// What the cases are about.
+use diesel_sharded as api;
+
 type Conn = SqliteConnection;
 
 /// A database with the tables of `schema`.
