@@ -266,7 +266,7 @@ impl<C: TotalCache> Cached<C> {
             return M::read(counter, conn).await;
         }
         let key = self.key(&M::cache_key(counter));
-        let answer = M::ask(self, Question::Get(key.clone())).await;
+        let answer = M::ask(self, &key, Question::Get).await;
         if let Some(Some(total)) = answer {
             observe::cache_read(CacheRead::Hit);
             return Ok(total);
@@ -281,7 +281,7 @@ impl<C: TotalCache> Cached<C> {
         };
         if let (Some(lead), Some(_)) = (&lead, answer) {
             // Another read may have come to its end since the cache was asked.
-            if let Some(Some(total)) = M::ask(self, Question::Get(key.clone())).await {
+            if let Some(Some(total)) = M::ask(self, &key, Question::Get).await {
                 observe::cache_read(CacheRead::Hit);
                 lead.share(total);
                 return Ok(total);
@@ -293,7 +293,7 @@ impl<C: TotalCache> Cached<C> {
         if let Some(lead) = &lead {
             lead.share(total);
         }
-        M::ask(self, Question::AddIfAbsent(key.clone(), total, self.ttl)).await;
+        M::ask(self, &key, Question::AddIfAbsent(total, self.ttl)).await;
         Ok(total)
     }
 
@@ -331,10 +331,10 @@ impl<C: TotalCache> Cached<C> {
         match &counted {
             Ok(0) => {}
             Ok(_) => {
-                M::ask(self, Question::IncrementIfPresent(key, n)).await;
+                M::ask(self, &key, Question::IncrementIfPresent(n)).await;
             }
             Err(error) if may_be_committed(error) => {
-                M::ask(self, Question::Remove(key)).await;
+                M::ask(self, &key, Question::Remove).await;
             }
             Err(_) => {}
         }
@@ -351,24 +351,22 @@ impl<C: TotalCache> Cached<C> {
     }
 
     fn increment(&self, key: &str, n: i64) {
-        self.ask(Question::IncrementIfPresent(self.key(key), n));
+        self.ask(&self.key(key), Question::IncrementIfPresent(n));
     }
 
     pub(crate) fn remove(&self, key: &str) {
-        self.ask(Question::Remove(self.key(key)));
+        self.ask(&self.key(key), Question::Remove);
     }
 
     /// Asks the cache something, unless it is left out; `None` if it failed.
-    pub(crate) fn ask(&self, question: Question) -> Option<Option<i64>> {
+    pub(crate) fn ask(&self, key: &str, question: Question) -> Option<Option<i64>> {
         self.attempt(|cache| match question {
-            Question::Get(key) => cache.get(&key),
-            Question::AddIfAbsent(key, total, ttl) => {
-                cache.add_if_absent(&key, total, ttl).map(|()| None)
+            Question::Get => cache.get(key),
+            Question::AddIfAbsent(total, ttl) => {
+                cache.add_if_absent(key, total, ttl).map(|()| None)
             }
-            Question::IncrementIfPresent(key, n) => {
-                cache.increment_if_present(&key, n).map(|()| None)
-            }
-            Question::Remove(key) => cache.remove(&key).map(|()| None),
+            Question::IncrementIfPresent(n) => cache.increment_if_present(key, n).map(|()| None),
+            Question::Remove => cache.remove(key).map(|()| None),
         })
     }
 

@@ -575,7 +575,7 @@ macro_rules! counter_backend {
                     let number = ShardNumber::of_counter::<counters::table>(&name).known();
                     let key = KeyIs(<counters::table as KeyedTable<DB>>::key_is(name.clone()));
                     let add = AddTo::<counters::value>::new(n);
-                    let mut add = Ready::by_key(key, add, counters::value::NAME)
+                    let mut add = Ready::by_key(key, add, &[counters::value::NAME])
                         .or_insert(InsertCounter { name }, number);
                     add.count::<$io, _, _>(conn).await.map(drop)
                 })

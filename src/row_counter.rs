@@ -110,7 +110,7 @@ impl<C: ShardedColumn> RowCounter<C> {
         DB: BackendOf<Conn>,
     {
         let add = AddTo::<C>::new(n);
-        count_by_key::<M, C::Table, _, DB, _>(conn, self.key_is(), add, C::NAME).await
+        count_by_key::<M, C::Table, _, DB, _>(conn, self.key_is(), add, const { &[C::NAME] }).await
     }
 
     pub(crate) async fn total<M, Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Option<i64>>

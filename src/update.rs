@@ -1,6 +1,5 @@
 //! `update(..).set(..)`: Diesel's update statement, written to shards.
 
-use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use diesel::associations::HasTable;
@@ -519,12 +518,12 @@ where
     }
 }
 
-/// Counts `changes`, which are of the field named, on the one parent that `key` names.
+/// Counts `changes`, which are of the fields named, on the one parent that `key` names.
 pub(crate) async fn count_by_key<M, T, V, DB, Conn>(
     conn: &mut Conn,
     key: KeyIs<T::KeyIs>,
     changes: V,
-    field: &'static str,
+    fields: &'static [&'static str],
 ) -> QueryResult<usize>
 where
     T: KeyedTable<DB>,
@@ -532,7 +531,7 @@ where
     M: Io<Conn, Backend = DB>,
     DB: BackendOf<Conn>,
 {
-    let mut ready = Ready::<T, V, _, ()>::by_key(key, changes, field);
+    let mut ready = Ready::<T, V, _, ()>::by_key(key, changes, fields);
     ready.count::<M, _, DB>(conn).await
 }
 
@@ -586,7 +585,7 @@ where
     {
         Ready {
             changes: Changes::new(self.values.changes),
-            fields: Cow::Borrowed(self.values.fields),
+            fields: self.values.fields,
             by_key: W::query_id().is_some_and(T::is_key_filter),
             filter: self.query.into_update_target().where_clause,
             insert: self.insert.statement(),
@@ -599,7 +598,7 @@ where
 pub(crate) struct Ready<T, V: AsChangeset, W, I> {
     pub(crate) changes: Changes<T, V>,
     /// The names of the fields that the changes count.
-    fields: Cow<'static, [&'static str]>,
+    fields: &'static [&'static str],
     /// The filter names the key and nothing else.
     by_key: bool,
     pub(crate) filter: W,
@@ -608,11 +607,11 @@ pub(crate) struct Ready<T, V: AsChangeset, W, I> {
 }
 
 impl<T, V: AsChangeset, P, I> Ready<T, V, KeyIs<P>, I> {
-    /// Counts `changes`, which are of the field named, on the one parent that `key` names.
-    pub(crate) fn by_key(key: KeyIs<P>, changes: V, field: &'static str) -> Self {
+    /// Counts `changes`, which are of the fields named, on the one parent that `key` names.
+    pub(crate) fn by_key(key: KeyIs<P>, changes: V, fields: &'static [&'static str]) -> Self {
         Ready {
             changes: Changes::new(changes),
-            fields: Cow::Owned(vec![field]),
+            fields,
             by_key: true,
             filter: key,
             insert: None,

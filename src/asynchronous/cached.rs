@@ -123,22 +123,23 @@ impl<C: TotalCache + 'static> Cached<C> {
         Conn::Backend: BackendOf<Conn>,
         K: CachedCounter<Conn> + Sync + ?Sized,
     {
-        let question = Question::Remove(self.key(&counter.cache_key()));
+        let key = self.key(&counter.cache_key());
         Box::pin(async move {
-            ask(self, question).await;
+            ask(self, &key, Question::Remove).await;
         })
     }
 }
 
 async fn ask<C: TotalCache + 'static>(
     cached: &Cached<C>,
+    key: &str,
     question: Question,
 ) -> Option<Option<i64>> {
     if !cached.cache().waits() {
-        return cached.ask(question);
+        return cached.ask(key, question);
     }
-    let cached = cached.clone();
-    match spawn_blocking(move || cached.ask(question)).await {
+    let (cached, key) = (cached.clone(), key.to_owned());
+    match spawn_blocking(move || cached.ask(&key, question)).await {
         Ok(answer) => answer,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
@@ -164,8 +165,12 @@ where
         depth_of(<Async as Io<Conn>>::transaction_status(conn))
     }
 
-    fn ask(cached: &Cached<C>, question: Question) -> BoxFuture<'_, Option<Option<i64>>> {
-        Box::pin(ask(cached, question))
+    fn ask<'c>(
+        cached: &'c Cached<C>,
+        key: &'c str,
+        question: Question,
+    ) -> BoxFuture<'c, Option<Option<i64>>> {
+        Box::pin(ask(cached, key, question))
     }
 
     fn join<'c>(cached: &'c Cached<C>, key: &'c str) -> BoxFuture<'c, Role> {

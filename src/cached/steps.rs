@@ -3,13 +3,12 @@
 use std::future::{Future, Ready, ready};
 use std::time::Duration;
 
-use diesel::connection::{Connection, TransactionManager};
+use diesel::Connection;
 use diesel::result::QueryResult;
 
 use super::flights::Role;
 use super::{Cached, CachedCounter, TotalCache};
 use crate::io::Blocking;
-use crate::retry::depth_of;
 
 /// How the steps of reading and counting through a cache are carried out.
 pub trait Steps<C, Conn, K: ?Sized> {
@@ -23,7 +22,11 @@ pub trait Steps<C, Conn, K: ?Sized> {
     fn depth(conn: &mut Conn) -> QueryResult<u32>;
 
     /// Asks the cache something, unless it is left out; `None` if it failed.
-    fn ask(cached: &Cached<C>, question: Question) -> Self::Future<'_, Option<Option<i64>>>;
+    fn ask<'c>(
+        cached: &'c Cached<C>,
+        key: &'c str,
+        question: Question,
+    ) -> Self::Future<'c, Option<Option<i64>>>;
 
     /// Joins the read of a key that is under way, or begins one.
     fn join<'c>(cached: &'c Cached<C>, key: &'c str) -> Self::Future<'c, Role>;
@@ -35,17 +38,17 @@ pub trait Steps<C, Conn, K: ?Sized> {
     fn add<'c>(counter: &'c K, n: i64, conn: &'c mut Conn) -> Self::Future<'c, QueryResult<usize>>;
 }
 
-/// What a cache is asked, with the key it keeps a total by.
-#[derive(Debug)]
+/// What a cache is asked about a key.
+#[derive(Debug, Clone, Copy)]
 pub enum Question {
     /// The total.
-    Get(String),
+    Get,
     /// To keep a total for so long, if it has none.
-    AddIfAbsent(String, i64, Duration),
+    AddIfAbsent(i64, Duration),
     /// To add to the total, if it has one.
-    IncrementIfPresent(String, i64),
+    IncrementIfPresent(i64),
     /// To forget the total.
-    Remove(String),
+    Remove,
 }
 
 impl<C, Conn, K> Steps<C, Conn, K> for Blocking
@@ -61,13 +64,15 @@ where
     }
 
     fn depth(conn: &mut Conn) -> QueryResult<u32> {
-        depth_of(Conn::TransactionManager::transaction_manager_status_mut(
-            conn,
-        ))
+        super::depth(conn)
     }
 
-    fn ask(cached: &Cached<C>, question: Question) -> Ready<Option<Option<i64>>> {
-        ready(cached.ask(question))
+    fn ask<'c>(
+        cached: &'c Cached<C>,
+        key: &'c str,
+        question: Question,
+    ) -> Ready<Option<Option<i64>>> {
+        ready(cached.ask(key, question))
     }
 
     fn join<'c>(cached: &'c Cached<C>, key: &'c str) -> Ready<Role> {

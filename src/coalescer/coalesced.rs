@@ -218,7 +218,7 @@ where
             conn,
             key,
             add,
-            C::NAME,
+            const { &[C::NAME] },
         ))
     }
 }
