@@ -228,6 +228,8 @@ impl CountingAttempt {
                 self.created = true;
                 Step::Run(self.count())
             }
+            // A trigger that keeps the row out, or a query that finds none: there is nothing to count on.
+            At::Run(Statement::Insert) if rows == 0 => self.end(),
             At::Run(Statement::Insert | Statement::InsertUnlessThere) => {
                 self.inserted = rows > 0;
                 self.inserted_by_others += u8::from(rows == 0);
@@ -839,6 +841,33 @@ mod tests {
                 "Count",
                 "Insert",
                 "Create"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_parent_that_the_database_keeps_out_is_not_inserted_for_ever() {
+        let by_key = Plan {
+            inserts: true,
+            ..plan(Dialect::Sqlite)
+        };
+        let steps = walk(by_key, Retry::new(), [0; 7].map(Ok).into());
+        assert_eq!(steps[5..], ["Insert", "Commit", "0 counted"]);
+        let by_key = Plan {
+            dialect: Dialect::Postgres,
+            ..by_key
+        };
+        let steps = walk(by_key, Retry::new(), [0; 11].map(Ok).into());
+        assert_eq!(
+            steps[5..],
+            [
+                "InsertUnlessThere",
+                "Create",
+                "Count",
+                "Count",
+                "Insert",
+                "Commit",
+                "0 counted"
             ]
         );
     }

@@ -219,3 +219,22 @@ fn a_key_of_another_collation() {
         .get_result(conn);
     assert_eq!(back, Ok(("Home".to_owned(), 5_i64)));
 }
+
+#[test]
+fn a_row_that_a_trigger_keeps_out_is_not_inserted_for_ever() {
+    let database = Conn::database();
+    let mut conn = Conn::connect(&database);
+    schema::create(&mut conn);
+    conn.batch_execute(
+        "CREATE TRIGGER keep_out BEFORE INSERT ON videos BEGIN SELECT RAISE(IGNORE); END",
+    )
+    .unwrap();
+    for _ in 0..2 {
+        let counted = update(videos.find(9))
+            .set(views.eq(views + 1))
+            .or_insert((id.eq(9), slug.eq("i"), title.eq("I")))
+            .execute(&mut conn);
+        assert_eq!(counted, Ok(0));
+    }
+    assert_eq!(total(&mut conn), 100);
+}
