@@ -52,14 +52,19 @@
 //!   that outlive what an update borrows. They win over those of `diesel_async::RunQueryDsl`, whether that is imported or not.
 //! - What is sent is `Send`: the values, and the rows that come back.
 //! - Pauses between attempts are [`tokio::time::sleep`]; [`Retry::with_sleep`](crate::retry::Retry::with_sleep) is without effect.
+//! - Without an awaited form are [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key) (an [`update`] has one),
+//!   [`Cached::transaction`](crate::cached::Cached::transaction) and [`shard_numbers::follow`](crate::shard_numbers::follow).
+//! - A coalescer and a cache, which serve both kinds of callers, take the crate's own [`RowCounter`](crate::RowCounter) and
+//!   [`Counter`](crate::Counter).
 //! - Tables are created by `ShardsTable`'s text or by migrations, on an ordinary connection or `diesel_async`'s
 //!   `AsyncMigrationHarness`.
 //!
 //! # Cancellation
 //!
 //! A future that is dropped stops where it is. A count that is one statement was then counted once, or not. What
-//! is several statements leaves its transaction open, and nothing of it is committed: as with `diesel_async`'s own transactions, the
-//! connection takes no more then, and a pool drops it. Nothing is doubled by it. Whoever has to know what became of a count gives
+//! is several statements leaves its transaction open, and nothing of it is committed: the connection takes no more then
+//! ([`ConnectionLost`](crate::Error::ConnectionLost)), and a pool drops it. The same holds where it was dropped inside a transaction of the
+//! caller's: nobody knows what that one would commit. Nothing is doubled by it. Whoever has to know what became of a count gives
 //! it an [idempotency key](crate::idempotency) and asks again.
 //!
 //! On MySQL a connection takes no more after any operation of this crate's that was dropped: mysql_async would read the answer to its

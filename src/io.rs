@@ -61,6 +61,9 @@ pub trait Io<Conn> {
     /// What Diesel knows of the transactions on the connection.
     fn transaction_status(conn: &mut Conn) -> &mut TransactionManagerStatus;
 
+    /// Whether a transaction is open, or may be: its beginning or its end was sent and not answered.
+    fn may_be_in_transaction(conn: &mut Conn) -> bool;
+
     /// Waits before the next attempt.
     fn sleep(retry: &Retry, delay: Duration) -> Self::Future<'_, ()>;
 }
@@ -88,14 +91,18 @@ pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
 
 /// A connection while an operation's steps run on it.
 ///
-/// A future that is dropped leaves the answer to its last statement behind. tokio-postgres throws that away; mysql_async reads it in
-/// the place of the next statement's. It also leaves what MySQL is told before and after a transaction (`SET autocommit`). Such
-/// a connection is broken: a pool drops it.
+/// A future that is dropped leaves its transaction open, in which whatever is counted next would be acknowledged and never committed; and
+/// inside a caller's own nobody knows what would be committed with it. It leaves the answer to its last statement behind too:
+/// tokio-postgres throws that away; mysql_async reads it in the place of the next statement's. It also leaves what MySQL is told before and
+/// after a transaction (`SET autocommit`). Such a connection is broken: it takes no more, and a pool drops it. Only a statement that
+/// commits by itself leaves a connection to PostgreSQL or SQLite as it was.
 pub(crate) struct InUse<'c, M, Conn>
 where
     M: Io<Conn>,
 {
     pub(crate) conn: &'c mut Conn,
+    /// In a caller's transaction.
+    inside: bool,
     answered: bool,
     io: PhantomData<M>,
 }
@@ -105,8 +112,10 @@ where
     M: Io<Conn>,
 {
     pub(crate) fn new(conn: &'c mut Conn) -> Self {
+        let inside = M::may_be_in_transaction(conn);
         InUse {
             conn,
+            inside,
             answered: false,
             io: PhantomData,
         }
@@ -123,8 +132,11 @@ where
     M: Io<Conn>,
 {
     fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
         let dialect = M::Backend::backend_of(self.conn).dialect();
-        if !self.answered && dialect.answers_in_turn() {
+        if self.inside || dialect.answers_in_turn() || M::may_be_in_transaction(self.conn) {
             M::transaction_status(self.conn).set_in_error();
         }
     }
@@ -178,6 +190,10 @@ where
 
     fn transaction_status(conn: &mut Conn) -> &mut TransactionManagerStatus {
         Conn::TransactionManager::transaction_manager_status_mut(conn)
+    }
+
+    fn may_be_in_transaction(conn: &mut Conn) -> bool {
+        Conn::TransactionManager::is_broken_transaction_manager(conn)
     }
 
     fn sleep(retry: &Retry, delay: Duration) -> Ready<()> {

@@ -66,6 +66,10 @@ where
         Conn::TransactionManager::transaction_manager_status_mut(conn)
     }
 
+    fn may_be_in_transaction(conn: &mut Conn) -> bool {
+        Conn::TransactionManager::is_broken_transaction_manager(conn)
+    }
+
     fn sleep(_: &Retry, delay: Duration) -> BoxFuture<'_, ()> {
         Box::pin(tokio::time::sleep(delay))
     }

@@ -163,3 +163,32 @@ async fn a_deadline_passes_while_the_server_is_stopped() {
     }
     assert_eq!(told.unwrap(), 1);
 }
+
+/// A task gives up when it likes, and asks again with the same key: it counts once, whatever became of the first.
+#[tokio::test]
+async fn a_task_that_gave_up_on_a_stopped_server_asks_again() {
+    let server = OwnServer::start(SERVER).unwrap();
+    let mut blocking = Blocking::establish(&format!("{}/{MAINTENANCE}", server.address())).unwrap();
+    blocking.batch_execute("CREATE DATABASE stopped").unwrap();
+    let url = format!("{}/stopped", server.address());
+    let mut blocking = Blocking::establish(&url).unwrap();
+    schema::create(&mut blocking);
+    blocking.run_pending_migrations(MIGRATIONS).unwrap();
+    let count = || {
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .idempotency_key("once")
+    };
+    let mut conn = connect(&url).await.unwrap();
+    server.pause();
+    let gave_up = tokio::time::timeout(Duration::from_millis(200), count().execute(&mut conn));
+    assert!(gave_up.await.is_err());
+    server.resume();
+    let again = count().execute(&mut conn).await;
+    assert!(again.is_err(), "{again:?}"); // the connection takes no more
+    let mut conn = connect(&url).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(count().execute(&mut conn).await, Ok(1));
+    }
+    assert_eq!(total(&mut blocking), 101);
+}

@@ -255,6 +255,41 @@ async fn a_dropped_future_leaves_nothing_behind() {
     assert!(drops > 20, "{drops}"); // as many were not even polled
 }
 
+/// A connection that no pool looks at: either it takes no more, or what it tells next is committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_on_which_a_future_was_dropped_acknowledges_nothing_in_vain() {
+    let (database, mut conn) = database();
+    let mut expected = 300;
+    let (mut told, mut refused) = (0, 0);
+    let of_diesel_async = 5; // what its transactions leave behind is its own
+    for operation in (0..10).filter(|operation| *operation != of_diesel_async) {
+        for polls in 0.. {
+            assert!(polls < 1_000, "operation {operation} never ends");
+            let mut own = connect(database.url()).await.unwrap();
+            let done = polled(polls, Dropped::Woken, step(operation, &mut own)).await;
+            let next = update(videos.find(3)).set(views.eq(views + 1));
+            let next = next.execute(&mut own).await.map_err(Error::from);
+            drop(own);
+            let at = format!("operation {operation} after {polls} polls");
+            match next {
+                Ok(1) => {
+                    expected += 1;
+                    told += 1;
+                }
+                Err(Error::ConnectionLost { .. }) => refused += 1,
+                other => panic!("{at}: {other:?}"),
+            }
+            let counted = videos.find(3).select(views.total());
+            let counted = diesel::RunQueryDsl::first(counted, &mut conn);
+            assert_eq!(counted, Ok(expected), "{at}");
+            if done.is_some() {
+                break;
+            }
+        }
+    }
+    assert!(refused > 10, "{refused} refused, {told} told");
+}
+
 /// Whoever was dropped, and asks again with the same key until he is told, is counted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_future_with_a_key_is_asked_again() {
