@@ -2,7 +2,8 @@
 //!
 //! A hot row is slow for the commits, not for the additions: each count waits for a transaction of its own. A [`Coalescer`]
 //! lets counts from many threads gather while the last batch is being committed, adds them up by key, and commits the
-//! sums in one transaction. Nobody waits longer than two flushes take, and the busier it gets, the larger the batches.
+//! sums in one transaction. While the database answers and a batch holds all that was added, nobody waits longer than two flushes take;
+//! the busier it gets, the larger the batches.
 //!
 //! # What a crash can lose
 //!
@@ -47,12 +48,12 @@ mod worker;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use diesel::connection::LoadConnection;
 use diesel::r2d2::{ManageConnection, Pool};
 
+use crate::background::Background;
 use crate::dialect::BackendOf;
 use crate::error::Error;
 use crate::observe;
@@ -63,10 +64,12 @@ pub use self::coalesced::Coalesced;
 use self::handoff::{Bell, Refused, Stripe, Ticket, TimedOut, Urgency};
 pub use self::stats::Stats;
 use self::token::Token;
-use self::worker::{Borrow, Borrowed, Worker};
+use self::worker::{Borrow, Borrowed, LONGEST_LEAVE, Worker};
 
 /// Threads are dealt out to so many parts of the queue, so that they seldom meet.
 const STRIPES: usize = 8;
+/// As long as for ever, and still a time that the clock can tell.
+const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Adds up the counts of many threads, and commits the sums; see the [module](self).
 ///
@@ -119,7 +122,8 @@ const STRIPES: usize = 8;
 /// COMMIT
 /// ```
 ///
-/// Where a shard is missing, the batch is taken back and sent again behind the statement that creates it; see
+/// A batch of one such statement goes in one round trip, its mark along with it: on PostgreSQL by `WITH` clauses, on MySQL and MariaDB,
+/// for one row, by an `UPDATE` of both tables. Where a shard is missing, the batch is taken back and sent again behind the statement that creates it; see
 /// [`update`](crate::update()). A coalescer adds to one shard of each row, drawn at random when it is built.
 pub struct Coalescer<Conn: LoadConnection + 'static> {
     handle: Arc<Handle<Conn>>,
@@ -128,7 +132,7 @@ pub struct Coalescer<Conn: LoadConnection + 'static> {
 /// Closes the queue with the last clone.
 struct Handle<Conn: LoadConnection + 'static> {
     shared: Arc<Shared<Conn>>,
-    worker: Mutex<Option<JoinHandle<()>>>,
+    worker: Background,
 }
 
 /// What adders and the worker share.
@@ -203,9 +207,10 @@ impl<Conn: LoadConnection + 'static> CoalescerBuilder<Conn> {
         self
     }
 
-    /// Sets how long a caller waits for its commit, or for room in the queue; and how long closing waits for the last flush.
+    /// Sets how long a caller waits for its commit, or for room in the queue; and how long closing waits for the last flush. At
+    /// most a century.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.limits.deadline = deadline;
+        self.limits.deadline = deadline.min(CENTURY);
         self
     }
 
@@ -254,14 +259,9 @@ where
             place: rand::random(),
             last_callers: 0,
         };
-        let worker = thread::Builder::new()
-            .name("diesel_sharded coalescer".into())
-            .spawn(move || worker.run())?;
+        let worker = Background::spawn("diesel_sharded coalescer", move || worker.run())?;
         Ok(Coalescer {
-            handle: Arc::new(Handle {
-                shared,
-                worker: Mutex::new(Some(worker)),
-            }),
+            handle: Arc::new(Handle { shared, worker }),
         })
     }
 }
@@ -369,7 +369,8 @@ where
     ///
     /// # Errors
     /// [`DeadlinePassed`](Error::DeadlinePassed) if there is no room until the deadline.
-    /// [`CoalescerClosed`](Error::CoalescerClosed).
+    /// [`CoalescerClosed`](Error::CoalescerClosed). [`CounterName`](Error::CounterName) and
+    /// [`IdempotencyKey`](Error::IdempotencyKey) for a name or a key that cannot be.
     pub fn add_later<K: Coalesced<Conn>>(&self, counter: &K, n: i64) -> Result<(), Error> {
         let shared = &self.handle.shared;
         let (field, key) = (counter.field(), counter.key()?);
@@ -396,14 +397,14 @@ where
     /// Waits until everything that was added before is committed, or has failed.
     ///
     /// # Errors
-    /// [`DeadlinePassed`](Error::DeadlinePassed) if that takes longer than the deadline; what is left is still tried.
+    /// [`FlushPending`](Error::FlushPending) if that takes longer than the deadline; what is left is still tried.
     pub fn flush(&self) -> Result<(), Error> {
         let shared = &self.handle.shared;
         let began = Instant::now();
         let deadline = began + shared.limits.deadline;
         for ticket in self.in_hand() {
             let landed = ticket.wait(u32::MAX, deadline, |_| ());
-            landed.map_err(|_| shared.deadline_passed(began))?;
+            landed.map_err(|_| shared.flush_pending(began))?;
         }
         Ok(())
     }
@@ -413,6 +414,8 @@ where
     ///
     /// # Errors
     /// [`NotFlushed`](Error::NotFlushed) if the database did not take what was added without waiting until the deadline.
+    /// [`FlushPending`](Error::FlushPending) if a statement still waits inside the database 3 s later: the worker goes on when it is
+    /// answered, and commits what is left if the database takes it then.
     pub fn close(self) -> Result<(), Error> {
         self.handle.close()
     }
@@ -433,16 +436,18 @@ where
 
 impl<Conn: LoadConnection + 'static> Handle<Conn> {
     fn close(&self) -> Result<(), Error> {
-        let at = Instant::now() + self.shared.limits.deadline;
-        self.shared.gives_up_at.get_or_init(|| at);
+        let began = Instant::now();
+        // First nobody can add any more: a worker who knows that it is closed ends when it finds nothing.
         for stripe in &self.shared.stripes {
             stripe.close();
         }
+        let at = began + self.shared.limits.deadline;
+        let at = *self.shared.gives_up_at.get_or_init(|| at);
         let before = self.shared.stats().losses;
         self.shared.bell.ring(Urgency::Now);
-        let worker = lock(&self.worker).take();
-        if let Some(worker) = worker {
-            let _ = worker.join(); // its panics are caught and counted
+        let patience = at.saturating_duration_since(began) + LONGEST_LEAVE;
+        if !self.worker.ends_within(patience) {
+            return Err(self.shared.flush_pending(began));
         }
         let stats = self.shared.stats();
         match stats.losses - before {
@@ -457,7 +462,9 @@ impl<Conn: LoadConnection + 'static> Handle<Conn> {
 
 impl<Conn: LoadConnection + 'static> Drop for Handle<Conn> {
     fn drop(&mut self) {
-        let _ = self.close(); // `on_loss` was told
+        if self.shared.gives_up_at().is_none() {
+            let _ = self.close(); // `on_loss` was told
+        }
     }
 }
 
@@ -485,11 +492,23 @@ impl<Conn: LoadConnection + 'static> Shared<Conn> {
     }
 
     fn deadline_passed(&self, began: Instant) -> Error {
-        let reason = self.stats().last_error.clone();
         Error::DeadlinePassed {
             waited: began.elapsed(),
-            reason: reason.unwrap_or_else(|| "the database is slower than what is added".into()),
+            reason: self.obstacle(),
         }
+    }
+
+    fn flush_pending(&self, began: Instant) -> Error {
+        Error::FlushPending {
+            waited: began.elapsed(),
+            reason: self.obstacle(),
+        }
+    }
+
+    /// What stands in the way, as far as it is known.
+    fn obstacle(&self) -> String {
+        let reason = self.stats().last_error.clone();
+        reason.unwrap_or_else(|| "the database is slower than what is added".into())
     }
 
     fn waiting_callers(&self) -> usize {

@@ -188,6 +188,18 @@ pub enum Error {
         /// What stood in the way.
         reason: String,
     },
+    /// A flush of a [`Coalescer`](crate::coalescer::Coalescer), or its close, did not see the end of it before the deadline. What was added
+    /// is still in hand: it is not to be added again.
+    #[error(
+        "after {waited:?} some of what was added to the coalescer is not committed yet ({reason}); it is still in hand: do not \
+         add it again"
+    )]
+    FlushPending {
+        /// How long it waited.
+        waited: Duration,
+        /// What stands in the way, as far as it is known.
+        reason: String,
+    },
     /// What a [`Coalescer`](crate::coalescer::Coalescer)'s whole batch failed with, told to each of its callers.
     #[error("the batch failed: {source}")]
     InBatch {

@@ -141,6 +141,7 @@ mod amount;
 #[cfg(feature = "async")]
 pub mod asynchronous;
 mod attempt;
+mod background;
 pub mod bounded;
 mod boxed;
 pub mod cached;

@@ -37,7 +37,6 @@ use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use diesel::connection::LoadConnection;
@@ -46,6 +45,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{Binary, Integer};
 
+use crate::background::Background;
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::error::Error;
 use crate::explain::explain_missing;
@@ -276,6 +276,8 @@ impl Known {
 
 /// How old the numbers may be that named counters choose by.
 const FRESH: Duration = Duration::from_secs(10);
+/// How long a refresh that is under way is waited for when nobody follows any more.
+const LAST_REFRESH: Duration = Duration::from_secs(1);
 
 fn known_for_reading() -> RwLockReadGuard<'static, Known> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner)
@@ -402,29 +404,28 @@ where
     let (stop, stopped) = mpsc::channel::<()>();
     let last_error = Arc::new(Mutex::new(None));
     let tells = Arc::clone(&last_error);
-    let thread = thread::Builder::new()
-        .name("diesel_sharded numbers".into())
-        .spawn(move || {
-            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                let error = match panic::catch_unwind(AssertUnwindSafe(&mut once)) {
-                    Ok(refreshed) => refreshed.err().map(|error| error.to_string()),
-                    Err(_) => Some("it panicked".to_owned()),
-                };
-                *tells.lock().unwrap_or_else(PoisonError::into_inner) = error;
-            }
-        })?;
+    let thread = Background::spawn("diesel_sharded numbers", move || {
+        while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+            let error = match panic::catch_unwind(AssertUnwindSafe(&mut once)) {
+                Ok(refreshed) => refreshed.err().map(|error| error.to_string()),
+                Err(_) => Some("it panicked".to_owned()),
+            };
+            *tells.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        }
+    })?;
     Ok(Following {
         stop: Some(stop),
-        thread: Some(thread),
+        thread,
         last_error,
     })
 }
 
-/// Follows the numbers in the database until it is dropped; made by [`follow`].
+/// Follows the numbers in the database until it is dropped; made by [`follow`]. A refresh that is under way then is waited for, a second at
+/// most.
 #[must_use = "dropping it stops following"]
 pub struct Following {
     stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Background,
     last_error: Arc<Mutex<Option<String>>>,
 }
 
@@ -441,9 +442,7 @@ impl Following {
 impl Drop for Following {
     fn drop(&mut self) {
         self.stop = None; // the thread sees it within its sleep
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a panic of `connect` was told where it happened
-        }
+        self.thread.ends_within(LAST_REFRESH);
     }
 }
 

@@ -76,7 +76,7 @@ where
             for ticket in self.in_hand() {
                 let landed = poll_fn(|context| ticket.poll(number, context.waker(), |_| ()));
                 let landed = timeout_at(deadline.into(), landed).await;
-                landed.map_err(|_| self.handle.shared.deadline_passed(began))?;
+                landed.map_err(|_| self.handle.shared.flush_pending(began))?;
             }
             Ok(())
         })

@@ -229,7 +229,8 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
         }
         for (flight, begin) in self.flights.iter().zip(&self.begins) {
             for number in flight.take_off() {
-                if let Some(passenger) = self.callers.get_mut(begin + number as usize) {
+                let number = begin.saturating_add(number as usize);
+                if let Some(passenger) = self.callers.get_mut(number) {
                     passenger.state = State::Withdrawn;
                 }
             }

@@ -80,11 +80,9 @@ impl<F: Field<Conn>, Conn: LoadConnection> Lane<F, Conn> {
             return *number;
         }
         let number = self.entries.len();
-        self.numbers.insert(key.clone(), number);
-        self.entries.push(Entry {
-            key: key.clone(),
-            buffered: 0,
-        });
+        let (named, key) = (key.clone(), key.clone()); // a key's own code may panic, but not between the two
+        self.numbers.insert(named, number);
+        self.entries.push(Entry { key, buffered: 0 });
         number
     }
 

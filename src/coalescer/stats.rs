@@ -26,7 +26,7 @@ pub struct Stats {
     pub conflicts: u64,
     /// Connections that were lost before COMMIT.
     pub connections_lost: u64,
-    /// Connections that were lost while COMMIT was in flight, where the batch's mark told what became of it.
+    /// Connections that were lost while COMMIT was in flight, where the batch's mark was asked what became of it.
     pub commits_resolved: u64,
     /// Counters of which something was lost that nobody waited for; see [`on_loss`](super::CoalescerBuilder::on_loss).
     pub losses: u64,

@@ -123,12 +123,12 @@ impl Token {
     /// ```sql
     /// DELETE FROM "diesel_sharded_batches" WHERE "coalescer" = $1
     /// ```
-    pub(super) fn remove<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    pub(super) fn remove<Conn>(&self, conn: &mut Conn, retry: Retry) -> QueryResult<()>
     where
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        own_statement(conn, Retry::default(), |conn| {
+        own_statement(conn, retry, |conn| {
             conn.execute_returning_count(&Delete(self.coalescer))
         })
         .map(drop)

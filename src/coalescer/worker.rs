@@ -35,6 +35,11 @@ const CONNECTION_WAIT: Duration = Duration::from_secs(1);
 /// The pauses between attempts while the database is away.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long the coalescer's row may resist being removed.
+const ROW_REMOVAL: Duration = Duration::from_secs(1);
+/// How long a worker may take to end when it is time to give up, beside what it waits for inside the database: until it notices, and
+/// until it has tidied up; with some to spare.
+pub(super) const LONGEST_LEAVE: Duration = Duration::from_secs(3);
 
 pub(super) struct Worker<Conn: LoadConnection> {
     pub(super) shared: Arc<Shared<Conn>>,
@@ -93,9 +98,8 @@ where
     pub(super) fn run(mut self) {
         loop {
             let max_delay = self.shared.limits.max_delay;
-            let rung = self.shared.bell.wait(max_delay, Some(CONNECTION_WAIT));
             let closing = self.shared.gives_up_at().is_some();
-            if !rung && !closing {
+            if !closing && !self.shared.bell.wait(max_delay, Some(CONNECTION_WAIT)) {
                 self.conn = None; // others may need it
                 continue;
             }
@@ -116,7 +120,8 @@ where
             }
         }
         if let Ok(mut conn) = self.take_connection() {
-            let _ = self.token.remove(&mut **conn); // a row that stays is removed by another coalescer, later
+            let retry = Retry::default().with_deadline(ROW_REMOVAL);
+            let _ = self.token.remove(&mut **conn, retry); // a row that stays is removed by another coalescer, later
         }
     }
 
@@ -169,7 +174,7 @@ where
                 }
                 Attempted::Conflict(conflict, error) => {
                     self.shared.note(|stats| stats.conflicts += 1);
-                    if let Some(delay) = attempts.after(conflict) {
+                    if let Some(delay) = attempts.after(conflict).filter(|_| !self.gives_up()) {
                         batch.turn_back();
                         retry.sleep(delay);
                         continue;
@@ -543,6 +548,7 @@ where
     fn take_connection(&mut self) -> Result<Borrowed<Conn>, String> {
         match self.conn.take() {
             Some(conn) => Ok(conn),
+            None if self.gives_up() => (self.borrow)(Duration::ZERO),
             None => (self.borrow)(CONNECTION_WAIT),
         }
     }

@@ -1,10 +1,12 @@
-//! The cases of folds and of the coalescer on SQLite alone: what mutants are tested by, since it compiles quickly.
+//! The cases of folds, of the coalescer and of idempotency keys on SQLite alone: what mutants are tested by, since it compiles quickly.
 //! See `.cargo/mutants.toml`.
 
 #[path = "cases/coalescer.rs"]
 mod coalescer;
 #[path = "cases/fold.rs"]
 mod fold;
+#[path = "cases/idempotency.rs"]
+mod idempotency;
 
 use std::thread;
 
