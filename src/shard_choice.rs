@@ -408,6 +408,11 @@ impl Drop for Claim {
     }
 }
 
+/// A time so much later; the time itself where an application's clock goes no further.
+fn later(time: Instant, span: Duration) -> Instant {
+    time.checked_add(span).unwrap_or(time)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -118,7 +118,11 @@ impl Waiting {
     #[cfg(feature = "async")]
     pub(crate) fn poll(&self, task: &Waker) -> Poll<()> {
         // Before the look, so that an end in between is not missed.
-        lock(&self.flight.tasks).push(task.clone());
+        let mut tasks = lock(&self.flight.tasks);
+        if !tasks.iter().any(|other| other.will_wake(task)) {
+            tasks.push(task.clone());
+        }
+        drop(tasks);
         match *lock(&self.flight.state) {
             State::UnderWay => Poll::Pending,
             State::Failed | State::Total(_) => Poll::Ready(()),

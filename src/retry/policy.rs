@@ -121,7 +121,7 @@ impl Retry {
         self
     }
 
-    /// Sleeps by `sleep` instead of [`std::thread::sleep`].
+    /// Sleeps by `sleep` instead of [`std::thread::sleep`]. Tasks do not: their pauses are tokio's.
     pub fn with_sleep(mut self, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.sleep = Some(Arc::new(sleep));
         self
@@ -143,7 +143,10 @@ impl Retry {
 
     /// Makes this the policy of every operation in this process that is given none of its own.
     pub fn make_process_wide(self) {
-        *PROCESS_WIDE.write().unwrap_or_else(PoisonError::into_inner) = self;
+        let mut policy = PROCESS_WIDE.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *policy, self);
+        drop(policy);
+        drop(before); // what its closures own may count when it is dropped, by the new one
     }
 
     /// The policy of operations that are given none of their own.
@@ -217,7 +220,8 @@ impl Attempts {
         }
         let longest = self.longest_delay();
         let delay = if self.retry.jitter {
-            longest.mul_f64(self.retry.random() as f64 / u64::MAX as f64)
+            let part = self.retry.random() as f64 / u64::MAX as f64;
+            Duration::try_from_secs_f64(longest.as_secs_f64() * part).unwrap_or(longest)
         } else {
             longest
         };
@@ -322,6 +326,21 @@ mod tests {
         };
         assert_eq!(with(0), [0, 0, 0]);
         assert_eq!(with(u64::MAX), [1, 2, 4]);
+    }
+
+    #[test]
+    fn no_delay_is_too_long() {
+        let retry = Retry::new()
+            .with_attempts(4)
+            .with_base(Duration::MAX)
+            .with_cap(Duration::MAX)
+            .with_deadline(Duration::MAX)
+            .with_random(|| u64::MAX);
+        let mut attempts = Attempts::start(retry);
+        for _ in 0..3 {
+            let delay = attempts.after(Conflict::Deadlock);
+            assert!(delay > Some(Duration::MAX / 2), "{delay:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::later;
+
 /// How long a thread keeps a rank that it did not use again.
 pub(super) const LEASE: Duration = Duration::from_secs(1);
 
@@ -99,17 +101,18 @@ impl Claims {
 
     /// Gives a rank back, or leaves it to its holder for the length of a lease.
     pub(super) fn release(&self, key: u64, rank: u16, holder: Option<Holder>) {
+        let lease = holder.map(|holder| Lease {
+            thread: holder.thread,
+            rank,
+            until: later((holder.clock)(), LEASE), // an application's clock: not under the lock
+        });
         let mut part = self.part(key);
         let Some(ranks) = part.keys.get_mut(&key) else {
             return;
         };
-        if let Some(holder) = holder {
-            let until = (holder.clock)() + LEASE;
-            ranks.lease(Lease {
-                thread: holder.thread,
-                rank,
-                until,
-            });
+        if let Some(lease) = lease {
+            let until = lease.until;
+            ranks.lease(lease);
             ranks.held.let_go(rank);
             part.sweep.get_or_insert(until);
             return;
@@ -146,7 +149,7 @@ impl Part {
         });
         self.keys.shrink_to(2 * self.keys.len());
         let leased = self.keys.values().any(|ranks| !ranks.leases.is_empty());
-        self.sweep = leased.then(|| now + LEASE);
+        self.sweep = leased.then(|| later(now, LEASE));
     }
 }
 

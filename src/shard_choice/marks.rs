@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::later;
+
 /// How long a mark holds.
 pub(super) const MEMORY: Duration = Duration::from_secs(60);
 
@@ -52,7 +54,7 @@ impl Marks {
     }
 
     pub(super) fn set(&self, key: u64, mark: Mark, now: Instant) {
-        let end = self.millis(now + MEMORY);
+        let end = self.millis(later(now, MEMORY));
         let mark = match mark {
             Mark::Cold => 0,
             Mark::Suspect => key & HASH | end,
