@@ -189,7 +189,7 @@ fn columns_sql(dialect: Dialect) -> &'static str {
             // Not the columns of views and virtual tables, which may be broken.
             "SELECT m.name, m.type, c.name, c.type, CAST(c.\"notnull\" AS TEXT), \
                  CASE WHEN c.hidden IN (2, 3) THEN '1' ELSE '0' END, CASE WHEN c.pk > 0 THEN CAST(c.pk AS TEXT) END, \
-                 (SELECT 'COLLATE ' || x.coll FROM pragma_index_list(m.name) AS l JOIN pragma_index_xinfo(l.name) AS x \
+                 (SELECT 'COLLATE \"' || replace(x.coll, '\"', '\"\"') || '\"' FROM pragma_index_list(m.name) AS l JOIN pragma_index_xinfo(l.name) AS x \
                   WHERE l.origin = 'pk' AND x.key = 1 AND x.name = c.name AND x.coll <> 'BINARY') \
              FROM sqlite_master AS m JOIN pragma_table_xinfo(m.name) AS c \
              WHERE m.type = 'table' AND m.sql NOT LIKE 'CREATE VIRTUAL%' AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' \

@@ -24,6 +24,7 @@ mod sharded;
 mod statement;
 mod status;
 
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -41,7 +42,8 @@ fn main() -> ExitCode {
     match run() {
         Ok(ended) => ended.into(),
         Err(error) => {
-            eprintln!("error: {error}");
+            // Whoever closed the standard error does not want to know.
+            let _ = writeln!(io::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -55,8 +57,12 @@ fn run() -> Result<Ended, Error> {
     let args = Args::parse();
     if let Command::Completions { shell } = args.command {
         let name = env!("CARGO_BIN_NAME");
-        clap_complete::generate(shell, &mut Args::command(), name, &mut std::io::stdout());
-        return Ok(Ended::Done);
+        let mut script = vec![]; // `generate` panics where it cannot write
+        clap_complete::generate(shell, &mut Args::command(), name, &mut script);
+        return match io::stdout().write_all(&script) {
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::Output(error)),
+            _ => Ok(Ended::Done),
+        };
     }
     // Any stripe says that other nodes may write too, and guards transactions on MySQL against their ends unseen. The tool
     // itself counts on no shard.

@@ -1,6 +1,6 @@
 //! Results to the standard output, notes to the standard error.
 
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 
 use crate::error::Error;
 
@@ -11,7 +11,7 @@ pub struct Output {
 impl Output {
     pub fn stdout() -> Self {
         Output {
-            to: Box::new(std::io::stdout()),
+            to: Box::new(io::stdout()),
         }
     }
 
@@ -25,7 +25,7 @@ impl Output {
 
     /// Beside the results.
     pub fn note(&self, note: &str) {
-        eprintln!("{note}");
+        let _ = writeln!(io::stderr(), "{note}"); // whoever closed it does not want to know
     }
 
     /// Columns under their names, numbers to the right.

@@ -76,7 +76,7 @@ fn keys_and_fields_of_sqlites_own_types() {
     cases::refused(&database, &["broken", "id"], "a view");
     let printed = run(&database, &["generate", "tags", "uses", "--print"], 0);
     assert!(
-        printed.contains("`tag` TEXT COLLATE NOCASE NOT NULL"),
+        printed.contains("`tag` TEXT COLLATE \"NOCASE\" NOT NULL"),
         "{printed}"
     );
     cases::shard(&database, &mut conn, "tags", &["uses", "weight"]);
