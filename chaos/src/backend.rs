@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::operation::{Begin, Counter, Operation, Totals};
 use crate::schema::chaos_rows::dsl::*;
-use crate::schema::{chaos_rows, chaos_tokens};
+use crate::schema::{chaos_rows, chaos_tokens, idempotency_keys};
 
 /// The kinds of databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -80,11 +80,16 @@ pub trait ChaosConnection: LoadConnection + R2D2Connection + Sized + 'static {
     /// As the library gives them.
     fn run(&mut self, operation: &Operation) -> Result<Done, Error>;
 
-    /// Counts by the coalescer.
+    /// Counts by the coalescer, with an idempotency key or without one.
     ///
     /// # Errors
     /// As the library gives them.
-    fn coalesce(coalescer: &Coalescer<Self>, row: i64, n: i64) -> Result<usize, Error>;
+    fn coalesce(
+        coalescer: &Coalescer<Self>,
+        row: i64,
+        n: i64,
+        request: Option<&str>,
+    ) -> Result<usize, Error>;
 
     /// Sets the number of shards, for this process too.
     fn resize(&mut self, shards: u16) -> QueryResult<()>;
@@ -98,7 +103,7 @@ pub trait ChaosConnection: LoadConnection + R2D2Connection + Sized + 'static {
     /// How many others are connected to this database, as the server sees it.
     fn others(&mut self) -> QueryResult<i64>;
 
-    /// The tokens that begin so.
+    /// The tokens, and the idempotency keys, that begin so.
     fn tokens(&mut self, prefix: &str) -> QueryResult<Vec<String>>;
 
     /// Tells a new connection what it has to know, if calls on it have so much time.
@@ -122,8 +127,17 @@ macro_rules! chaos_connection {
         impl ChaosConnection for $Conn {
             $($item)*
 
-            fn coalesce(coalescer: &Coalescer<Self>, row: i64, n: i64) -> Result<usize, Error> {
-                coalescer.add(&RowCounter::of(views, row), n)
+            fn coalesce(
+                coalescer: &Coalescer<Self>,
+                row: i64,
+                n: i64,
+                request: Option<&str>,
+            ) -> Result<usize, Error> {
+                let counter = RowCounter::of(views, row);
+                match request {
+                    None => coalescer.add(&counter, n),
+                    Some(request) => coalescer.add(&counter.idempotency_key(request), n),
+                }
             }
 
             fn run(&mut self, operation: &Operation) -> Result<Done, Error> {
@@ -157,8 +171,12 @@ macro_rules! chaos_connection {
                         }
                         Ok(Done::Nothing)
                     }
-                    Operation::CountCoalesced { .. } => {
+                    Operation::CountCoalesced { .. } | Operation::CountOnce { coalesced: true, .. } => {
                         unreachable!("it waits for no connection of its caller")
+                    }
+                    Operation::CountOnce { request, row, n, coalesced: false } => {
+                        let counter = RowCounter::of(views, *row).idempotency_key(request);
+                        Ok(Done::Rows(counter.add(*n, conn)?, 1))
                     }
                     Operation::Transaction { token, counts, begin, reads_first } => {
                         let mut transaction = Transaction::new();
@@ -265,10 +283,15 @@ macro_rules! chaos_connection {
             }
 
             fn tokens(&mut self, prefix: &str) -> QueryResult<Vec<String>> {
-                chaos_tokens::table
+                let tokens = chaos_tokens::table
                     .select(chaos_tokens::token)
-                    .filter(chaos_tokens::token.like(format!("{prefix}%")))
-                    .load(self)
+                    .filter(chaos_tokens::token.like(format!("{prefix}%")));
+                let mut tokens = tokens.load::<String>(self)?;
+                let keys = idempotency_keys::table.select(idempotency_keys::key);
+                let keys = keys.load::<Vec<u8>>(self)?.into_iter();
+                let keys = keys.map(|key| String::from_utf8(key).expect("as clients chose them"));
+                tokens.extend(keys.filter(|key| key.starts_with(prefix)));
+                Ok(tokens)
             }
         }
     };

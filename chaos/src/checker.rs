@@ -14,13 +14,15 @@
 //! - *Sets.* A set begins an era: its value, what must have been counted after it, what may have been. A read has to fit one
 //!   of the eras that may hold at its time. The era of an acknowledged set holds until another acknowledged set, which began
 //!   after it ended, has ended before the read; that of an unknown one may begin at any time, and never ends for certain.
-//! - *Tokens.* A transaction inserts a row that names it. So it is known at the end which ones happened: every acknowledged one,
-//!   none that failed, and of the unknown ones those that have a token. Tokens are unique in the database.
+//! - *Tokens.* A transaction inserts a row that names it, and a count with an idempotency key leaves the key. So it is known at the end which ones happened: every acknowledged one,
+//!   none that failed, and of the unknown ones those that have a token. Tokens are unique in the database. What several clients ask
+//!   for by one key happened once, from when the first asked to when the first was told.
 //! - *The end.* When nobody counts any more, a total is exactly the sum of what was acknowledged, what has a token, and some of what is
 //!   unknown. What was only counted with tokens has one right total.
 //! - *Teams.* Rows that are only counted all together show the same sums in every read.
 //! - *No way back.* A total that is only ever incremented does not fall from one read to a later one.
-//! - *Errors.* What the library itself reports is of one of its own kinds: a bare error of Diesel's says nothing of the outcome.
+//! - *Errors.* What the library itself reports is of one of the kinds that a fault explains: a bare error of Diesel's says nothing of the
+//!   outcome, and a key that was used for something else, or an overflow, there is none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -90,7 +92,7 @@ pub enum Finding {
         value: i64,
         before: i64,
     },
-    /// An error that is none of the library's kinds, where it promises one.
+    /// An error that no fault explains, or none of the library's kinds, where it promises one.
     Unclassified {
         client: String,
         number: u64,
@@ -275,30 +277,50 @@ fn judge_tokens<'a>(
             });
         }
     }
-    let mut asked = BTreeSet::new();
+    let mut asked: BTreeMap<&str, Vec<&Outcome>> = BTreeMap::new();
     for done in &history.operations {
         let Some(token) = done.operation.token() else {
             continue;
         };
-        asked.insert(token);
-        match (&done.outcome, tokens.contains(token)) {
-            (Outcome::Ok(_), false) => findings.push(Finding::AcknowledgedLost {
-                token: token.into(),
-            }),
-            (Outcome::Failed(refused), true) => findings.push(Finding::FailedButApplied {
-                token: token.into(),
-                error: format!("{}: {}", refused.kind, refused.text),
-            }),
-            _ => {}
+        let asked: &mut Vec<_> = asked.entry(token).or_default();
+        asked.push(&done.outcome);
+    }
+    for (token, outcomes) in &asked {
+        let token = || (*token).to_owned();
+        let mut outcomes = outcomes.iter();
+        if !tokens.contains(token().as_str()) {
+            if outcomes.any(|outcome| matches!(outcome, Outcome::Ok(_))) {
+                findings.push(Finding::AcknowledgedLost { token: token() });
+            }
+            continue;
+        }
+        // Whoever else asked for the same may have done it.
+        let errors = outcomes.map(|outcome| match outcome {
+            Outcome::Failed(refused) => Some(format!("{}: {}", refused.kind, refused.text)),
+            Outcome::Ok(_) | Outcome::Unknown(_) => None,
+        });
+        if let Some(errors) = errors.collect::<Option<Vec<_>>>() {
+            findings.push(Finding::FailedButApplied {
+                token: token(),
+                error: errors.join(", "),
+            });
         }
     }
+    let asked = asked.keys().copied().collect();
     let strange = tokens.difference(&asked).map(|token| (*token).to_owned());
     findings.extend(strange.map(|token| Finding::StrangeToken { token }));
     tokens
 }
 
-/// The kinds of errors that are no answer of the library to an operation of its own.
-const BARE: [&str; 2] = ["Diesel", crate::store::NOT_THERE];
+/// The kinds of errors by which the library may tell under faults what became of an operation of its own.
+const TOLD: [&str; 6] = [
+    "ConflictPersisted",
+    "ConnectionLost",
+    "DeadlinePassed",
+    "DiskFull",
+    "OutcomeUnknown",
+    crate::store::NO_CONNECTION,
+];
 
 fn judge_errors(history: &History, findings: &mut Vec<Finding>) {
     for done in &history.operations {
@@ -306,13 +328,13 @@ fn judge_errors(history: &History, findings: &mut Vec<Finding>) {
             continue;
         };
         // Reads are Diesel's own queries; in a caller's transaction its statements' errors are told as they are.
-        let bare_is_right = matches!(
+        let any_is_right = matches!(
             done.operation,
             Operation::ReadRows { .. }
                 | Operation::ReadNamed { .. }
                 | Operation::Transaction { .. }
         );
-        if BARE.contains(&refused.kind.as_str()) && !bare_is_right {
+        if !TOLD.contains(&refused.kind.as_str()) && !any_is_right {
             findings.push(Finding::Unclassified {
                 client: done.client.clone(),
                 number: done.number,
@@ -333,13 +355,25 @@ fn counters_of(
     for (counter, _) in &aftermath.totals {
         counters.entry(counter.clone()).or_default();
     }
+    // When what was asked for more than once had happened for certain.
+    let mut acknowledged: BTreeMap<&str, Moment> = BTreeMap::new();
+    for done in history.operations.iter().filter(|done| done.is_ok()) {
+        if let Some(token) = done.operation.token() {
+            let first = acknowledged.entry(token).or_insert(done.ended);
+            *first = done.ended.min(*first);
+        }
+    }
+    let mut begun = BTreeSet::new();
     for done in &history.operations {
-        // A token is the truth, whatever was said to the client.
+        // A token is the truth, whatever was said to the client; what has it happened once, whoever asked for it first.
         let happened = match done.operation.token() {
-            Some(token) => tokens.contains(token),
+            Some(token) => tokens.contains(token) && begun.insert(token),
             None => done.may_have_happened(),
         };
-        let ended = (done.is_ok() && happened).then_some(done.ended);
+        let ended = match done.operation.token() {
+            Some(token) => acknowledged.get(token).copied(),
+            None => done.is_ok().then_some(done.ended),
+        };
         for (counter, amount) in done.operation.adds() {
             let changes = counters.entry(counter).or_default();
             if happened {
@@ -665,11 +699,20 @@ mod tests {
 
     /// The values from 0 to 199 that a read at that time may show after `operations`.
     fn readable(operations: &[Done], began: Moment, ended: Moment) -> Vec<i64> {
+        readable_with(operations, &[], began, ended)
+    }
+
+    fn readable_with(
+        operations: &[Done],
+        tokens: &[&str],
+        began: Moment,
+        ended: Moment,
+    ) -> Vec<i64> {
         let is_explained = |value: &i64| {
             let read = Operation::ReadRows { first: 1, last: 1 };
             let read = done(read, began, ended, Outcome::Ok(vec![(ROW, *value)]));
             let all = operations.iter().cloned().chain([read]).collect();
-            let found = findings(all, 100, &[]);
+            let found = findings(all, 100, tokens);
             let strange = |finding: &Finding| matches!(finding, Finding::ReadOutOfBounds { .. });
             !found.iter().any(strange)
         };
@@ -791,6 +834,39 @@ mod tests {
         }
     }
 
+    fn request(n: i64) -> Operation {
+        Operation::CountOnce {
+            request: "r".into(),
+            row: 1,
+            n,
+            coalesced: false,
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_more_than_once_happens_once() {
+        let operations = || {
+            vec![
+                failed(request(5), 10, "ConnectionLost"),
+                unknown(request(5), 20),
+                ok(request(5), 30, 40),
+                ok(request(5), 35, 50),
+            ]
+        };
+        assert_eq!(findings(operations(), 105, &["r"]), []);
+        assert_eq!(readable_with(&operations(), &["r"], 1, 5), [100]);
+        let maybe = [100, 101, 102, 103, 104, 105];
+        assert_eq!(readable_with(&operations(), &["r"], 25, 32), maybe);
+        assert_eq!(readable_with(&operations(), &["r"], 41, 45), [105]);
+        let wrong_total = |finding: &Finding| matches!(finding, Finding::WrongTotal { .. });
+        for total in [100, 110, 115] {
+            let found = findings(operations(), total, &["r"]);
+            assert!(found.len() == 1 && wrong_total(&found[0]), "{found:?}");
+        }
+        let lost = findings(operations(), 100, &[]);
+        assert_eq!(lost, [Finding::AcknowledgedLost { token: "r".into() }]);
+    }
+
     #[test]
     fn rows_of_a_team_show_the_same_everywhere() {
         let rules = Rules {
@@ -839,6 +915,7 @@ mod tests {
         for (operation, kind, is_wrong) in [
             (count(1), "Diesel", true),
             (count(1), crate::store::NOT_THERE, true),
+            (count(1), "Overflow", true),
             (count(1), "ConnectionLost", false),
             (transaction("a", 1), "Diesel", false),
         ] {

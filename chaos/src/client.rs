@@ -107,7 +107,7 @@ where
     let coalesces = orders
         .mix
         .iter()
-        .any(|(kind, _)| *kind == Kind::CountCoalesced);
+        .any(|(kind, _)| matches!(kind, Kind::CountCoalesced | Kind::CountOnce));
     let coalescer = coalesces
         .then(|| persist(stop, || coalescer::<Conn>(&orders.url, orders.deadline)))
         .transpose()?;

@@ -51,6 +51,13 @@ pub enum Operation {
     CountNamed { name: String, n: i64 },
     /// `coalescer.add(row, n)`.
     CountCoalesced { row: i64, n: i64 },
+    /// The same with an idempotency key, by the coalescer or without one: several clients ask for it, and it counts once.
+    CountOnce {
+        request: String,
+        row: i64,
+        n: i64,
+        coalesced: bool,
+    },
     /// `retry::transaction`: a token row is inserted, then each is counted, in this order.
     Transaction {
         token: String,
@@ -84,7 +91,9 @@ impl Operation {
             Operation::CountTeam { rows, n, .. } => {
                 rows.iter().map(|row| (Counter::Views(*row), *n)).collect()
             }
-            Operation::CountOrInsert { row, n } | Operation::CountCoalesced { row, n } => {
+            Operation::CountOrInsert { row, n }
+            | Operation::CountCoalesced { row, n }
+            | Operation::CountOnce { row, n, .. } => {
                 vec![(Counter::Views(*row), *n)]
             }
             Operation::CountNamed { name, n } => vec![(Counter::Named(name.clone()), *n)],
@@ -105,10 +114,12 @@ impl Operation {
         }
     }
 
-    /// Its token, if it leaves one.
+    /// Its token, if it leaves one. Operations of the same token are one, asked for more than once.
     pub fn token(&self) -> Option<&str> {
         match self {
-            Operation::Transaction { token, .. } => Some(token),
+            Operation::Transaction { token, .. } | Operation::CountOnce { request: token, .. } => {
+                Some(token)
+            }
             _ => None,
         }
     }
@@ -121,6 +132,7 @@ impl Operation {
             Operation::CountOrInsert { .. } => "count or insert",
             Operation::CountNamed { .. } => "count by name",
             Operation::CountCoalesced { .. } => "count coalesced",
+            Operation::CountOnce { .. } => "count once",
             Operation::Transaction { .. } => "transaction",
             Operation::SetTotal { .. } => "set",
             Operation::Fold { .. } => "fold",

@@ -19,6 +19,14 @@ diesel::table! {
     }
 }
 
+diesel::table! {
+    /// The library's own.
+    #[sql_name = "diesel_sharded_idempotency_keys"]
+    idempotency_keys (key) {
+        key -> Binary,
+    }
+}
+
 #[derive(Identifiable, ShardedField)]
 #[diesel(table_name = chaos_rows)]
 #[sharded(shards = 16)]

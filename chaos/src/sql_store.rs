@@ -45,9 +45,19 @@ impl<Conn: ChaosConnection> SqlStore<Conn> {
     }
 
     fn do_it(&mut self, operation: &Operation) -> Result<Done, Refused> {
-        if let Operation::CountCoalesced { row, n } = operation {
+        let coalesced = match operation {
+            Operation::CountCoalesced { row, n } => Some((*row, *n, None)),
+            Operation::CountOnce {
+                request,
+                row,
+                n,
+                coalesced: true,
+            } => Some((*row, *n, Some(request.as_str()))),
+            _ => None,
+        };
+        if let Some((row, n, request)) = coalesced {
             let coalescer = self.coalescer.as_ref().expect("the process has one");
-            let counted = Conn::coalesce(coalescer, *row, *n);
+            let counted = Conn::coalesce(coalescer, row, n, request);
             return counted
                 .map(|counted| Done::Rows(counted, 1))
                 .map_err(|error| refused(&error));

@@ -56,6 +56,11 @@ impl Round {
         self.row(8)
     }
 
+    /// Counted on by requests that come more than once.
+    fn requested(self) -> i64 {
+        self.row(9)
+    }
+
     /// Set, and counted on, by one client.
     fn own(self, client: u16) -> i64 {
         self.row(10 + i64::from(client))
@@ -128,6 +133,7 @@ pub enum Kind {
     CountOrInsert,
     CountNamed,
     CountCoalesced,
+    CountOnce,
     /// A token and a count or a few.
     Transaction,
     /// The same on both rows, in an order that other clients turn round.
@@ -152,6 +158,7 @@ pub fn everything() -> Mix {
         (Kind::CountOrInsert, 8),
         (Kind::CountNamed, 8),
         (Kind::CountCoalesced, 12),
+        (Kind::CountOnce, 12),
         (Kind::Transaction, 24),
         (Kind::Crossing(Begin::Plainly), 4),
         (Kind::CountOwn, 8),
@@ -171,6 +178,7 @@ pub struct Workload {
     mix: Mix,
     random: SmallRng,
     transactions: u64,
+    requests: u64,
     /// The set that was begun and may not have happened; it is repeated, since that does no harm.
     unfinished: Option<Operation>,
 }
@@ -183,6 +191,7 @@ impl Workload {
             mix,
             random: SmallRng::seed_from_u64(seed),
             transactions: 0,
+            requests: 0,
             unfinished: None,
         }
     }
@@ -262,6 +271,7 @@ impl Workload {
                 row: round.coalesced(),
                 n: self.amount(),
             },
+            Kind::CountOnce => self.request(),
             Kind::Transaction => self.transaction(),
             Kind::Crossing(begin) => self.crossing(begin),
             Kind::CountOwn => Operation::Count {
@@ -330,6 +340,19 @@ impl Workload {
         }
     }
 
+    /// One of a few that other clients ask for at about the same time, and before or after it.
+    fn request(&mut self) -> Operation {
+        self.requests += 1;
+        let number = self.requests / 2 + self.random.random_range(0..4);
+        let amounts = [1, 3, -2, 5];
+        Operation::CountOnce {
+            request: format!("{}request-{number}", self.round.tokens_prefix()),
+            row: self.round.requested(),
+            n: amounts[number as usize % amounts.len()],
+            coalesced: self.random.random(),
+        }
+    }
+
     fn token(&mut self) -> String {
         self.transactions += 1;
         let prefix = self.round.tokens_prefix();
@@ -351,7 +374,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_kind_is_drawn_and_every_token_is_new() {
+    fn every_kind_is_drawn_every_token_is_new_and_requests_are_repeated() {
         let round = Round {
             number: 3,
             clients: 2,
@@ -359,10 +382,17 @@ mod tests {
         let mut workload = Workload::new(round, 1, everything(), 7);
         let operations: Vec<_> = (0..10_000).map(|_| workload.next()).collect();
         let names: BTreeSet<_> = operations.iter().map(Operation::name).collect();
-        assert_eq!(names.len(), 11, "{names:?}");
-        let tokens: Vec<_> = operations.iter().filter_map(Operation::token).collect();
+        assert_eq!(names.len(), 12, "{names:?}");
+        let is_request = |operation: &&Operation| matches!(operation, Operation::CountOnce { .. });
+        let (requests, others): (Vec<_>, Vec<_>) = operations.iter().partition(is_request);
+        let tokens: Vec<_> = others.into_iter().filter_map(Operation::token).collect();
         let different: BTreeSet<_> = tokens.iter().collect();
         assert_eq!(tokens.len(), different.len());
+        let different: BTreeSet<_> = requests
+            .iter()
+            .filter_map(|request| request.token())
+            .collect();
+        assert!(requests.len() > different.len() && different.len() > 100);
         assert!(
             tokens
                 .iter()

@@ -39,6 +39,8 @@ enum Bug {
     StaleRead,
     /// An error that says nothing of the outcome is handed on.
     BareError,
+    /// What was asked for before is counted again.
+    CountedAgain,
 }
 
 /// Which operations the bug hits, all others are right.
@@ -83,7 +85,7 @@ impl World {
     fn tells(&self, operation: &Operation) -> bool {
         let adds = operation.adds();
         let is_hit = match self.hits {
-            Hits::Transactions => operation.token().is_some(),
+            Hits::Transactions => matches!(operation, Operation::Transaction { .. }),
             Hits::Updates => operation.token().is_none() && self.own_rows(&adds).is_none(),
         };
         is_hit && !adds.is_empty() && adds.iter().all(|(_, amount)| *amount > 0)
@@ -99,6 +101,14 @@ impl World {
 
     fn apply(&mut self, operation: &Operation) {
         let adds = operation.adds();
+        if let Operation::CountOnce { request, n, .. } = operation
+            && self.tokens.contains(request)
+        {
+            if self.strikes(Bug::CountedAgain, *n > 0) {
+                *self.totals.entry(adds[0].0.clone()).or_default() += n;
+            }
+            return;
+        }
         let is_team = matches!(operation, Operation::CountTeam { .. });
         let torn = self.strikes(Bug::TornTeam, is_team);
         let before = adds.iter().map(|(counter, _)| self.last.get(counter));
@@ -361,6 +371,12 @@ fn a_stale_read_is_caught() {
     catches(Bug::StaleRead, Hits::Updates, |finding| {
         matches!(finding, Finding::WentBack { .. })
     });
+}
+
+#[test]
+fn a_request_that_is_counted_again_is_caught() {
+    catches(Bug::CountedAgain, Hits::Transactions, is_wrong_total);
+    catches(Bug::CountedAgain, Hits::Updates, is_wrong_total);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use diesel_sharded::cached::{Cached, CachedCounter, RedisCache};
-use diesel_sharded::{Counter, Error, RowCounter};
+use diesel_sharded::{Counter, RowCounter};
 use diesel_sharded_tests::redis::RedisServer;
 
 use super::{Extent, Fault};
@@ -59,7 +59,9 @@ where
                 .with_pause(Duration::from_millis(200)),
             row: RowCounter::of(views, row),
             named: Counter::named(format!("cached-{row}")),
+            begun: AtomicI64::new(0),
             added: AtomicI64::new(0),
+            past: Mutex::default(),
             counts: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             slowest: Mutex::default(),
@@ -99,8 +101,12 @@ struct Round {
     cached: Cached<RedisCache>,
     row: RowCounter<views>,
     named: Counter,
+    /// What was to be counted on each of the two.
+    begun: AtomicI64,
     /// What was counted on each of the two, and acknowledged.
     added: AtomicI64,
+    /// That, and when.
+    past: Mutex<Vec<(Instant, i64)>>,
     counts: AtomicU64,
     reads: AtomicU64,
     slowest: Mutex<Duration>,
@@ -118,31 +124,57 @@ impl Round {
         let counting = if Conn::OTHERS.is_some() { 2 } else { 1 };
         while !self.stop.load(Ordering::SeqCst) {
             if client < counting {
+                self.begun.fetch_add(2, Ordering::SeqCst);
                 self.time("a count", || self.cached.add(&self.row, 2, conn));
                 self.time("a count by name", || self.cached.add(&self.named, 2, conn));
-                self.added.fetch_add(2, Ordering::SeqCst);
+                let added = self.added.fetch_add(2, Ordering::SeqCst) + 2;
+                let mut past = self.past.lock().expect("no panic while it is held");
+                past.push((Instant::now(), added));
+                drop(past);
                 self.counts.fetch_add(2, Ordering::SeqCst);
             } else {
-                self.time("a read", || self.cached.get(&self.row, conn));
-                self.time("a read by name", || self.cached.get(&self.named, conn));
+                self.read("a read", BASE, || self.cached.get(&self.row, conn));
+                self.read("a read by name", 0, || self.cached.get(&self.named, conn));
                 self.reads.fetch_add(2, Ordering::SeqCst);
             }
         }
     }
 
+    /// A total holds nothing that nobody has begun to add, and everything that was added before whatever is cached was read.
+    fn read(&self, what: &str, base: i64, call: impl FnOnce() -> QueryResult<i64>) {
+        let long_ago = Instant::now().checked_sub(TTL + LONGEST);
+        let Some(total) = self.time(what, call) else {
+            return;
+        };
+        let highest = base + self.begun.load(Ordering::SeqCst);
+        let past = self.past.lock().expect("no panic while it is held");
+        let old = past.partition_point(|(at, _)| Some(*at) <= long_ago);
+        let lowest = base
+            + past[..old]
+                .iter()
+                .map(|(_, added)| *added)
+                .max()
+                .unwrap_or(0);
+        drop(past);
+        if !(lowest..=highest).contains(&total) {
+            self.find(format!(
+                "{what} gave {total}, and not from {lowest} to {highest}"
+            ));
+        }
+    }
+
     /// A call succeeds in time.
-    fn time<T>(&self, what: &str, call: impl FnOnce() -> QueryResult<T>) {
+    fn time<T>(&self, what: &str, call: impl FnOnce() -> QueryResult<T>) -> Option<T> {
         let began = Instant::now();
         let told = call();
         let took = began.elapsed();
-        if let Err(error) = told {
-            self.find(format!("{what} failed: {}", Error::from(error)));
-        }
         if took > LONGEST {
             self.find(format!("{what} took {took:?}"));
         }
         let mut slowest = self.slowest.lock().expect("no panic while it is held");
         *slowest = took.max(*slowest);
+        told.inspect_err(|error| self.find(format!("{what} failed: {error}")))
+            .ok()
     }
 
     fn find(&self, finding: String) {

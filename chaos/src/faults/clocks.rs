@@ -173,7 +173,7 @@ impl Round<'_> {
                         let mut counted = 0;
                         while counted < COUNTS {
                             counted += u64::from(self.time(way, || match way {
-                                COALESCED => Conn::coalesce(coalescer, self.first + way, 1),
+                                COALESCED => Conn::coalesce(coalescer, self.first + way, 1, None),
                                 way => conn.count(way, self.first + way, policy.clone()),
                             }));
                         }
@@ -437,7 +437,7 @@ fn judge_batches<Conn: Timed + LoadConnection + Send>(
         let mut counted = 0;
         let patience = Instant::now() + deadline;
         while removed.load(Ordering::SeqCst) < 9 && Instant::now() < patience {
-            match Conn::coalesce(&at_work, row, 1) {
+            match Conn::coalesce(&at_work, row, 1, None) {
                 Ok(1) => counted += 1,
                 told => line.find(format!("a coalescer at work: {told:?}")),
             }

@@ -373,6 +373,7 @@ where
         coalescer: None,
         url,
         targets: 0,
+        commits: 0,
         told: vec![],
     };
     let mut cut_at: BTreeMap<Call, u32> = BTreeMap::new();
@@ -392,22 +393,31 @@ where
         }
     }
     judge.look_again(&mut line);
+    if judge.commits == 0 {
+        line.find("no COMMIT was cut".into());
+    }
     let cut_at = cut_at
         .iter()
         .map(|(call, cuts)| format!("{cuts} of {call:?}"));
     let cut_at = cut_at.collect::<Vec<_>>().join(", ");
-    line.remarks.push(format!("cuts: {cut_at}"));
+    line.remarks
+        .push(format!("cuts: {cut_at}; {} at a COMMIT", judge.commits));
     line.finish()
 }
 
 /// Whether a request is a COMMIT, or what surrounds it on MySQL: a request that is not answered, so that its loss shows at
 /// the COMMIT behind it, and those by which Diesel allows it to be sent as text.
 fn commits(request: &[u8]) -> bool {
-    const COM_STMT_CLOSE: u8 = 0x19;
     const COM_SET_OPTION: u8 = 0x1b;
-    let mysql = request.get(4);
     request.windows(6).any(|text| text == b"COMMIT")
-        || mysql.is_some_and(|command| [COM_STMT_CLOSE, COM_SET_OPTION].contains(command))
+        || request.get(4) == Some(&COM_SET_OPTION)
+        || has_no_answer(request)
+}
+
+/// Whether it is one of MySQL's that the server does not answer.
+fn has_no_answer(request: &[u8]) -> bool {
+    const COM_STMT_CLOSE: u8 = 0x19;
+    request.get(4) == Some(&COM_STMT_CLOSE)
 }
 
 struct Judge<Conn: Cuttable> {
@@ -417,6 +427,8 @@ struct Judge<Conn: Cuttable> {
     url: String,
     coalescer: Option<Coalescer<Conn>>,
     targets: i64,
+    /// How many cuts were at a COMMIT.
+    commits: u32,
     /// What every call has left behind.
     told: Vec<(Way, Target, State)>,
 }
@@ -448,6 +460,17 @@ where
                 Err(Error::OutcomeUnknown { .. }) => &mut line.unknown,
                 Err(_) => &mut line.failed,
             } += 1;
+        }
+        if was_cut && !way.call.is_coalesced() {
+            let request_cut = self.proxy.last_request();
+            self.commits += u32::from(commits(&request_cut));
+            // What nobody waits for an answer to may be lost unheard; nothing else may, and nothing is sent again.
+            if told.is_ok() && !has_no_answer(&request_cut) {
+                let cut = String::from_utf8_lossy(&request_cut).into_owned();
+                line.find(format!(
+                    "{way:?}, cut at request {request}, {cut:?}: nobody was told"
+                ));
+            }
         }
         if let Err(Error::OutcomeUnknown { .. }) = told
             && way.call.is_a_transaction()
