@@ -1226,9 +1226,20 @@ mod tests {
         let mut random = StdRng::seed_from_u64(seed);
         for _ in 0..10_000 * times {
             let pieces = random.random_range(0..6);
-            let text: String = (0..pieces)
-                .map(|_| *PIECES.choose(&mut random).unwrap_or(&""))
+            let mut text: String = (0..pieces)
+                .map(|_| match random.random_ratio(1, 4) {
+                    true => random.random::<char>().to_string(),
+                    false => PIECES[random.random_range(0..PIECES.len())].to_owned(),
+                })
                 .collect();
+            // Now and then one character is missing, or there is one too many.
+            let characters: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+            if let (true, Some(at)) = (random.random_ratio(1, 4), characters.choose(&mut random)) {
+                match random.random() {
+                    true => text.insert(*at, random.random()),
+                    false => drop(text.remove(*at)),
+                }
+            }
             for dialect in DIALECTS {
                 for kind in [
                     DatabaseErrorKind::UniqueViolation,

@@ -14,6 +14,7 @@ mod identifiers;
 mod keys;
 mod names;
 mod numbers;
+mod requests;
 
 /// A database with the tables of `schema` and the library's own.
 fn database() -> (Database, Conn) {
