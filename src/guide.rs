@@ -21,8 +21,8 @@
 //! | [FAQ](faq) | what else people ask |
 //! | [Comparison](comparison) | slotted counters, Redis write-behind, triggers, event rows and others |
 //!
-//! All examples run on an in-memory SQLite database with the table and the model of [First use](first_use); on PostgreSQL and
-//! MySQL they are the same, word for word.
+//! All examples run on SQLite, most with the table and the model of [First use](first_use); on PostgreSQL and MySQL the same Rust
+//! code runs.
 
 macro_rules! chapters {
     ($($chapter:ident = $file:literal),* $(,)?) => {$(

@@ -57,12 +57,14 @@
 //!
 //! # What a repeat is told
 //!
-//! The number of rows that were counted the first time. Rows that are wanted back (`get_result`) are read as they are by then.
+//! The number of rows that were counted the first time ([`Cached::add`](crate::cached::Cached::add) tells 0: nothing was added to the cached
+//! total). Rows that are wanted back (`get_result`) are read as they are by then.
 //! What counted nothing, since there was no such row or it failed, leaves no key: its repeat is tried as if it were the first.
 //!
 //! A key that comes with another update than the first time, another amount or row or field, is a mistake that would
 //! lose a count, and so an error: [`IdempotencyKeyReused`](Error::IdempotencyKeyReused). Updates are told apart by a 64-bit
-//! hash of what they are about, as Diesel writes it.
+//! hash of what they are about, as Diesel writes it: where another version of Diesel should write it otherwise, a repeat from before the
+//! upgrade is told so too, and counts nothing.
 //!
 //! # When keys go
 //!
@@ -263,7 +265,7 @@ impl Request {
     }
 }
 
-/// Hashes what is written, alike in every process and release. (The standard library's hashes may change with it.)
+/// Hashes what is written, alike in every process. (The standard library's hashes may change with it.)
 pub(crate) struct Fingerprint(FnvHasher);
 
 impl Write for Fingerprint {
