@@ -16,7 +16,7 @@ use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, Retry};
-use diesel_sharded::shard_choice::Stripe;
+use diesel_sharded::shard_choice::{ShardChoice, Stripe};
 use diesel_sharded::{ShardsTable, update};
 use diesel_sharded_tests::galera::{Galera, NODES};
 
@@ -64,14 +64,19 @@ enum Contender {
     OneRowInTransaction,
     Sharded,
     Striped,
+    /// Does not learn who else counts.
+    Random,
+    StripedRandom,
 }
 
 impl Contender {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 6] = [
         Contender::OneRow,
         Contender::OneRowInTransaction,
         Contender::Sharded,
         Contender::Striped,
+        Contender::Random,
+        Contender::StripedRandom,
     ];
 
     fn name(self) -> &'static str {
@@ -82,11 +87,18 @@ impl Contender {
             }
             Contender::Sharded => "`diesel_sharded::update`",
             Contender::Striped => "`diesel_sharded::update`, a stripe for each process",
+            Contender::Random => "`ShardChoice::Random`",
+            Contender::StripedRandom => "`ShardChoice::Random`, a stripe for each process",
         }
     }
 
     fn row(self) -> i64 {
         self as i64 + 1
+    }
+
+    /// Each process keeps to a stripe; a table of its own, since what it learns is of a table.
+    fn is_striped(self) -> bool {
+        matches!(self, Contender::Striped | Contender::StripedRandom)
     }
 
     /// Counts once, however many attempts that takes.
@@ -109,6 +121,14 @@ impl Contender {
             Contender::Striped => update(striped::table.find(self.row()))
                 .set(striped::views.eq(striped::views + 1))
                 .execute(conn),
+            Contender::Random => update(videos::table.find(self.row()))
+                .set(videos::views.eq(videos::views + 1))
+                .shard_choice(ShardChoice::Random)
+                .execute(conn),
+            Contender::StripedRandom => update(striped::table.find(self.row()))
+                .set(striped::views.eq(striped::views + 1))
+                .shard_choice(ShardChoice::Random)
+                .execute(conn),
         };
         assert_eq!(counted, Ok(1));
     }
@@ -120,12 +140,12 @@ impl Contender {
     }
 
     fn total(self, conn: &mut MysqlConnection) -> i64 {
-        let total = match self {
-            Contender::Striped => striped::table
+        let total = match self.is_striped() {
+            true => striped::table
                 .find(self.row())
                 .select(striped::views.total())
                 .first(conn),
-            _ => videos::table
+            false => videos::table
                 .find(self.row())
                 .select(videos::views.total())
                 .first(conn),
@@ -169,9 +189,9 @@ fn write(url: &str, node: u16) {
         let (contender, millis) = line.split_once(' ').expect("two numbers");
         let contender = Contender::ALL[contender.parse::<usize>().expect("a contender")];
         let slice = Duration::from_millis(millis.parse().expect("milliseconds"));
-        let stripe = match contender {
-            Contender::Striped => Stripe::new(node, NODES as u16).expect("one of the nodes"),
-            _ => Stripe::ALL,
+        let stripe = match contender.is_striped() {
+            true => Stripe::new(node, NODES as u16).expect("one of the nodes"),
+            false => Stripe::ALL,
         };
         stripe.make_process_wide();
         CONFLICTS.store(0, Ordering::Relaxed);
@@ -279,7 +299,7 @@ fn create(galera: &Galera) {
     for table in ["videos", "striped"] {
         conn.batch_execute(&format!(
             "CREATE TABLE {table} (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
-             INSERT INTO {table} VALUES (1, 0), (2, 0), (3, 0), (4, 0)"
+             INSERT INTO {table} VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0)"
         ))
         .expect("a table");
     }

@@ -69,7 +69,7 @@ use self::worker::{Borrow, Borrowed, LONGEST_LEAVE, Worker};
 /// Threads are dealt out to so many parts of the queue, so that they seldom meet.
 const STRIPES: usize = 8;
 /// As long as for ever, and still a time that the clock can tell.
-const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+const CENTURY: Duration = Duration::from_secs(3_153_600_000);
 
 /// Adds up the counts of many threads, and commits the sums; see the [module](self).
 ///
