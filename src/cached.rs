@@ -81,6 +81,9 @@
 //!   the cache before the total was added, is missing from it; one that was committed before the total was read, and came to
 //!   the cache after the total was added, is in it twice.
 //!
+//! A Redis that was stopped carries out what it was sent before when it goes on: what it keeps then is older by the time for which it was
+//! stopped.
+//!
 //! Whoever needs the exact total reads it from the database: that is what [`CachedCounter::read`] does, and
 //! [`Cached::get`] inside a transaction.
 //!

@@ -1,4 +1,4 @@
-//! The cases of folds, of the coalescer and of idempotency keys on SQLite alone: what mutants are tested by, since it compiles quickly.
+//! The cases of folds, of the coalescer and of idempotency keys on SQLite: what mutants are tested by first, since they run quickly.
 //! See `.cargo/mutants.toml`.
 
 #[path = "cases/coalescer.rs"]

@@ -140,13 +140,15 @@ impl Round {
         }
     }
 
-    /// A total holds nothing that nobody has begun to add, and everything that was added before whatever is cached was read.
+    /// A total holds nothing that nobody has begun to add, but for those twice who met the reader who filled the cache; and everything
+    /// that was added before whatever is cached was read. A server that was stopped keeps it when it goes on.
     fn read(&self, what: &str, base: i64, call: impl FnOnce() -> QueryResult<i64>) {
-        let long_ago = Instant::now().checked_sub(TTL + LONGEST);
+        let long_ago = Instant::now().checked_sub(LONGEST + STOPPED + TTL);
         let Some(total) = self.time(what, call) else {
             return;
         };
-        let highest = base + self.begun.load(Ordering::SeqCst);
+        let twice = 2 * 2; // each who counts
+        let highest = base + self.begun.load(Ordering::SeqCst) + twice;
         let past = self.past.lock().expect("no panic while it is held");
         let old = past.partition_point(|(at, _)| Some(*at) <= long_ago);
         let lowest = base

@@ -408,16 +408,16 @@ where
 /// Whether a request is a COMMIT, or what surrounds it on MySQL: a request that is not answered, so that its loss shows at
 /// the COMMIT behind it, and those by which Diesel allows it to be sent as text.
 fn commits(request: &[u8]) -> bool {
-    const COM_SET_OPTION: u8 = 0x1b;
-    request.windows(6).any(|text| text == b"COMMIT")
-        || request.get(4) == Some(&COM_SET_OPTION)
-        || has_no_answer(request)
+    request.windows(6).any(|text| text == b"COMMIT") || is_housekeeping(request)
 }
 
-/// Whether it is one of MySQL's that the server does not answer.
-fn has_no_answer(request: &[u8]) -> bool {
+/// Whether it is one of MySQL's on which nothing depends any more where it is the last: the server does not answer it, or it ends what
+/// allowed Diesel to send the COMMIT before.
+fn is_housekeeping(request: &[u8]) -> bool {
     const COM_STMT_CLOSE: u8 = 0x19;
-    request.get(4) == Some(&COM_STMT_CLOSE)
+    const COM_SET_OPTION: u8 = 0x1b;
+    let mysql = request.get(4);
+    mysql.is_some_and(|command| [COM_STMT_CLOSE, COM_SET_OPTION].contains(command))
 }
 
 struct Judge<Conn: Cuttable> {
@@ -464,8 +464,8 @@ where
         if was_cut && !way.call.is_coalesced() {
             let request_cut = self.proxy.last_request();
             self.commits += u32::from(commits(&request_cut));
-            // What nobody waits for an answer to may be lost unheard; nothing else may, and nothing is sent again.
-            if told.is_ok() && !has_no_answer(&request_cut) {
+            // Nothing else may be lost unheard, and nothing is sent again.
+            if told.is_ok() && !is_housekeeping(&request_cut) {
                 let cut = String::from_utf8_lossy(&request_cut).into_owned();
                 line.find(format!(
                     "{way:?}, cut at request {request}, {cut:?}: nobody was told"

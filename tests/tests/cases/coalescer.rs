@@ -11,7 +11,9 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_sharded::coalescer::{Coalescer, Loss};
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::Retry;
-use diesel_sharded::{Counter, Error, RowCounter, fold, set_total, update};
+use diesel_sharded::{
+    BackendOf, Counter, Dialect, Error, RowCounter, ShardedBackend, fold, set_total, update,
+};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{measures, videos_shards};
 use diesel_sharded_tests::{Database, TestConnection};
@@ -325,6 +327,30 @@ fn at_the_deadline_it_is_known_who_was_not_counted() {
         Error::OutcomeUnknown { .. } => assert!(counted == 0 || counted == 100, "{counted}"),
         Error::DeadlinePassed { .. } => assert_eq!(counted, 0), // SQLite: between two attempts
         other => panic!("{other:?}"),
+    }
+}
+
+/// What was sent was taken back: it is certain that nothing is counted.
+#[test]
+fn between_two_attempts_a_caller_goes_uncounted() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database))
+        .deadline(Duration::from_millis(300))
+        .retry(patient().with_sleep(|_| thread::sleep(Duration::from_secs(1))))
+        .build()
+        .unwrap();
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    let error = coalescer.add(&views_of(1), 1).unwrap_err();
+    holder.batch_execute("COMMIT").unwrap();
+    match <Conn as Connection>::Backend::backend_of(&conn).dialect() {
+        // It does not wait inside the database, where nobody knows.
+        Dialect::Sqlite => {
+            assert!(matches!(error, Error::DeadlinePassed { .. }), "{error:?}");
+            coalescer.close().unwrap();
+            assert_eq!(total_of(1, &mut conn), 100);
+        }
+        _ => assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}"),
     }
 }
 
