@@ -914,6 +914,10 @@ mod tests {
                 "can not retry select for update statement",
                 Failure::Conflict(Conflict::Serialization),
             ),
+            (
+                "Information schema is changed during the execution of the statement(for example, table definition may be updated)",
+                Failure::Conflict(Conflict::Serialization),
+            ),
             ("execution result undetermined", Failure::ConnectionLost),
         ] {
             assert_eq!(Dialect::Mysql.classify_text(text), expected, "{text}");

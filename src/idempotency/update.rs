@@ -164,3 +164,60 @@ where
         })?)
     }
 }
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::videos::dsl::*;
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::sqlite::Sqlite;
+
+    /// What one release has counted, another one has to know: as long as Diesel writes updates as it does, these numbers stay.
+    #[test]
+    fn fingerprints_stay_what_they_are() {
+        let added = Request::to_add(b"key", "videos.views:7", 1).map(|added| added.fingerprint);
+        assert_eq!(added.unwrap(), 2168550578216979576);
+        let update = || crate::update(videos.find(7)).set(views.eq(views + 1));
+        let fingerprints = [
+            update().ready::<Pg>().request::<Pg>(b"key"),
+            update().ready::<Mysql>().request::<Mysql>(b"key"),
+            update().ready::<Sqlite>().request::<Sqlite>(b"key"),
+        ];
+        assert_eq!(
+            fingerprints.map(|request| request.unwrap().fingerprint),
+            // MySQL and SQLite quote alike.
+            [
+                2366884638119216392,
+                4743227850791024172,
+                4743227850791024172
+            ]
+        );
+    }
+
+    #[test]
+    fn other_updates_have_other_fingerprints() {
+        macro_rules! fingerprint {
+            ($target:expr, $changes:expr) => {{
+                let ready = crate::update($target).set($changes).ready::<Pg>();
+                ready.request::<Pg>(b"key").unwrap().fingerprint
+            }};
+        }
+        let all = [
+            fingerprint!(videos.find(7), views.eq(views + 1)),
+            fingerprint!(videos.find(8), views.eq(views + 1)),
+            fingerprint!(videos.find(7), views.eq(views + 2)),
+            fingerprint!(videos.find(7), views.eq(views - 1)),
+            fingerprint!(videos.find(7), likes.eq(likes + 1)),
+            fingerprint!(videos.filter(slug.eq("7")), views.eq(views + 1)),
+            fingerprint!(videos.filter(slug.eq("8")), views.eq(views + 1)),
+        ];
+        let different: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(different.len(), all.len(), "{all:?}");
+    }
+}
