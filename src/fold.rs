@@ -379,7 +379,11 @@ impl Folding {
         DB: BackendOf<Conn>,
     {
         let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
-        let mut left = Held::<T, DB>::of(&named).shards::<M, _>(conn).await?;
+        let reading = Repeated::read::<M, _>(conn, self.retry.clone())?;
+        let shards = repeat!(M, conn, reading, {
+            Held::<T, DB>::of(&named).shards::<M, _>(conn).await
+        });
+        let mut left = shards.map_err(|error| explain::<T, DB, _>(conn, error))?;
         let mut parent = Folded::nothing(None);
         let (mut busy, mut tried) = (false, usize::MAX);
         while left.len() < tried {

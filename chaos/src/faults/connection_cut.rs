@@ -411,13 +411,15 @@ fn commits(request: &[u8]) -> bool {
     request.windows(6).any(|text| text == b"COMMIT") || is_housekeeping(request)
 }
 
-/// Whether it is one of MySQL's on which nothing depends any more where it is the last: the server does not answer it, or it ends what
-/// allowed Diesel to send the COMMIT before.
+/// Whether it is one of MySQL's on which nothing depends any more where it is the last: the server does not answer it, it ends what
+/// allowed Diesel to send the COMMIT before, or it ends a guard.
 fn is_housekeeping(request: &[u8]) -> bool {
+    const ENDS_A_GUARD: &[u8] = b"SET autocommit = 1";
     const COM_STMT_CLOSE: u8 = 0x19;
     const COM_SET_OPTION: u8 = 0x1b;
     let mysql = request.get(4);
-    mysql.is_some_and(|command| [COM_STMT_CLOSE, COM_SET_OPTION].contains(command))
+    request.ends_with(ENDS_A_GUARD)
+        || mysql.is_some_and(|command| [COM_STMT_CLOSE, COM_SET_OPTION].contains(command))
 }
 
 struct Judge<Conn: Cuttable> {

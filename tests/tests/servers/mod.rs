@@ -93,6 +93,10 @@ macro_rules! server_tests {
                 postgres ();
                 mysql ();
             }
+            a_fold_that_loses_its_connection_beside_a_lock, a_fold_that_loses_its_connection_beside_a_lock {
+                postgres ();
+                mysql ();
+            }
             a_repeat_in_an_older_snapshot, a_repeat_in_an_older_snapshot {
                 postgres ();
                 mysql ();
@@ -963,6 +967,42 @@ pub fn repeats_over_connections_that_are_cut() {
     assert!(proxy.cuts() as i64 > ROUNDS / 3, "{}", proxy.cuts());
     assert!(unknown > 3, "{unknown}");
     assert_eq!(total(&mut conn), 100 + ROUNDS);
+}
+
+/// A fold that meets a lock, and goes on shard by shard, on connections that are cut at any request: it says that they were.
+pub fn a_fold_that_loses_its_connection_beside_a_lock() {
+    let (database, mut conn) = database();
+    let counted = diesel::update(schema::videos_shards::table.find((1, 0)))
+        .set(schema::videos_shards::views.eq(5))
+        .execute(&mut conn);
+    assert_eq!(counted, Ok(1));
+    let expected = total(&mut conn);
+    let mut holder = Conn::connect(&database);
+    lock_shard_0(&mut holder);
+    let (proxy, url) = Proxy::before(database.url());
+    for cut in [Cut::BeforeTheRequest, Cut::BeforeTheAnswer] {
+        for request in 0.. {
+            let mut tries = (0..100).filter_map(|_| Conn::establish(&url).ok());
+            let mut folds = tries.next().expect("a connection");
+            let cuts = proxy.cuts();
+            proxy.cut_after(request, cut);
+            let fold = fold(videos.find(1)).keep_shards(1).retry(Retry::never());
+            let folded = fold.run(&mut folds);
+            proxy.cut_no_more();
+            let was_cut = proxy.cuts() > cuts;
+            match folded.map_err(Error::from) {
+                Ok(folded) => assert_eq!(folded.busy, [1]),
+                Err(Error::ConnectionLost { .. } | Error::OutcomeUnknown { .. }) if was_cut => {}
+                other => panic!("{cut:?} {request}: {other:?}"),
+            }
+            if !was_cut {
+                assert!(request > 5, "{request}");
+                break;
+            }
+        }
+    }
+    holder.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(total(&mut conn), expected);
 }
 
 /// A transaction whose snapshot is older than the first of its repeats.
