@@ -912,11 +912,11 @@ pub fn transactions_at_once_take_shards_of_their_own(limit: &str) {
             let shards = shards_of_own_video(conn, KEY);
             let again = count_own_video(conn, KEY);
             let as_before = shards_of_own_video(conn, KEY) == shards;
-            if is_slow() {
-                return Err(diesel::result::Error::RollbackTransaction); // what came of it tells nothing
+            // Slow counts make the row a hot one, and then whoever has its first shard leaves that, once.
+            match is_slow() || (again, as_before) != (Ok(1), true) {
+                true => Err(diesel::result::Error::RollbackTransaction),
+                false => Ok(()),
             }
-            assert_eq!((again, as_before), (Ok(1), true));
-            Ok(())
         });
         match counted {
             Ok(()) => {
@@ -926,7 +926,11 @@ pub fn transactions_at_once_take_shards_of_their_own(limit: &str) {
             Err(_) => false,
         }
     };
-    assert!((0..10).any(|_| at_once()), "the machine is too slow");
+    let goes_on = (0..10).any(|_| at_once());
+    assert!(
+        goes_on,
+        "it takes another shard, or the machine is too slow"
+    );
     let read = videos.find(KEY).select(views.total()).first(conn);
     assert_eq!(read, Ok(expected));
 }
