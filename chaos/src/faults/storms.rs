@@ -78,7 +78,9 @@ fn run(name: &'static str, begin: Begin, extent: &Extent, backend: Backend) -> L
             "only {succeeded} of {begun} transactions succeeded in time"
         ));
     }
-    if conflicts.is_empty() {
+    // SQLite lets a transaction that takes its one lock at once wait for it inside: only who waits for too long meets a conflict.
+    let waits_inside = backend == Backend::Sqlite && begin == Begin::Plainly;
+    if conflicts.is_empty() && !waits_inside {
         line.find("no transaction met a conflict: that was no storm".into());
     }
     line.remarks.push(format!(
