@@ -393,7 +393,7 @@ where
         }
     }
     judge.look_again(&mut line);
-    if judge.commits == 0 {
+    if judge.commits == 0 && !extent.short {
         line.find("no COMMIT was cut".into());
     }
     let cut_at = cut_at
