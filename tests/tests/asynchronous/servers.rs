@@ -114,10 +114,8 @@ async fn a_coalescer_without_a_c_library() {
         .unwrap();
 }
 
-/// While the server is stopped: what is in flight at the deadline is unknown, and what was not sent was not counted.
-#[tokio::test]
-async fn a_deadline_passes_while_the_server_is_stopped() {
-    const DEADLINE: Duration = Duration::from_millis(500);
+/// A server of its own, since others cannot work while it is stopped, and a database there with all tables.
+fn server_to_stop() -> (OwnServer, String, Blocking) {
     let server = OwnServer::start(SERVER).unwrap();
     let mut conn = Blocking::establish(&format!("{}/{MAINTENANCE}", server.address())).unwrap();
     conn.batch_execute("CREATE DATABASE stopped").unwrap();
@@ -125,6 +123,14 @@ async fn a_deadline_passes_while_the_server_is_stopped() {
     let mut conn = Blocking::establish(&url).unwrap();
     schema::create(&mut conn);
     conn.run_pending_migrations(MIGRATIONS).unwrap();
+    (server, url, conn)
+}
+
+/// While the server is stopped: what is in flight at the deadline is unknown, and what was not sent was not counted.
+#[tokio::test]
+async fn a_deadline_passes_while_the_server_is_stopped() {
+    const DEADLINE: Duration = Duration::from_millis(500);
+    let (server, url, mut conn) = server_to_stop();
     let manager = ConnectionManager::<Blocking>::new(&url);
     let pool = Pool::builder().max_size(1).min_idle(Some(0));
     let coalescer = Coalescer::builder(pool.build(manager).unwrap())
@@ -167,13 +173,7 @@ async fn a_deadline_passes_while_the_server_is_stopped() {
 /// A task gives up when it likes, and asks again with the same key: it counts once, whatever became of the first.
 #[tokio::test]
 async fn a_task_that_gave_up_on_a_stopped_server_asks_again() {
-    let server = OwnServer::start(SERVER).unwrap();
-    let mut blocking = Blocking::establish(&format!("{}/{MAINTENANCE}", server.address())).unwrap();
-    blocking.batch_execute("CREATE DATABASE stopped").unwrap();
-    let url = format!("{}/stopped", server.address());
-    let mut blocking = Blocking::establish(&url).unwrap();
-    schema::create(&mut blocking);
-    blocking.run_pending_migrations(MIGRATIONS).unwrap();
+    let (server, url, mut blocking) = server_to_stop();
     let count = || {
         update(videos.find(1))
             .set(views.eq(views + 1))
