@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Builds the images that the testcontainers path of the tests runs: PostgreSQL 18, MariaDB 11.8 and MySQL 9.
+# Builds the images that the testcontainers path of the tests runs: PostgreSQL 18, MariaDB 11.8, MySQL 9 and a PgBouncer that
+# keeps prepared statements.
 # No registry is asked: each image is a Debian sid made by debootstrap, with the server's own package installed.
 #
-#   scripts/images.sh [postgres|mariadb|mysql ...]      (default: all three; needs root, docker and debootstrap)
+#   scripts/images.sh [postgres|mariadb|mysql|pgbouncer ...]      (default: all; needs root, docker and debootstrap)
 set -euo pipefail
 
 suite=sid
@@ -95,11 +96,35 @@ exec mysqld --no-defaults --user=mysql --datadir=/data --bind-address=0.0.0.0 --
 START
 }
 
-for server in "${@:-postgres mariadb mysql}"; do
+# Listens on a port of the host's network, in front of a server on another one.
+pgbouncer() {
+    image diesel-sharded-pgbouncer:1 6432 pgbouncer <<'START'
+#!/bin/sh
+set -e
+cat >/pgbouncer.ini <<INI
+[databases]
+* = host=127.0.0.1 port=$SERVER_PORT user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = $LISTEN_PORT
+unix_socket_dir =
+auth_type = any
+pool_mode = $POOL_MODE
+default_pool_size = $SERVER_CONNECTIONS
+max_client_conn = 300
+server_fast_close = 1
+max_prepared_statements = 200
+ignore_startup_parameters = extra_float_digits
+INI
+exec setpriv --reuid=nobody --regid=nogroup --clear-groups /usr/sbin/pgbouncer /pgbouncer.ini
+START
+}
+
+for server in "${@:-postgres mariadb mysql pgbouncer}"; do
     for name in $server; do
         case $name in
-        postgres | mariadb | mysql) "$name" ;;
-        *) echo "no such image: $name (postgres, mariadb or mysql)" >&2; exit 2 ;;
+        postgres | mariadb | mysql | pgbouncer) "$name" ;;
+        *) echo "no such image: $name (postgres, mariadb, mysql or pgbouncer)" >&2; exit 2 ;;
         esac
     done
 done

@@ -19,7 +19,12 @@ need pkg-config command -v pkg-config
 need libpq-dev pkg-config --exists libpq
 need libmariadb-dev eval 'pkg-config --exists libmariadb || pkg-config --exists mysqlclient'
 need postgresql eval 'compgen -G "/usr/lib/postgresql/*/bin/postgres" || command -v postgres'
+need pgbouncer eval 'command -v pgbouncer || test -x /usr/sbin/pgbouncer'
 need mariadb-server eval 'command -v mariadbd || command -v mysqld || test -x /usr/sbin/mariadbd || test -x /usr/sbin/mysqld'
+# The texts of migrations run through the programs that people run them by.
+need postgresql-client command -v psql
+need mariadb-client command -v mariadb
+need sqlite3 command -v sqlite3
 need galera-4 eval 'compgen -G "/usr/lib*/galera*/libgalera_smm.so"'
 need rsync command -v rsync
 need iproute2 eval 'command -v ip || test -x /usr/sbin/ip'

@@ -45,6 +45,28 @@ impl Amount {
     }
 }
 
+impl Amount {
+    /// Whether both are the same number. Where sums round, they may be as far apart as sums of numbers of the size of `among`
+    /// come to differ by the order in which a database adds them up.
+    pub(crate) fn agrees(&self, other: &Amount, among: &[&Amount], rounds: bool) -> bool {
+        if !rounds {
+            return self == other;
+        }
+        let size = |largest: f64, amount: &&Amount| largest.max(amount.to_f64().abs());
+        let largest = among.iter().fold(0.0, size);
+        (self.to_f64() - other.to_f64()).abs() <= largest * 1e-12
+    }
+
+    fn to_f64(&self) -> f64 {
+        match self {
+            Amount::Integer(n) => *n as f64,
+            Amount::Double(n) => *n,
+            #[cfg(feature = "numeric")]
+            Amount::Numeric(n) => bigdecimal::ToPrimitive::to_f64(n).unwrap_or(f64::INFINITY),
+        }
+    }
+}
+
 /// Adds up amounts of one field. Those of fields of other types are left out.
 impl AddAssign<&Amount> for Amount {
     fn add_assign(&mut self, other: &Amount) {
@@ -84,5 +106,16 @@ mod tests {
             Ok(Amount::Double(-1.5))
         );
         assert!(Amount::parse("x", ColumnType::Integer).is_err());
+    }
+
+    #[test]
+    fn only_what_rounds_may_differ() {
+        let double = Amount::Double;
+        assert!(double(0.1 + 0.2).agrees(&double(0.3), &[&double(0.3)], true));
+        assert!(!double(0.1 + 0.2).agrees(&double(0.3), &[&double(0.3)], false));
+        assert!(!double(1e9).agrees(&double(1e9 + 1.0), &[&double(1e9)], true));
+        let integer = Amount::Integer;
+        assert!(integer(3).agrees(&integer(3), &[], false));
+        assert!(!integer(3).agrees(&integer(4), &[&integer(1 << 60)], false));
     }
 }

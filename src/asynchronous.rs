@@ -51,7 +51,8 @@
 //! - `update` has its own methods `execute`, `get_result`, `get_results` and `load`, since `diesel_async`'s `ExecuteDsl` gives futures
 //!   that outlive what an update borrows. They win over those of `diesel_async::RunQueryDsl`, whether that is imported or not.
 //! - What is sent is `Send`: the values, and the rows that come back.
-//! - Pauses between attempts are [`tokio::time::sleep`]; [`Retry::with_sleep`](crate::retry::Retry::with_sleep) is without effect.
+//! - Pauses between attempts need no timer of tokio's, so that a runtime without `enable_time` does: a thread of this crate's own wakes
+//!   the tasks. Where `tokio::time::pause` has stopped the clock, they pass by it. [`Retry::with_sleep`](crate::retry::Retry::with_sleep) is without effect.
 //! - Without an awaited form are [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key) (an [`update`] has one),
 //!   [`Cached::transaction`](crate::cached::Cached::transaction) and [`shard_numbers::follow`](crate::shard_numbers::follow).
 //! - A coalescer and a cache, which serve both kinds of callers, take the crate's own [`RowCounter`](crate::RowCounter) and
@@ -83,6 +84,7 @@ mod counter;
 mod fold;
 pub mod idempotency;
 mod io;
+pub(crate) mod pause;
 pub mod retry;
 mod row_counter;
 mod set_total;

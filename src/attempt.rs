@@ -6,7 +6,7 @@
 //!
 //! | target | outside a transaction | inside the caller's |
 //! |---|---|---|
-//! | by key | Count; if that met no row: Begin, Create, Count, Commit | Count; if that met no row: Create, Count |
+//! | by key | Count; if that met no row: Begin, Create, Count, Commit; on PostgreSQL Create, Count | Count; if that met no row: Create, Count |
 //! | by any filter | Begin, Create, Count, Commit | Create, Count |
 //! | by key, rows wanted | Begin, Count (Create, Count), Load, Commit | the same, in a savepoint |
 //! | by any filter, rows wanted | Begin, Pick, Create, Count, Load, Commit | the same, in a savepoint |
@@ -18,12 +18,19 @@
 //!
 //! A count by key that met no row after Create is repeated by the parent's own comparison of keys (CountPicked). On MySQL,
 //! FindMissing stands before the count by key inside the caller's.
+//!
+//! Create that commits by itself leaves a shard at zero, which changes no total. Whoever folds may remove it before the count.
+//! So where that met no row, FindParent tells whether there is no such parent, or Create is repeated; after three times
+//! in a transaction, in which the shard is locked.
+//!
+//! Begin may turn out to be a savepoint in a transaction that Diesel does not know; from then on it is inside the caller's. Of a
+//! statement that commits by itself that is asked when it meets a conflict (LookInside), before it is tried again.
 
 use std::time::{Duration, Instant};
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use crate::conflict::{Conflict, Failure};
+use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::observe;
@@ -33,10 +40,12 @@ use crate::shard_choice::{Choice, Process, ShardChoice, Stripe, Subject};
 /// One statement of a counting update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Statement {
-    /// Fails if somebody holds the lock on the shard of a parent named by its key.
+    /// Fails, or on PostgreSQL meets no row, if somebody holds the lock on the shard of a parent named by its key.
     Probe,
     /// Looks whether the shard of a parent named by its key is missing, without a lock: meets a row if it is.
     FindMissing,
+    /// Looks whether a parent named by its key is there, without a lock.
+    FindParent,
     /// Adds to the shards of parents that are named by their keys.
     CountByKey,
     /// Adds to the shards of parents that a filter matches, as the parents' table compares.
@@ -60,6 +69,11 @@ pub(crate) enum Step {
     Run(Statement),
     Commit,
     Rollback,
+    /// Finds out whether the statement that met a conflict was part of a transaction that Diesel does not know: one row, or none.
+    LookInside {
+        /// The conflict is one that ends a transaction.
+        ended: bool,
+    },
     Sleep(Duration),
     /// The end: the number of parents counted, or why none was.
     Finish(Result<usize, Error>),
@@ -113,9 +127,11 @@ pub(crate) struct CountingAttempt {
     at: At,
     /// The missing shards were created in this attempt.
     created: bool,
+    /// How often they were in this attempt, by a statement that commits by itself.
+    created_alone: u8,
     /// The missing parent was inserted in this attempt.
     inserted: bool,
-    /// A parent was deleted while its shard was being created, once.
+    /// A parent was deleted while its shard was being created, at least once.
     parent_gone: bool,
     /// How often somebody else has inserted the missing parent.
     inserted_by_others: u8,
@@ -134,6 +150,8 @@ enum At {
     Commit,
     /// Rolling back, and what comes after that.
     Rollback(Box<Step>),
+    /// The conflict in question, and what the database said.
+    LookInside(Conflict, DieselError),
     Sleep,
     End,
 }
@@ -152,6 +170,7 @@ impl CountingAttempt {
             attempts,
             at: At::Start,
             created: false,
+            created_alone: 0,
             inserted: false,
             parent_gone: false,
             inserted_by_others: 0,
@@ -192,7 +211,7 @@ impl CountingAttempt {
             Step::Begin => At::Begin,
             Step::Run(statement) => At::Run(*statement),
             Step::Commit => At::Commit,
-            Step::Rollback => return step, // `at` holds what comes after it
+            Step::Rollback | Step::LookInside { .. } => return step, // `at` holds what comes after it
             Step::Sleep(_) => At::Sleep,
             Step::Finish(_) => At::End,
         };
@@ -217,7 +236,9 @@ impl CountingAttempt {
                 }
             }
             At::Run(Statement::Probe) => {
-                self.choice.probed(false, &self.attempts);
+                // A shard that is not there is taken for a locked one; it was there a moment ago.
+                let locked = rows == 0 && self.plan.dialect.skips_what_is_locked();
+                self.choice.probed(locked, &self.attempts);
                 self.start()
             }
             At::Run(Statement::FindMissing) if rows > 0 => self.create(),
@@ -226,8 +247,14 @@ impl CountingAttempt {
             At::Run(Statement::Pick) => Step::Run(Statement::Create),
             At::Run(Statement::Create) => {
                 self.created = true;
-                Step::Run(self.count())
+                match (self.creates_alone(), rows) {
+                    // Another one has created it, or there is no such parent.
+                    (true, 0) => Step::Run(Statement::CountPicked),
+                    _ => Step::Run(self.count()),
+                }
             }
+            At::Run(Statement::FindParent) if rows > 0 => self.create(),
+            At::Run(Statement::FindParent) => self.end(),
             // A trigger that keeps the row out, or a query that finds none: there is nothing to count on.
             At::Run(Statement::Insert) if rows == 0 => self.end(),
             At::Run(Statement::Insert | Statement::InsertUnlessThere) => {
@@ -251,9 +278,12 @@ impl CountingAttempt {
             At::Run(Statement::Load) => self.end(),
             At::Commit => Step::Finish(Ok(self.counted)),
             At::Rollback(then) => *then,
+            At::LookInside(_, error) if rows > 0 => Step::Finish(Err(Error::Diesel(error))),
+            At::LookInside(conflict, error) => self.try_again(conflict, error),
             At::Sleep => {
                 self.choice.again(&self.attempts);
                 self.created = false;
+                self.created_alone = 0;
                 self.inserted = false;
                 self.counted = 0;
                 self.conflict = None;
@@ -309,13 +339,22 @@ impl CountingAttempt {
         }
     }
 
-    /// Creating needs a transaction with what follows, and what may insert needs one that it can take back.
-    fn create(&self) -> Step {
+    /// Creating needs a transaction with what follows where it does not commit by itself, and what may insert needs one that it
+    /// can take back.
+    fn create(&mut self) -> Step {
+        if self.creates_alone() && self.created_alone < 3 {
+            self.created_alone += 1;
+            return Step::Run(Statement::Create);
+        }
         if self.open || (self.plan.in_transaction && !self.plan.inserts) {
             Step::Run(Statement::Create)
         } else {
             Step::Begin
         }
+    }
+
+    fn creates_alone(&self) -> bool {
+        self.commits_by_itself() && self.plan.dialect.creates_alone() && !self.plan.inserts
     }
 
     fn after_count(&mut self) -> Step {
@@ -326,7 +365,9 @@ impl CountingAttempt {
                 self.end()
             };
         }
-        if self.plan.by_key && !self.created {
+        if self.plan.by_key && self.created && self.creates_alone() {
+            Step::Run(Statement::FindParent)
+        } else if self.plan.by_key && !self.created {
             self.create()
         } else if self.plan.inserts && !self.inserted {
             Step::Run(self.insert())
@@ -362,8 +403,11 @@ impl CountingAttempt {
 
     fn failed(&mut self, error: DieselError) -> Step {
         let at = std::mem::replace(&mut self.at, At::End);
-        if let At::Rollback(then) = at {
-            return *then;
+        match at {
+            At::Rollback(then) => return *then,
+            // Where it cannot be told, nothing is tried again.
+            At::LookInside(_, error) => return Step::Finish(Err(Error::Diesel(error))),
+            _ => {}
         }
         if matches!(at, At::Run(Statement::Probe)) {
             match self.plan.dialect.classify(&error) {
@@ -378,20 +422,21 @@ impl CountingAttempt {
         }
         let commits = match at {
             At::Commit => true,
-            At::Run(Statement::CountByKey) => self.commits_by_itself(),
-            _ => false,
-        };
-        let looks_again = match at {
-            At::Run(Statement::Create) => is_foreign_key_violation(&error) && self.looks_again(),
-            // Not for ever: a unique key that is violated each time is another than the parent's.
-            At::Run(Statement::Insert) if is_unique_violation(&error) => {
-                self.inserted_by_others += 1;
-                self.inserted_by_others <= 3
-            }
+            At::Run(Statement::CountByKey | Statement::CountPicked) => self.commits_by_itself(),
             _ => false,
         };
         let then = match at {
-            _ if looks_again => Step::Sleep(Duration::ZERO),
+            At::Run(Statement::Create) if self.parent_may_be_gone(&error) => {
+                let conflict = Conflict::ParentGone;
+                self.conflict = Some(conflict);
+                match self.commits_by_itself() {
+                    true => self.look_inside(conflict, error),
+                    false => self.try_again(conflict, error),
+                }
+            }
+            At::Run(Statement::Insert) if self.others_may_insert(&error) => {
+                Step::Sleep(Duration::ZERO)
+            }
             At::Run(Statement::Insert | Statement::InsertUnlessThere)
                 if self.plan.dialect.classify(&error) == Failure::Overflow =>
             {
@@ -406,15 +451,27 @@ impl CountingAttempt {
         }
     }
 
-    /// A statement of its own, as far as the database is concerned.
+    /// The step before has begun a savepoint, in a transaction of the caller's that Diesel does not know.
+    pub(crate) fn is_inside(&mut self) {
+        self.plan.in_transaction = true;
+    }
+
+    /// A statement of its own, as far as is known.
     fn commits_by_itself(&self) -> bool {
         !self.open && !self.plan.in_transaction
     }
 
-    /// A parent that is deleted while its shard is being created makes the foreign key fail; the next attempt finds neither.
-    /// Once: a foreign key that fails again has another reason.
-    fn looks_again(&mut self) -> bool {
-        !self.plan.in_transaction && !std::mem::replace(&mut self.parent_gone, true)
+    /// A parent that is deleted, or gets another key, while its shard is being created makes the foreign key fail.
+    fn parent_may_be_gone(&self, error: &DieselError) -> bool {
+        !self.plan.in_transaction && is_foreign_key_violation(error)
+    }
+
+    /// Not for ever: a unique key that is violated each time is another than the parent's.
+    fn others_may_insert(&mut self, error: &DieselError) -> bool {
+        is_unique_violation(error) && {
+            self.inserted_by_others += 1;
+            self.inserted_by_others <= 3
+        }
     }
 
     /// `commits`: the step that failed would have committed the count.
@@ -428,6 +485,9 @@ impl CountingAttempt {
         if let Failure::Conflict(conflict) = failure {
             self.conflict = Some(conflict);
             self.choice.met_conflict(&self.attempts);
+            if self.commits_by_itself() {
+                return self.look_inside(conflict, error);
+            }
         }
         Step::Finish(Err(match failure {
             // The caller's transaction: what it was told by Diesel so far it is told still, and so is what retries it.
@@ -436,10 +496,7 @@ impl CountingAttempt {
             {
                 Error::Diesel(error)
             }
-            Failure::Conflict(conflict) => match self.attempts.after(conflict) {
-                Some(delay) => return Step::Sleep(delay),
-                None => self.attempts.used_up(conflict, error),
-            },
+            Failure::Conflict(conflict) => return self.try_again(conflict, error),
             Failure::ConnectionLost if commits => Error::OutcomeUnknown { source: error },
             Failure::ConnectionLost => Error::ConnectionLost { source: error },
             Failure::NodeNotReady => Error::NodeNotReady { source: error },
@@ -448,13 +505,24 @@ impl CountingAttempt {
             Failure::Other => Error::Diesel(error),
         }))
     }
-}
 
-fn is_foreign_key_violation(error: &DieselError) -> bool {
-    matches!(
-        error,
-        DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)
-    )
+    fn look_inside(&mut self, conflict: Conflict, error: DieselError) -> Step {
+        let ended = self.plan.dialect.ends_transaction(&error);
+        self.at = At::LookInside(conflict, error);
+        Step::LookInside { ended }
+    }
+
+    fn try_again(&mut self, conflict: Conflict, error: DieselError) -> Step {
+        // The next attempt finds it, or that it is not there; that needs no leave to try again.
+        if conflict == Conflict::ParentGone && !std::mem::replace(&mut self.parent_gone, true) {
+            self.conflict = None;
+            return Step::Sleep(Duration::ZERO);
+        }
+        match self.attempts.after(conflict) {
+            Some(delay) => Step::Sleep(delay),
+            None => Step::Finish(Err(self.attempts.used_up(conflict, error))),
+        }
+    }
 }
 
 fn is_unique_violation(error: &DieselError) -> bool {
@@ -508,6 +576,7 @@ mod tests {
         match step {
             Step::Run(Statement::CountByKey | Statement::CountPicked) => "Count".into(),
             Step::Run(statement) => format!("{statement:?}"),
+            Step::LookInside { .. } => "LookInside".into(),
             Step::Sleep(_) => "Sleep".into(),
             Step::Finish(Ok(rows)) => format!("{rows} counted"),
             Step::Finish(Err(error)) => format!("{error:?}")
@@ -527,15 +596,114 @@ mod tests {
 
     #[test]
     fn a_missing_shard_is_created_in_one_transaction() {
-        let steps = walk(
-            plan(Dialect::Postgres),
-            Retry::new(),
-            vec![Ok(0), Ok(0), Ok(1), Ok(1), Ok(0)],
+        for dialect in [Dialect::Mysql, Dialect::Sqlite] {
+            let outcomes = vec![Ok(0), Ok(0), Ok(1), Ok(1), Ok(0)];
+            let steps = walk(plan(dialect), Retry::new(), outcomes);
+            assert_eq!(
+                steps,
+                ["Count", "Begin", "Create", "Count", "Commit", "1 counted"]
+            );
+        }
+    }
+
+    /// PostgreSQL's transactions begin with a look whether there is one; a shard at zero needs none.
+    #[test]
+    fn a_missing_shard_is_created_by_a_statement_that_commits_by_itself() {
+        let walked = |outcomes: &[usize]| {
+            let outcomes = outcomes.iter().map(|rows| Ok(*rows)).collect();
+            walk(plan(Dialect::Postgres), Retry::new(), outcomes)
+        };
+        assert_eq!(
+            walked(&[0, 1, 1]),
+            ["Count", "Create", "Count", "1 counted"]
+        );
+        // Another one has created it, or there is no such parent.
+        assert_eq!(
+            walked(&[0, 0, 1]),
+            ["Count", "Create", "Count", "1 counted"]
         );
         assert_eq!(
-            steps,
-            ["Count", "Begin", "Create", "Count", "Commit", "1 counted"]
+            walked(&[0, 0, 0, 0]),
+            ["Count", "Create", "Count", "FindParent", "0 counted"]
         );
+        // A key that the shards' table compares in another way.
+        assert_eq!(
+            walked(&[0, 1, 0, 1]),
+            ["Count", "Create", "Count", "Count", "1 counted"]
+        );
+    }
+
+    #[test]
+    fn a_shard_that_is_folded_away_before_the_count_is_created_again_and_then_held() {
+        let mut outcomes = vec![Ok(0)];
+        for _ in 0..3 {
+            outcomes.extend([1, 0, 0, 1].map(Ok)); // it is removed each time
+        }
+        outcomes.extend([Ok(0), Ok(1), Ok(1), Ok(0)]);
+        let steps = walk(plan(Dialect::Postgres), Retry::new(), outcomes);
+        let round = ["Create", "Count", "Count", "FindParent"];
+        let expected = [
+            &["Count"][..],
+            &round,
+            &round,
+            &round,
+            &["Begin", "Create", "Count", "Commit", "1 counted"],
+        ];
+        assert_eq!(steps, expected.concat());
+    }
+
+    /// What is tried again must not run where a transaction of the caller's was, of which Diesel does not know.
+    #[test]
+    fn a_conflict_of_a_statement_by_itself_is_looked_into_first() {
+        let retry = || Retry::new().with_attempts(2);
+        for dialect in [Dialect::Postgres, Dialect::Mysql, Dialect::Sqlite] {
+            let conflict = || match dialect {
+                Dialect::Postgres => deadlock(),
+                Dialect::Mysql => error("Lock wait timeout exceeded; try restarting transaction"),
+                Dialect::Sqlite => error("database is locked"),
+            };
+            let outside = vec![Err(conflict()), Ok(0), Ok(0), Ok(1)];
+            let steps = walk(plan(dialect), retry(), outside);
+            assert_eq!(
+                steps,
+                ["Count", "LookInside", "Sleep", "Count", "1 counted"]
+            );
+            let inside = vec![Err(conflict()), Ok(1)];
+            let steps = walk(plan(dialect), retry(), inside);
+            assert_eq!(steps, ["Count", "LookInside", "Diesel"]);
+            let cannot_be_told = vec![Err(conflict()), Err(lost())];
+            let steps = walk(plan(dialect), retry(), cannot_be_told);
+            assert_eq!(steps, ["Count", "LookInside", "Diesel"]);
+        }
+        let ends = |dialect, error| {
+            let mut machine = CountingAttempt::new(plan(dialect), retry());
+            machine.next(Ok(0));
+            matches!(machine.next(Err(error)), Step::LookInside { ended: true })
+        };
+        assert!(ends(
+            Dialect::Mysql,
+            error("Deadlock found when trying to get lock")
+        ));
+        assert!(ends(
+            Dialect::Mysql,
+            error("Record has changed since last read in table 't'")
+        ));
+        assert!(!ends(Dialect::Mysql, error("Lock wait timeout exceeded")));
+        assert!(!ends(Dialect::Postgres, deadlock()));
+    }
+
+    #[test]
+    fn a_savepoint_in_a_transaction_that_diesel_does_not_know_is_inside_the_callers() {
+        let by_filter = Plan {
+            by_key: false,
+            ..plan(Dialect::Postgres)
+        };
+        let mut machine = CountingAttempt::new(by_filter, Retry::new());
+        assert_eq!(name(&machine.next(Ok(0))), "Begin");
+        machine.is_inside();
+        assert_eq!(name(&machine.next(Ok(0))), "Create");
+        assert_eq!(name(&machine.next(Err(deadlock()))), "Rollback");
+        assert_eq!(name(&machine.next(Ok(0))), "Diesel");
     }
 
     #[test]
@@ -587,32 +755,32 @@ mod tests {
             let kind = DatabaseErrorKind::ForeignKeyViolation;
             DieselError::DatabaseError(kind, Box::new(String::new()))
         };
-        let steps = walk(
-            plan(Dialect::Postgres),
-            Retry::new(),
-            vec![Ok(0), Ok(0), Err(violation()), Ok(0), Ok(0)],
-        );
+        let by_itself = vec![Ok(0), Err(violation()), Ok(0), Ok(0)];
+        let steps = walk(plan(Dialect::Postgres), Retry::new(), by_itself);
+        assert_eq!(steps, ["Count", "Create", "LookInside", "Sleep", "Count"]);
+        let in_one = || vec![Ok(0), Ok(0), Err(violation()), Ok(0), Ok(0)];
+        let steps = walk(plan(Dialect::Mysql), Retry::new(), in_one());
         assert_eq!(
             steps,
             ["Count", "Begin", "Create", "Rollback", "Sleep", "Count"]
         );
-        // Once, and that needs no leave to try again.
-        let twice = vec![
-            Ok(0),
-            Ok(0),
-            Err(violation()),
-            Ok(0),
-            Ok(0),
-            Ok(0),
-            Ok(0),
-            Err(violation()),
-            Ok(0),
-        ];
-        let steps = walk(plan(Dialect::Postgres), Retry::never(), twice);
-        assert_eq!(
-            steps[4..],
-            ["Sleep", "Count", "Begin", "Create", "Rollback", "Diesel"]
-        );
+        // The first time that needs no leave to try again, then it does.
+        let again = ["Sleep", "Count", "Begin", "Create", "Rollback"];
+        for (attempts, times, end) in [(1, 1, "ConflictPersisted"), (3, 3, "ConflictPersisted")] {
+            let mut outcomes = in_one();
+            for _ in 0..times {
+                outcomes.extend(in_one());
+            }
+            outcomes.pop();
+            let retry = Retry::new().with_attempts(attempts);
+            let steps = walk(plan(Dialect::Mysql), retry, outcomes);
+            let expected = [
+                &["Count", "Begin", "Create", "Rollback"][..],
+                &again.repeat(times),
+                &[end],
+            ];
+            assert_eq!(steps, expected.concat());
+        }
         let inside = Plan {
             in_transaction: true,
             ..plan(Dialect::Postgres)
@@ -627,11 +795,17 @@ mod tests {
     fn only_a_race_is_looked_for_again() {
         let denied = || error("permission denied");
         let steps = walk(
-            plan(Dialect::Postgres),
+            plan(Dialect::Mysql),
             Retry::new(),
             vec![Ok(0), Ok(0), Err(denied()), Ok(0)],
         );
         assert_eq!(steps, ["Count", "Begin", "Create", "Rollback", "Diesel"]);
+        let by_itself = vec![Ok(0), Err(denied())];
+        let steps = walk(plan(Dialect::Postgres), Retry::new(), by_itself);
+        assert_eq!(steps, ["Count", "Create", "Diesel"]);
+        let lost_by_itself = vec![Ok(0), Err(self::lost())];
+        let steps = walk(plan(Dialect::Postgres), Retry::new(), lost_by_itself);
+        assert_eq!(steps, ["Count", "Create", "ConnectionLost"]);
         let inserts = Plan {
             inserts: true,
             ..plan(Dialect::Mysql)
@@ -959,9 +1133,19 @@ mod tests {
         let steps = walk(
             plan(Dialect::Postgres),
             Retry::new().with_attempts(2),
-            vec![Err(deadlock()), Ok(0), Err(deadlock())],
+            vec![Err(deadlock()), Ok(0), Ok(0), Err(deadlock()), Ok(0)],
         );
-        assert_eq!(steps, ["Count", "Sleep", "Count", "ConflictPersisted"]);
+        assert_eq!(
+            steps,
+            [
+                "Count",
+                "LookInside",
+                "Sleep",
+                "Count",
+                "LookInside",
+                "ConflictPersisted"
+            ]
+        );
     }
 
     #[test]
@@ -976,6 +1160,7 @@ mod tests {
             machine.next(Ok(0));
             shards.push(machine.shard());
             machine.next(Err(deadlock()));
+            machine.next(Ok(0));
         }
         assert_eq!(shards, [0, 1, 2]);
     }
@@ -1013,7 +1198,7 @@ mod tests {
             ..adaptive
         };
         for (plan, after) in [(adaptive, "Count"), (returning, "Begin")] {
-            for (outcome, takes_first) in [(Ok(1), true), (Ok(0), true), (Err(locked()), false)] {
+            for (outcome, takes_first) in [(Ok(1), true), (Ok(0), false), (Err(locked()), false)] {
                 let mut machine = suspicious(plan);
                 assert_eq!(name(&machine.next(Ok(0))), "Probe");
                 assert_eq!(machine.shard(), 0);
@@ -1081,7 +1266,8 @@ mod tests {
         for _ in 0..3 {
             machine.next(Ok(0));
             shards.push(machine.shard());
-            assert_eq!(name(&machine.next(Err(deadlock()))), "Sleep");
+            assert_eq!(name(&machine.next(Err(deadlock()))), "LookInside");
+            assert_eq!(name(&machine.next(Ok(0))), "Sleep");
         }
         assert_eq!(shards, [0, 2, 3]); // 1 + (4 + rank - 1) % 3
     }

@@ -28,15 +28,17 @@ use crate::amount::Amount;
 use crate::dialect::{BackendOf, ColumnType, ShardedBackend};
 use crate::error::Error;
 use crate::explain::explain;
-use crate::field::{ShardedColumn, ShardedTable, ShardsColumn};
-use crate::held::{Held, Rows, Shards, holding};
+use crate::field::{ShardedColumn, ShardedTable};
+use crate::held::{Held, States, Sums, field, holding};
 use crate::io::{Blocking, Io, LoadIo, now};
 use crate::keyed::{KeyIs, KeyedTable, KeysAre};
-use crate::retry::{Repeated, Retry, in_transaction, repeat};
+use crate::prepared::Keep;
+use crate::retry::{Repeated, Retry, in_any_transaction, repeat};
 use crate::row_counter::{AddTo, IntegerField, RowCounter};
 use crate::shard_numbers;
 use crate::sql::{SHARD, push_bind, push_column, push_shard_is, push_shards_as_parent};
 use crate::statement::{CreateShards, PickKeys};
+use crate::unfit::FieldState;
 
 /// One sharded field of one row that stays within bounds; made by [`RowCounter::never_below`] and
 /// [`RowCounter::never_above`].
@@ -148,7 +150,8 @@ impl<C: ShardedColumn> Bounded<C> {
     /// [`retry::transaction`](crate::retry::transaction) does.
     ///
     /// # Errors
-    /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row.
+    /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if it
+    /// does not take its share of the total: row security or a trigger keeps it out.
     pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
     where
         C: IntegerField<DB>,
@@ -176,7 +179,6 @@ impl<C: ShardedColumn> Bounded<C> {
     {
         let retry = self.retry.clone().unwrap_or_default();
         let slots = slots::<C>();
-        let inside = in_transaction::<M, _>(conn)?;
         for _ in 0..2 {
             let added = self
                 .add_to_a_shard::<M, _, _>(n, slots, retry.clone(), conn)
@@ -191,7 +193,7 @@ impl<C: ShardedColumn> Bounded<C> {
             }
         }
         // A caller's transaction may see an older total than the one that counts.
-        if !inside {
+        if !in_any_transaction::<M, _>(conn).await? {
             let reading = Repeated::read::<M, _>(conn, retry.clone())?;
             let total = repeat!(M, conn, reading, self.counter.total::<M, _, _>(conn).await)?;
             let total = total.ok_or(DieselError::NotFound)?;
@@ -214,11 +216,8 @@ impl<C: ShardedColumn> Bounded<C> {
         let keys = KeysAre(vec![C::Table::key_is(key)]);
         let holding = holding::<M, _>(conn, retry)?;
         let added = repeat!(M, conn, holding, {
-            let held = Held::<C::Table, DB>::lock::<M, _>(conn, &keys, Shards::ALL).await?;
-            match self
-                .add_to_held::<M, _, _>(n, slots, &held, &keys, conn)
-                .await?
-            {
+            let held = Held::<C::Table, DB>::lock_all::<M, _>(conn, &keys).await?;
+            match self.add_to_held::<M, _, _>(n, slots, &held, conn).await? {
                 true => Ok(()),
                 false => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
             }
@@ -256,7 +255,7 @@ impl<C: ShardedColumn> Bounded<C> {
                 upwards,
                 gives: self.bounds.leave_free(n),
             };
-            M::execute(conn, add).await
+            M::execute_kept(conn, add).await
         })?;
         Ok(counted > 0)
     }
@@ -266,8 +265,7 @@ impl<C: ShardedColumn> Bounded<C> {
         &self,
         n: i64,
         slots: u16,
-        held: &Held<'_, C::Table, DB>,
-        keys: &KeysAre<<C::Table as KeyedTable<DB>>::KeyIs>,
+        held: &Held<C::Table, DB>,
         conn: &mut Conn,
     ) -> QueryResult<bool>
     where
@@ -275,10 +273,13 @@ impl<C: ShardedColumn> Bounded<C> {
         M: LoadIo<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
+        if held.is_empty() {
+            return Err(DieselError::NotFound);
+        }
         let field = field::<C>()?;
-        let base = held.each::<M, _>(conn, Rows::Parents, field).await?;
-        let shards = held.each::<M, _>(conn, Rows::Shards, field).await?;
-        let total = only_integer(base)? + only_integer(shards)?;
+        let before = held.states::<M, _>(conn, &[field], Sums::Read).await?;
+        let state = only_state(&before)?;
+        let total = integer(&state.base)? + integer(&state.shards)?;
         if !self.bounds.allow(total, n) {
             return Ok(false);
         }
@@ -293,7 +294,7 @@ impl<C: ShardedColumn> Bounded<C> {
             let share = if shard % 2 == 0 { down } else { up };
             if share != 0 && !there.contains(&shard) {
                 let create = CreateShards::<C::Table, _> {
-                    filter: keys,
+                    filter: held.keys(),
                     shard,
                     table: PhantomData,
                 };
@@ -306,12 +307,17 @@ impl<C: ShardedColumn> Bounded<C> {
             up,
             column: PhantomData,
         };
-        held.write::<M, _, _>(conn, Rows::Shards, &to_shares)
-            .await?;
+        held.write_shards::<M, _, _>(conn, &to_shares).await?;
         // Whatever the shards hold now, the base holds the rest of the total.
-        let shards = held.each::<M, _>(conn, Rows::Shards, field).await?;
-        let base = Base::<C>(narrow(total - only_integer(shards)?)?, PhantomData);
-        held.write::<M, _, _>(conn, Rows::Parents, &base).await?;
+        let mut expected = held.states::<M, _>(conn, &[field], Sums::Read).await?;
+        let shards = integer(&only_state(&expected)?.shards)?;
+        let base = narrow(total - shards)?;
+        for state in expected.iter_mut().flatten() {
+            state.base = Amount::Integer(base.into());
+        }
+        let base = Base::<C>(base, PhantomData);
+        held.write_bases::<M, _, _>(conn, &base, &[field], false, &before, &expected)
+            .await?;
         Ok(true)
     }
 }
@@ -378,19 +384,15 @@ fn slots<C: ShardedColumn>() -> u16 {
     (shards / 2).clamp(1, MOST_SLOTS)
 }
 
-fn field<C: ShardedColumn>() -> QueryResult<&'static ShardsColumn> {
-    let mut fields = C::Table::FIELDS.iter();
-    fields
-        .find(|field| field.name == C::NAME)
-        .ok_or(DieselError::NotFound) // every sharded column is one
+/// What the one parent holds of the one field.
+fn only_state(states: &States) -> QueryResult<&FieldState> {
+    states.iter().flatten().next().ok_or(DieselError::NotFound)
 }
 
-/// What was read of the one parent.
-fn only_integer(amounts: Vec<Amount>) -> QueryResult<i128> {
-    match amounts.into_iter().next() {
-        Some(Amount::Integer(n)) => Ok(n),
-        None => Err(DieselError::NotFound),
-        Some(other) => {
+fn integer(amount: &Amount) -> QueryResult<i128> {
+    match amount {
+        Amount::Integer(n) => Ok(*n),
+        other => {
             let message = format!("`{other}` is no integer");
             Err(DieselError::DeserializationError(message.into()))
         }
@@ -445,6 +447,14 @@ where
         });
         Ok(())
     }
+}
+
+impl<C, P, DB> Keep<DB> for AddWithin<C, P>
+where
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    P: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
 }
 
 /// Has four texts, and so no static id; Diesel keeps it prepared by its text.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+
 /// A transient failure that a new attempt can cure.
 ///
 /// In every one of these the database has undone the attempt, so that trying again doubles nothing.
@@ -19,6 +21,13 @@ pub enum Conflict {
     StatementTimeout,
     /// Another connection is writing: SQLite's BUSY, BUSY_SNAPSHOT and LOCKED.
     Busy,
+    /// The server's connection does not hold the statement that was prepared, or holds another one under its name: PostgreSQL's
+    /// 26000 and 42P05 behind a pooler that gives each transaction another connection. See
+    /// [`StatementLost`](crate::Error::StatementLost).
+    StatementLost,
+    /// The row was deleted, or its key changed, while a shard was created for it: a violated foreign key of the shards table. If it
+    /// persists, that may have another reason, which the database's own error tells.
+    ParentGone,
 }
 
 impl fmt::Display for Conflict {
@@ -29,6 +38,8 @@ impl fmt::Display for Conflict {
             Conflict::LockTimeout => "lock timeout",
             Conflict::StatementTimeout => "statement timeout",
             Conflict::Busy => "database busy",
+            Conflict::StatementLost => "prepared statement lost",
+            Conflict::ParentGone => "row gone while its shard was created",
         })
     }
 }
@@ -47,4 +58,12 @@ pub(crate) enum Failure {
     DiskFull,
     /// Nothing that this crate knows better than Diesel.
     Other,
+}
+
+/// Whether a row was to refer to one that is not there.
+pub(crate) fn is_foreign_key_violation(error: &DieselError) -> bool {
+    matches!(
+        error,
+        DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)
+    )
 }

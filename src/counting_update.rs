@@ -10,8 +10,10 @@ use diesel::query_builder::AsChangeset;
 #[diagnostic::on_unimplemented(
     message = "this is not a counting update of a sharded field: `{Self}`",
     label = "expected `column.eq(column + n)` or `column.eq(column - n)`",
-    note = "shards can only be added to: to set a value, or to change a column without `#[sharded]`, use `diesel::update`, \
-            which stays correct on every column",
+    note = "a value that was read before loses the counts that came in since: write `clicks.eq(clicks + 1)`, with the column on \
+            both sides, instead of `clicks.eq(self.clicks + 1)`",
+    note = "shards can only be added to: to set a total, use `diesel_sharded::set_total`; to change a column without \
+            `#[sharded]`, use `diesel::update`",
     note = "a tuple that also sets a plain column locks the parent's row anyway, so that shards would gain nothing: give \
             the whole tuple to `diesel::update`, or make two updates of it"
 )]

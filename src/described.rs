@@ -6,6 +6,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::Error as DieselError;
 
+use crate::amount::Amount;
 use crate::conflict::{Conflict, Failure};
 use crate::dialect::{ColumnType, Dialect, ShardedBackend};
 use crate::field::ShardsColumn;
@@ -13,6 +14,8 @@ use crate::shard_numbers::ShardNumber;
 use crate::shards_table;
 use crate::sql::Names;
 use crate::total::push_total_of;
+pub use crate::unfit::FieldState;
+use crate::unfit::Unfit;
 
 /// What the derive would know of a table.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +65,18 @@ impl DescribedTable {
     /// As there.
     pub fn drop_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
         shards_table::drop_sql(self.names(), backend)
+    }
+
+    /// The statements that create the triggers on SQLite which are not among the names that were `found`.
+    ///
+    /// # Errors
+    /// As [`create_sql`](Self::create_sql).
+    pub fn missing_triggers<DB: ShardedBackend>(
+        &self,
+        backend: &DB,
+        found: &[String],
+    ) -> QueryResult<Option<String>> {
+        shards_table::missing_triggers(self.names(), backend, found)
     }
 
     /// Writes the total of a field, or base + one shard; see [`Total`](crate::Total).
@@ -125,9 +140,34 @@ pub fn told(dialect: Dialect, error: &DieselError) -> Told {
     }
 }
 
-/// Whether a column of this type may take a value otherwise than it was given, without an error.
-pub fn may_cut(dialect: Dialect, column: ColumnType) -> bool {
-    dialect.may_cut(column)
+/// What stands before and behind a number of this type to read it as a text that [`amount`] reads.
+pub fn number_as_text(dialect: Dialect, column: ColumnType) -> (&'static str, &'static str) {
+    dialect.number_as_text(column)
+}
+
+/// Nothing of a column of this type.
+pub fn zero(column: ColumnType) -> Amount {
+    Amount::zero(column)
+}
+
+/// Reads a number of this type.
+///
+/// # Errors
+/// If the text is none.
+pub fn amount(text: &str, column: ColumnType) -> QueryResult<Amount> {
+    Amount::parse(text, column)
+}
+
+/// The difference between what a parent was to hold of a field and what it holds, if there is one.
+pub fn unfit(
+    dialect: Dialect,
+    field: &ShardsColumn,
+    before: &FieldState,
+    expected: &FieldState,
+    found: &FieldState,
+) -> Option<Unfit> {
+    let rounds = dialect.rounds_sums(field.column_type);
+    Unfit::between(field.name, before, expected, found, rounds)
 }
 
 /// The least and the greatest integer that a base of this type holds, as far as an `i64` does.

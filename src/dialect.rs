@@ -5,12 +5,15 @@
 
 mod postgres_messages;
 
+use std::borrow::Cow;
+
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
 use crate::conflict::{Conflict, Failure};
+use crate::error::Error;
 use crate::retry::Isolation;
 use crate::sql::{Binds, Reads};
 
@@ -194,6 +197,88 @@ impl Dialect {
         (self == Dialect::Mysql).then_some(" LIMIT 18446744073709551615")
     }
 
+    /// Ends a query that has to give all of its rows, whatever `sql_select_limit` MySQL's session has.
+    pub(crate) fn all_rows(self) -> &'static str {
+        self.keeps_order().unwrap_or_default()
+    }
+
+    /// Whether a `CHAR(n)` is given out with spaces up to its length, and then differs from the same text without them.
+    pub(crate) fn pads_text(self) -> bool {
+        self == Dialect::Postgres
+    }
+
+    /// Whether a row that a query shows may be hidden from a lock and from an update, as PostgreSQL's row security does.
+    pub(crate) fn hides_rows_from_locks(self) -> bool {
+        self == Dialect::Postgres
+    }
+
+    /// What stands before and behind a number of this type to read it as a text.
+    /// SQLite's cast gives a double in 15 digits, of which not every double can be read again.
+    pub(crate) fn number_as_text(self, column: ColumnType) -> (&'static str, &'static str) {
+        match (self, column) {
+            (Dialect::Mysql, _) => ("CAST(", " AS CHAR)"),
+            (Dialect::Sqlite, ColumnType::Double | ColumnType::Numeric) => {
+                ("printf('%!.17g', ", ")")
+            }
+            _ => ("CAST(", " AS TEXT)"),
+        }
+    }
+
+    /// What stands before several texts, between two of them and behind them, to join them with a space in between.
+    pub(crate) fn joined_texts(self) -> [&'static str; 3] {
+        match self {
+            Dialect::Mysql => ["CONCAT(", ", ' ', ", ")"],
+            _ => ["", " || ' ' || ", ""],
+        }
+    }
+
+    /// Whether a session's setting may cut any query, as MySQL's `sql_select_limit` does.
+    pub(crate) fn cuts_queries(self) -> bool {
+        self == Dialect::Mysql
+    }
+
+    /// Whether sums of this type round: a comparison has to allow for it.
+    pub(crate) fn rounds_sums(self, column: ColumnType) -> bool {
+        match column {
+            ColumnType::Double => true,
+            ColumnType::Numeric => self == Dialect::Sqlite, // which keeps doubles
+            _ => false,
+        }
+    }
+
+    /// Ends a `DELETE` by what no index finds, which MySQL under `sql_safe_updates` takes with a limit alone.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn deletes_all(self) -> &'static str {
+        match self {
+            Dialect::Mysql => " LIMIT 1000000",
+            _ => "",
+        }
+    }
+
+    /// The setting of a session that refused a statement, and what to do about it.
+    pub(crate) fn refused_by(self, message: &str) -> Option<(&'static str, &'static str)> {
+        if self != Dialect::Mysql {
+            return None;
+        }
+        let refusals = [
+            (
+                // 1665
+                "Cannot execute statement: impossible to write to binary log since BINLOG_FORMAT = STATEMENT",
+                "binlog_format",
+                "set it to ROW or MIXED, since counts run in READ COMMITTED (`SET SESSION binlog_format = 'ROW'` on new \
+                 connections, or for the server)",
+            ),
+            (
+                // 1175
+                "You are using safe update mode",
+                "sql_safe_updates",
+                "name rows by their keys, or turn it off (`SET SESSION sql_safe_updates = 0`)",
+            ),
+        ];
+        let refusal = refusals.iter().find(|(text, ..)| message.starts_with(text));
+        refusal.map(|(_, setting, remedy)| (*setting, *remedy))
+    }
+
     /// The isolation level for the crate's own transactions. MySQL's default would lock the parent rows that a filter
     /// reads, and the gaps between shards.
     pub(crate) fn own_isolation(self) -> Option<Isolation> {
@@ -224,6 +309,24 @@ impl Dialect {
         self == Dialect::Mysql
     }
 
+    /// Whether a statement without rows may be kept prepared, whatever it is. PostgreSQL knows it by a name that may stand for
+    /// another one behind a pooler; see [`prepared`](crate::prepared).
+    pub(crate) fn keeps_statements(self) -> bool {
+        self != Dialect::Postgres
+    }
+
+    /// The same for a statement with rows.
+    pub(crate) fn keeps_queries(self) -> bool {
+        self.keeps_statements() && !self.waits_after_interrupted_rows()
+    }
+
+    /// Whether the client waits for ever if a kept statement is executed again after it failed in the middle of its rows: it reads
+    /// on for the rest of them. MariaDB's does so after `max_statement_time` and `KILL QUERY`. A total, which takes its time at a
+    /// parent with many shards, is where they meet a statement.
+    pub(crate) fn waits_after_interrupted_rows(self) -> bool {
+        self == Dialect::Mysql
+    }
+
     /// Statements that tell before COMMIT whether the transaction begun is still the one that is open.
     ///
     /// Postgres answers the COMMIT of an aborted transaction with ROLLBACK and no error. MySQL ends the transaction at
@@ -248,14 +351,15 @@ impl Dialect {
     ///
     /// A node of MariaDB Galera tells that another one's write aborted the transaction, but that error is lost if it answers the
     /// close of a statement. What follows would commit by itself in autocommit mode; out of it, it runs in a new transaction,
-    /// which lacks the savepoint. (`SET autocommit = 1` commits, so that it has to follow a COMMIT or ROLLBACK.)
+    /// which lacks the savepoint. (`SET autocommit = 1` commits, so that it has to follow a COMMIT or ROLLBACK.) Afterwards the
+    /// connection has what it had before.
     pub(crate) fn guard(self) -> Option<Guard> {
         (self == Dialect::Mysql).then_some(Guard {
-            before: "SET autocommit = 0",
+            before: "SET @diesel_sharded_autocommit = @@autocommit, autocommit = 0",
             at_begin: "SAVEPOINT diesel_sharded",
             before_commit: "RELEASE SAVEPOINT diesel_sharded",
             rollback: "ROLLBACK",
-            after: "SET autocommit = 1",
+            after: "SET autocommit = @diesel_sharded_autocommit",
         })
     }
 
@@ -283,10 +387,13 @@ impl Dialect {
     /// The type of a sharded field's column in a shards table, where one row alone may be negative.
     pub(crate) fn field_type(self, column: ColumnType) -> &'static str {
         use ColumnType::{UnsignedBigInt, UnsignedInteger, UnsignedSmallInt};
-        match column {
+        match (self, column) {
             // `signed - unsigned` is unsigned in MySQL and fails below zero; `decimal - unsigned` is not.
-            UnsignedSmallInt | UnsignedInteger | UnsignedBigInt => "DECIMAL(20, 0)",
-            signed => self.key_type(signed),
+            (_, UnsignedSmallInt | UnsignedInteger | UnsignedBigInt) => "DECIMAL(20, 0)",
+            // Room for what a lax mode would cut, so that a CHECK sees it.
+            (Dialect::Mysql, ColumnType::SmallInt) => "INTEGER",
+            (Dialect::Mysql, ColumnType::Integer) => "BIGINT",
+            (_, signed) => self.key_type(signed),
         }
     }
 
@@ -315,15 +422,39 @@ impl Dialect {
         }
     }
 
-    /// Follows the column's name in a `CHECK` of a shard that overflows, where the database has no error for that.
+    /// Follows the column's name in a `CHECK` of a shard that overflows, where the database has no error for that: of a column of
+    /// `sql_type`, or else of the type that the shards table gives it by itself.
+    ///
+    /// MySQL and MariaDB without their strict mode cut a value to the range of its column, and check what that leaves. The column
+    /// of a small integer therefore is wider than its range. Of others, and where `sql_type` is given, only a `CHECK` one inside
+    /// the range tells such a value from a full shard, which it refuses too.
+    pub(crate) fn shard_check(
+        self,
+        column: ColumnType,
+        sql_type: Option<&str>,
+    ) -> Option<Cow<'static, str>> {
+        let is_wider = matches!(column, ColumnType::SmallInt | ColumnType::Integer);
+        let inside = match sql_type {
+            _ if self != Dialect::Mysql => None,
+            None if is_wider => None,
+            sql_type => inside_of(sql_type.unwrap_or_else(|| self.field_type(column))),
+        };
+        inside
+            .map(Cow::Owned)
+            .or_else(|| self.range_check(column).map(Cow::Borrowed))
+    }
+
+    /// The same of a column that cuts no value in this range.
     ///
     /// SQLite keeps whatever value it is given, and PostgreSQL a NaN or an infinity, which no later count would cure. MySQL
     /// and MariaDB take `0 - (-9223372036854775808)` for the smallest integer.
-    pub(crate) fn range_check(self, column: ColumnType) -> Option<&'static str> {
+    fn range_check(self, column: ColumnType) -> Option<&'static str> {
         use ColumnType::{BigInt, Double, Integer, Numeric, SmallInt};
         match (self, column) {
-            (Dialect::Sqlite, SmallInt) => Some(" BETWEEN -32768 AND 32767"),
-            (Dialect::Sqlite, Integer) => Some(" BETWEEN -2147483648 AND 2147483647"),
+            (Dialect::Sqlite | Dialect::Mysql, SmallInt) => Some(" BETWEEN -32768 AND 32767"),
+            (Dialect::Sqlite | Dialect::Mysql, Integer) => {
+                Some(" BETWEEN -2147483648 AND 2147483647")
+            }
             // One less than there are: the float that overflows downwards equals SQLite's smallest integer.
             (Dialect::Sqlite | Dialect::Mysql, BigInt) => {
                 Some(" BETWEEN -9223372036854775807 AND 9223372036854775807")
@@ -359,33 +490,40 @@ impl Dialect {
 
     /// SQLite enforces foreign keys only where a connection asks for it, hands out a deleted row's id again, and replaces
     /// rows without deleting them (`REPLACE INTO`): triggers have to delete the shards, or a new row would inherit them.
-    pub(crate) fn deletes_by_triggers(self) -> bool {
+    pub(crate) fn has_triggers(self) -> bool {
         self == Dialect::Sqlite
+    }
+
+    /// What the shards' foreign key does. On SQLite a trigger renames the shards, whether foreign keys are enforced or not: it
+    /// could not tell shards that the foreign key has renamed already from those of a row that was replaced.
+    pub(crate) fn foreign_key_actions(self) -> &'static str {
+        match self {
+            Dialect::Sqlite => " ON DELETE CASCADE",
+            _ => " ON UPDATE CASCADE ON DELETE CASCADE",
+        }
     }
 
     /// Follows a `SELECT` whose rows are to be locked until the transaction ends. SQLite has one writer at a time.
     pub(crate) fn locks_rows(self, strength: Strength) -> Option<&'static str> {
         match (self, strength) {
             (Dialect::Sqlite, _) => None,
-            (_, Strength::ExclusiveAtOnce) => Some(" FOR UPDATE NOWAIT"),
+            (Dialect::Postgres, Strength::ExclusiveIfFree) => Some(" FOR UPDATE SKIP LOCKED"),
+            (_, Strength::ExclusiveAtOnce | Strength::ExclusiveIfFree) => {
+                Some(" FOR UPDATE NOWAIT")
+            }
             (Dialect::Postgres, Strength::ButForReferences) => Some(" FOR NO KEY UPDATE"),
             (_, Strength::Exclusive | Strength::ButForReferences) => Some(" FOR UPDATE"),
         }
     }
 
+    /// Whether [`ExclusiveIfFree`](Strength::ExclusiveIfFree) leaves out what is locked.
+    pub(crate) fn skips_what_is_locked(self) -> bool {
+        self == Dialect::Postgres
+    }
+
     /// Whether rows can be locked at all.
     pub(crate) fn has_row_locks(self) -> bool {
         self != Dialect::Sqlite
-    }
-
-    /// Whether a column of this type may take a value otherwise than it was given, without an error: rounded to its scale,
-    /// or by MySQL without its strict mode cut to its range.
-    pub(crate) fn may_cut(self, column: ColumnType) -> bool {
-        match column {
-            ColumnType::Double => false, // rounds whatever it adds up
-            ColumnType::Numeric => self != Dialect::Sqlite, // keeps it as a double
-            _ => self == Dialect::Mysql,
-        }
     }
 
     /// Follows a `SELECT` of rows that are locked already. In MySQL's default isolation a plain one would read what the
@@ -412,7 +550,7 @@ impl Dialect {
         }
     }
 
-    /// The type that any number is cast to for reading it as text.
+    /// The type that a value is cast to for showing it as text.
     pub(crate) fn text_type(self) -> &'static str {
         match self {
             Dialect::Mysql => "CHAR",
@@ -456,28 +594,6 @@ impl Dialect {
         (self != Dialect::Sqlite).then_some(Isolation::ReadCommitted)
     }
 
-    /// The statements around folding and dropping, under which no count arrives in between and no failure doubles one.
-    ///
-    /// MySQL commits at `LOCK TABLES` and at `DROP TABLE`, so that no transaction encloses the two. There the fold takes the
-    /// counts out of the shards in a transaction of its own, and what is dropped is empty.
-    pub(crate) fn exclusive(self) -> Exclusive {
-        match self {
-            Dialect::Postgres => Exclusive {
-                lock: Some(("LOCK TABLE ", "", " IN ACCESS EXCLUSIVE MODE")),
-                ..Exclusive::NOTHING
-            },
-            Dialect::Mysql => Exclusive {
-                before: Some("SET @autocommit_before = @@autocommit, autocommit = 0"),
-                lock: Some(("LOCK TABLES ", " WRITE", "")),
-                commits_fold: true,
-                after: Some("UNLOCK TABLES;\nSET autocommit = @autocommit_before"),
-                on_failure: Some("ROLLBACK; UNLOCK TABLES; SET autocommit = @autocommit_before"),
-            },
-            // The first write of the transaction locks the database.
-            Dialect::Sqlite => Exclusive::NOTHING,
-        }
-    }
-
     /// What a failed statement means.
     pub(crate) fn classify(self, error: &DieselError) -> Failure {
         let (kind, information) = match error {
@@ -490,6 +606,11 @@ impl Dialect {
                 };
             }
             DieselError::BrokenTransactionManager => return Failure::ConnectionLost,
+            DieselError::QueryBuilderError(told)
+                if matches!(told.downcast_ref(), Some(Error::StatementLost { .. })) =>
+            {
+                return Failure::Conflict(Conflict::StatementLost);
+            }
             _ => return Failure::Other,
         };
         match kind {
@@ -508,6 +629,30 @@ impl Dialect {
             // The text of a known kind may quote what a user wrote.
             _ => Failure::Other,
         }
+    }
+
+    /// Whether a conflict has ended the whole transaction, so that what follows is in none: MySQL's 1213, and MariaDB's 1020.
+    pub(crate) fn ends_transaction(self, error: &DieselError) -> bool {
+        let DieselError::DatabaseError(kind, information) = error else {
+            return false;
+        };
+        let message = information.message();
+        self == Dialect::Mysql
+            && match kind {
+                DatabaseErrorKind::SerializationFailure => true, // Diesel's name for 1213
+                DatabaseErrorKind::Unknown => {
+                    message.starts_with("Deadlock found when trying to get lock")
+                        || message.starts_with("Record has changed since last read")
+                }
+                _ => false,
+            }
+    }
+
+    /// Whether a missing shard is created by a statement that commits by itself. It is zero, so that no total changes, and
+    /// saves a transaction, before which one would have to look whether there is one already. Elsewhere that look
+    /// costs nothing, MySQL needs its own isolation level for it, and SQLite would write to its disk twice.
+    pub(crate) fn creates_alone(self) -> bool {
+        self == Dialect::Postgres
     }
 
     /// What the text of an error means.
@@ -557,6 +702,50 @@ impl Dialect {
     }
 }
 
+/// ` BETWEEN the least + 1 AND the greatest - 1` of a type of MySQL's that cuts values. An integer that leaves the range of a
+/// `BIGINT` is an error in each mode.
+fn inside_of(sql_type: &str) -> Option<String> {
+    let sql_type = sql_type.trim().to_ascii_uppercase();
+    let (name, rest) = match sql_type.find(|c: char| !c.is_ascii_alphanumeric()) {
+        Some(end) => sql_type.split_at(end),
+        None => (&*sql_type, ""),
+    };
+    let bits = match name {
+        "TINYINT" | "INT1" => 8,
+        "SMALLINT" | "INT2" => 16,
+        "MEDIUMINT" | "INT3" => 24,
+        "INT" | "INTEGER" | "INT4" => 32,
+        "DECIMAL" | "NUMERIC" | "DEC" | "FIXED" => return inside_of_decimal(rest),
+        _ => return None,
+    };
+    let half = 1_i64 << (bits - 1);
+    Some(match rest.contains("UNSIGNED") {
+        // Zero is what a shard begins at.
+        true => format!(" BETWEEN 0 AND {}", 2 * half - 2),
+        false => format!(" BETWEEN {} AND {}", 1 - half, half - 2),
+    })
+}
+
+/// The same of a `DECIMAL`, of which this follows its name: `(10, 2)`, `(10)` or nothing.
+fn inside_of_decimal(rest: &str) -> Option<String> {
+    let numbers = match rest.trim_start().strip_prefix('(') {
+        Some(rest) => rest.split_once(')')?.0,
+        None => "10",
+    };
+    let (digits, scale) = numbers.split_once(',').unwrap_or((numbers, "0"));
+    let digits: usize = digits.trim().parse().ok()?;
+    let scale: usize = scale.trim().parse().ok()?;
+    if !(1..=65).contains(&digits) || scale > digits {
+        return None;
+    }
+    let mut last = "9".repeat(digits - 1) + "8";
+    if scale > 0 {
+        last.insert(digits - scale, '.');
+        last.insert_str(0, if scale == digits { "0" } else { "" });
+    }
+    Some(format!(" BETWEEN -{last} AND {last}"))
+}
+
 /// Whether `name`, which may tell the schema too, is that of a table. Some servers keep all names in small letters.
 fn is_table(name: &str, table: &str) -> bool {
     let (name, table) = (name.to_lowercase(), table.to_lowercase());
@@ -580,6 +769,8 @@ pub(crate) enum Strength {
     Exclusive,
     /// At once or not at all.
     ExclusiveAtOnce,
+    /// The same without harm to a transaction that is open: where an error would abort it, a row that is locked is left out.
+    ExclusiveIfFree,
     /// Rows that refer to these may still be inserted, where the database can tell; on MySQL they wait.
     ButForReferences,
 }
@@ -622,28 +813,6 @@ pub(crate) struct Guard {
     /// end of the connection.
     pub(crate) rollback: &'static str,
     pub(crate) after: &'static str,
-}
-
-/// See [`Dialect::exclusive`].
-pub(crate) struct Exclusive {
-    pub(crate) before: Option<&'static str>,
-    /// What stands before both tables, behind each, and behind both.
-    pub(crate) lock: Option<(&'static str, &'static str, &'static str)>,
-    /// The fold empties the shards and is committed before the drop.
-    pub(crate) commits_fold: bool,
-    pub(crate) after: Option<&'static str>,
-    /// What a failure leaves behind, undone.
-    pub(crate) on_failure: Option<&'static str>,
-}
-
-impl Exclusive {
-    const NOTHING: Self = Exclusive {
-        before: None,
-        lock: None,
-        commits_fold: false,
-        after: None,
-        on_failure: None,
-    };
 }
 
 /// 1114: a table's file cannot grow.
@@ -1036,15 +1205,59 @@ mod tests {
             ));
             let checks = |dialect: Dialect| dialect.range_check(column).is_some();
             assert_eq!(checks(Dialect::Postgres), column == Double);
-            assert_eq!(checks(Dialect::Mysql), column == BigInt);
+            let checks_cut = Dialect::Mysql.shard_check(column, None).is_some();
+            assert_eq!(checks_cut, column != Double);
             let casts = matches!(Dialect::Postgres.total_form(column), TotalForm::Cast(_));
             assert_eq!(casts, matches!(column, SmallInt | Integer | BigInt));
             assert_eq!(Dialect::Mysql.total_form(column), TotalForm::Plain);
             // Doubles round whatever they add up, and SQLite's numbers are doubles.
-            assert!(!Dialect::Sqlite.may_cut(column));
-            assert_eq!(Dialect::Postgres.may_cut(column), column == Numeric);
-            assert_eq!(Dialect::Mysql.may_cut(column), column != Double);
+            let rounds = |dialect: Dialect| dialect.rounds_sums(column);
+            assert_eq!(rounds(Dialect::Sqlite), matches!(column, Double | Numeric));
+            assert_eq!(rounds(Dialect::Postgres), column == Double);
+            assert_eq!(rounds(Dialect::Mysql), column == Double);
         }
+    }
+
+    #[test]
+    fn what_mysql_cuts_is_checked_one_inside_its_range() {
+        use ColumnType::*;
+        let check = |column, sql_type| Dialect::Mysql.shard_check(column, sql_type);
+        let whole = "9".repeat(45);
+        let part = "9".repeat(19);
+        for (column, sql_type, range) in [
+            (SmallInt, None, "-32768 AND 32767"),
+            (Integer, None, "-2147483648 AND 2147483647"),
+            (BigInt, None, "-9223372036854775807 AND 9223372036854775807"),
+            (
+                UnsignedBigInt,
+                None,
+                "-99999999999999999998 AND 99999999999999999998",
+            ),
+            (
+                Numeric,
+                None,
+                &*format!("-{whole}.{part}8 AND {whole}.{part}8"),
+            ),
+            (
+                Numeric,
+                Some("decimal(10, 2)"),
+                "-99999999.98 AND 99999999.98",
+            ),
+            (Numeric, Some("DECIMAL (5)"), "-99998 AND 99998"),
+            (Numeric, Some("NUMERIC"), "-9999999998 AND 9999999998"),
+            (Numeric, Some("DECIMAL(2,2)"), "-0.98 AND 0.98"),
+            (Integer, Some("MEDIUMINT"), "-8388607 AND 8388606"),
+            (Integer, Some("TINYINT(3) UNSIGNED"), "0 AND 254"),
+        ] {
+            let range = format!(" BETWEEN {range}");
+            assert_eq!(check(column, sql_type).as_deref(), Some(&*range));
+        }
+        assert_eq!(check(Double, None), None);
+        assert_eq!(check(Numeric, Some("DECIMAL(x)")), None);
+        assert_eq!(
+            Dialect::Postgres.shard_check(Numeric, Some("DECIMAL(5)")),
+            None
+        );
     }
 
     #[test]

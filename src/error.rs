@@ -6,6 +6,7 @@ use std::time::Duration;
 use diesel::result::Error as DieselError;
 
 use crate::conflict::Conflict;
+use crate::unfit::Unfit;
 
 /// Why a count, or another operation, did not happen, or may not have.
 ///
@@ -74,6 +75,30 @@ pub enum Error {
         /// The database's own error.
         source: DieselError,
     },
+    /// The server's connection does not hold the statement that was prepared on it, or holds another one under its name: behind a
+    /// pooler that gives each transaction another connection, such as PgBouncer in transaction mode. Nothing was changed. Outside
+    /// a transaction this is a [conflict](Conflict::StatementLost) and tried again; inside the caller's, that is rolled back and
+    /// may be tried again.
+    #[error(
+        "nothing was changed: the server's connection does not hold the statement that was prepared on it, as behind a pooler in \
+         transaction mode; turn prepared statements off (`conn.set_prepared_statement_cache_size(CacheSize::Disabled)`; \
+         for `diesel_async` pool sessions), or let PgBouncer 1.21 or later keep them (`max_prepared_statements`) ({source})"
+    )]
+    StatementLost {
+        /// The database's own error.
+        source: DieselError,
+    },
+    /// A setting of the session refuses a statement of this crate: MySQL's `binlog_format = STATEMENT` (1665) and
+    /// `sql_safe_updates` (1175). Nothing was changed.
+    #[error("nothing was changed: the session's `{setting}` refuses it; {remedy} ({source})")]
+    RefusedBySetting {
+        /// The name of the setting.
+        setting: &'static str,
+        /// What to do.
+        remedy: &'static str,
+        /// The database's own error.
+        source: DieselError,
+    },
     /// The closure of [`retry::transaction`](crate::retry::transaction) returned `Ok`, but the transaction that was begun
     /// for it is not open any more: an error that the closure dropped had ended it, or, on MySQL, a statement that commits
     /// (`CREATE TABLE`). PostgreSQL has then committed nothing. MySQL has committed what ran after such an error, and what ran
@@ -119,14 +144,53 @@ pub enum Error {
          (nothing was inserted or counted)"
     )]
     InsertedOther,
-    /// The column of a sharded field did not take what its shards hold, but something else. Nothing was changed.
+    /// A key column is a `CHAR(n)`, which PostgreSQL fills up with spaces: [`verify`](crate::verify()) cannot compare it with the
+    /// keys of a recount. All other operations can use it.
     #[error(
-        "the column `{field}` does not take what its shards hold, but another number: give it the scale that its column in \
-         the shards table has (`#[sharded(sql_type = \"..\")]`), and let MySQL's `sql_mode` be strict (nothing was changed)"
+        "the parent of `{shards_table}` has a key of type CHAR(n), whose spaces a recount may give or not: make it VARCHAR(n) or TEXT \
+         to verify its totals"
     )]
-    Inexact {
-        /// The column.
-        field: &'static str,
+    PaddedKey {
+        /// The shards table.
+        shards_table: &'static str,
+    },
+    /// A row's base does not take what an operation writes to it. Nothing was changed.
+    #[error("nothing was changed: the row {key}, whose shards are in `{table}`, {reason}")]
+    Unfit {
+        /// The shards table.
+        table: &'static str,
+        /// The row's key; the columns of a composite one with commas in between.
+        key: String,
+        /// Why it does not.
+        reason: Unfit,
+    },
+    /// Triggers that keep a SQLite shards table beside its parent are not there: rebuilding the parent's table drops them. A new
+    /// row may inherit the shards of one that was deleted meanwhile. Nothing was changed.
+    #[error(
+        "nothing was changed: triggers of `{table}` are missing, as after a rebuild of its parent; look whether rows were \
+         deleted or replaced since then, and create the triggers again:\n{sql}"
+    )]
+    MissingTriggers {
+        /// The shards table.
+        table: &'static str,
+        /// The statements that create what is missing.
+        sql: String,
+    },
+    /// MySQL or MariaDB do not let a key column of the shards table refer to the parent's, since its type or its collation is
+    /// another one. No table was created.
+    #[error(
+        "the key of `{table}` has not its parent's type or collation: write `#[sharded(sql_type = \"{sql_type}\")]` on the field \
+         `{column}` ({source})"
+    )]
+    KeyType {
+        /// The shards table.
+        table: &'static str,
+        /// The first column whose type was chosen by the library.
+        column: &'static str,
+        /// The type that the parent's column has.
+        sql_type: String,
+        /// The database's own error.
+        source: DieselError,
     },
     /// The name of a counter is empty or too long.
     #[error("a counter's name has 1 to 255 bytes in UTF-8, this one has {bytes}")]

@@ -6,6 +6,7 @@ use diesel::associations::HasTable;
 use diesel::prelude::*;
 use diesel::sql_types::{self, SqlType};
 
+use crate::amount::Amount;
 use crate::counting_update::are_equal;
 use crate::dialect::ColumnType;
 use crate::sql::SHARD;
@@ -126,6 +127,9 @@ pub trait FieldType: SqlType + Sealed {
 
     /// Whether a total may be set to this: not to a NaN or an infinity, out of which no count leads.
     fn is_finite(value: &Self::Value) -> bool;
+
+    /// The value as a sum of one.
+    fn amount(value: &Self::Value) -> Amount;
 }
 
 /// The SQL types that a key column of a sharded table may have. No others can be added: a [`Dialect`](crate::Dialect) has to
@@ -171,7 +175,7 @@ sealed! {
 }
 
 macro_rules! field_types {
-    ($($(#[$cfg:meta])* $sql_type:ty => $value:ty, $column:ident $(, $is_finite:path)?;)*) => {$(
+    ($($(#[$cfg:meta])* $sql_type:ty => $value:ty, $column:ident, $amount:ident $(, $is_finite:path)?;)*) => {$(
         $(#[$cfg])*
         impl FieldType for $sql_type {
             type Value = $value;
@@ -180,23 +184,27 @@ macro_rules! field_types {
             fn is_finite(_value: &$value) -> bool {
                 true $(&& $is_finite(*_value))?
             }
+
+            fn amount(value: &$value) -> Amount {
+                Amount::$amount(value.clone().into())
+            }
         }
     )*};
 }
 
 field_types! {
-    sql_types::SmallInt => i16, SmallInt;
-    sql_types::Integer => i32, Integer;
-    sql_types::BigInt => i64, BigInt;
-    sql_types::Double => f64, Double, f64::is_finite;
+    sql_types::SmallInt => i16, SmallInt, Integer;
+    sql_types::Integer => i32, Integer, Integer;
+    sql_types::BigInt => i64, BigInt, Integer;
+    sql_types::Double => f64, Double, Double, f64::is_finite;
     #[cfg(feature = "numeric")]
-    sql_types::Numeric => bigdecimal::BigDecimal, Numeric;
+    sql_types::Numeric => bigdecimal::BigDecimal, Numeric, Numeric;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::SmallInt> => u16, UnsignedSmallInt;
+    sql_types::Unsigned<sql_types::SmallInt> => u16, UnsignedSmallInt, Integer;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::Integer> => u32, UnsignedInteger;
+    sql_types::Unsigned<sql_types::Integer> => u32, UnsignedInteger, Integer;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::BigInt> => u64, UnsignedBigInt;
+    sql_types::Unsigned<sql_types::BigInt> => u64, UnsignedBigInt, Integer;
 }
 
 macro_rules! key_types {

@@ -18,15 +18,17 @@ use crate::dialect::{BackendOf, Dialect, ShardedBackend};
 use crate::error::Error;
 use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable};
-use crate::held::{Held, Shards, holding};
+use crate::held::{Held, Shards, TRIES_TO_LOCK, holding, shards_of, zeros};
 use crate::io::{Blocking, LoadIo, now};
 use crate::keyed::{KEYS_IN_A_STATEMENT, KeyedTable, KeysAre};
 use crate::observe;
-use crate::retry::{Repeated, Retry, in_transaction, repeat};
+use crate::retry::{Repeated, Retry, in_any_transaction, repeat};
 use crate::shard_numbers;
+use crate::shards_table::check_triggers;
 use crate::sql::{
     SHARD, push_bind, push_from_shards, push_key, push_select_keys_as_parent, push_shards_column,
 };
+use crate::unfit::Unfit;
 use crate::update::UpdateSource;
 
 /// Begins a fold: the values of shards move into the base, so that the plain column, its index and readers who know nothing
@@ -57,6 +59,9 @@ use crate::update::UpdateSource;
 ///
 /// # What it sends
 ///
+/// On SQLite it first looks whether the triggers of the [`ShardsTable`](crate::ShardsTable) are there, which a rebuild of the
+/// parent's table drops: one read of `sqlite_master`, and [`MissingTriggers`](crate::Error::MissingTriggers) if they are not.
+///
 /// The parents that have something to fold are found in key order, [`batch`](Fold::batch) by batch. Each batch is one
 /// transaction:
 ///
@@ -68,17 +73,21 @@ use crate::update::UpdateSource;
 /// ORDER BY "videos"."id" LIMIT $3;
 ///
 /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
-/// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE NOWAIT;
-/// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE NOWAIT;
-/// SELECT CAST((SELECT SUM("videos_shards"."views") FROM …) AS TEXT) FROM "videos" WHERE …;  -- MySQL: AS CHAR … FOR UPDATE
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE NOWAIT;
+/// SELECT CASE WHEN "videos"."views" <> 0 THEN 1 ELSE 0 END FROM "videos_shards" AS "videos" WHERE …
+///     ORDER BY "videos"."id", "videos"."shard" FOR UPDATE NOWAIT;
+/// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- as texts; MySQL: CONCAT(…) … FOR UPDATE
 /// UPDATE "videos" SET "views" = total WHERE … AND EXISTS (…);                            -- of parents with shards that are not 0
 /// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
-/// DELETE FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" >= $1;            -- MySQL: DELETE `videos` FROM …
+/// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- also before the shards are emptied
+/// DELETE FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" >= $1 AND "videos"."views" = 0;
+///                                                                                        -- MySQL: DELETE `videos` FROM …
 /// COMMIT
 /// ```
 ///
-/// On MySQL, and for `Numeric` fields, the bases are read before and after, and compared: a column that rounds or cuts what it
-/// is given would lose counts silently.
+/// Only parents that the first lock gives back go on: one that was deleted meanwhile may come back under its key. Bases and sums
+/// of shards are read before and after, and compared. Whatever differs (a column that rounds or cuts, an update that row
+/// security or a trigger suppresses) is rolled back, and the parent is listed in [`unfit`](Folded::unfit) with the reason.
 ///
 /// Counts on the shards of a batch wait for these few statements, and nobody for longer: the fold waits for no lock. If one
 /// is not had at once, the parents are tried one by one, and one that is busy shard by shard, again and again as the
@@ -186,7 +195,8 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
     ///
     /// # Errors
     /// As [`update`](crate::update())'s. What was folded before the error stays folded, and no total has changed; folding again
-    /// goes on with what is left. A parent whose total does not fit is no error, but stands in [`unfit`](Folded::unfit).
+    /// goes on with what is left. A parent whose base does not take its total is no error, but is listed in
+    /// [`unfit`](Folded::unfit).
     pub fn run<Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Folded<T>>
     where
         Q: IntoUpdateTarget<Table = T, WhereClause = W>,
@@ -236,12 +246,18 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     {
         let dialect = DB::backend_of(conn).dialect();
         let retry = self.retry.unwrap_or_default();
+        if dialect.has_triggers() {
+            let looking = Repeated::read::<M, _>(conn, retry.clone())?;
+            repeat!(M, conn, looking, {
+                check_triggers::<M, T, DB, _>(conn).await
+            })?;
+        }
         let filter = self.query.into_update_target().where_clause;
         let keep = match self.keep_shards {
             Some(number) => number,
             None => shard_numbers::wished::<M, T, _>(conn).await?,
         };
-        let inside = in_transaction::<M, _>(conn)?;
+        let inside = in_any_transaction::<M, _>(conn).await?;
         let pace = self.per_second.filter(|_| !inside);
         let batch = pace.map_or(self.batch, |rate| self.batch.min(rate as usize));
         let folding = Folding {
@@ -309,7 +325,7 @@ enum Trouble {
     /// Somebody holds a lock, or was in the way.
     Blocked(DieselError),
     /// A base does not take what its shards hold.
-    Unfit,
+    Unfit(Unfit),
     Other(DieselError),
 }
 
@@ -327,15 +343,28 @@ impl Folding {
         M: LoadIo<Conn, Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        let mut left = vec![keys];
-        while let Some(keys) = left.pop() {
+        let mut left = vec![(keys, 0)];
+        while let Some((keys, tries)) = left.pop() {
             let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
             match self.fold_together::<M, T, DB, _>(&named, conn).await {
-                Ok(batch) => folded.add(batch),
+                Ok((batch, not_locked)) => {
+                    folded.add(batch);
+                    for key in not_locked {
+                        match tries + 1 {
+                            TRIES_TO_LOCK => folded.unfit.push((key, Unfit::NotLocked)),
+                            tries => left.push((vec![key], tries)),
+                        }
+                    }
+                }
                 Err(error) => match (self.trouble(error), keys.len()) {
                     (Trouble::Other(error), _) => return Err(error),
-                    (_, 2..) => left.extend(keys.into_iter().rev().map(|key| vec![key])),
-                    (Trouble::Unfit, _) => folded.unfit.extend(keys),
+                    (_, 2..) => {
+                        left.extend(keys.into_iter().rev().map(|key| (vec![key], tries)));
+                    }
+                    (Trouble::Unfit(reason), _) => {
+                        let unfit = keys.into_iter().map(|key| (key, reason.clone()));
+                        folded.unfit.extend(unfit);
+                    }
                     (Trouble::Blocked(_), _) => {
                         self.fold_shard_by_shard::<M, T, DB, _>(keys, folded, conn)
                             .await?;
@@ -350,7 +379,7 @@ impl Folding {
         &self,
         named: &KeysAre<T::KeyIs>,
         conn: &mut Conn,
-    ) -> QueryResult<Folded<T>>
+    ) -> QueryResult<(Folded<T>, Vec<T::Key>)>
     where
         T: KeyedTable<DB>,
         M: LoadIo<Conn, Backend = DB>,
@@ -381,11 +410,12 @@ impl Folding {
         let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
         let reading = Repeated::read::<M, _>(conn, self.retry.clone())?;
         let shards = repeat!(M, conn, reading, {
-            Held::<T, DB>::of(&named).shards::<M, _>(conn).await
+            shards_of::<M, T, DB, _>(conn, &named).await
         });
         let mut left = shards.map_err(|error| explain::<T, DB, _>(conn, error))?;
         let mut parent = Folded::nothing(None);
         let (mut busy, mut tried) = (false, usize::MAX);
+        let mut reason = None;
         while left.len() < tried {
             tried = left.len();
             let mut unfit = vec![];
@@ -399,9 +429,12 @@ impl Folding {
                     .fold_held::<M, T, DB, _>(&named, shards, retry, conn)
                     .await
                 {
-                    Ok(batch) => parent.add(batch),
+                    Ok((batch, _)) => parent.add(batch),
                     Err(error) => match self.trouble(error) {
-                        Trouble::Unfit => unfit.push(shard),
+                        Trouble::Unfit(unfits) => {
+                            unfit.push(shard);
+                            reason = Some(unfits);
+                        }
                         Trouble::Blocked(_) if !self.inside => busy = true,
                         Trouble::Blocked(error) | Trouble::Other(error) => return Err(error),
                     },
@@ -411,21 +444,23 @@ impl Folding {
         }
         parent.parents = parent.parents.min(1);
         folded.add(parent);
-        if !left.is_empty() {
-            folded.unfit.extend(keys);
+        if let (false, Some(reason)) = (left.is_empty(), reason) {
+            let unfit = keys.into_iter().map(|key| (key, reason.clone()));
+            folded.unfit.extend(unfit);
         } else if busy {
             folded.busy.extend(keys);
         }
         Ok(())
     }
 
+    /// Folds the parents whose locks can be acquired. The others that can be seen come back.
     async fn fold_held<M, T, DB, Conn>(
         &self,
         keys: &KeysAre<T::KeyIs>,
         shards: Shards,
         retry: Retry,
         conn: &mut Conn,
-    ) -> QueryResult<Folded<T>>
+    ) -> QueryResult<(Folded<T>, Vec<T::Key>)>
     where
         T: KeyedTable<DB>,
         M: LoadIo<Conn, Backend = DB>,
@@ -434,24 +469,28 @@ impl Folding {
         let holding = holding::<M, _>(conn, retry)?;
         let folded = repeat!(M, conn, holding, {
             let held = Held::<T, DB>::lock::<M, _>(conn, keys, shards).await?;
+            let not_locked = held.not_locked::<M, _>(conn, keys).await?;
             let moved = held.fold::<M, _>(conn).await?;
             let removed = held.remove_shards::<M, _>(conn, self.keep).await?;
-            Ok((moved, removed))
+            Ok((moved, removed, not_locked))
         });
-        let (moved, removed) = folded.map_err(|error| explain::<T, DB, _>(conn, error))?;
+        let (moved, removed, not_locked) =
+            folded.map_err(|error| explain::<T, DB, _>(conn, error))?;
         observe::folded(self.dialect, T::SHARDS_TABLE, &moved, removed);
-        Ok(Folded {
+        let folded = Folded {
             parents: moved.parents as u64,
             moved: moved.sums,
             shards_removed: removed as u64,
             ..Folded::nothing(None)
-        })
+        };
+        Ok((folded, not_locked))
     }
 
     fn trouble(&self, error: DieselError) -> Trouble {
         if !self.dialect.has_row_locks() {
             return match Error::from(error) {
-                Error::Overflow { .. } => Trouble::Unfit,
+                Error::Overflow { .. } => Trouble::Unfit(Unfit::OutOfRange),
+                Error::Unfit { reason, .. } => Trouble::Unfit(reason),
                 error => Trouble::Other(error.into()),
             };
         }
@@ -461,7 +500,8 @@ impl Folding {
         }
         match Error::from(error) {
             error @ Error::ConflictPersisted { .. } => Trouble::Blocked(error.into()),
-            Error::Overflow { .. } | Error::Inexact { .. } => Trouble::Unfit,
+            Error::Overflow { .. } => Trouble::Unfit(Unfit::OutOfRange),
+            Error::Unfit { reason, .. } => Trouble::Unfit(reason),
             error => Trouble::Other(error.into()),
         }
     }
@@ -478,9 +518,9 @@ pub struct Folded<T: ShardedTable> {
     pub last: Option<T::Key>,
     /// Whether it came to the end of the rows.
     pub finished: bool,
-    /// The keys of parents whose bases do not take what their shards hold: a total out of the column's range, a scale that is
-    /// too small. Their totals are as they were; a wider column cures them.
-    pub unfit: Vec<T::Key>,
+    /// The keys of parents whose bases do not take what their shards hold, and why: a total out of the column's range, a scale
+    /// that is too small, an update that row security or a trigger suppresses. Their totals are as they were.
+    pub unfit: Vec<(T::Key, Unfit)>,
     /// The keys of parents some of whose shards others held all the time: fold these again later.
     pub busy: Vec<T::Key>,
     /// For each of `T::FIELDS`.
@@ -496,10 +536,7 @@ impl<T: ShardedTable> Folded<T> {
             finished: false,
             unfit: vec![],
             busy: vec![],
-            moved: T::FIELDS
-                .iter()
-                .map(|field| Amount::zero(field.column_type))
-                .collect(),
+            moved: zeros(T::FIELDS),
         }
     }
 

@@ -18,6 +18,8 @@
 //! | [MultiConnection](multi_connection) | one binary for several databases |
 //! | [Migrating](migrating) | from a plain column to shards in three deploys, without a stop |
 //! | [Leaving](leaving) | and back, also in three |
+//! | [Surroundings](surroundings) | settings of the server and the session, and what holds in them |
+//! | [Grants](grants) | the privileges that each operation needs, as `GRANT` statements |
 //! | [FAQ](faq) | what else people ask |
 //! | [Comparison](comparison) | slotted counters, Redis write-behind, triggers, event rows and others |
 //!
@@ -45,6 +47,8 @@ chapters! {
     multi_connection = "guide/multi_connection.md",
     migrating = "guide/migrating.md",
     leaving = "guide/leaving.md",
+    surroundings = "guide/surroundings.md",
+    grants = "guide/grants.md",
     faq = "guide/faq.md",
     comparison = "guide/comparison.md",
 }

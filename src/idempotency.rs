@@ -388,7 +388,7 @@ where
     let dialect = M::Backend::backend_of(conn).dialect();
     // A key that is there at first may have been removed for its age before it is read.
     for _ in 0..3 {
-        let inserted = M::execute(conn, &insert).await;
+        let inserted = M::execute_kept(conn, &insert).await;
         let inserted = inserted.map_err(|error| explained::<M, _>(conn, error))?;
         if dialect.counts_inserted_alone() && inserted == requests.len() {
             return Ok(vec![Claimed::First; requests.len()]);
@@ -490,8 +490,13 @@ where
         if old.is_empty() {
             return Ok(removed);
         }
-        let statement = Repeated::statement::<M, _>(conn, Retry::default())?;
-        let step = repeat!(M, conn, statement, {
+        // Of several rows: a deadlock may end it where it commits by itself, or end a transaction that Diesel does not know.
+        let options = TransactionOptions {
+            isolation: M::Backend::backend_of(conn).dialect().own_isolation(),
+            ..Default::default()
+        };
+        let deleting = Repeated::transaction::<M, _>(conn, Retry::default(), options)?;
+        let step = repeat!(M, conn, deleting, {
             let delete = DeleteKeys {
                 keys: old.iter().map(|(key, ..)| key.as_slice()).collect(),
                 older_than: Some(seconds),

@@ -23,6 +23,7 @@ use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::dialect::{BackendOf, ShardedBackend};
+use crate::prepared::{Keep, Kept, KeptQuery, Passing, told};
 use crate::retry::Retry;
 
 /// How statements reach a `Conn`.
@@ -32,6 +33,14 @@ pub trait Io<Conn> {
 
     /// A step that is under way.
     type Future<'c, T: 'c>: Future<Output = T>;
+
+    /// Sends a statement that the connection keeps prepared. The number of rows that it met.
+    fn execute_kept<'c, Q>(
+        conn: &'c mut Conn,
+        statement: Q,
+    ) -> Self::Future<'c, QueryResult<usize>>
+    where
+        Q: Keep<Self::Backend> + QueryId + 'c;
 
     /// Sends a statement. The number of rows that it met.
     fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> Self::Future<'c, QueryResult<usize>>
@@ -70,6 +79,17 @@ pub trait Io<Conn> {
 
 /// An [`Io`] whose connections give rows.
 pub trait LoadIo<Conn>: Io<Conn> {
+    /// Reads the rows of `query`, a `SELECT` without a limit that the connection keeps prepared where it can, as the SQL type `ST`.
+    fn load_kept<'c, ST, U, Q>(
+        conn: &'c mut Conn,
+        query: Q,
+    ) -> Self::Future<'c, QueryResult<Vec<U>>>
+    where
+        Q: Query + QueryFragment<Self::Backend> + QueryId + 'c,
+        U: FromSqlRow<ST, Self::Backend> + Send + 'static,
+        ST: 'static,
+        Self::Backend: QueryMetadata<Q::SqlType>;
+
     /// Reads the rows of `query` as the SQL type `ST`.
     fn load<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
     where
@@ -81,7 +101,7 @@ pub trait LoadIo<Conn>: Io<Conn> {
 
 /// An [`Io`] that can read an application's own `U`, which on a blocking connection has not to be `Send`.
 pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
-    /// Reads the rows of `query` as the SQL type `ST`.
+    /// The same as [`LoadIo::load_kept`].
     fn load_into<'c, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
     where
         Q: Query + QueryFragment<Self::Backend> + QueryId + 'c,
@@ -102,7 +122,7 @@ where
 {
     pub(crate) conn: &'c mut Conn,
     /// In a caller's transaction.
-    inside: bool,
+    pub(crate) inside: bool,
     answered: bool,
     io: PhantomData<M>,
 }
@@ -154,18 +174,31 @@ where
     type Backend = Conn::Backend;
     type Future<'c, T: 'c> = Ready<T>;
 
+    fn execute_kept<'c, Q>(conn: &'c mut Conn, statement: Q) -> Ready<QueryResult<usize>>
+    where
+        Q: Keep<Conn::Backend> + QueryId + 'c,
+    {
+        let backend = Conn::Backend::backend_of(conn);
+        let counted = conn.execute_returning_count(&Kept::new(statement, &backend));
+        ready(counted.map_err(|error| told(backend.dialect(), error)))
+    }
+
     fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> Ready<QueryResult<usize>>
     where
         Q: QueryFragment<Conn::Backend> + QueryId + 'c,
     {
-        ready(conn.execute_returning_count(&statement))
+        let dialect = Conn::Backend::backend_of(conn).dialect();
+        let counted = conn.execute_returning_count(&Passing::statement(statement));
+        ready(counted.map_err(|error| told(dialect, error)))
     }
 
     fn execute_query<'c, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<usize>>
     where
         Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
     {
-        ready(conn.execute_returning_count(&query))
+        let dialect = Conn::Backend::backend_of(conn).dialect();
+        let counted = conn.execute_returning_count(&Passing::query(query));
+        ready(counted.map_err(|error| told(dialect, error)))
     }
 
     fn nothing(_: &mut Conn) -> Ready<QueryResult<usize>> {
@@ -207,6 +240,16 @@ where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
+    fn load_kept<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<Vec<U>>>
+    where
+        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+        U: FromSqlRow<ST, Conn::Backend> + 'static,
+        ST: 'static,
+        Conn::Backend: QueryMetadata<Q::SqlType>,
+    {
+        <Blocking as LoadInto<Conn, ST, U>>::load_into(conn, query)
+    }
+
     fn load<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<Vec<U>>>
     where
         Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
@@ -214,7 +257,9 @@ where
         ST: 'static,
         Conn::Backend: QueryMetadata<Q::SqlType>,
     {
-        ready(load::<ST, U, _, _>(conn, query))
+        let dialect = Conn::Backend::backend_of(conn).dialect();
+        let rows = load::<ST, U, _, _>(conn, Passing::query(query));
+        ready(rows.map_err(|error| told(dialect, error)))
     }
 }
 
@@ -230,7 +275,9 @@ where
         Conn::Backend: QueryMetadata<Q::SqlType>,
         U: 'c,
     {
-        ready(load::<ST, U, _, _>(conn, query))
+        let backend = Conn::Backend::backend_of(conn);
+        let rows = load::<ST, U, _, _>(conn, KeptQuery::new(query, &backend));
+        ready(rows.map_err(|error| told(backend.dialect(), error)))
     }
 }
 

@@ -95,9 +95,21 @@ where
     P: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql(" WHERE ");
+        self.push_any(out)
+    }
+}
+
+impl<P> KeysAre<P> {
+    /// `(("videos"."id" = $1) OR ("videos"."id" = $2))`
+    pub(crate) fn push_any<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+        P: QueryFragment<DB>,
+    {
         out.unsafe_to_cache_prepared(); // one text for each number of keys
         for (i, key_is) in self.0.iter().enumerate() {
-            out.push_sql(if i == 0 { " WHERE (" } else { " OR " });
+            out.push_sql(if i == 0 { "(" } else { " OR " });
             key_is.walk_ast(out.reborrow())?;
         }
         out.push_sql(")");

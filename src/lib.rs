@@ -168,6 +168,7 @@ mod multi_connection;
 mod named;
 pub mod observability;
 mod observe;
+mod prepared;
 pub mod retry;
 pub mod returning;
 mod row_counter;
@@ -181,6 +182,7 @@ mod statement;
 #[cfg(test)]
 mod test_schema;
 mod total;
+mod unfit;
 mod update;
 mod verify;
 
@@ -198,6 +200,7 @@ pub use self::row_counter::{IntegerField, RowCounter};
 pub use self::set_total::{SetTotal, reset, set_total};
 pub use self::shards_table::{ShardsMigration, ShardsTable};
 pub use self::total::{ShardedExpressionMethods, Total};
+pub use self::unfit::Unfit;
 pub use self::update::{
     InsertRow, Model, NoInsert, OrInsert, Rows, SetNotCalled, UpdateSource, UpdateStatement,
     Values, update,
@@ -241,9 +244,12 @@ pub use self::verify::{Drift, Verify, verify};
 ///         }
 ///     }
 /// }
+/// use diesel::prelude::*;
+/// use diesel_sharded::Total;
+/// use diesel_sharded::prelude::*;
 /// use schema::downloads;
 ///
-/// #[derive(diesel::Queryable, diesel_sharded::ShardedField)]
+/// #[derive(Queryable, Selectable, ShardedField)]
 /// #[diesel(table_name = downloads, primary_key(version, day))]
 /// #[sharded(table_name = download_counts, shards = 4)]
 /// struct Download {
@@ -251,6 +257,7 @@ pub use self::verify::{Drift, Verify, verify};
 ///     #[sharded(sql_type = "VARCHAR(10)")]
 ///     day: String,
 ///     #[sharded]
+///     #[diesel(select_expression = downloads::number.total(), select_expression_type = Total<downloads::number>)]
 ///     number: i32,
 /// }
 /// ```

@@ -23,7 +23,7 @@ use crate::field::ShardedTable;
 use crate::fold::{Fold, Folded};
 use crate::io::{Blocking, Io, LoadIo, done, now};
 use crate::keyed::{KeyIs, KeyedTable};
-use crate::retry::{Repeated, Retry, TransactionOptions, in_transaction, repeat};
+use crate::retry::{Repeated, Retry, TransactionOptions, in_any_transaction, repeat};
 use crate::row_counter::AddTo;
 use crate::set_total::set_by_key;
 use crate::shard_numbers::{self, ShardNumber};
@@ -310,7 +310,7 @@ impl Counter {
         M: LoadIo<Conn, Backend = DB>,
         DB: CounterBackend<Conn, M>,
     {
-        let keep = match in_transaction::<M, _>(conn)? {
+        let keep = match in_any_transaction::<M, _>(conn).await? {
             true => self.shard_number().known(),
             false => self.shard_number().number::<M, _>(conn).await?,
         };
@@ -735,7 +735,9 @@ where
                     out.push_sql(if i == 0 { " IN (" } else { ", " });
                     push_bind::<Binary, [u8], DB>(name, out.reborrow())?;
                 }
+                let all_rows = out.backend().dialect().all_rows();
                 out.push_sql(")");
+                out.push_sql(all_rows);
             }
             SelectedRows::Page {
                 prefix,

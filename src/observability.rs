@@ -38,12 +38,12 @@
 //! | `backend` | `postgresql`, `mysql` (MariaDB too), `sqlite` |
 //! | `table` | the shards table's name |
 //! | `attempts`, `attempt` | how many there were; the number of one, from 1 |
-//! | `conflict` | `serialization`, `deadlock`, `lock_timeout`, `statement_timeout`, `busy`: see [`Conflict`](crate::Conflict); of an operation, the last one |
+//! | `conflict` | `serialization`, `deadlock`, `lock_timeout`, `statement_timeout`, `busy`, `parent_gone`: see [`Conflict`](crate::Conflict); of an operation, the last one |
 //! | `outcome` | `ok`, `error` |
 //! | `rows`, `parents`, `counters`, `callers`, `removed` | how many |
 //! | `shards` | how many there are to choose from; in `folded`, how many were emptied |
 //! | `shard` | the number of one |
-//! | `kind` of a statement | `begin`, `commit`, `rollback`, and `probe`, `find_missing`, `count_by_key`, `count_picked`, `create`, `insert_unless_there`, `insert`, `pick`, `load`: see [`update`](crate::update()) |
+//! | `kind` of a statement | `begin`, `commit`, `rollback`, and `probe`, `find_missing`, `find_parent`, `count_by_key`, `count_picked`, `create`, `insert_unless_there`, `insert`, `pick`, `load`, `look_inside`: see [`update`](crate::update()) |
 //! | `kind` of a transaction | `closure` (by [`retry::transaction`](crate::retry::transaction())), `own` (this crate's), `savepoint` (either, inside an open one), `statement` and `read` (a single one of this crate's) |
 //! | `delay_ms` | the sleep before the next attempt, if there is one |
 //! | `error` | the text of the error |

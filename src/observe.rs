@@ -193,6 +193,7 @@ impl Update {
             Step::Run(statement) => statement_name(*statement),
             Step::Commit => "commit",
             Step::Rollback => "rollback",
+            Step::LookInside { .. } => "look_inside",
             Step::Sleep(delay) => {
                 if let Some(conflict) = conflict {
                     let delay = Some(*delay);
@@ -809,6 +810,8 @@ const fn kind_of(conflict: Conflict) -> &'static str {
         Conflict::LockTimeout => "lock_timeout",
         Conflict::StatementTimeout => "statement_timeout",
         Conflict::Busy => "busy",
+        Conflict::StatementLost => "statement_lost",
+        Conflict::ParentGone => "parent_gone",
     }
 }
 
@@ -833,6 +836,7 @@ const fn statement_name(statement: Statement) -> &'static str {
     match statement {
         Statement::Probe => "probe",
         Statement::FindMissing => "find_missing",
+        Statement::FindParent => "find_parent",
         Statement::CountByKey => "count_by_key",
         Statement::CountPicked => "count_picked",
         Statement::Create => "create",

@@ -5,14 +5,16 @@
 //! tries it again.
 
 mod policy;
+mod raw;
 mod transaction;
 
 pub(crate) use self::policy::Attempts;
 pub use self::policy::{Attempted, Retry};
+pub(crate) use self::raw::{in_any_transaction, met_inside};
 #[cfg(feature = "async")]
 pub(crate) use self::transaction::Failed;
 pub(crate) use self::transaction::{
-    Begun, Repeated, TransactionOptions, begin, depth_of, in_transaction, repeat,
+    Begun, Repeated, TransactionOptions, begin, depth_of, enclosed, in_transaction, repeat,
 };
 pub use self::transaction::{Isolation, Transaction, transaction};
 #[cfg(feature = "r2d2")]

@@ -223,7 +223,7 @@ where
             filter,
             table: PhantomData,
         };
-        M::load::<Row<T, C>, (T::Key, Value<C>), _>(conn, select)
+        M::load_kept::<Row<T, C>, (T::Key, Value<C>), _>(conn, select)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::attempt::{CountingAttempt, Plan, Statement, Step};
 use crate::error::Error;
 use crate::io::{InUse, Io};
 use crate::observe;
-use crate::retry::{Begun, Retry, TransactionOptions, begin};
+use crate::retry::{Begun, Retry, TransactionOptions, begin, met_inside};
 
 /// Sends the statements of a counting update.
 pub(crate) trait Sender<M, Conn> {
@@ -32,15 +32,17 @@ pub(crate) async fn count<M, Conn>(
 where
     M: Io<Conn>,
 {
-    let held = InUse::<M, _>::new(conn);
-    let counted = run(&mut *held.conn, plan, retry, sender).await;
+    let mut held = InUse::<M, _>::new(conn);
+    let counted = run(&mut *held.conn, &mut held.inside, plan, retry, sender).await;
     held.answered();
     counted
 }
 
+/// `inside`: in a caller's transaction.
 async fn run<M, Conn>(
     conn: &mut Conn,
-    plan: Plan,
+    inside: &mut bool,
+    mut plan: Plan,
     retry: Retry,
     sender: &mut impl Sender<M, Conn>,
 ) -> Result<usize, Error>
@@ -63,6 +65,11 @@ where
                 let beginning = begin::<M, _>(conn, plan.dialect, options);
                 match told.within(beginning).await {
                     Ok(transaction) => {
+                        if transaction.is_in_anothers() {
+                            *inside = true;
+                            plan.in_transaction = true;
+                            attempt.is_inside();
+                        }
                         begun = Some(transaction);
                         Ok(0)
                     }
@@ -88,6 +95,10 @@ where
                     told.within(begun.roll_back::<M, _>(conn)).await;
                 }
                 Ok(0)
+            }
+            Step::LookInside { ended } => {
+                let looking = met_inside::<M, _>(conn, ended);
+                told.within(looking).await.map(usize::from)
             }
             Step::Sleep(delay) => {
                 M::sleep(attempt.attempts().retry(), delay).await;

@@ -8,17 +8,19 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 
+use crate::amount::Amount;
 use crate::dialect::{BackendOf, ShardedBackend};
 use crate::dsl::Value;
 use crate::error::Error;
 use crate::explain::explain;
 use crate::field::{FieldType, ShardedColumn, ShardedTable, ShardsColumn};
-use crate::held::{Held, Rows, Shards, holding};
-use crate::io::{Blocking, Io, LoadIo, now};
+use crate::held::{Held, Sums, holding};
+use crate::io::{Blocking, LoadIo, now};
 use crate::keyed::{KeyedTable, KeysAre, in_chunks};
 use crate::retry::{Retry, repeat};
-use crate::sql::{Binds, push_bind, push_select_keys_as_parent, push_zeros};
+use crate::sql::{Binds, push_bind, push_key, push_select_keys_as_parent, push_zeros};
 use crate::statement::PickKeys;
+use crate::unfit::FieldState;
 use crate::update::UpdateSource;
 
 /// Begins to set the total of a field to a value, in rows by key, by any filter, or all.
@@ -55,11 +57,13 @@ use crate::update::UpdateSource;
 /// ```sql
 /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
 /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id";
-/// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;                      -- 100 keys a statement
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;          -- 100 keys a statement
 /// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE;
 /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE …;     -- still in the filter
+/// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- as texts; MySQL: CONCAT(…)
 /// UPDATE "videos" SET "views" = $1 WHERE …;
 /// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
+/// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- has to be what was set
 /// COMMIT
 /// ```
 ///
@@ -82,7 +86,8 @@ use crate::update::UpdateSource;
 /// [`fold`](crate::fold()).
 ///
 /// # Errors
-/// As [`update`](crate::update())'s.
+/// As [`update`](crate::update())'s, and [`Error::Unfit`] where a row did not take the value: one that its column rounds or cuts,
+/// or that row security or a trigger keeps out. No total was set then.
 pub fn set_total<Source, Kind, C>(
     source: Source,
     _column: C,
@@ -202,20 +207,19 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
             };
             let mut set = 0;
             for keys in in_chunks::<T, DB>(T::load_keys::<M, _, _>(conn, pick).await?) {
-                Held::<T, DB>::lock::<M, _>(conn, &keys, Shards::ALL).await?;
+                let held = Held::<T, DB>::lock_all::<M, _>(conn, &keys).await?;
+                if held.is_empty() {
+                    continue;
+                }
                 // What has left the filter since it was picked is not set.
                 let again = PickAgain::<T, W, _> {
                     filter: &filter,
-                    keys: &keys,
+                    keys: held.keys(),
                     table: PhantomData,
                 };
                 let still = T::load_keys::<M, _, _>(conn, again).await?;
-                if still.is_empty() {
-                    continue;
-                }
-                let still = KeysAre(still.into_iter().map(T::key_is).collect());
-                set +=
-                    assign::<M, _, _, _, _>(conn, &Held::<T, DB>::of(&still), &assignment).await?;
+                let still = Held::<T, DB>::locked(still);
+                set += assign::<M, _, _, _, _>(conn, &still, &assignment).await?;
             }
             Ok(set)
         });
@@ -226,21 +230,30 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
 /// Sets the totals of parents that are held. The number of parents.
 async fn assign<M, T, DB, A, Conn>(
     conn: &mut Conn,
-    held: &Held<'_, T, DB>,
+    held: &Held<T, DB>,
     assignment: &A,
 ) -> QueryResult<usize>
 where
     T: KeyedTable<DB>,
     DB: BackendOf<Conn>,
     A: Assignment + QueryFragment<DB>,
-    M: Io<Conn, Backend = DB>,
+    M: LoadIo<Conn, Backend = DB>,
 {
-    let set = held
-        .write::<M, _, _>(conn, Rows::Parents, assignment)
+    if held.is_empty() {
+        return Ok(0);
+    }
+    let set = T::FIELDS.iter();
+    let set = set.filter_map(|field| Some((field, assignment.sets(field)?)));
+    let (fields, totals): (Vec<_>, Vec<_>) = set.unzip();
+    let before = held.states::<M, _>(conn, &fields, Sums::Replaced).await?;
+    let parent = fields.iter().zip(totals).map(|(field, base)| FieldState {
+        base,
+        shards: Amount::zero(field.column_type),
+    });
+    let expected = vec![parent.collect(); before.len()];
+    held.write_bases::<M, _, _>(conn, assignment, &fields, true, &before, &expected)
         .await?;
-    let fields = T::FIELDS.iter().filter(|field| A::sets(field));
-    held.empty::<M, _>(conn, fields.collect()).await?;
-    Ok(set)
+    Ok(before.len())
 }
 
 /// Sets the total of the one parent that has `key`. The number of parents.
@@ -252,13 +265,13 @@ pub(crate) async fn set_by_key<M, C, DB, Conn>(
 where
     C: ShardedColumn<Table: KeyedTable<DB>>,
     DB: BackendOf<Conn> + Binds<C::SqlType, Value<C>>,
-    M: Io<Conn, Backend = DB>,
+    M: LoadIo<Conn, Backend = DB>,
 {
     let keys = KeysAre(vec![C::Table::key_is(key)]);
     let to_total = ToValue::<C>(total);
     let holding = holding::<M, _>(conn, Retry::default())?;
     let set = repeat!(M, conn, holding, {
-        let held = Held::<C::Table, DB>::lock::<M, _>(conn, &keys, Shards::ALL).await?;
+        let held = Held::<C::Table, DB>::lock_all::<M, _>(conn, &keys).await?;
         assign::<M, _, _, _, _>(conn, &held, &to_total).await
     });
     set.map_err(|error| explain::<C::Table, DB, _>(conn, error))
@@ -268,6 +281,7 @@ where
 ///
 /// ```sql
 /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE ("videos"."id" = $1 OR …)
+/// ORDER BY "videos"."id"
 /// ```
 struct PickAgain<'a, T, W, P> {
     filter: &'a W,
@@ -284,7 +298,11 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_select_keys_as_parent::<T, W, DB>(self.filter, out.reborrow())?;
-        self.keys.walk_ast(out)
+        self.keys.walk_ast(out.reborrow())?;
+        out.push_sql(" ORDER BY ");
+        push_key::<T, DB>(out.reborrow())?;
+        out.push_sql(out.backend().dialect().all_rows());
+        Ok(())
     }
 }
 
@@ -299,8 +317,8 @@ impl<T, W, P> QueryId for PickAgain<'_, T, W, P> {
 
 /// What [`SetTotal`] writes to the bases, and which fields that are.
 pub trait Assignment {
-    /// Whether it sets this field.
-    fn sets(field: &ShardsColumn) -> bool;
+    /// The total that it sets this field to, if it does.
+    fn sets(&self, field: &ShardsColumn) -> Option<Amount>;
 
     /// An error if a total may not be set to that.
     fn check(&self) -> Result<(), Error> {
@@ -312,8 +330,8 @@ pub trait Assignment {
 pub struct ToValue<C: ShardedColumn>(pub(crate) Value<C>);
 
 impl<C: ShardedColumn> Assignment for ToValue<C> {
-    fn sets(field: &ShardsColumn) -> bool {
-        field.name == C::NAME
+    fn sets(&self, field: &ShardsColumn) -> Option<Amount> {
+        (field.name == C::NAME).then(|| <C::SqlType as FieldType>::amount(&self.0))
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -348,8 +366,8 @@ impl<T> ToZero<T> {
 }
 
 impl<T: ShardedTable> Assignment for ToZero<T> {
-    fn sets(_: &ShardsColumn) -> bool {
-        true
+    fn sets(&self, field: &ShardsColumn) -> Option<Amount> {
+        Some(Amount::zero(field.column_type))
     }
 }
 

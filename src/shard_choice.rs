@@ -16,7 +16,9 @@
 //! - Rank 0 is shard 0 in every process, so that a key that nobody fights for has one row. The other ranks begin at a random
 //!   shard in each process, so that processes spread.
 //! - Inside the caller's transaction the row stays locked until a COMMIT that is not seen here. So the thread keeps the rank
-//!   for its next counts on the key, until it did not count on it for a second.
+//!   for its next counts on the key, until it did not count on it for a second. And rank 0 comes last there: transactions that
+//!   count on several rows in any order would deadlock if all processes began at the same shards. (A key that one process counts
+//!   on both ways has two.)
 //! - Writers in several processes would meet on shard 0. A conflict, or a lock that was waited for, makes a key *hot*: this
 //!   process then comes to shard 0 last. It forgets that a minute after the last sign.
 //!
@@ -27,7 +29,7 @@
 //! SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE NOWAIT
 //! ```
 //!
-//! and only a lock that is held makes the key hot. Inside a transaction, which PostgreSQL would abort, nobody asks: there two slow
+//! (on PostgreSQL `SKIP LOCKED`, which cannot fail) and only a lock that is held makes the key hot. Inside a transaction, which PostgreSQL would abort, nobody asks: there two slow
 //! counts in a row do. A filter that is not by key is told by conflicts alone, since how long it takes depends on the rows.
 //!
 //! A process that has a [`Stripe`] does all of that within it, and the others of another stripe are never met: for databases of
@@ -307,7 +309,8 @@ impl Choice {
         });
         let wish = Wish {
             ranks: shards,
-            first_comes_last: mark == Mark::Hot,
+            // Transactions hold several rows at once: processes that all began at the same shards would deadlock.
+            first_comes_last: mark == Mark::Hot || in_transaction,
             avoided: self.avoided,
             holder: holder.map(|holder| holder.thread),
         };
@@ -518,7 +521,7 @@ mod tests {
         assert!(!choose(process, SUBJECT).probes()); // too early
         let process = self::process();
         suspect(process, SUBJECT);
-        let first = choose(process, INSIDE);
+        let first = choose(process, SUBJECT);
         let mut second = choose(process, SUBJECT);
         assert_eq!((second.shard(), second.probes()), (5, false)); // not on the first shard
         drop((first, second));
@@ -535,40 +538,85 @@ mod tests {
         assert!(!choice.probes() && !choice.is_timed());
     }
 
+    /// Of two shards, one is taken by another count, so that the first is left for a transaction.
+    const INSIDE_OF_TWO: Subject = Subject {
+        shards: 2,
+        ..INSIDE
+    };
+
+    fn take_the_second_of_two(process: &'static Process) -> Choice {
+        let outside = Subject {
+            shards: 2,
+            ..SUBJECT
+        };
+        let [_first, second] = [(); 2].map(|()| choose(process, outside));
+        assert_eq!(second.shard(), 1);
+        second
+    }
+
     #[test]
     fn a_quick_count_clears_a_suspicion() {
         let process = process();
-        suspect(process, INSIDE);
-        let mut choice = choose(process, INSIDE);
+        let _second = take_the_second_of_two(process);
+        suspect(process, INSIDE_OF_TWO);
+        let mut choice = choose(process, INSIDE_OF_TWO);
         choice.took(Duration::from_micros(110), false, Instant::now());
         choice.took(Duration::from_millis(5), false, Instant::now());
-        drop(choice);
-        assert_eq!(choose(process, INSIDE).shard(), 0);
+        assert_eq!(process.stats.get().hot, 0);
     }
 
     #[test]
     fn inside_a_transaction_two_slow_counts_in_a_row_make_a_key_hot() {
         let process = process();
-        suspect(process, INSIDE);
-        let mut choice = choose(process, INSIDE);
+        let second = take_the_second_of_two(process);
+        suspect(process, INSIDE_OF_TWO);
+        let mut choice = choose(process, INSIDE_OF_TWO);
         assert_eq!((choice.shard(), choice.probes()), (0, false));
+        assert!(choice.is_timed());
         choice.took(Duration::from_millis(5), false, Instant::now());
-        drop(choice);
-        assert_eq!(choose(process, INSIDE).shard(), 5);
+        drop((choice, second));
+        assert_eq!(choose(process, SUBJECT).shard(), 5);
         assert_eq!(process.stats.get().hot, 1);
     }
 
     #[test]
     fn a_thread_keeps_its_shard_inside_transactions() {
         let process = process();
-        assert_eq!(choose(process, INSIDE).shard(), 0);
-        assert_eq!(choose(process, SUBJECT).shard(), 5); // the row may be locked still
+        assert_eq!(choose(process, INSIDE).shard(), 5);
+        assert_eq!(choose(process, SUBJECT).shard(), 0); // the other row may be locked still
         let of_another = std::thread::spawn(move || choose(process, INSIDE).shard());
-        assert_eq!(of_another.join().unwrap(), 5);
-        assert_eq!(choose(process, INSIDE).shard(), 0);
+        assert_eq!(of_another.join().unwrap(), 6);
+        assert_eq!(choose(process, INSIDE).shard(), 5);
         // After a conflict the next count of this thread goes elsewhere.
         choose(process, INSIDE).met_conflict(&attempts());
-        assert_eq!(choose(process, INSIDE).shard(), 6);
+        assert_eq!(choose(process, INSIDE).shard(), 7);
+    }
+
+    /// Rows that several processes count on in transactions, in any order: none waits for another one's row, so none deadlocks.
+    #[test]
+    fn processes_begin_apart_inside_transactions() {
+        let processes = [0, 1, 2, 3, 4, 5].map(|offset| {
+            let process: &'static Process =
+                Box::leak(Box::new(Process::new(offset, Instant::now())));
+            process
+        });
+        let mut taken = std::collections::BTreeSet::new();
+        for process in processes {
+            for row in 0..5 {
+                let of_row = |subject: Subject| Subject {
+                    key: row << 50,
+                    ..subject
+                };
+                let shard = choose(process, of_row(INSIDE)).shard();
+                assert!(taken.insert((row, shard)), "row {row}, shard {shard}");
+            }
+            // Outside, all are at the first shard: a cold key has one row.
+            let cold = Subject {
+                key: 9 << 50,
+                ..SUBJECT
+            };
+            assert_eq!(choose(process, cold).shard(), 0);
+        }
     }
 
     #[test]

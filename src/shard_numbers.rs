@@ -51,7 +51,7 @@ use crate::error::Error;
 use crate::explain::explain_missing;
 use crate::field::{ShardedColumn, ShardedTable};
 use crate::io::{Blocking, Io, LoadIo, now};
-use crate::retry::{Repeated, Retry, TransactionOptions, in_transaction, repeat};
+use crate::retry::{Repeated, Retry, TransactionOptions, in_any_transaction, repeat};
 use crate::sql::{Reads, push_bind};
 
 /// The number of shards of one field, or of one named counter, as the database keeps it.
@@ -191,6 +191,7 @@ impl ShardNumber {
             true => n.max(self.default),
             false => n,
         };
+        let inside = in_any_transaction::<M, _>(conn).await?;
         let options = TransactionOptions::guarded();
         let repeated = Repeated::transaction::<M, _>(conn, Retry::default(), options)?;
         let number = repeat!(M, conn, repeated, {
@@ -204,7 +205,7 @@ impl ShardNumber {
             upserted.map_err(|error| explained::<M, _>(conn, error))?;
             self.read::<M, _>(true, conn).await
         })?;
-        if !in_transaction::<M, _>(conn)? {
+        if !inside {
             self.learn(number); // what a caller's transaction changes is not committed yet
         }
         Ok(number)
@@ -295,7 +296,7 @@ where
     M: LoadIo<Conn>,
 {
     let fields = || T::FIELDS.iter().map(|field| field.name);
-    if in_transaction::<M, _>(conn)? {
+    if in_any_transaction::<M, _>(conn).await? {
         return Ok(known::<T>(fields()));
     }
     let reading = Repeated::read::<M, _>(conn, Retry::default())?;
@@ -324,7 +325,7 @@ where
 {
     let is_old = |known: &Known| known.read.is_none_or(|read| read.elapsed() >= FRESH);
     let old = is_old(&known_for_reading());
-    if !old || in_transaction::<M, _>(conn)? {
+    if !old || in_any_transaction::<M, _>(conn).await? {
         return Ok(());
     }
     {
@@ -359,7 +360,7 @@ pub(crate) async fn read_all<M, Conn>(conn: &mut Conn) -> QueryResult<()>
 where
     M: LoadIo<Conn>,
 {
-    if in_transaction::<M, _>(conn)? {
+    if in_any_transaction::<M, _>(conn).await? {
         return Err(DieselError::AlreadyInTransaction); // what it sees may never be committed
     }
     loop {
@@ -502,16 +503,16 @@ impl<DB: ShardedBackend> QueryFragment<DB> for SelectNumbers<'_> {
         out.push_sql(" FROM ");
         out.push_identifier(TABLE)?;
         match &self.only {
-            Only::All => Ok(()),
-            Only::Table(table) => push_is_of_table(table, out),
-            Only::Number(number, locked) => {
-                push_is(number, out.reborrow())?;
-                if *locked {
-                    out.push_sql(out.backend().dialect().reads_what_is_locked());
-                }
-                Ok(())
-            }
+            Only::All => {}
+            Only::Table(table) => push_is_of_table(table, out.reborrow())?,
+            Only::Number(number, _) => push_is(number, out.reborrow())?,
         }
+        let dialect = out.backend().dialect();
+        out.push_sql(dialect.all_rows());
+        if let Only::Number(_, true) = self.only {
+            out.push_sql(dialect.reads_what_is_locked());
+        }
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
 use diesel::sql_types::{HasSqlType, Integer};
 
-use crate::dialect::ShardedBackend;
+use crate::dialect::{ColumnType, ShardedBackend};
 use crate::field::{ShardedTable, ShardsColumn};
 use crate::io::LoadIo;
 
@@ -242,6 +242,29 @@ where
     push_each_key::<T, DB>(", ", out, |_, name, out| push_column::<T, DB>(name, out))
 }
 
+/// `parent.key` for reading it. PostgreSQL pads a `CHAR(n)` that it gives out, and compares it with the text that comes back
+/// as if the padding were part of it; a cast removes the padding.
+pub(crate) fn push_key_to_read<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    let pads_text = out.backend().dialect().pads_text();
+    for (i, column) in T::KEY.iter().enumerate() {
+        if i > 0 {
+            out.push_sql(", ");
+        }
+        if pads_text && column.column_type == ColumnType::Text {
+            out.push_sql("CAST(");
+            push_column::<T, DB>(column.name, out.reborrow())?;
+            out.push_sql(" AS TEXT)");
+        } else {
+            push_column::<T, DB>(column.name, out.reborrow())?;
+        }
+    }
+    Ok(())
+}
+
 /// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`: predicates on the key may follow, whatever
 /// the filter is.
 pub(crate) fn push_select_keys_as_parent<'b, T, W, DB>(
@@ -254,7 +277,7 @@ where
     DB: ShardedBackend,
 {
     out.push_sql("SELECT ");
-    push_key::<T, DB>(out.reborrow())?;
+    push_key_to_read::<T, DB>(out.reborrow())?;
     out.push_sql(" FROM (SELECT ");
     push_key::<T, DB>(out.reborrow())?;
     out.push_sql(" FROM ");

@@ -12,9 +12,10 @@ use diesel::sql_types::Integer;
 
 use crate::dialect::{KeepsAndLocks, ShardedBackend, Strength};
 use crate::field::ShardedTable;
+use crate::prepared::{Guard, Keep};
 use crate::sql::{
-    SHARD, push_bind, push_column, push_each_key, push_key, push_shard_is, push_shards_as_parent,
-    push_shards_column, push_unique_key,
+    SHARD, push_bind, push_column, push_each_key, push_key, push_key_to_read, push_shard_is,
+    push_shards_as_parent, push_shards_column, push_unique_key,
 };
 
 /// Adds to one shard of the parents that `filter` names by their keys, without a look at the parents.
@@ -46,6 +47,15 @@ where
         out.push_sql(" AND ");
         push_shard_is::<T, DB>(&self.shard, out)
     }
+}
+
+impl<T, W, V, Ch, DB> Keep<DB> for CountByKey<'_, T, W, V, Ch>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+    Ch: QueryFragment<DB>,
+{
 }
 
 /// Adds to one shard of the parents that `filter` matches, whatever it looks at.
@@ -100,6 +110,15 @@ where
     }
 }
 
+impl<T, W, V, Ch, DB> Keep<DB> for CountPicked<'_, T, W, V, Ch>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+    Ch: QueryFragment<DB>,
+{
+}
+
 /// Inserts the missing shards of the parents that `filter` matches, at zero, and locks the others; in key order, so that
 /// two such statements cannot deadlock.
 ///
@@ -115,13 +134,17 @@ pub(crate) struct CreateShards<'a, T, W> {
     pub(crate) table: PhantomData<T>,
 }
 
-impl<T, W, DB> QueryFragment<DB> for CreateShards<'_, T, W>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+impl<T, W> CreateShards<'_, T, W> {
+    fn walk<'b, DB>(
+        &'b self,
+        guard: Option<&'b Guard>,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+        T: ShardedTable + QueryFragment<DB>,
+        W: QueryFragment<DB>,
+    {
         out.push_sql("INSERT INTO ");
         out.push_identifier(T::SHARDS_TABLE)?;
         out.push_sql(" ");
@@ -135,6 +158,10 @@ where
         self.filter.walk_ast(out.reborrow())?;
         out.push_sql(" ORDER BY ");
         push_key::<T, DB>(out.reborrow())?;
+        if let Some(guard) = guard {
+            out.push_sql(" OFFSET ");
+            guard.push_offset(out.reborrow())?;
+        }
         match out.backend().dialect().keeps_and_locks() {
             KeepsAndLocks::ConflictLocks => {
                 out.push_sql(" ON CONFLICT ");
@@ -158,6 +185,28 @@ where
             }
         }
         Ok(())
+    }
+}
+
+impl<T, W, DB> QueryFragment<DB> for CreateShards<'_, T, W>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.walk(None, out)
+    }
+}
+
+impl<T, W, DB> Keep<DB> for CreateShards<'_, T, W>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+{
+    fn walk_guarded<'b>(&'b self, guard: &'b Guard, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.walk(Some(guard), out)
     }
 }
 
@@ -197,10 +246,38 @@ impl<T, W> Query for FindMissing<'_, T, W> {
     type SqlType = Integer;
 }
 
+/// Finds out whether there is a parent, without locking anything.
+///
+/// ```sql
+/// SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)
+/// ```
+pub(crate) struct FindParent<'a, T, W> {
+    pub(crate) filter: &'a W,
+    pub(crate) table: PhantomData<T>,
+}
+
+impl<T, W, DB> QueryFragment<DB> for FindParent<'_, T, W>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT 1 FROM ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        self.filter.walk_ast(out)
+    }
+}
+
+impl<T, W> Query for FindParent<'_, T, W> {
+    type SqlType = Integer;
+}
+
 /// Fails if somebody holds the lock on the shard of a parent named by its key.
 ///
 /// ```sql
-/// SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE NOWAIT
+/// SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE SKIP LOCKED
+/// -- MySQL, MariaDB: FOR UPDATE NOWAIT
 /// ```
 pub(crate) struct ProbeShard<'a, T, W> {
     pub(crate) filter: &'a W,
@@ -221,7 +298,7 @@ where
         self.filter.walk_ast(out.reborrow())?;
         out.push_sql(" AND ");
         push_shard_is::<T, DB>(&self.shard, out.reborrow())?;
-        out.push_sql(dialect.locks_rows(Strength::ExclusiveAtOnce).unwrap_or(""));
+        out.push_sql(dialect.locks_rows(Strength::ExclusiveIfFree).unwrap_or(""));
         Ok(())
     }
 }
@@ -248,7 +325,7 @@ where
 /// Reads the keys of the parents that `filter` matches, in the order in which their shards are then locked.
 ///
 /// ```sql
-/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id"
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id"      -- MySQL, MariaDB: LIMIT 18446744073709551615
 /// ```
 pub(crate) struct PickKeys<'a, T, W> {
     pub(crate) filter: &'a W,
@@ -263,12 +340,14 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
-        push_key::<T, DB>(out.reborrow())?;
+        push_key_to_read::<T, DB>(out.reborrow())?;
         out.push_sql(" FROM ");
         T::TABLE.walk_ast(out.reborrow())?;
         self.filter.walk_ast(out.reborrow())?;
         out.push_sql(" ORDER BY ");
-        push_key::<T, DB>(out)
+        push_key::<T, DB>(out.reborrow())?;
+        out.push_sql(out.backend().dialect().all_rows());
+        Ok(())
     }
 }
 
@@ -324,6 +403,7 @@ query_ids! {
     CountPicked<'a, T, W, V; Ch>
     CreateShards<'a, T, W>
     FindMissing<'a, T, W>
+    FindParent<'a, T, W>
     ProbeShard<'a, T, W>
     PickKeys<'a, T, W>
     UnlessThere<'a, S>
@@ -486,6 +566,18 @@ mod tests {
     }
 
     #[test]
+    fn find_parent() {
+        let find = FindParent::<table::table, _> {
+            filter: filter!(videos.find(7)),
+            table: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, find),
+            r#"SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)"#
+        );
+    }
+
+    #[test]
     fn probe_shard() {
         let probe = ProbeShard::<table::table, _> {
             filter: filter!(videos.find(7)),
@@ -494,7 +586,7 @@ mod tests {
         };
         assert_eq!(
             sql!(Pg, probe),
-            r#"SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE NOWAIT"#
+            r#"SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE SKIP LOCKED"#
         );
         assert_eq!(
             sql!(Mysql, probe),
@@ -510,7 +602,7 @@ mod tests {
         };
         assert_eq!(
             sql!(Pg, pick),
-            r#"SELECT "downloads"."version", "downloads"."day" FROM "downloads" WHERE ("downloads"."day" = $1) ORDER BY "downloads"."version", "downloads"."day""#
+            r#"SELECT "downloads"."version", CAST("downloads"."day" AS TEXT) FROM "downloads" WHERE ("downloads"."day" = $1) ORDER BY "downloads"."version", "downloads"."day""#
         );
     }
 

@@ -42,6 +42,22 @@ struct Download {
     number: f64,
 }
 
+diesel::table! {
+    pages (name) {
+        name -> Text,
+        hits -> BigInt,
+    }
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = pages, primary_key(name))]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Page {
+    name: String,
+    #[sharded]
+    hits: i64,
+}
+
 /// The SQL of a fragment on one backend, without its binds.
 #[cfg(all(
     feature = "postgres_backend",

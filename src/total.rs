@@ -133,7 +133,11 @@ pub(crate) fn push_total_of<'b, DB: ShardedBackend>(
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
     let name = field.name;
-    match out.backend().dialect().total_form(field.column_type) {
+    let dialect = out.backend().dialect();
+    if dialect.waits_after_interrupted_rows() {
+        out.unsafe_to_cache_prepared();
+    }
+    match dialect.total_form(field.column_type) {
         TotalForm::Plain => push_sum(names, name, shard, out),
         TotalForm::Cast(sql_type) => {
             out.push_sql("CAST(");

@@ -31,8 +31,8 @@ use crate::runner::{self, Sender};
 use crate::shard_choice::{self, ShardChoice};
 use crate::shard_numbers;
 use crate::statement::{
-    CountByKey, CountPicked, CreateShards, FindMissing, PickKeys, ProbeShard, SelectParents,
-    UnlessThere,
+    CountByKey, CountPicked, CreateShards, FindMissing, FindParent, PickKeys, ProbeShard,
+    SelectParents, UnlessThere,
 };
 
 /// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
@@ -41,7 +41,7 @@ use crate::statement::{
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, slug -> Text, views -> BigInt, likes -> Integer, } } }
 /// # use schema::videos::{self, dsl::{id, likes, slug, videos as all, views}};
 /// # use diesel::prelude::*;
-/// # #[derive(Identifiable, Queryable, Selectable, diesel_sharded::ShardedField)]
+/// # #[derive(Identifiable, diesel_sharded::ShardedField)]
 /// # #[diesel(table_name = videos)]
 /// # struct Video { id: i64, #[sharded] views: i64, #[sharded] likes: i32 }
 /// # fn main() -> QueryResult<()> {
@@ -77,6 +77,10 @@ use crate::statement::{
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
 /// WHERE ("videos"."id" = $2) AND "videos"."shard" = $3
 /// ```
+///
+/// (On PostgreSQL a kept statement has one bind more, which tells it from any other that a pooler may hold under its name:
+/// `AND CAST(CASE WHEN $4 = decode('…', 'hex') THEN '1' ELSE '…' END AS BOOLEAN)`; see `docs/poolers.md`. In a statement that ends in
+/// its rows it stands as an `OFFSET` of 0.)
 ///
 /// (After a count that may have waited for somebody, another one asks first whether it would have to:
 /// [`shard_choice`](crate::shard_choice).) If that met no row, the shard or the parent is missing; by any other filter some shards may be there and some missing.
@@ -891,7 +895,8 @@ impl<T, V: AsChangeset> Changes<T, V> {
                     table,
                 },
             ),
-            Statement::Create => M::execute(
+            Statement::FindParent => M::execute_query(conn, FindParent { filter, table }),
+            Statement::Create => M::execute_kept(
                 conn,
                 CreateShards {
                     filter,
@@ -899,7 +904,7 @@ impl<T, V: AsChangeset> Changes<T, V> {
                     table,
                 },
             ),
-            Statement::CountByKey => M::execute(
+            Statement::CountByKey => M::execute_kept(
                 conn,
                 CountByKey::<T, _, V, _> {
                     changes: &self.changeset,
@@ -908,7 +913,7 @@ impl<T, V: AsChangeset> Changes<T, V> {
                     types,
                 },
             ),
-            Statement::CountPicked => M::execute(
+            Statement::CountPicked => M::execute_kept(
                 conn,
                 CountPicked::<T, _, V, _> {
                     changes: &self.changeset,

@@ -7,19 +7,23 @@ use std::marker::PhantomData;
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
-use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
 use diesel::query_dsl::methods::LoadQuery;
 use diesel::result::Error as DieselError;
+use diesel::sql_types::Integer;
 
-use crate::dialect::{BackendOf, Strength};
+use crate::amount::Amount;
+use crate::dialect::{BackendOf, ColumnType, ShardedBackend, Strength};
 use crate::error::Error;
 use crate::explain::explain;
-use crate::field::ShardedColumn;
-use crate::held::{Held, Rows};
+use crate::field::{ShardedColumn, ShardedTable};
+use crate::held::{Held, Sums, field};
 use crate::io::{Blocking, Io, LoadIo, now};
 use crate::keyed::{KeyedTable, in_chunks};
 use crate::retry::{Isolation, Repeated, Retry, TransactionOptions, in_transaction, repeat};
 use crate::row_counter::{AddTo, IntegerField};
+use crate::sql::{Reads, push_column};
+use crate::unfit::Unfit;
 use crate::update::UpdateSource;
 
 /// Begins to compare the totals of a field with `expected`: a query for keys and numbers, as a recount gives them. A row that
@@ -210,6 +214,8 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         let (column, query) = (self.column, self.expected);
         let repeated = in_a_snapshot::<M, _>(conn, self.retry.unwrap_or_default(), false)?;
         let drifts = repeat!(M, conn, repeated, {
+            refuse_padded_keys::<M, T, _, _>(conn).await?;
+            refuse_cut_recounts::<M, DB, _>(conn).await?;
             let expected = by_key(M::recount(conn, query.clone()).await?)?;
             compare::<M, _, _, _, _, _>(conn, column, &filter, &expected).await
         });
@@ -230,6 +236,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         DB: BackendOf<Conn>,
     {
         let (column, query) = (self.column, self.expected.clone());
+        let fields = [field::<C>()?];
         let retry = self.retry.clone().unwrap_or_default();
         let suspects = self.find_drifts::<M, _, _, _, _>(conn).await?;
         let suspects = suspects.into_iter().map(|drift| drift.key);
@@ -239,34 +246,156 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         }
         let repeated = in_a_snapshot::<M, _>(conn, retry, true)?;
         let repaired = repeat!(M, conn, repeated, {
+            let mut held = vec![];
             for keys in &suspects {
-                let suspects = Held::<T, DB>::of(keys);
                 let strength = Strength::ButForReferences;
-                suspects
-                    .lock_rows::<M, _>(conn, Rows::Parents, strength)
-                    .await?;
+                let locked = Held::<T, DB>::lock_parents::<M, _>(conn, keys, strength).await?;
+                locked.refuse_hidden_shards::<M, _>(conn).await?;
+                if let Some(key) = locked.not_locked::<M, _>(conn, keys).await?.pop() {
+                    return Err(Held::<T, DB>::unfit(key, Unfit::NotLocked));
+                }
+                held.push(locked);
             }
             let expected = by_key(M::recount(conn, query.clone()).await?)?;
             let mut repaired = vec![];
-            for keys in &suspects {
+            for held in held.iter().filter(|held| !held.is_empty()) {
+                let keys = held.keys();
                 repaired.extend(compare::<M, _, _, _, _, _>(conn, column, keys, &expected).await?);
             }
-            let mut lacking: BTreeMap<i64, Vec<T::Key>> = BTreeMap::new();
+            let mut lacking = HashMap::new();
             for drift in &repaired {
-                let keys = lacking.entry(drift.lacks()?).or_default();
-                keys.push(drift.key.clone());
+                lacking.insert(&drift.key, drift.lacks()?);
             }
-            for (lacks, keys) in lacking {
-                for keys in in_chunks::<T, DB>(keys) {
+            for held in &held {
+                let mut equal: BTreeMap<i64, Vec<T::Key>> = BTreeMap::new();
+                for key in held.parents() {
+                    if let Some(lacks) = lacking.get(key) {
+                        equal.entry(*lacks).or_default().push(key.clone());
+                    }
+                }
+                for (lacks, keys) in equal {
+                    let held = Held::<T, DB>::locked(keys);
+                    let before = held.states::<M, _>(conn, &fields, Sums::Read).await?;
+                    let mut expected = before.clone();
+                    for state in expected.iter_mut().flatten() {
+                        state.base += &Amount::Integer(lacks.into());
+                    }
                     let add = AddTo::<C>::new(lacks);
-                    let lacking = Held::<T, DB>::of(&keys);
-                    lacking.write::<M, _, _>(conn, Rows::Parents, &add).await?;
+                    held.write_bases::<M, _, _>(conn, &add, &fields, false, &before, &expected)
+                        .await?;
                 }
             }
             Ok(repaired)
         });
         repaired.map_err(|error| explain::<T, DB, _>(conn, error))
     }
+}
+
+/// Refuses a table whose keys PostgreSQL pads with spaces where it gives them out: a recount may give them with the padding or
+/// without, and the two would be compared as different keys.
+async fn refuse_padded_keys<M, T, DB, Conn>(conn: &mut Conn) -> QueryResult<()>
+where
+    T: KeyedTable<DB>,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: BackendOf<Conn>,
+{
+    let texts = T::KEY.iter().map(|column| column.column_type);
+    let has_text = texts.into_iter().any(|column| column == ColumnType::Text);
+    if !has_text || !DB::backend_of(conn).dialect().pads_text() {
+        return Ok(());
+    }
+    let find = FindPaddedKey::<T>(PhantomData);
+    match <DB as Reads<Integer, i32>>::load::<M, _, _>(conn, find)
+        .await?
+        .is_empty()
+    {
+        true => Ok(()),
+        false => Err(Error::PaddedKey {
+            shards_table: T::SHARDS_TABLE,
+        }
+        .into()),
+    }
+}
+
+/// Refuses a session whose `sql_select_limit` may cut the recount, which is the application's own query: what is cut off would
+/// be taken for 0.
+async fn refuse_cut_recounts<M, DB, Conn>(conn: &mut Conn) -> QueryResult<()>
+where
+    M: LoadIo<Conn, Backend = DB>,
+    DB: BackendOf<Conn>,
+{
+    if !DB::backend_of(conn).dialect().cuts_queries() {
+        return Ok(());
+    }
+    let limits = <DB as Reads<Integer, i32>>::load::<M, _, _>(conn, FindSelectLimit).await?;
+    match limits.is_empty() {
+        true => Ok(()),
+        false => Err(Error::RefusedBySetting {
+            setting: "sql_select_limit",
+            remedy: "it would cut the recount: `SET SESSION sql_select_limit = DEFAULT` before",
+            source: DieselError::QueryBuilderError("a recount has to give all of its rows".into()),
+        }
+        .into()),
+    }
+}
+
+/// Reads a row if the session has a limit for queries.
+struct FindSelectLimit;
+
+impl<DB: ShardedBackend> QueryFragment<DB> for FindSelectLimit {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql(
+            "SELECT 1 FROM (SELECT 1) AS one WHERE @@sql_select_limit < 18446744073709551615",
+        );
+        out.push_sql(out.backend().dialect().all_rows());
+        Ok(())
+    }
+}
+
+impl Query for FindSelectLimit {
+    type SqlType = Integer;
+}
+
+impl QueryId for FindSelectLimit {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+/// Reads a row if a key column is a `CHAR(n)` and the table is not empty.
+///
+/// ```sql
+/// SELECT 1 FROM "videos" WHERE pg_typeof("videos"."slug") = 'character'::regtype LIMIT 1
+/// ```
+struct FindPaddedKey<T>(PhantomData<T>);
+
+impl<T, DB> QueryFragment<DB> for FindPaddedKey<T>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT 1 FROM ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        let texts = T::KEY.iter();
+        let texts = texts.filter(|column| column.column_type == ColumnType::Text);
+        for (i, column) in texts.enumerate() {
+            out.push_sql(if i == 0 { " WHERE " } else { " OR " });
+            out.push_sql("pg_typeof(");
+            push_column::<T, DB>(column.name, out.reborrow())?;
+            out.push_sql(") = 'character'::regtype");
+        }
+        out.push_sql(" LIMIT 1");
+        Ok(())
+    }
+}
+
+impl<T> Query for FindPaddedKey<T> {
+    type SqlType = Integer;
+}
+
+impl<T: 'static> QueryId for FindPaddedKey<T> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 /// A transaction that reads from one snapshot.
@@ -284,6 +413,7 @@ where
         isolation: Some(Isolation::RepeatableRead),
         immediate: writes,
         guarded: writes,
+        outermost: true,
     };
     Repeated::transaction::<M, _>(conn, retry, options)
 }

@@ -26,7 +26,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
+
+use serde::Serialize;
 
 use crate::history::{Done, History, Moment, Outcome};
 use crate::operation::{Counter, Operation, Totals};
@@ -47,7 +48,7 @@ impl Rules {
 }
 
 /// What is found when nobody counts any more.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Aftermath {
     pub totals: Totals,
     pub tokens: Vec<String>,
@@ -168,9 +169,9 @@ impl fmt::Display for Finding {
 }
 
 /// What the checker found, and how much it looked at.
-#[derive(Debug, Clone, Default)]
-pub struct Judgement {
-    pub findings: Vec<Finding>,
+#[derive(Debug, Clone)]
+pub struct Judgement<F = Finding> {
+    pub findings: Vec<F>,
     pub ok: usize,
     pub failed: usize,
     pub unknown: usize,
@@ -178,16 +179,30 @@ pub struct Judgement {
     pub reads: usize,
 }
 
+impl<F> Judgement<F> {
+    /// Counts the operations; nothing is found yet.
+    pub(crate) fn of<O, A>(history: &History<O, A>) -> Self {
+        let mut judgement = Judgement {
+            findings: vec![],
+            ok: 0,
+            failed: 0,
+            unknown: 0,
+            reads: 0,
+        };
+        for done in &history.operations {
+            *match done.outcome {
+                Outcome::Ok(_) => &mut judgement.ok,
+                Outcome::Failed(_) => &mut judgement.failed,
+                Outcome::Unknown(_) => &mut judgement.unknown,
+            } += 1;
+        }
+        judgement
+    }
+}
+
 /// Judges a history by what was found at its end.
 pub fn judge(rules: &Rules, history: &History, aftermath: &Aftermath) -> Judgement {
-    let mut judgement = Judgement::default();
-    for done in &history.operations {
-        *match done.outcome {
-            Outcome::Ok(_) => &mut judgement.ok,
-            Outcome::Failed(_) => &mut judgement.failed,
-            Outcome::Unknown(_) => &mut judgement.unknown,
-        } += 1;
-    }
+    let mut judgement = Judgement::of(history);
     let tokens = judge_tokens(history, aftermath, &mut judgement.findings);
     judge_errors(history, &mut judgement.findings);
     let counters = counters_of(history, aftermath, &tokens);
@@ -240,27 +255,53 @@ fn reads_of<'a>(history: &'a History, counters: &'a BTreeMap<Counter, Changes>) 
 }
 
 /// An amount that was, or may have been, added.
-struct Add {
-    amount: i64,
-    began: Moment,
+pub(crate) struct Add {
+    pub(crate) amount: i64,
+    pub(crate) began: Moment,
     /// When it had happened for certain; `None`: at any time since it began, if at all.
-    ended: Option<Moment>,
+    pub(crate) ended: Option<Moment>,
     /// Whether it has happened by the end for certain.
-    happened: bool,
+    pub(crate) happened: bool,
 }
 
 /// A total that was, or may have been, set.
-struct Set {
-    value: i64,
-    began: Moment,
-    ended: Option<Moment>,
+pub(crate) struct Set {
+    pub(crate) value: i64,
+    pub(crate) began: Moment,
+    pub(crate) ended: Option<Moment>,
 }
 
 /// What happened, and may have happened, to one counter.
 #[derive(Default)]
-struct Changes {
-    adds: Vec<Add>,
-    sets: Vec<Set>,
+pub(crate) struct Changes {
+    pub(crate) adds: Vec<Add>,
+    pub(crate) sets: Vec<Set>,
+}
+
+impl Changes {
+    /// Whether a counter that began with `base` may have this total when nobody counts any more.
+    pub(crate) fn may_end_with(&self, base: i64, value: i64) -> bool {
+        if !self.sets.is_empty() {
+            return Eras::of(base, self)
+                .explain(Moment::MAX, Moment::MAX, value)
+                .is_ok();
+        }
+        let acknowledged = self.acknowledged(base);
+        let unknown = self.adds.iter().filter(|add| !add.happened);
+        let unknown: Vec<_> = unknown.map(|add| add.amount).collect();
+        is_some_sum_of(&unknown, value - acknowledged)
+    }
+
+    /// `base`, and what was added for certain.
+    pub(crate) fn acknowledged(&self, base: i64) -> i64 {
+        let certain = self.adds.iter().filter(|add| add.happened);
+        base + certain.map(|add| add.amount).sum::<i64>()
+    }
+
+    /// How many amounts may have been added.
+    pub(crate) fn unknown(&self) -> usize {
+        self.adds.iter().filter(|add| !add.happened).count()
+    }
 }
 
 /// The tokens that are there. Reports those that must not be, and those that must.
@@ -313,7 +354,7 @@ fn judge_tokens<'a>(
 }
 
 /// The kinds of errors by which the library may tell under faults what became of an operation of its own.
-const TOLD: [&str; 6] = [
+pub(crate) const TOLD: [&str; 6] = [
     "ConflictPersisted",
     "ConnectionLost",
     "DeadlinePassed",
@@ -430,7 +471,7 @@ fn judge_reads(
     reads: &[Read<'_>],
     findings: &mut Vec<Finding>,
 ) {
-    let eras = Era::all(base, changes);
+    let eras = Eras::of(base, changes);
     let only_grows = changes.sets.is_empty() && changes.adds.iter().all(|add| add.amount >= 0);
     let values: Vec<_> = reads
         .iter()
@@ -444,15 +485,7 @@ fn judge_reads(
         largest[n].1 = largest[n].1.max(largest[n - 1].1);
     }
     for (done, value) in values {
-        let intervals = eras
-            .iter()
-            .filter_map(|era| era.bounds(done, &changes.sets));
-        let intervals: Vec<_> = intervals.collect();
-        let explained = intervals
-            .iter()
-            .any(|(lowest, highest)| (*lowest..=*highest).contains(&value));
-        if !explained {
-            let (lowest, highest) = intervals.last().copied().unwrap_or_default();
+        if let Err((lowest, highest)) = eras.explain(done.began, done.ended, value) {
             findings.push(Finding::ReadOutOfBounds {
                 client: done.client.clone(),
                 number: done.number,
@@ -477,12 +510,48 @@ fn judge_reads(
     }
 }
 
+/// The beginning of a counter and all its sets, each with what is counted after it.
+pub(crate) struct Eras(Vec<Era>);
+
+impl Eras {
+    pub(crate) fn of(base: i64, changes: &Changes) -> Self {
+        let beginning = Set {
+            value: base,
+            began: 0,
+            ended: Some(0),
+        };
+        let eras = std::iter::once(&beginning)
+            .chain(&changes.sets)
+            .map(|set| Era::new(set, changes));
+        Eras(eras.collect())
+    }
+
+    /// Whether a read between two moments may see this value; else the bounds in the last era that may hold then.
+    pub(crate) fn explain(
+        &self,
+        began: Moment,
+        ended: Moment,
+        value: i64,
+    ) -> Result<(), (i64, i64)> {
+        let intervals = self.0.iter();
+        let intervals = intervals.filter_map(|era| era.bounds(began, ended));
+        let intervals: Vec<_> = intervals.collect();
+        let explained = intervals
+            .iter()
+            .any(|(lowest, highest)| (*lowest..=*highest).contains(&value));
+        match explained {
+            true => Ok(()),
+            false => Err(intervals.last().copied().unwrap_or_default()),
+        }
+    }
+}
+
 /// The time from a set on, or from the beginning.
 struct Era {
     value: i64,
     began: Moment,
-    /// When the set had happened for certain.
-    ended: Option<Moment>,
+    /// When a later set had happened for certain, if there is one.
+    over: Option<Moment>,
     /// What was added after it for certain, by the time at which it was acknowledged.
     definite: Sums,
     /// That, and what may have been added after it, by the time at which it began.
@@ -490,19 +559,10 @@ struct Era {
 }
 
 impl Era {
-    fn all(base: i64, changes: &Changes) -> Vec<Self> {
-        let beginning = Set {
-            value: base,
-            began: 0,
-            ended: Some(0),
-        };
-        std::iter::once(&beginning)
-            .chain(&changes.sets)
-            .map(|set| Era::new(set, &changes.adds))
-            .collect()
-    }
-
-    fn new(set: &Set, adds: &[Add]) -> Self {
+    fn new(set: &Set, Changes { adds, sets }: &Changes) -> Self {
+        let later = sets
+            .iter()
+            .filter(|later| set.ended.is_some_and(|ended| later.began > ended));
         let definite = adds.iter().filter_map(|add| {
             let after = set.ended.is_some_and(|ended| add.began > ended);
             after.then_some((add.ended?, add.amount))
@@ -514,23 +574,20 @@ impl Era {
         Era {
             value: set.value,
             began: set.began,
-            ended: set.ended,
+            over: later.filter_map(|later| later.ended).min(),
             definite: Sums::new(definite.collect()),
             possible: Sums::new(possible.collect()),
         }
     }
 
-    /// The lowest and the highest value that a read may see in this era; `None` if it cannot hold then.
-    fn bounds(&self, read: &Done, sets: &[Set]) -> Option<(i64, i64)> {
-        let over = sets.iter().any(|set| {
-            let after = self.ended.is_some_and(|ended| set.began > ended);
-            after && set.ended.is_some_and(|ended| ended < read.began)
-        });
-        if over || self.began > read.ended {
+    /// The lowest and the highest value that a read between two moments may see in this era; `None` if it cannot hold then.
+    fn bounds(&self, began: Moment, ended: Moment) -> Option<(i64, i64)> {
+        let over = self.over.is_some_and(|over| over < began);
+        if over || self.began > ended {
             return None;
         }
-        let definite = self.definite.before(read.began);
-        let possible = self.possible.before(read.ended);
+        let definite = self.definite.before(began);
+        let possible = self.possible.before(ended);
         Some((
             self.value + definite.sum + (possible.down - definite.down),
             self.value + definite.sum + (possible.up - definite.up),
@@ -576,33 +633,12 @@ fn judge_total(
     value: i64,
     findings: &mut Vec<Finding>,
 ) {
-    let unknown = || changes.adds.iter().filter(|add| !add.happened);
-    let certain = changes.adds.iter().filter(|add| add.happened);
-    let acknowledged = base + certain.map(|add| add.amount).sum::<i64>();
-    let is_right = if changes.sets.is_empty() {
-        let unknown: Vec<_> = unknown().map(|add| add.amount).collect();
-        is_some_sum_of(&unknown, value - acknowledged)
-    } else {
-        let at_the_end = Done {
-            client: String::new(),
-            number: 0,
-            operation: Operation::ReadRows { first: 0, last: 0 },
-            began: Moment::MAX,
-            ended: Moment::MAX,
-            took: Duration::ZERO,
-            outcome: Outcome::Ok(vec![]),
-        };
-        Era::all(base, changes)
-            .iter()
-            .filter_map(|era| era.bounds(&at_the_end, &changes.sets))
-            .any(|(lowest, highest)| (lowest..=highest).contains(&value))
-    };
-    if !is_right {
+    if !changes.may_end_with(base, value) {
         findings.push(Finding::WrongTotal {
             counter: counter.clone(),
             value,
-            acknowledged,
-            unknown: unknown().count(),
+            acknowledged: changes.acknowledged(base),
+            unknown: changes.unknown(),
         });
     }
 }
@@ -631,6 +667,7 @@ fn is_some_sum_of(amounts: &[i64], sum: i64) -> bool {
 mod tests {
     use super::*;
     use crate::operation::Refused;
+    use std::time::Duration;
 
     const ROW: Counter = Counter::Views(1);
 

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Operation, Refused, Totals};
@@ -28,19 +29,19 @@ pub fn now() -> Moment {
 
 /// A line of a log.
 #[derive(Debug, Serialize, Deserialize)]
-struct Event {
+struct Event<O, A> {
     at: Moment,
     /// The number of the operation within its client.
     number: u64,
     /// How long the call took, in nanoseconds, without the log; 0 before it.
     took: u64,
-    what: What,
+    what: What<O, A>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum What {
-    Invoke(Operation),
-    Ok(Totals),
+enum What<O, A> {
+    Invoke(O),
+    Ok(A),
     Refused(Refused),
 }
 
@@ -61,18 +62,18 @@ impl Log {
     }
 
     /// Does `operation` by `call`, between two lines.
-    pub fn record(
+    pub fn record<O: Serialize, A: Serialize>(
         &mut self,
-        operation: &Operation,
-        call: impl FnOnce(&Operation) -> Result<Totals, Refused>,
-    ) -> io::Result<Result<Totals, Refused>> {
+        operation: &O,
+        call: impl FnOnce(&O) -> Result<A, Refused>,
+    ) -> io::Result<Result<A, Refused>> {
         self.number += 1;
-        self.write(What::Invoke(operation.clone()), Duration::ZERO)?;
+        self.write(What::<&O, &A>::Invoke(operation), Duration::ZERO)?;
         let began = Instant::now();
         let result = call(operation);
         let took = began.elapsed();
         let what = match &result {
-            Ok(totals) => What::Ok(totals.clone()),
+            Ok(answer) => What::<&O, &A>::Ok(answer),
             Err(refused) => What::Refused(refused.clone()),
         };
         self.write(what, took)?;
@@ -80,7 +81,11 @@ impl Log {
     }
 
     /// One `write`, which a kill does not interrupt.
-    fn write(&mut self, what: What, took: Duration) -> io::Result<()> {
+    fn write<O: Serialize, A: Serialize>(
+        &mut self,
+        what: What<O, A>,
+        took: Duration,
+    ) -> io::Result<()> {
         let event = Event {
             at: now(),
             number: self.number,
@@ -95,9 +100,9 @@ impl Log {
 
 /// What became of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Outcome<A = Totals> {
     /// It happened, and a read saw this.
-    Ok(Totals),
+    Ok(A),
     /// It did not happen.
     Failed(Refused),
     /// It may have happened, and may still happen. Without an error: its client was killed.
@@ -106,20 +111,20 @@ pub enum Outcome {
 
 /// One operation of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Done {
+pub struct Done<O = Operation, A = Totals> {
     /// Client and number.
     pub client: String,
     pub number: u64,
-    pub operation: Operation,
+    pub operation: O,
     pub began: Moment,
     /// `Moment::MAX` if it never ended.
     pub ended: Moment,
     /// The call alone, without the log; zero if it never ended.
     pub took: Duration,
-    pub outcome: Outcome,
+    pub outcome: Outcome<A>,
 }
 
-impl Done {
+impl<O, A> Done<O, A> {
     pub fn is_ok(&self) -> bool {
         matches!(self.outcome, Outcome::Ok(_))
     }
@@ -130,12 +135,12 @@ impl Done {
 }
 
 /// The operations of all clients, in the order in which they began.
-#[derive(Debug, Clone, Default)]
-pub struct History {
-    pub operations: Vec<Done>,
+#[derive(Debug, Clone)]
+pub struct History<O = Operation, A = Totals> {
+    pub operations: Vec<Done<O, A>>,
 }
 
-impl History {
+impl<O: DeserializeOwned, A: DeserializeOwned> History<O, A> {
     /// Reads all logs in `folder`.
     pub fn read(folder: &Path) -> io::Result<Self> {
         let mut operations = vec![];
@@ -149,17 +154,20 @@ impl History {
                 operations.extend(read_client(&client, &fs::read_to_string(&path)?)?);
             }
         }
-        operations.sort_by_key(|done: &Done| done.began);
+        operations.sort_by_key(|done: &Done<O, A>| done.began);
         Ok(History { operations })
     }
 }
 
-fn read_client(client: &str, text: &str) -> io::Result<Vec<Done>> {
+fn read_client<O: DeserializeOwned, A: DeserializeOwned>(
+    client: &str,
+    text: &str,
+) -> io::Result<Vec<Done<O, A>>> {
     let mut operations = BTreeMap::new();
     // Behind the last newline there is only what a kill cut off: a call that was not made, or an end that is not known.
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     for line in complete.lines() {
-        let event: Event = serde_json::from_str(line)?;
+        let event: Event<O, A> = serde_json::from_str(line)?;
         let Event {
             at,
             number,
@@ -180,7 +188,7 @@ fn read_client(client: &str, text: &str) -> io::Result<Vec<Done>> {
                 };
                 operations.insert(number, done);
             }
-            What::Ok(totals) => end(&mut operations, number, ended, Outcome::Ok(totals))?,
+            What::Ok(answer) => end(&mut operations, number, ended, Outcome::Ok(answer))?,
             What::Refused(refused) if refused.unknown => {
                 end(
                     &mut operations,
@@ -197,11 +205,11 @@ fn read_client(client: &str, text: &str) -> io::Result<Vec<Done>> {
     Ok(operations.into_values().collect())
 }
 
-fn end(
-    operations: &mut BTreeMap<u64, Done>,
+fn end<O, A>(
+    operations: &mut BTreeMap<u64, Done<O, A>>,
     number: u64,
     (ended, took): (Moment, Duration),
-    outcome: Outcome,
+    outcome: Outcome<A>,
 ) -> io::Result<()> {
     let begun = operations.get_mut(&number);
     let begun = begun.ok_or_else(|| io::Error::other(format!("{number} ends and never began")))?;
@@ -234,10 +242,11 @@ mod tests {
             text: "gone".into(),
         };
         for result in [Ok(vec![]), Err(refused(false)), Err(refused(true))] {
+            let result: Result<Totals, _> = result;
             let given = log.record(&count(7), |_| result.clone()).unwrap();
             assert_eq!(given, result);
         }
-        let history = History::read(folder.path()).unwrap();
+        let history = History::<Operation, Totals>::read(folder.path()).unwrap();
         let outcomes: Vec<_> = history
             .operations
             .iter()
@@ -263,13 +272,15 @@ mod tests {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("a.jsonl");
         let mut log = Log::create(&path).unwrap();
-        log.record(&count(1), |_| Ok(vec![])).unwrap().unwrap();
-        log.record(&count(2), |_| Ok(vec![])).unwrap().unwrap();
+        for n in [1, 2] {
+            let done = log.record(&count(n), |_| Ok(Totals::new()));
+            done.unwrap().unwrap();
+        }
         let whole = fs::read_to_string(&path).unwrap();
         let ends: Vec<_> = whole.match_indices('\n').map(|(end, _)| end + 1).collect();
         for length in 0..=whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
-            let history = History::read(folder.path()).unwrap();
+            let history = History::<Operation, Totals>::read(folder.path()).unwrap();
             let lines = ends.iter().filter(|end| **end <= length).count();
             assert_eq!(history.operations.len(), lines.div_ceil(2), "{length}");
             let ended = history.operations.iter().filter(|done| done.is_ok());

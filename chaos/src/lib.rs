@@ -5,6 +5,7 @@ pub mod checker;
 pub mod client;
 pub mod faults;
 pub mod history;
+pub mod lives;
 pub mod operation;
 pub mod place;
 pub mod report;

@@ -49,7 +49,11 @@ impl Line {
     }
 
     /// Adds a round.
-    pub fn add(&mut self, history: &History, judgement: &Judgement) {
+    pub fn add<O, A, F: fmt::Display>(
+        &mut self,
+        history: &History<O, A>,
+        judgement: &Judgement<F>,
+    ) {
         for done in &history.operations {
             let error = match &done.outcome {
                 Outcome::Ok(_) | Outcome::Unknown(None) => continue,

@@ -104,7 +104,8 @@ impl<Conn: ChaosConnection> Store for SqlStore<Conn> {
     }
 }
 
-fn refused(error: &Error) -> Refused {
+/// An error as clients log it.
+pub(crate) fn refused(error: &Error) -> Refused {
     let text = error.to_string();
     let error = match error {
         Error::InBatch { source } => source,

@@ -1,5 +1,8 @@
 //! The checker on implementations with a bug each, and on a right one: clients draw the same operations as against databases.
 
+#[path = "checker/lives.rs"]
+mod lives;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::thread;

@@ -24,7 +24,10 @@ pub enum Error {
     #[error(transparent)]
     Database(diesel_sharded::Error),
 
-    #[error("there is no table `{table}` in this database{}", like(similar))]
+    #[error(
+        "there is no table `{table}` in this database that this role may see{}",
+        like(similar)
+    )]
     NoSuchTable {
         table: String,
         similar: Option<String>,
@@ -107,7 +110,10 @@ pub enum Error {
     #[error("{}: {message}", file.display())]
     Config { file: PathBuf, message: String },
 
-    #[error("`{table}` is not sharded: `diesel-sharded generate {table} COLUMN` begins that")]
+    #[error(
+        "`{table}` is not sharded, or this role may not see its shards table: `diesel-sharded generate {table} COLUMN` begins \
+         that"
+    )]
     NotSharded { table: String },
     #[error("`{column}` is no sharded field of `{table}`; these are: {}", fields.join(", "))]
     NoSuchField {

@@ -4,7 +4,7 @@ use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
 use diesel_sharded::described::{Told, told};
 use diesel_sharded::retry::Retry;
-use diesel_sharded::{Dialect, Error as ShardedError};
+use diesel_sharded::{Amount, Dialect, Error as ShardedError, Unfit};
 
 use crate::args::FoldArgs;
 use crate::connection::AnyConnection;
@@ -78,9 +78,9 @@ pub struct Folding<'a> {
 struct Folded {
     parents: usize,
     shards_removed: usize,
-    amounts: Vec<BigDecimal>,
+    amounts: Vec<Amount>,
     /// Their bases do not take what their shards hold.
-    unfit: Vec<Key>,
+    unfit: Vec<(Key, Unfit)>,
     /// Others held some of their shards all the time.
     busy: Vec<Key>,
     /// The last parent that was looked at.
@@ -90,7 +90,9 @@ struct Folded {
 /// Why a fold of several parents, or of one, did not come about.
 enum Trouble {
     Blocked,
-    Unfit,
+    Unfit(Unfit),
+    /// Parents that can be seen were not locked, and are to be tried alone.
+    NotLocked,
     Other(Error),
 }
 
@@ -108,7 +110,7 @@ impl Folding<'_> {
         let mut folded = Folded {
             parents: 0,
             shards_removed: 0,
-            amounts: vec![BigDecimal::zero(); sharded.fields.len()],
+            amounts: Moved::nothing(sharded).amounts,
             unfit: vec![],
             busy: vec![],
             last: after,
@@ -171,34 +173,37 @@ impl Folding<'_> {
 
     fn tell(&self, folded: &Folded, out: &mut Output) -> Result<(), Error> {
         let sharded = self.keyed.sharded;
+        let amounts = folded.amounts.iter().map(as_decimal);
+        let amounts: Vec<_> = amounts.collect::<QueryResult<_>>()?;
         out.line(&format!(
             "{}: {} folded{}; {} removed",
             sharded.table,
             plural(folded.parents as u64, "row"),
-            moved(sharded, &folded.amounts.iter().collect::<Vec<_>>()),
+            moved(sharded, &amounts.iter().collect::<Vec<_>>()),
             plural(folded.shards_removed as u64, "empty shard"),
         ))?;
-        let named = |keys: &[Key]| {
-            let shown = keys.iter().take(20).map(|key| key.display(sharded));
-            let more = match keys.len() {
-                0..=20 => String::new(),
-                n => format!(" and {} more", n - 20),
-            };
-            shown.collect::<Vec<_>>().join("; ") + &more
+        let more = |keys: usize| match keys {
+            0..=20 => String::new(),
+            n => format!(" and {} more", n - 20),
         };
         if !folded.busy.is_empty() {
+            let shown = folded.busy.iter().take(20).map(|key| key.display(sharded));
             out.note(&format!(
                 "{}: others held shards of these rows all the time, fold them again later: {}",
                 sharded.table,
-                named(&folded.busy)
+                shown.collect::<Vec<_>>().join("; ") + &more(folded.busy.len())
             ));
         }
-        if !folded.unfit.is_empty() {
+        for (key, reason) in folded.unfit.iter().take(20) {
             out.note(&format!(
-                "{}: the columns of these rows do not take what their shards hold, widen them: {}",
+                "{}: not folded: the row {} {reason}",
                 sharded.table,
-                named(&folded.unfit)
+                key.display(sharded)
             ));
+        }
+        if folded.unfit.len() > 20 {
+            let more = more(folded.unfit.len());
+            out.note(&format!("{}: not folded:{more}", sharded.table));
         }
         Ok(())
     }
@@ -339,13 +344,30 @@ impl Folding<'_> {
         conn: &mut AnyConnection,
     ) -> Result<(), Error> {
         let keys = std::slice::from_ref(key);
-        match self.fold_keys(keys, folded, conn) {
-            Ok(()) => return Ok(()),
-            Err(Trouble::Other(error)) => return Err(error),
-            Err(Trouble::Unfit | Trouble::Blocked) => {}
+        for _ in 0..TRIES_TO_LOCK {
+            match self.fold_keys(keys, folded, conn) {
+                Ok(()) => return Ok(()),
+                Err(Trouble::Other(error)) => return Err(error),
+                Err(Trouble::NotLocked) => continue, // unless it came back meanwhile, it stays so
+                Err(Trouble::Unfit(_) | Trouble::Blocked) => {
+                    return self.fold_shard_by_shard(key, folded, conn);
+                }
+            }
         }
+        folded.unfit.push((key.clone(), Unfit::NotLocked));
+        Ok(())
+    }
+
+    fn fold_shard_by_shard(
+        &self,
+        key: &Key,
+        folded: &mut Folded,
+        conn: &mut AnyConnection,
+    ) -> Result<(), Error> {
+        let keys = std::slice::from_ref(key);
         let mut left = self.keyed.shard_numbers(conn, keys)?;
         let (mut busy, mut tried, mut parents) = (false, usize::MAX, 0);
+        let mut reason = None;
         while left.len() < tried {
             tried = left.len();
             let mut unfit = vec![];
@@ -362,16 +384,19 @@ impl Folding<'_> {
                             ..moved
                         });
                     }
-                    Err(Trouble::Unfit) => unfit.push(shard),
-                    Err(Trouble::Blocked) => busy = true,
+                    Err(Trouble::Unfit(why)) => {
+                        unfit.push(shard);
+                        reason = Some(why);
+                    }
+                    Err(Trouble::Blocked | Trouble::NotLocked) => busy = true,
                     Err(Trouble::Other(error)) => return Err(error),
                 }
             }
             left = unfit;
         }
         folded.parents += parents;
-        if !left.is_empty() {
-            folded.unfit.push(key.clone());
+        if let (false, Some(reason)) = (left.is_empty(), reason) {
+            folded.unfit.push((key.clone(), reason));
         } else if busy {
             folded.busy.push(key.clone());
         }
@@ -395,13 +420,14 @@ impl Folding<'_> {
 
     fn trouble(&self, error: FoldError) -> Trouble {
         let error = match error {
-            FoldError::Inexact => return Trouble::Unfit,
+            FoldError::Unfit(reason) => return Trouble::Unfit(reason),
+            FoldError::NotLocked => return Trouble::NotLocked,
             FoldError::Diesel(error) => error,
         };
         let has_locks = self.keyed.dialect != Dialect::Sqlite;
         match told(self.keyed.dialect, &error) {
             Told::Conflict(_) if has_locks => Trouble::Blocked,
-            Told::Overflow => Trouble::Unfit,
+            Told::Overflow => Trouble::Unfit(Unfit::OutOfRange),
             _ => match ShardedError::from(error) {
                 ShardedError::ConflictPersisted { .. } if has_locks => Trouble::Blocked,
                 error => Trouble::Other(Error::Database(error)),
@@ -418,6 +444,17 @@ impl Folded {
             *sum += amount;
         }
     }
+}
+
+/// A parent that can be seen and not be locked may have been inserted in between: so often it is tried again.
+const TRIES_TO_LOCK: u8 = 3;
+
+fn as_decimal(amount: &Amount) -> QueryResult<BigDecimal> {
+    let text = amount.to_string();
+    text.parse().map_err(|_| {
+        let message = format!("`{text}` is no number");
+        diesel::result::Error::DeserializationError(message.into())
+    })
 }
 
 /// `: views +5, likes -1`

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use diesel_sharded::{ColumnType, Dialect};
 
 use crate::args::GenerateArgs;
+use crate::beside::Beside;
 use crate::column_type::{field_type, key_type};
 use crate::connection::AnyConnection;
 use crate::error::Error;
@@ -28,6 +29,12 @@ pub fn run(
         up: described.described.create_sql(&backend)? + ";\n",
         down: described.described.drop_sql(&backend)? + ";\n",
     };
+    let fields: Vec<_> = described.fields.iter().map(|field| field.name).collect();
+    let table = live.table(&args.table)?;
+    let beside = Beside::read(conn, table, &fields, described.shards_table)?;
+    for note in beside.notes(conn.dialect(), table, &fields) {
+        out.note(&note);
+    }
     let name = format!("shard_{}", file_name(&args.table));
     if args.print {
         out.line(&format!("-- {name}/up.sql\n{}", files.up))?;

@@ -6,12 +6,13 @@
 use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel_sharded::Dialect;
-use diesel_sharded::described::may_cut;
+use diesel_sharded::described::{FieldState, amount, number_as_text, unfit, zero};
 use diesel_sharded::retry::{Isolation, Retry, Transaction};
+use diesel_sharded::{Amount, Dialect, Unfit};
 
 use crate::connection::AnyConnection;
 use crate::key::{Key, Keyed, as_text};
+use crate::sharded::Sharded;
 use crate::statement::{Row, Statement, Value};
 
 /// What one transaction folded.
@@ -20,17 +21,34 @@ pub struct Moved {
     pub parents: usize,
     pub shards_removed: usize,
     /// For each field.
-    pub amounts: Vec<BigDecimal>,
+    pub amounts: Vec<Amount>,
+}
+
+impl Moved {
+    pub fn nothing(sharded: &Sharded) -> Self {
+        let fields = sharded.fields.iter();
+        Moved {
+            parents: 0,
+            shards_removed: 0,
+            amounts: fields.map(|field| zero(field.column_type)).collect(),
+        }
+    }
 }
 
 /// Why nothing of it came about.
 #[derive(Debug, thiserror::Error)]
 pub enum FoldError {
-    #[error("a base did not take what its shards held, but another number")]
-    Inexact,
+    #[error("{0}")]
+    Unfit(Unfit),
+    /// Not all of the parents were locked, though they can be seen.
+    #[error("{}", Unfit::NotLocked)]
+    NotLocked,
     #[error("{0}")]
     Diesel(#[from] DieselError),
 }
+
+/// What parents hold of each field, in key order.
+pub type States = Vec<Vec<FieldState>>;
 
 /// Which shards are held, and how.
 #[derive(Debug, Clone, Copy)]
@@ -46,12 +64,13 @@ impl Keyed<'_> {
     ///
     /// ```sql
     /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
-    /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE NOWAIT;
+    /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE NOWAIT;   -- those that are there go on
     /// SELECT 1 FROM "videos_shards" WHERE … ORDER BY "videos_shards"."id", "videos_shards"."shard" FOR UPDATE NOWAIT;
-    /// SELECT CAST(SUM("videos_shards"."views") AS TEXT) FROM "videos_shards" WHERE …;
+    /// SELECT base, sum of shards FROM "videos" WHERE …;                                    -- as texts
     /// UPDATE "videos" SET "views" = total WHERE … AND EXISTS (…);
     /// UPDATE "videos_shards" SET "views" = 0 WHERE … AND ("videos_shards"."views" <> 0);
-    /// DELETE FROM "videos_shards" WHERE … AND "videos_shards"."shard" >= $1;
+    /// SELECT base, sum of shards FROM "videos" WHERE …;                     -- has to be what was moved; also before the shards are emptied
+    /// DELETE FROM "videos_shards" WHERE … AND "videos_shards"."shard" >= $1 AND NOT ("videos_shards"."views" <> 0);
     /// COMMIT
     /// ```
     pub fn fold_held(
@@ -65,15 +84,36 @@ impl Keyed<'_> {
             .isolation(Isolation::ReadCommitted)
             .retry(retry)
             .run(conn, |conn| {
-                self.lock_parents(conn, keys, " FOR UPDATE NOWAIT")?;
+                let locked = self.lock_parents(conn, keys, " FOR UPDATE NOWAIT")?;
+                if !self.not_locked(conn, keys, &locked)?.is_empty() {
+                    return Err(FoldError::NotLocked);
+                }
+                if locked.is_empty() {
+                    return Ok(Moved::nothing(self.sharded));
+                }
+                let keys = &locked;
                 self.lock_shards(conn, keys, shards.only)?;
-                let amounts = self.sums(conn, keys, shards.only)?;
-                let expected = self.cut_fields_after(conn, keys, shards.only)?;
+                let before = self.states(conn, keys, shards.only)?;
+                let mut added = before.clone();
+                let mut amounts = Moved::nothing(self.sharded).amounts;
+                for parent in &mut added {
+                    for (state, amount) in parent.iter_mut().zip(&mut amounts) {
+                        state.base += &state.shards;
+                        *amount += &state.shards;
+                    }
+                }
                 let parents = self.add_shards_to_bases(conn, keys, shards.only)?;
-                if self.cut_fields(conn, keys)? != expected {
-                    return Err(FoldError::Inexact);
+                // What a trigger on the parent adds to shards must not be emptied with the rest.
+                self.check(conn, keys, shards.only, &before, &added)?;
+                let mut expected = added.clone();
+                for parent in &mut expected {
+                    let nothing = Moved::nothing(self.sharded).amounts;
+                    for (state, nothing) in parent.iter_mut().zip(nothing) {
+                        state.shards = nothing;
+                    }
                 }
                 self.empty_shards(conn, keys, shards.only)?;
+                self.check(conn, keys, shards.only, &added, &expected)?;
                 let shards_removed = match shards.remove_from {
                     Some(first) => self.remove_shards(conn, keys, shards.only, first)?,
                     None => 0,
@@ -86,21 +126,51 @@ impl Keyed<'_> {
             })
     }
 
-    /// Locks parents until the transaction ends. On SQLite other writers already wait.
+    /// Locks the parents among `keys` that are there until the transaction ends. On SQLite other writers already wait.
     pub fn lock_parents(
         self,
         conn: &mut AnyConnection,
         keys: &[Key],
         clause: &str,
-    ) -> QueryResult<()> {
-        if self.dialect == Dialect::Sqlite {
-            return Ok(());
+    ) -> QueryResult<Vec<Key>> {
+        let table = self.sharded.table;
+        let lock = self.select_key(Statement::default().sql("SELECT "), table);
+        let lock = lock.sql(" FROM ").name(table);
+        let lock = self.is_one_of(lock.sql(" WHERE "), table, keys);
+        let lock = self.key(lock.sql(" ORDER BY "), table);
+        let lock = match self.dialect {
+            Dialect::Sqlite => lock,
+            _ => lock.sql(clause),
+        };
+        let rows = lock.rows(conn)?;
+        rows.iter()
+            .map(|row| Key::read(self.sharded, row))
+            .collect()
+    }
+
+    /// The parents among `keys` that can be seen and were not locked: PostgreSQL's row security hides them from locks, or they
+    /// have come back since.
+    pub fn not_locked(
+        self,
+        conn: &mut AnyConnection,
+        keys: &[Key],
+        locked: &[Key],
+    ) -> QueryResult<Vec<Key>> {
+        if self.dialect != Dialect::Postgres || locked.len() == keys.len() {
+            return Ok(vec![]);
         }
         let table = self.sharded.table;
-        let lock = Statement::default().sql("SELECT 1 FROM ").name(table);
-        let lock = self.is_one_of(lock.sql(" WHERE "), table, keys);
-        let lock = self.key(lock.sql(" ORDER BY "), table).sql(clause);
-        lock.execute(conn).map(drop)
+        let find = self.select_key(Statement::default().sql("SELECT "), table);
+        let find = find.sql(" FROM ").name(table);
+        let rows = self
+            .is_one_of(find.sql(" WHERE "), table, keys)
+            .rows(conn)?;
+        let seen = rows.iter().map(|row| Key::read(self.sharded, row));
+        let seen: Vec<_> = seen.collect::<QueryResult<_>>()?;
+        Ok(seen
+            .into_iter()
+            .filter(|key| !locked.contains(key))
+            .collect())
     }
 
     fn lock_shards(
@@ -138,97 +208,62 @@ impl Keyed<'_> {
         }
     }
 
-    /// What the shards of all these parents hold, field by field.
-    fn sums(
+    /// What parents that are locked hold.
+    pub fn states(
         self,
         conn: &mut AnyConnection,
         keys: &[Key],
         only: Option<i32>,
-    ) -> QueryResult<Vec<BigDecimal>> {
-        let shards = self.sharded.shards_table;
+    ) -> Result<States, FoldError> {
+        let (table, shards) = (self.sharded.table, self.sharded.shards_table);
         let fields = &self.sharded.fields;
-        let sums = Statement::default().sql("SELECT ");
-        let sums = sums.each(", ", fields, |sums, field| {
-            sums.sql("CAST(COALESCE(SUM(")
-                .column(shards, field.name)
-                .sql("), 0)")
-                .sql(as_text(self.dialect))
+        let read = Statement::default().sql("SELECT ");
+        let read = read.each(", ", fields, |read, field| {
+            let (cast, as_text) = number_as_text(self.dialect, field.column_type);
+            let read = read.sql(cast).column(table, field.name).sql(as_text);
+            let read = read.sql(", ").sql(cast).sql("COALESCE((SELECT SUM(");
+            let read = read.column(shards, field.name).sql(") FROM ");
+            let read = self.is_parents(read.name(shards).sql(" WHERE "));
+            self.only(read, only).sql("), 0)").sql(as_text)
         });
-        let sums = self.shards_of(sums.sql(" FROM ").name(shards), keys, only);
-        let rows = sums.rows(conn)?;
-        rows.first()
-            .map_or(Ok(vec![]), |row| numbers(row, 0, fields.len()))
+        let read = read.sql(" FROM ").name(table).sql(" WHERE ");
+        let read = self.is_one_of(read, table, keys).sql(" ORDER BY ");
+        let rows = self.key(read, table).rows(conn)?;
+        if rows.len() != keys.len() {
+            return Err(FoldError::Unfit(Unfit::Removed));
+        }
+        let states = rows.iter().map(|row| {
+            let fields = fields.iter().enumerate().map(|(i, field)| {
+                let number = |column| amount(row.text(column)?, field.column_type);
+                Ok(FieldState {
+                    base: number(2 * i)?,
+                    shards: number(2 * i + 1)?,
+                })
+            });
+            fields.collect::<QueryResult<_>>()
+        });
+        Ok(states.collect::<QueryResult<_>>()?)
     }
 
-    /// The fields whose columns may round or cut what they are given, and do not say so.
-    fn may_cut(self) -> Vec<&'static str> {
-        let fields = self.sharded.fields.iter();
-        fields
-            .filter(|field| may_cut(self.dialect, field.column_type))
-            .map(|field| field.name)
-            .collect()
-    }
-
-    /// What the bases of such fields have to be after the fold, in key order.
-    fn cut_fields_after(
+    /// Compares what parents hold with what they are to hold.
+    pub fn check(
         self,
         conn: &mut AnyConnection,
         keys: &[Key],
         only: Option<i32>,
-    ) -> QueryResult<Vec<Vec<BigDecimal>>> {
-        let cut = self.may_cut();
-        let fields = self.sharded.fields.iter();
-        let fields: Vec<_> = fields.filter(|field| cut.contains(&field.name)).collect();
-        self.each_parent(conn, keys, &fields, |statement, field| {
-            // Without the cast to the column's type, which could cut too.
-            let shards = self.sharded.shards_table;
-            let statement = statement
-                .column(self.sharded.table, field.name)
-                .sql(" + COALESCE((SELECT SUM(")
-                .column(shards, field.name)
-                .sql(") FROM ")
-                .name(shards)
-                .sql(" WHERE ");
-            let statement = self.is_parents(statement);
-            self.only(statement, only).sql("), 0)")
-        })
-    }
-
-    /// What they are.
-    fn cut_fields(
-        self,
-        conn: &mut AnyConnection,
-        keys: &[Key],
-    ) -> QueryResult<Vec<Vec<BigDecimal>>> {
-        let cut = self.may_cut();
-        let fields = self.sharded.fields.iter();
-        let fields: Vec<_> = fields.filter(|field| cut.contains(&field.name)).collect();
-        self.each_parent(conn, keys, &fields, |statement, field| {
-            statement.column(self.sharded.table, field.name)
-        })
-    }
-
-    fn each_parent<F: Copy>(
-        self,
-        conn: &mut AnyConnection,
-        keys: &[Key],
-        fields: &[F],
-        push: impl Fn(Statement, F) -> Statement,
-    ) -> QueryResult<Vec<Vec<BigDecimal>>> {
-        if fields.is_empty() {
-            return Ok(vec![]);
+        before: &States,
+        expected: &States,
+    ) -> Result<(), FoldError> {
+        let found = self.states(conn, keys, only)?;
+        for ((before, expected), found) in before.iter().zip(expected).zip(&found) {
+            let fields = before.iter().zip(expected).zip(found);
+            for (((before, expected), found), field) in fields.zip(&self.sharded.fields) {
+                if let Some(reason) = unfit(self.dialect, &field.column, before, expected, found) {
+                    return Err(FoldError::Unfit(reason));
+                }
+            }
         }
-        let table = self.sharded.table;
-        let each = Statement::default().sql("SELECT ");
-        let each = each.each(", ", fields, |each, field| {
-            push(each.sql("CAST("), *field).sql(as_text(self.dialect))
-        });
-        let each = each.sql(" FROM ").name(table).sql(" WHERE ");
-        let each = self.is_one_of(each, table, keys).sql(" ORDER BY ");
-        let rows = self.key(each, table).rows(conn)?;
-        rows.iter()
-            .map(|row| numbers(row, 0, fields.len()))
-            .collect()
+        Ok(())
     }
 
     /// Adds shards to their bases where one of them is not zero. The number of parents.
@@ -293,7 +328,9 @@ impl Keyed<'_> {
         let remove = Statement::default().sql("DELETE FROM ").name(shards);
         let remove = self.shards_of(remove, keys, only).sql(" AND ");
         let remove = remove.column(shards, "shard").sql(" >= ");
-        remove.bind(Value::Integer(first.into())).execute(conn)
+        let remove = remove.bind(Value::Integer(first.into()));
+        let remove = self.is_not_zero(remove.sql(" AND NOT (")).sql(")");
+        remove.execute(conn)
     }
 
     /// The numbers of a parent's shards.

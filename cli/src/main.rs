@@ -4,6 +4,7 @@
 //! statements over names that are known at run time ([`statement`], [`key`]). One file for each command.
 
 mod args;
+mod beside;
 mod column_type;
 mod connection;
 mod error;

@@ -3,14 +3,15 @@
 use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel_sharded::Dialect;
 use diesel_sharded::described::integers;
 use diesel_sharded::retry::{Isolation, Retry, Transaction};
+use diesel_sharded::{Amount, Dialect, Unfit};
 
 use crate::args::RecountArgs;
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
+use crate::held::FoldError;
 use crate::interrupt::Interrupt;
 use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
@@ -82,7 +83,7 @@ struct Compared {
 struct Found {
     drifts: Vec<Compared>,
     /// Bases do not take what these lack.
-    unfit: Vec<Key>,
+    unfit: Vec<(Key, Unfit)>,
 }
 
 /// What ends a repair.
@@ -148,7 +149,7 @@ impl Recounting<'_> {
         ))?;
         if unfit > 0 {
             out.note(&format!(
-                "{unfit} could not be repaired: the column does not take what they lack; fold first, or widen it"
+                "{unfit} could not be repaired: the column does not take what they lack; fold first, widen it, or let this role update the rows"
             ));
         }
         if result.is_err() || interrupt.came() {
@@ -175,12 +176,18 @@ impl Recounting<'_> {
         })
     }
 
-    fn tell(&self, drift: &Compared, unfit: &[Key], out: &mut Output) -> Result<(), Error> {
+    fn tell(
+        &self,
+        drift: &Compared,
+        unfit: &[(Key, Unfit)],
+        out: &mut Output,
+    ) -> Result<(), Error> {
         let lacks = &drift.expected - &drift.total;
         let sign = if lacks > BigDecimal::zero() { "+" } else { "" };
-        let outcome = match unfit.contains(&drift.key) {
-            true => ", not repaired: out of range",
-            false => "",
+        let outcome = match unfit.iter().find(|(key, _)| *key == drift.key) {
+            Some((_, Unfit::OutOfRange)) => ", not repaired: out of range".to_owned(),
+            Some((_, reason)) => format!(", not repaired: the row {reason}"),
+            None => String::new(),
         };
         out.line(&format!(
             "{}: total {}, recounted {} ({sign}{lacks}{outcome})",
@@ -362,18 +369,32 @@ impl Recounting<'_> {
             .isolation(Isolation::RepeatableRead)
             .retry(Retry::default())
             .run(conn, |conn| {
+                let (mut locked, mut not_locked) = (vec![], vec![]);
                 for keys in suspects.chunks(100) {
-                    self.keyed.lock_parents(conn, keys, clause)?;
+                    let held = self.keyed.lock_parents(conn, keys, clause)?;
+                    not_locked.extend(self.keyed.not_locked(conn, keys, &held)?);
+                    locked.extend(held);
                 }
                 let mut found = Found::default();
                 for drift in self.drifts(range, conn)? {
-                    // What came into the range since then is not locked.
-                    if !suspects.contains(&drift.key) {
-                        continue;
-                    }
-                    match self.lacks(&drift) {
-                        Some(lacks) => self.add_to_base(&drift.key, lacks, conn)?,
-                        None => found.unfit.push(drift.key.clone()),
+                    let key = drift.key.clone();
+                    if not_locked.contains(&key) {
+                        found.unfit.push((key, Unfit::NotLocked));
+                    } else if !locked.contains(&key) {
+                        continue; // it came into the range since
+                    } else {
+                        let added = match self.lacks(&drift) {
+                            Some(lacks) => self.add_to_base(&key, lacks, conn),
+                            None => Err(FoldError::Unfit(Unfit::OutOfRange)),
+                        };
+                        match added {
+                            Ok(()) => {}
+                            Err(FoldError::Unfit(reason)) => found.unfit.push((key, reason)),
+                            Err(FoldError::NotLocked) => {
+                                found.unfit.push((key, Unfit::NotLocked));
+                            }
+                            Err(FoldError::Diesel(error)) => return Err(error.into()),
+                        }
                     }
                     found.drifts.push(drift);
                 }
@@ -392,16 +413,30 @@ impl Recounting<'_> {
         (fits(base) && fits(drift.expected.to_i64()?)).then_some(lacks)
     }
 
-    fn add_to_base(&self, key: &Key, lacks: i64, conn: &mut AnyConnection) -> QueryResult<()> {
-        let table = self.keyed.sharded.table;
-        let add = Statement::default().sql("UPDATE ").name(table).sql(" SET ");
-        let add = add.name(self.field.name).sql(" = (");
-        let add = add.column(table, self.field.name).sql(" + ");
-        let add = add.bind(Value::Integer(lacks)).sql(") WHERE ");
+    /// In a savepoint, which is rolled back where the base does not take it.
+    fn add_to_base(
+        &self,
+        key: &Key,
+        lacks: i64,
+        conn: &mut AnyConnection,
+    ) -> Result<(), FoldError> {
+        let (keyed, table) = (self.keyed, self.keyed.sharded.table);
         let keys = std::slice::from_ref(key);
-        self.keyed
-            .is_one_of(add, table, keys)
-            .execute(conn)
-            .map(drop)
+        conn.transaction(|conn| {
+            let before = keyed.states(conn, keys, None)?;
+            let mut expected = before.clone();
+            for parent in &mut expected {
+                let fields = parent.iter_mut().zip(&keyed.sharded.fields);
+                for (state, _) in fields.filter(|(_, field)| field.name == self.field.name) {
+                    state.base += &Amount::Integer(lacks.into());
+                }
+            }
+            let add = Statement::default().sql("UPDATE ").name(table).sql(" SET ");
+            let add = add.name(self.field.name).sql(" = (");
+            let add = add.column(table, self.field.name).sql(" + ");
+            let add = add.bind(Value::Integer(lacks)).sql(") WHERE ");
+            keyed.is_one_of(add, table, keys).execute(conn)?;
+            keyed.check(conn, keys, None, &before, &expected)
+        })
     }
 }

@@ -6,6 +6,7 @@ use diesel_sharded::Dialect;
 use serde::Serialize;
 
 use crate::args::StatusArgs;
+use crate::beside::Beside;
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
@@ -28,6 +29,12 @@ struct TableStatus {
     /// PostgreSQL's estimate for the shards table.
     dead_tuples: Option<u64>,
     fields: Vec<FieldStatus>,
+    #[serde(flatten)]
+    beside: Beside,
+    /// The statements that create the triggers which are not there; SQLite only.
+    missing_triggers: Option<String>,
+    #[serde(skip)]
+    notes: Vec<String>,
     /// The keys with the most shards.
     hottest: Vec<Hot>,
 }
@@ -71,7 +78,12 @@ pub fn run(args: &StatusArgs, conn: &mut AnyConnection, out: &mut Output) -> Res
     } else {
         show(&tables, out)?;
     }
-    Ok(Ended::Done)
+    Ok(
+        match tables.iter().any(|table| table.missing_triggers.is_some()) {
+            true => Ended::LeftOver,
+            false => Ended::Done,
+        },
+    )
 }
 
 fn status(
@@ -89,6 +101,15 @@ fn status(
     };
     let count = |i: usize| counted.get(i).and_then(BigDecimal::to_u64).unwrap_or(0);
     let amount = |i: usize| counted.get(i).cloned().unwrap_or_default();
+    let names: Vec<_> = sharded.fields.iter().map(|field| field.name).collect();
+    let (beside, notes) = match live.tables.get(sharded.table) {
+        Some(table) => {
+            let beside = Beside::read(conn, table, &names, sharded.shards_table)?;
+            let notes = beside.notes(conn.dialect(), table, &names);
+            (beside, notes)
+        }
+        None => Default::default(),
+    };
     let fields = sharded.fields.iter().enumerate().map(|(i, field)| {
         let (base, unfolded) = (amount(3 + 2 * i), amount(4 + 2 * i));
         let total = &base + &unfolded;
@@ -108,6 +129,9 @@ fn status(
         shards: count(2),
         fields: fields.collect(),
         dead_tuples: dead_tuples(sharded, conn)?,
+        beside,
+        missing_triggers: missing_triggers(sharded, conn)?,
+        notes,
         hottest: self::hottest(keyed, hottest, conn)?,
     })
 }
@@ -157,6 +181,23 @@ fn dead_tuples(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Optio
     let dead = dead.bind(Value::Text(sharded.shards_table.to_owned()));
     let rows = dead.rows(conn)?;
     rows.first().map(|row| row.parse(0)).transpose()
+}
+
+/// As the library's fold looks for them.
+fn missing_triggers(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Option<String>> {
+    if conn.dialect() != Dialect::Sqlite {
+        return Ok(None);
+    }
+    let rows = Statement::default()
+        .sql("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        .rows(conn)?;
+    let found: Vec<_> = rows
+        .iter()
+        .filter_map(|row| row.get(0))
+        .map(str::to_owned)
+        .collect();
+    let backend = conn.backend();
+    sharded.described.missing_triggers(&backend, &found)
 }
 
 fn hottest(keyed: Keyed<'_>, number: u32, conn: &mut AnyConnection) -> QueryResult<Vec<Hot>> {
@@ -235,6 +276,18 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
         ],
         &rows,
     )?;
+    for table in tables {
+        for note in &table.notes {
+            out.line(&format!("\n{note}"))?;
+        }
+        if let Some(sql) = &table.missing_triggers {
+            out.line(&format!(
+                "\nTriggers of {} are missing, as after a rebuild of {}: a new row may inherit the shards of one that was deleted. \
+                 Create them again:\n{sql}",
+                table.shards_table, table.table
+            ))?;
+        }
+    }
     for table in tables.iter().filter(|table| !table.hottest.is_empty()) {
         let what = match table.table {
             COUNTERS => "named counters".to_owned(),

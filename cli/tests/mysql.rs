@@ -98,3 +98,11 @@ fn tables_that_cannot_be_referred_to_are_refused() {
         cases::refused(&database, &arguments, says);
     }
 }
+
+#[test]
+fn a_suppressed_update_is_told() {
+    cases::fold::what_suppresses_updates_is_told(&[
+        "CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW
+         SET NEW.views = CASE OLD.id WHEN 2 THEN OLD.views ELSE NEW.views END",
+    ]);
+}

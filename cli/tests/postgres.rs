@@ -100,3 +100,11 @@ fn relations_that_are_no_tables_are_refused() {
         cases::refused(&database, &arguments, says);
     }
 }
+
+#[test]
+fn a_suppressed_update_is_told() {
+    cases::fold::what_suppresses_updates_is_told(&[
+        "CREATE FUNCTION resist() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+        "CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION resist()",
+    ]);
+}

@@ -111,3 +111,29 @@ fn keys_that_a_recount_gives_as_texts_are_the_same_keys() {
         "{compared}"
     );
 }
+
+#[test]
+fn a_suppressed_update_is_told() {
+    cases::fold::what_suppresses_updates_is_told(&[
+        "CREATE TRIGGER resist BEFORE UPDATE ON videos WHEN OLD.id = 2 BEGIN SELECT RAISE(IGNORE); END",
+    ]);
+}
+
+#[test]
+fn status_tells_which_triggers_are_missing() {
+    let (database, mut conn) = cases::videos(2, 1);
+    run(&database, &["status"], 0);
+    conn.batch_execute("DROP TRIGGER videos_shards_update; DROP TRIGGER videos_shards_insert")
+        .unwrap();
+    let shown = run(&database, &["status"], 3);
+    assert!(
+        shown.contains("Triggers of videos_shards are missing"),
+        "{shown}"
+    );
+    let json = run(&database, &["status", "--json"], 3);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let sql = json[0]["missing_triggers"].as_str().unwrap();
+    assert_eq!(sql.matches("CREATE TRIGGER").count(), 2, "{sql}");
+    conn.batch_execute(sql).unwrap();
+    run(&database, &["status"], 0);
+}

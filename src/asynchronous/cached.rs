@@ -6,8 +6,8 @@ use std::future::poll_fn;
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel_async::AsyncConnection;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
+use super::pause::within;
 use super::{Async, BoxFuture, Counter, RowCounter};
 use crate::cached::{Boarded, Cached, Question, Role, Steps, TotalCache};
 use crate::dialect::BackendOf;
@@ -180,7 +180,7 @@ where
                 Boarded::Lead(lead) => Role::Lead(lead),
                 Boarded::Waiting(waiting) => {
                     let landed = poll_fn(|context| waiting.poll(context.waker()));
-                    let _ = timeout(patience, landed).await; // the role tells whether it was in vain
+                    let _ = within(patience, landed).await; // the role tells whether it was in vain
                     waiting.role()
                 }
             }

@@ -11,8 +11,10 @@ use diesel_async::{AsyncConnection, TransactionManager};
 use futures_util::{StreamExt, TryFutureExt, TryStreamExt, future};
 
 use super::BoxFuture;
-use crate::dialect::BackendOf;
+use super::pause::pause;
+use crate::dialect::{BackendOf, ShardedBackend};
 use crate::io::{Io, LoadInto, LoadIo};
+use crate::prepared::{Keep, Kept, KeptQuery, Passing, told};
 use crate::retry::Retry;
 
 /// Connections of `diesel_async`: each call is awaited.
@@ -27,19 +29,35 @@ where
     type Backend = Conn::Backend;
     type Future<'c, T: 'c> = BoxFuture<'c, T>;
 
+    fn execute_kept<'c, Q>(conn: &'c mut Conn, statement: Q) -> BoxFuture<'c, QueryResult<usize>>
+    where
+        Q: Keep<Conn::Backend> + QueryId + 'c,
+    {
+        let backend = Conn::Backend::backend_of(conn);
+        let dialect = backend.dialect();
+        let counted: Conn::ExecuteFuture<'c, 'c> =
+            conn.execute_returning_count(Kept::new(statement, &backend));
+        Box::pin(counted.map_err(move |error| told(dialect, error)))
+    }
+
     fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> BoxFuture<'c, QueryResult<usize>>
     where
         Q: QueryFragment<Conn::Backend> + QueryId + 'c,
     {
-        Box::pin(conn.execute_returning_count(statement))
+        let dialect = Conn::Backend::backend_of(conn).dialect();
+        let counted: Conn::ExecuteFuture<'c, 'c> =
+            conn.execute_returning_count(Passing::statement(statement));
+        Box::pin(counted.map_err(move |error| told(dialect, error)))
     }
 
     fn execute_query<'c, Q>(conn: &'c mut Conn, query: Q) -> BoxFuture<'c, QueryResult<usize>>
     where
         Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
     {
-        let rows: Conn::LoadFuture<'c, 'c> = conn.load(query);
-        Box::pin(rows.and_then(|rows| rows.try_fold(0, |number, _| future::ok(number + 1))))
+        let dialect = Conn::Backend::backend_of(conn).dialect();
+        let rows: Conn::LoadFuture<'c, 'c> = conn.load(Passing::query(query));
+        let number = rows.and_then(|rows| rows.try_fold(0, |number, _| future::ok(number + 1)));
+        Box::pin(number.map_err(move |error| told(dialect, error)))
     }
 
     fn nothing(_: &mut Conn) -> BoxFuture<'_, QueryResult<usize>> {
@@ -71,7 +89,7 @@ where
     }
 
     fn sleep(_: &Retry, delay: Duration) -> BoxFuture<'_, ()> {
-        Box::pin(tokio::time::sleep(delay))
+        Box::pin(pause(delay))
     }
 }
 
@@ -80,7 +98,7 @@ where
     Conn: AsyncConnection,
     Conn::Backend: BackendOf<Conn>,
 {
-    fn load<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> BoxFuture<'c, QueryResult<Vec<U>>>
+    fn load_kept<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> BoxFuture<'c, QueryResult<Vec<U>>>
     where
         Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
         U: FromSqlRow<ST, Conn::Backend> + Send + 'static,
@@ -88,6 +106,16 @@ where
         Conn::Backend: QueryMetadata<Q::SqlType>,
     {
         <Async as LoadInto<Conn, ST, U>>::load_into(conn, query)
+    }
+
+    fn load<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> BoxFuture<'c, QueryResult<Vec<U>>>
+    where
+        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+        U: FromSqlRow<ST, Conn::Backend> + Send + 'static,
+        ST: 'static,
+        Conn::Backend: QueryMetadata<Q::SqlType>,
+    {
+        load(conn, Passing::query(query))
     }
 }
 
@@ -103,10 +131,23 @@ where
         Conn::Backend: QueryMetadata<Q::SqlType>,
         U: 'c,
     {
-        let rows: Conn::LoadFuture<'c, 'c> = conn.load(query);
-        let read = |row: QueryResult<Conn::Row<'c, 'c>>| {
-            U::build_from_row(&row?).map_err(DieselError::DeserializationError)
-        };
-        Box::pin(rows.and_then(move |rows| rows.map(read).try_collect()))
+        let query = KeptQuery::new(query, &Conn::Backend::backend_of(conn));
+        load(conn, query)
     }
+}
+
+fn load<'c, ST, U, Q, Conn>(conn: &'c mut Conn, query: Q) -> BoxFuture<'c, QueryResult<Vec<U>>>
+where
+    Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+    U: FromSqlRow<ST, Conn::Backend> + Send + 'c,
+    Conn: AsyncConnection,
+    Conn::Backend: BackendOf<Conn> + QueryMetadata<Q::SqlType>,
+{
+    let dialect = Conn::Backend::backend_of(conn).dialect();
+    let rows: Conn::LoadFuture<'c, 'c> = conn.load(query);
+    let read = |row: QueryResult<Conn::Row<'c, 'c>>| {
+        U::build_from_row(&row?).map_err(DieselError::DeserializationError)
+    };
+    let rows = rows.and_then(move |rows| rows.map(read).try_collect());
+    Box::pin(rows.map_err(move |error| told(dialect, error)))
 }

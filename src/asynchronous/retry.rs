@@ -50,11 +50,12 @@ impl Transaction {
     {
         Box::pin(async move {
             let mut repeated = self.repeated::<Async, _>(conn)?;
-            let held = InUse::<Async, _>::new(conn);
+            let mut held = InUse::<Async, _>::new(conn);
             let conn = &mut *held.conn;
             let done = loop {
                 let outcome = match repeated.begin::<Async, _, _>(conn).await {
                     Ok(()) => {
+                        held.inside |= repeated.is_inside();
                         let attempted = repeated.scope().within(f.attempt(conn));
                         attempted.await.map_err(Failed::Body)
                     }

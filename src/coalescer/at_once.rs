@@ -6,6 +6,7 @@ use diesel::sql_types::BigInt;
 
 use crate::dialect::{AtOnce, ShardedBackend};
 use crate::field::ShardedColumn;
+use crate::prepared::Keep;
 use crate::sql::{push_bind, push_shards_as_parent};
 
 use super::count_each::CountEach;
@@ -109,6 +110,15 @@ fn push_is_ready<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) -> QueryResul
     out.push_identifier(READY)?;
     out.push_sql(")");
     Ok(())
+}
+
+impl<C, P, V, DB> Keep<DB> for CommitAtOnce<C, P, V>
+where
+    DB: ShardedBackend,
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    P: QueryFragment<DB>,
+    V: QueryFragment<DB>,
+{
 }
 
 /// One text for each power of two of rows, so that it is worth keeping it prepared.

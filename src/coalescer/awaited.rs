@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use diesel::connection::LoadConnection;
-use tokio::time::{sleep, timeout_at};
 
 use super::{Coalesced, Coalescer, Waiting};
 use crate::asynchronous::BoxFuture;
+use crate::asynchronous::pause::{pause, within};
 use crate::dialect::BackendOf;
 use crate::error::Error;
 use crate::observe;
@@ -45,18 +45,18 @@ where
             let Waiting { number, ticket } = loop {
                 match self.board(counter, n, began) {
                     Err(Error::DeadlinePassed { .. }) if Instant::now() < deadline => {
-                        sleep(LOOK_AGAIN).await;
+                        pause(LOOK_AGAIN).await;
                     }
                     boarded => break boarded?,
                 }
             };
             let landed =
                 poll_fn(|context| ticket.poll(number, context.waker(), |landed| landed.of(number)));
-            let waited = timeout_at(deadline.into(), landed).await;
+            let waited = within(deadline.saturating_duration_since(Instant::now()), landed).await;
             observe::waited(began);
             match waited {
-                Ok(result) => result,
-                Err(_) => match ticket.wait(number, began, |landed| landed.of(number)) {
+                Some(result) => result,
+                None => match ticket.wait(number, began, |landed| landed.of(number)) {
                     Ok(result) => result, // it has landed at this very moment
                     Err(timed_out) => Err(self.timed_out(timed_out, began)),
                 },
@@ -75,8 +75,9 @@ where
             let number = FLUSHES.fetch_add(1, Ordering::Relaxed) | 1 << 31;
             for ticket in self.in_hand() {
                 let landed = poll_fn(|context| ticket.poll(number, context.waker(), |_| ()));
-                let landed = timeout_at(deadline.into(), landed).await;
-                landed.map_err(|_| self.handle.shared.flush_pending(began))?;
+                let landed =
+                    within(deadline.saturating_duration_since(Instant::now()), landed).await;
+                landed.ok_or_else(|| self.handle.shared.flush_pending(began))?;
             }
             Ok(())
         })

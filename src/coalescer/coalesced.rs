@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::explain::explain;
 use crate::field::{ShardedColumn, ShardedTable};
 use crate::idempotency::{Idempotent, Request};
-use crate::io::{Blocking, now};
+use crate::io::{Blocking, Io, now};
 use crate::keyed::{KeyIs, KeyedTable, KeysAre};
 use crate::named::{Counter, CounterBackend, counters};
 use crate::row_counter::{AddTo, IntegerField, RowCounter};
@@ -174,7 +174,7 @@ where
         shard: i32,
     ) -> QueryResult<usize> {
         let count = count_each::<C, DB>(amounts, shard);
-        let counted = conn.execute_returning_count(&count);
+        let counted = now(Blocking::execute_kept(conn, count));
         counted.map_err(|error| explain::<T, DB, _>(conn, error))
     }
 
@@ -186,7 +186,10 @@ where
         (form, mark): (AtOnce, Mark),
     ) -> QueryResult<bool> {
         let count = count_each::<C, DB>(amounts, shard);
-        let committed = conn.execute_returning_count(&CommitAtOnce::new(form, mark, count));
+        let committed = now(Blocking::execute_kept(
+            conn,
+            CommitAtOnce::new(form, mark, count),
+        ));
         Ok(committed.map_err(|error| explain::<T, DB, _>(conn, error))? > 0)
     }
 
@@ -196,7 +199,7 @@ where
             shard,
             table: PhantomData,
         };
-        let created = conn.execute_returning_count(&create);
+        let created = now(Blocking::execute(conn, create));
         created
             .map(drop)
             .map_err(|error| explain::<T, DB, _>(conn, error))

@@ -8,6 +8,7 @@ use diesel::sql_types::BigInt;
 
 use crate::dialect::ShardedBackend;
 use crate::field::{ShardedColumn, ShardedTable};
+use crate::prepared::Keep;
 use crate::sql::{push_bind, push_column, push_key, push_shard_is, push_shards_as_parent};
 
 /// Adds to one shard of each of several parents, to each an amount of its own.
@@ -116,6 +117,15 @@ where
         out.push_sql(" WHERE ");
         self.push_filter(out)
     }
+}
+
+impl<C, P, V, DB> Keep<DB> for CountEach<C, P, V>
+where
+    DB: ShardedBackend,
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    P: QueryFragment<DB>,
+    V: QueryFragment<DB>,
+{
 }
 
 impl<C, P, V> QueryId for CountEach<C, P, V> {

@@ -15,7 +15,7 @@ use diesel::sql_types::{BigInt, Binary};
 
 use crate::dialect::{BackendOf, ShardedBackend, Strength};
 use crate::explain::explain_missing;
-use crate::io::{Blocking, now};
+use crate::io::{Blocking, Io, now};
 use crate::retry::{Retry, TransactionOptions, own_statement, own_transaction};
 use crate::sql::{Reads, push_bind};
 
@@ -73,10 +73,9 @@ impl Token {
     {
         let row = Insert(self.mark());
         let old = DeleteOld(KEPT_SECONDS);
-        let options = TransactionOptions::guarded();
-        own_transaction(conn, Retry::default(), options, |conn| {
-            conn.execute_returning_count(&old)
-                .and_then(|_| conn.execute_returning_count(&row))
+        own_transaction(conn, Retry::default(), outermost(), |conn| {
+            now(Blocking::execute(conn, &old))
+                .and_then(|_| now(Blocking::execute(conn, &row)))
                 .map_err(|error| explained(conn, error))
         })
         .map(drop)
@@ -96,24 +95,19 @@ impl Token {
     {
         let sent = self.batch;
         let beyond = self.next();
-        let committed = own_transaction(
-            conn,
-            Retry::default(),
-            TransactionOptions::guarded(),
-            |conn| {
-                let find = Find(self.coalescer);
-                let rows = now(<Conn::Backend as Reads<_, (Vec<u8>, i64)>>::load::<
-                    Blocking,
-                    _,
-                    _,
-                >(conn, find))?;
-                let committed = rows.first().map(|(_, batch)| *batch == sent);
-                if committed == Some(false) {
-                    stamp(conn, beyond)?;
-                }
-                Ok(committed)
-            },
-        );
+        let committed = own_transaction(conn, Retry::default(), outermost(), |conn| {
+            let find = Find(self.coalescer);
+            let rows = now(<Conn::Backend as Reads<_, (Vec<u8>, i64)>>::load::<
+                Blocking,
+                _,
+                _,
+            >(conn, find))?;
+            let committed = rows.first().map(|(_, batch)| *batch == sent);
+            if committed == Some(false) {
+                stamp(conn, beyond)?;
+            }
+            Ok(committed)
+        });
         if committed.is_err() {
             self.batch = sent; // to be asked again
         }
@@ -129,9 +123,17 @@ impl Token {
         Conn::Backend: BackendOf<Conn>,
     {
         own_statement(conn, retry, |conn| {
-            conn.execute_returning_count(&Delete(self.coalescer))
+            now(Blocking::execute(conn, Delete(self.coalescer)))
         })
         .map(drop)
+    }
+}
+
+/// In a transaction that somebody else has begun on the connection, nobody knew whether the mark is committed.
+fn outermost() -> TransactionOptions {
+    TransactionOptions {
+        outermost: true,
+        ..TransactionOptions::guarded()
     }
 }
 
@@ -145,7 +147,7 @@ where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
-    let stamped = conn.execute_returning_count(&Stamp(mark));
+    let stamped = now(Blocking::execute(conn, Stamp(mark)));
     Ok(stamped.map_err(|error| explained(conn, error))? > 0)
 }
 
@@ -236,7 +238,10 @@ impl<DB: ShardedBackend> QueryFragment<DB> for DeleteOld {
         out.push_sql(" < ");
         push_now(out.reborrow());
         out.push_sql(" - ");
-        push_bind::<BigInt, i64, DB>(&self.0, out)
+        push_bind::<BigInt, i64, DB>(&self.0, out.reborrow())?;
+        let all = out.backend().dialect().deletes_all();
+        out.push_sql(all);
+        Ok(())
     }
 }
 
@@ -254,6 +259,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for Find {
         out.push_sql(" WHERE ");
         push_coalescer_is(&self.0, out.reborrow())?;
         let dialect = out.backend().dialect();
+        out.push_sql(dialect.all_rows());
         out.push_sql(dialect.locks_rows(Strength::Exclusive).unwrap_or(""));
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use diesel::connection::LoadConnection;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::conflict::{Conflict, Failure};
+use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
 use crate::dialect::{BackendOf, Dialect, ShardedBackend};
 use crate::error::Error;
 use crate::idempotency::{claim, release};
@@ -271,6 +271,7 @@ where
     ) -> Result<(), Failed> {
         let options = TransactionOptions {
             isolation: dialect.own_isolation(),
+            outermost: true, // or nobody knew whether it is committed
             ..Default::default()
         };
         let mark = self.token.next();
@@ -454,9 +455,19 @@ where
         };
         let mut count = |n: i64| -> Result<Told, Failed> {
             let options = TransactionOptions::default();
-            let counted = own_transaction(conn, Retry::never(), options, |conn| {
-                to.count_one(conn, entry, n)
-            });
+            let mut count = || {
+                own_transaction(conn, Retry::never(), options, |conn| {
+                    to.count_one(conn, entry, n)
+                })
+            };
+            let mut counted = count();
+            // A row that was deleted or renamed while its shard was created is looked for again.
+            for _ in 0..ROW_GONE {
+                match &counted {
+                    Err(error) if is_foreign_key_violation(error) => counted = count(),
+                    _ => break,
+                }
+            }
             match counted {
                 Ok(rows) => Ok(Ok(rows)),
                 Err(error) if is_a_rows_fault(dialect, &error) => {
@@ -650,6 +661,9 @@ fn fitting(amounts: &[Amount]) -> Option<Vec<(usize, i64)>> {
     let fitting = |amount: &Amount| Some((amount.entry, i64::try_from(amount.sum).ok()?));
     amounts.iter().map(fitting).collect()
 }
+
+/// How often a row is looked for again that was gone when its shard was created.
+const ROW_GONE: u32 = 16;
 
 /// Whether an error is about the row, and not about the moment or the connection.
 fn is_a_rows_fault(dialect: Dialect, error: &DieselError) -> bool {

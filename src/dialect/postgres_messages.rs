@@ -4,9 +4,13 @@
 //! superuser may change. Source: the message catalogues (`postgres-*.mo`) of PostgreSQL 15 and 18.
 
 use crate::conflict::{Conflict, Failure};
+use crate::prepared::TAKEN_FOR_ANOTHER;
 
 /// What a text means; `%s` in a pattern stands for the name of a relation, or at its end for what follows.
 pub(super) fn classify(message: &str) -> Failure {
+    if message.contains(TAKEN_FOR_ANOTHER) {
+        return Failure::Conflict(Conflict::StatementLost);
+    }
     PATTERNS
         .iter()
         .find(|(patterns, _)| patterns.iter().any(|pattern| matches(pattern, message)))
@@ -34,6 +38,7 @@ const PATTERNS: &[(&[&str], Failure)] = &[
     (AMBIGUOUS, Failure::ConnectionLost),
     (TERMINATED, Failure::ConnectionLost),
     (DISK_FULL, Failure::DiskFull),
+    (STATEMENT_LOST, Failure::Conflict(Conflict::StatementLost)),
 ];
 
 /// 53100, in English alone: the reason at its end is the C library's, and in that one's language.
@@ -117,6 +122,68 @@ const TERMINATED: &[&str] = &[
     "завершення підключення через неочікуване закриття головного процесу",
     "由于意外的 postmaster 退出而终止连接",
     "terminating connection due to transaction timeout",
+];
+
+/// 26000, 42P05, and 08P01 and 22P03 where another statement is given the binds
+const STATEMENT_LOST: &[&str] = &[
+    "prepared statement \"%s\" does not exist",
+    "vorbereitete Anweisung »%s« existiert nicht",
+    "no existe la sentencia preparada «%s»",
+    "l'instruction préparée « %s » n'existe pas",
+    "l'istruzione preparata \"%s\" non esiste",
+    "準備された文\"%s\"は存在しません",
+    "მომზადებული ოპერატორი \"%s\" არ არსებობს",
+    "\"%s\" 이름의 준비된 명령문(prepared statement) 없음",
+    "подготовленный оператор \"%s\" не существует",
+    "preparerad sats \"%s\" finns inte",
+    "підготовлений оператор \"%s\" не існує",
+    "准备好的语句 \"%s\" 不存在",
+    "prepared statement \"%s\" already exists",
+    "vorbereitete Anweisung »%s« existiert bereits",
+    "la sentencia preparada «%s» ya existe",
+    "l'instruction préparée « %s » existe déjà",
+    "l'istruzione preparata \"%s\" esiste già",
+    "準備された文\"%s\"はすでに存在します",
+    "მომზადებული ოპერატორი \"%s\" უკვე არსებობს",
+    "\"%s\" 이름의 준비된 명령문(prepared statement)이 이미 있습니다",
+    "подготовленный оператор \"%s\" уже существует",
+    "preparerad sats \"%s\" finns redan",
+    "підготовлений оператор \"%s\" вже існує",
+    "准备好的语句 \"%s\" 已经存在",
+    "bind message supplies %s",
+    "Binden-Nachricht enthält %s",
+    "el mensaje de «bind» entrega %s",
+    "le message bind fournit %s",
+    "il messaggio di bind fornisce %s",
+    "バインドメッセージは%s",
+    "바인드 메시지는 %s",
+    "в сообщении Bind передано неверное число параметров (%s",
+    "bind-meddelande ger %s",
+    "в повідомленні bind передано %s",
+    "绑定消息提供了%s",
+    "incorrect binary data format in bind parameter %s",
+    "falsches Binärdatenformat in Binden-Parameter %s",
+    "el formato de datos binarios es incorrecto en el parámetro de «bind» %s",
+    "format des données binaires incorrect dans le paramètre bind %s",
+    "formato del dato binario errato nel parametro di bind %s",
+    "バインドパラメータ%s",
+    "바인드 매개 변수 %s",
+    "неверный формат двоичных данных в параметре Bind %s",
+    "inkorrekt binärdataformat i bind-parameter %s",
+    "невірний формат двійкових даних в параметрі bind %s",
+    "在绑定参数%s",
+    "insufficient data left in message",
+    "nicht genug Daten in Message übrig",
+    "los datos restantes del mensaje son insuficientes",
+    "données insuffisantes laissées dans le message",
+    "i dati rimasti nel messaggio non sono sufficienti",
+    "メッセージ内に残るデータが不十分です",
+    "შეტყობინებაში დარჩენილი მონაცემები არასაკმარისია",
+    "부족한 데이터는 메시지 안에 넣어져 있습니다",
+    "недостаточно данных осталось в сообщении",
+    "otillräckligt med data kvar i meddelande",
+    "недостатньо даних залишилось в повідомленні",
+    "信息中剩下的数据不够",
 ];
 
 /// 40P01
@@ -398,6 +465,23 @@ mod tests {
         }
         assert_eq!(classify("ganzzahl"), Failure::Other);
         assert_eq!(classify("bigint fuera de rango"), Failure::Overflow);
+    }
+
+    #[test]
+    fn a_statement_that_the_server_does_not_hold_is_lost() {
+        let guarded = format!("ungültige Eingabesyntax für Typ boolean: »{TAKEN_FOR_ANOTHER}«");
+        for message in [
+            "prepared statement \"__diesel_stmt_3\" does not exist",
+            "vorbereitete Anweisung »s7« existiert bereits",
+            "bind message supplies 4 parameters, but prepared statement \"s7\" requires 2",
+            "incorrect binary data format in bind parameter 2",
+            &guarded,
+        ] {
+            let lost = Failure::Conflict(Conflict::StatementLost);
+            assert_eq!(classify(message), lost, "{message}");
+        }
+        let quoted = "invalid input: \"prepared statement \"a\" does not exist";
+        assert_eq!(classify(quoted), Failure::Other);
     }
 
     #[test]

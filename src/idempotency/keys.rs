@@ -5,6 +5,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary};
 
 use crate::dialect::{KeepsAndLocks, ShardedBackend};
+use crate::prepared::{Guard, Keep};
 use crate::sql::push_bind;
 
 pub(super) const TABLE: &str = "diesel_sharded_idempotency_keys";
@@ -26,7 +27,24 @@ pub(super) struct InsertKeys<'a> {
 }
 
 impl<DB: ShardedBackend> QueryFragment<DB> for InsertKeys<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.walk(None, out)
+    }
+}
+
+impl<DB: ShardedBackend> Keep<DB> for InsertKeys<'_> {
+    fn walk_guarded<'b>(&'b self, guard: &'b Guard, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.walk(Some(guard), out)
+    }
+}
+
+impl InsertKeys<'_> {
+    /// The guard stands around the first row's claim.
+    fn walk<'b, DB: ShardedBackend>(
+        &'b self,
+        guard: Option<&'b Guard>,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
         cache_if_single(self.keys.len(), out.reborrow());
         let dialect = out.backend().dialect();
         out.push_sql("INSERT INTO ");
@@ -42,7 +60,16 @@ impl<DB: ShardedBackend> QueryFragment<DB> for InsertKeys<'_> {
             out.push_sql(", ");
             push_bind::<BigInt, i64, DB>(fingerprint, out.reborrow())?;
             out.push_sql(", ");
-            push_bind::<BigInt, i64, DB>(&self.claim, out.reborrow())?;
+            match guard.filter(|_| i == 0) {
+                Some(guard) => {
+                    out.push_sql("CASE WHEN ");
+                    guard.push_condition(out.reborrow())?;
+                    out.push_sql(" THEN ");
+                    push_bind::<BigInt, i64, DB>(&self.claim, out.reborrow())?;
+                    out.push_sql(" END");
+                }
+                None => push_bind::<BigInt, i64, DB>(&self.claim, out.reborrow())?,
+            }
             out.push_sql(", 1, ");
             out.push_sql(dialect.seconds_since_1970());
         }
@@ -69,7 +96,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for InsertKeys<'_> {
 ///
 /// ```sql
 /// SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …)
-/// -- MySQL: FOR UPDATE, or a transaction would not see what was committed since it began
+/// -- MySQL: LIMIT 18446744073709551615 FOR UPDATE, or a transaction would not see what was committed since it began
 /// ```
 pub(super) struct FindKeys<'a>(pub(super) Vec<&'a [u8]>);
 
@@ -79,6 +106,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for FindKeys<'_> {
         push_select(out.reborrow())?;
         push_key_is_one_of(&self.0, out.reborrow())?;
         let dialect = out.backend().dialect();
+        out.push_sql(dialect.all_rows());
         out.push_sql(dialect.reads_what_is_locked());
         Ok(())
     }
@@ -266,7 +294,10 @@ mod tests {
             sql!(Pg, find),
             r#"SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, $2)"#
         );
-        assert!(sql!(Mysql, find).ends_with("WHERE `key` IN (?, ?) FOR UPDATE"));
+        assert!(
+            sql!(Mysql, find)
+                .ends_with("WHERE `key` IN (?, ?) LIMIT 18446744073709551615 FOR UPDATE")
+        );
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl Retry {
         self
     }
 
-    /// Sleeps by `sleep` instead of [`std::thread::sleep`]. Tasks do not: their pauses are tokio's.
+    /// Sleeps by `sleep` instead of [`std::thread::sleep`]. Tasks do not: nothing blocks their threads.
     pub fn with_sleep(mut self, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.sleep = Some(Arc::new(sleep));
         self

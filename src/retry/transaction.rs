@@ -8,7 +8,8 @@ use diesel::connection::TransactionManagerStatus;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::policy::{Attempts, Retry};
-use crate::conflict::{Conflict, Failure};
+use super::raw::{self, Savepoint};
+use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
 use crate::dialect::{BackendOf, Dialect, Guard, ShardedBackend, SurvivalCheck};
 use crate::error::Error;
 use crate::io::{Blocking, Io, now};
@@ -117,6 +118,8 @@ pub(crate) struct TransactionOptions {
     /// Has a [`Guard`] in any process, not only in one that has told by its stripe that other nodes write too. That costs
     /// several round trips.
     pub(crate) guarded: bool,
+    /// Is refused inside another transaction.
+    pub(crate) outermost: bool,
 }
 
 impl TransactionOptions {
@@ -135,6 +138,7 @@ impl Default for TransactionOptions {
             isolation: None,
             immediate: true,
             guarded: false,
+            outermost: false,
         }
     }
 }
@@ -154,6 +158,7 @@ impl Transaction {
     /// Sets the isolation level. SQLite's transactions are serializable whatever is asked for.
     pub fn isolation(mut self, isolation: Isolation) -> Self {
         self.options.isolation = Some(isolation);
+        self.options.outermost = true;
         self
     }
 
@@ -195,7 +200,7 @@ impl Transaction {
     where
         M: Io<Conn>,
     {
-        if self.options.isolation.is_some() && in_transaction::<M, _>(conn)? {
+        if self.options.outermost && in_transaction::<M, _>(conn)? {
             return Err(DieselError::AlreadyInTransaction);
         }
         let survival = M::Backend::backend_of(conn).dialect().survival_check();
@@ -232,7 +237,7 @@ enum What {
 macro_rules! repeat {
     ($io:ty, $conn:ident, $repeated:expr, $body:expr) => {{
         let mut repeated: $crate::retry::Repeated = $repeated;
-        let held = $crate::io::InUse::<$io, _>::new($conn);
+        let mut held = $crate::io::InUse::<$io, _>::new($conn);
         let $conn = &mut *held.conn;
         let done = loop {
             let outcome = match repeated
@@ -240,6 +245,7 @@ macro_rules! repeat {
                 .await
             {
                 Ok(()) => {
+                    held.inside |= repeated.is_inside();
                     let body = async { $body };
                     let outcome: ::diesel::result::QueryResult<_> =
                         repeated.scope().within(body).await;
@@ -312,6 +318,11 @@ impl Repeated {
         })
     }
 
+    /// Whether it is part of a caller's transaction, as far as that is known.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.inside
+    }
+
     /// What the attempt runs in.
     pub(crate) fn scope(&self) -> Scope {
         self.told.scope()
@@ -332,6 +343,11 @@ impl Repeated {
             .await;
         let begun = begun.map_err(Failed::Begin)?;
         self.begun = Some(begun);
+        if begun.is_in_anothers() {
+            self.inside = true;
+            self.what = What::Transaction(options, None);
+            return Ok(());
+        }
         let mark = survival.and_then(|check| check.at_begin);
         match mark.filter(|_| begun.guard.is_none()) {
             Some(mark) => {
@@ -364,6 +380,14 @@ impl Repeated {
     {
         let scope = self.scope();
         let failed = match outcome {
+            // On a cluster's node that has aborted the transaction unheard, the states of another one were compared.
+            Err(Failed::Own(error)) if is_unfit(&error) => Failed::Own(match &self.begun {
+                Some(begun) => {
+                    let alive = scope.within(begun.check::<M, _>(conn, self.dialect));
+                    alive.await.err().unwrap_or(error)
+                }
+                None => error,
+            }),
             Err(failed) => failed,
             Ok(value) => match scope.within(self.commit::<M, _, E>(conn)).await {
                 Ok(()) => {
@@ -375,6 +399,13 @@ impl Repeated {
         };
         if let Some(begun) = self.begun.take() {
             scope.within(begun.roll_back::<M, _>(conn)).await;
+        }
+        if let (What::Statement | What::Read, false) = (self.what, self.inside) {
+            if let Some(ended) = failed.ended_transaction(self.dialect) {
+                let looking = raw::met_inside::<M, _>(conn, ended);
+                // Where it cannot be told, nothing is tried again.
+                self.inside = scope.within(looking).await.unwrap_or(true);
+            }
         }
         let number = self.attempts.number();
         if self.inside {
@@ -427,6 +458,30 @@ impl Repeated {
         }
         begun.commit::<M, _>(conn).await.map_err(Failed::Commit)
     }
+}
+
+/// Runs `f` once, in a transaction, or in a savepoint of the caller's. Errors are told as Diesel does.
+pub(crate) fn enclosed<Conn, T>(
+    conn: &mut Conn,
+    options: TransactionOptions,
+    f: impl FnOnce(&mut Conn) -> QueryResult<T>,
+) -> QueryResult<T>
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    let dialect = Conn::Backend::backend_of(conn).dialect();
+    now(async {
+        let begun = begin::<Blocking, _>(conn, dialect, options).await?;
+        let done = match f(conn) {
+            Ok(value) => begun.commit::<Blocking, _>(conn).await.map(|()| value),
+            Err(error) => Err(error),
+        };
+        if done.is_err() {
+            begun.roll_back::<Blocking, _>(conn).await;
+        }
+        done
+    })
 }
 
 /// Runs one of the crate's own operations: in a transaction that is tried again, or in a savepoint of the caller's, where
@@ -483,8 +538,21 @@ pub(crate) enum Failed<E> {
 }
 
 impl<E: From<DieselError> + StdError + 'static> Failed<E> {
+    /// Whether the conflict that a statement of this crate's own met is one that ends a transaction; `None` if it met none.
+    fn ended_transaction(&self, dialect: Dialect) -> Option<bool> {
+        match self {
+            Failed::Begin(e) | Failed::Own(e) | Failed::Commit(e) | Failed::Raw(e) => {
+                let is_conflict = matches!(dialect.classify(e), Failure::Conflict(_));
+                is_conflict.then(|| dialect.ends_transaction(e))
+            }
+            Failed::Body(_) | Failed::Aborted => None,
+        }
+    }
+
     fn conflict(&self, dialect: Dialect) -> Option<Conflict> {
         match self {
+            // Nothing but shards has one, as far as the crate's own statements go.
+            Failed::Own(e) if is_foreign_key_violation(e) => Some(Conflict::ParentGone),
             Failed::Begin(e) | Failed::Own(e) | Failed::Commit(e) | Failed::Raw(e) => {
                 conflict_behind(dialect, e)
             }
@@ -556,6 +624,14 @@ fn conflict_behind(dialect: Dialect, error: &(dyn StdError + 'static)) -> Option
     None
 }
 
+/// Whether a row did not hold what was written to it.
+fn is_unfit(error: &DieselError) -> bool {
+    let DieselError::QueryBuilderError(boxed) = error else {
+        return false;
+    };
+    matches!(boxed.downcast_ref(), Some(Error::Unfit { .. }))
+}
+
 /// The database's error that this one is, or holds without handing it out as its source.
 fn database_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a DieselError> {
     match error.downcast_ref::<DieselError>() {
@@ -593,17 +669,41 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
     options: TransactionOptions,
 ) -> QueryResult<Begun> {
     let outer = depth::<M, _>(conn)?;
+    let nothing = Begun {
+        outer,
+        guard: None,
+        savepoint: None,
+    };
     if outer > 0 {
         M::begin(conn).await?;
-        return Ok(Begun { outer, guard: None });
+        return Ok(nothing);
     }
     let other_nodes_write = Stripe::process_wide() != Stripe::ALL;
     let guard = match options.guarded || other_nodes_write {
         true => dialect.guard(),
         false => None,
     };
-    let begun = Begun { outer, guard };
-    match open::<M, _>(conn, dialect, options, guard).await {
+    let isolation = options.isolation.and_then(|i| dialect.set_isolation(i));
+    let (before, after) = match isolation {
+        Some((sql, true)) => (Some(sql), None),
+        Some((sql, false)) => (None, Some(sql)),
+        None => (None, None),
+    };
+    if !prepare::<M, _>(conn, dialect, guard, before).await? {
+        return savepoint::<M, _>(conn, nothing, options).await;
+    }
+    let begun = Begun { guard, ..nothing };
+    match M::begin(conn).await {
+        Ok(()) => {}
+        Err(error) if raw::is_refused_inside(&error) => {
+            return savepoint::<M, _>(conn, nothing, options).await;
+        }
+        Err(error) => {
+            begun.roll_back::<M, _>(conn).await;
+            return Err(error);
+        }
+    }
+    match open::<M, _>(conn, dialect, options, guard, after).await {
         Ok(()) => Ok(begun),
         Err(error) => {
             begun.roll_back::<M, _>(conn).await;
@@ -612,29 +712,57 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
     }
 }
 
+/// Sends what stands before `BEGIN`, unless a transaction is open that Diesel does not know.
+async fn prepare<M: Io<Conn>, Conn>(
+    conn: &mut Conn,
+    dialect: Dialect,
+    guard: Option<Guard>,
+    isolation: Option<&'static str>,
+) -> QueryResult<bool> {
+    let told_by_begin = dialect == Dialect::Sqlite;
+    if isolation.is_none() && !told_by_begin && raw::is_open::<M, _>(conn).await? {
+        return Ok(false);
+    }
+    let sent = match (isolation, guard) {
+        // The isolation first: inside a transaction nothing of it is done then.
+        (Some(sql), Some(guard)) => {
+            M::batch_execute(conn, &format!("{sql}; {}", guard.before)).await
+        }
+        (Some(sql), None) => M::batch_execute(conn, sql).await,
+        (None, Some(guard)) => M::batch_execute(conn, guard.before).await,
+        (None, None) => return Ok(true),
+    };
+    match sent {
+        Ok(()) => Ok(true),
+        Err(error) if raw::is_refused_inside(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes the place of a transaction inside one that Diesel does not know.
+async fn savepoint<M: Io<Conn>, Conn>(
+    conn: &mut Conn,
+    nothing: Begun,
+    options: TransactionOptions,
+) -> QueryResult<Begun> {
+    if options.outermost {
+        return Err(DieselError::AlreadyInTransaction);
+    }
+    Ok(Begun {
+        savepoint: Some(Savepoint::set::<M, _>(conn).await?),
+        ..nothing
+    })
+}
+
+/// Sends what follows `BEGIN`.
 async fn open<M: Io<Conn>, Conn>(
     conn: &mut Conn,
     dialect: Dialect,
     options: TransactionOptions,
     guard: Option<Guard>,
+    isolation: Option<&'static str>,
 ) -> QueryResult<()> {
-    let isolation = options.isolation.and_then(|i| dialect.set_isolation(i));
-    let (before, after) = match isolation {
-        Some((sql, true)) => (Some(sql), None),
-        Some((sql, false)) => (None, Some(sql)),
-        None => (None, None),
-    };
-    match (guard, before) {
-        (Some(guard), Some(sql)) => {
-            M::batch_execute(conn, &format!("{}; {sql}", guard.before)).await?
-        }
-        (Some(Guard { before: sql, .. }), None) | (None, Some(sql)) => {
-            M::batch_execute(conn, sql).await?
-        }
-        (None, None) => {}
-    }
-    M::begin(conn).await?;
-    match after {
+    match isolation {
         Some(sql) => M::batch_execute(conn, sql).await?,
         // Diesel's transaction manager says `BEGIN` for every connection behind a generic `Conn`. This puts the immediate
         // transaction in its place: both are a transaction at depth one. Where it fails there is none, and Diesel notices.
@@ -656,9 +784,16 @@ async fn open<M: Io<Conn>, Conn>(
 pub(crate) struct Begun {
     outer: u32,
     guard: Option<Guard>,
+    /// In the transaction that Diesel does not know.
+    savepoint: Option<Savepoint>,
 }
 
 impl Begun {
+    /// Whether it is a savepoint in a transaction that Diesel does not know.
+    pub(crate) fn is_in_anothers(&self) -> bool {
+        self.savepoint.is_some()
+    }
+
     /// Asks, where there is a guard, whether the transaction still lives. If not it is a conflict: nothing was committed.
     pub(crate) async fn check<M: Io<Conn>, Conn>(
         &self,
@@ -680,6 +815,9 @@ impl Begun {
 
     /// Commits it. After an error it is still to be rolled back.
     pub(crate) async fn commit<M: Io<Conn>, Conn>(&self, conn: &mut Conn) -> QueryResult<()> {
+        if let Some(savepoint) = self.savepoint {
+            return savepoint.release::<M, _>(conn).await;
+        }
         M::commit(conn).await?;
         self.lift_guard::<M, _>(conn).await;
         Ok(())
@@ -689,6 +827,10 @@ impl Begun {
     /// transaction manager in its error state, where a pool drops the connection; the error that led here says more than
     /// that one would.
     pub(crate) async fn roll_back<M: Io<Conn>, Conn>(&self, conn: &mut Conn) {
+        if let Some(savepoint) = self.savepoint {
+            let _ = savepoint.roll_back::<M, _>(conn).await; // it fails where a conflict has ended the whole transaction
+            return;
+        }
         if depth::<M, _>(conn).is_ok_and(|depth| depth > self.outer) {
             if let Some(guard) = self.guard {
                 let _ = M::batch_execute(conn, guard.rollback).await; // the next one tells whether the connection is well

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use testcontainers::GenericImage;
 use testcontainers::core::{IntoContainerPort, WaitFor};
 use testcontainers::runners::SyncRunner;
+use testcontainers::{GenericImage, ImageExt};
 
 use crate::Server;
 use crate::private::keep;
@@ -44,6 +44,23 @@ pub fn start(server: Server) -> String {
     keep(&mut keeper_of(container.id()));
     std::mem::forget(container); // would be removed here and now
     format!("{user}@127.0.0.1:{port}")
+}
+
+/// Starts a PgBouncer that keeps prepared statements, on a port of this machine's in front of another one.
+pub fn start_pgbouncer(port: u16, server_port: &str, pool_mode: &str, server_connections: usize) {
+    let container = GenericImage::new("diesel-sharded-pgbouncer", "1")
+        .with_wait_for(WaitFor::message_on_stderr("process up"))
+        .with_network("host")
+        .with_env_var("LISTEN_PORT", port.to_string())
+        .with_env_var("SERVER_PORT", server_port)
+        .with_env_var("POOL_MODE", pool_mode)
+        .with_env_var("SERVER_CONNECTIONS", server_connections.to_string())
+        .start()
+        .unwrap_or_else(|error| {
+            panic!("no PgBouncer: build its image with scripts/images.sh ({error})")
+        });
+    keep(&mut keeper_of(container.id()));
+    std::mem::forget(container); // would be removed here and now
 }
 
 /// Removes the container when its standard input closes.

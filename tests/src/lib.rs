@@ -10,9 +10,11 @@ pub mod awaited;
 mod container;
 pub mod galera;
 pub mod own_server;
+pub mod pgbouncer;
 mod private;
 pub mod proxy;
 pub mod redis;
+pub mod role;
 pub mod schema;
 
 use std::sync::atomic::{AtomicU32, Ordering};

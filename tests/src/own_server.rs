@@ -28,6 +28,17 @@ impl OwnServer {
         Ok(OwnServer { installed, keeper })
     }
 
+    /// Starts one with one more setting, as its command takes it, or says what is not installed.
+    pub fn start_with(server: Server, setting: &str) -> Result<Self, String> {
+        let installed = match server {
+            Server::Postgres | Server::SyncedPostgres => postgres(setting, Messages::English)?,
+            Server::Mysql => mysql(setting)?,
+        };
+        let keeper = installed.start();
+        installed.wait_until_it_answers();
+        Ok(OwnServer { installed, keeper })
+    }
+
     /// Its address with a user that may do everything, up to the database's name.
     pub fn address(&self) -> &str {
         &self.installed.address

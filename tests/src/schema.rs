@@ -1,5 +1,6 @@
 //! The tables of the test cases, and their models.
 
+use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel_sharded::prelude::*;
@@ -189,7 +190,7 @@ pub struct Measure {
 /// comments on video 3; measure 1, all zero.
 pub fn create<Conn>(conn: &mut Conn)
 where
-    Conn: Connection<Backend: BackendOf<Conn>>,
+    Conn: LoadConnection<Backend: BackendOf<Conn>>,
     videos::table: QueryFragment<Conn::Backend>,
     watchlists::table: QueryFragment<Conn::Backend>,
     downloads::table: QueryFragment<Conn::Backend>,
@@ -232,7 +233,7 @@ where
 fn create_shards<T, Conn>(conn: &mut Conn, table: T)
 where
     T: ShardedTable + QueryFragment<Conn::Backend>,
-    Conn: Connection<Backend: BackendOf<Conn>>,
+    Conn: LoadConnection<Backend: BackendOf<Conn>>,
 {
     ShardsTable::of(table)
         .create(conn)

@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, Retry, Transaction};
-use diesel_sharded::{Counter, RowCounter, ShardsTable, fold, set_total, update};
+use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, set_total, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
@@ -35,7 +35,8 @@ fn what_a_base_would_cut_is_not_folded() {
     conn.batch_execute("SET SESSION sql_mode = 'PIPES_AS_CONCAT'")
         .unwrap();
     let folded = fold(videos).run(conn).unwrap();
-    assert_eq!((folded.parents, folded.unfit), (2, vec![1]));
+    let unfit = vec![(1, Unfit::NotWritten { field: "likes" })];
+    assert_eq!((folded.parents, folded.unfit), (2, unfit));
     let shards = diesel::dsl::sql::<diesel::sql_types::BigInt>(
         "CAST(SUM(likes) AS SIGNED) FROM videos_shards WHERE id = 1",
     );
@@ -141,16 +142,27 @@ fn a_guarded_transaction_leaves_autocommit_on() {
     let guarded = |conn: &mut Conn, end: &str| {
         let sent = std::mem::take(&mut *sent.lock().unwrap());
         let place = |sql: &str| sent.iter().position(|sent| sent.starts_with(sql));
+        let set = sent.iter().position(|sent| {
+            // Behind the isolation, where there is one: that fails inside a transaction.
+            sent.ends_with("SET @diesel_sharded_autocommit = @@autocommit, autocommit = 0")
+        });
+        assert!(set.is_some() && set < place("BEGIN"), "{sent:?}");
         let places = [
-            "SET autocommit = 0",
             "BEGIN",
             "SAVEPOINT diesel_sharded",
-            "SELECT 1 FROM `videos`",
             end,
-            "SET autocommit = 1",
+            "SET autocommit = @diesel_sharded_autocommit",
         ]
         .map(|sql| place(sql).unwrap_or_else(|| panic!("no {sql} in {sent:?}")));
         assert!(places.is_sorted(), "{sent:?}");
+        let locked = sent.iter().position(|sent| {
+            let locks = sent.contains("FROM `videos` WHERE") && sent.contains(" FOR UPDATE");
+            sent.starts_with("SELECT `videos`.`id`") && locks
+        });
+        assert!(
+            Some(places[1]) < locked && locked < Some(places[2]),
+            "{sent:?}"
+        );
         let checked = place("RELEASE SAVEPOINT diesel_sharded");
         assert_eq!(checked.is_some(), end == "COMMIT", "{sent:?}");
         let autocommit = diesel::dsl::sql::<diesel::sql_types::BigInt>("@@autocommit");
@@ -285,7 +297,7 @@ mod unsigned_parent {
             .execute(conn)
             .unwrap();
         let unfit = fold(pages).run(conn).unwrap().unfit;
-        assert_eq!(unfit, [1]); // below zero
+        assert_eq!(unfit, [(1, Unfit::OutOfRange)]); // below zero
         update(pages.find(1))
             .set(likes.eq(likes + 7))
             .execute(conn)

@@ -7,6 +7,7 @@ mod clocks;
 mod connection_cut;
 mod disk_full;
 pub mod fold_killed;
+mod parents_replaced;
 mod server_killed;
 mod server_stopped;
 mod storms;
@@ -15,6 +16,8 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use serde::Serialize;
 
 use crate::backend::Backend;
 use crate::checker::judge;
@@ -47,6 +50,7 @@ pub const ALL: &[Fault] = &[
     storms::DEADLOCKS,
     storms::SERIALIZATION,
     fold_killed::FAULT,
+    parents_replaced::FAULT,
     disk_full::FAULT,
     cache::FAULT,
     clocks::FAULT,
@@ -221,20 +225,23 @@ pub fn play(
     if judgement.findings.is_empty() {
         fs::remove_dir_all(&logs).expect("a folder for logs");
     } else {
-        let kept = std::env::temp_dir().join(format!(
-            "diesel-sharded-chaos-{}-{}-{}",
-            line.fault,
-            std::process::id(),
-            round.number
-        ));
-        // The folder of the database goes away with it.
-        let copied = copy(&logs, &kept);
-        let tokens = serde_json::to_vec_pretty(&(aftermath.totals, aftermath.tokens));
-        fs::write(kept.join("aftermath.json"), tokens.expect("plain values")).expect("a folder");
-        copied.expect("a folder for what went wrong");
-        eprintln!("the logs of this round are kept in {}", kept.display());
+        keep_logs(line, round.number, &logs, &aftermath);
     }
     Played { history, conflicts }
+}
+
+/// Copies the logs of a round out of the folder of the database, which goes away with it, and what was found at its end.
+fn keep_logs(line: &Line, round: i64, logs: &Path, aftermath: &impl Serialize) {
+    let kept = std::env::temp_dir().join(format!(
+        "diesel-sharded-chaos-{}-{}-{}-{round}",
+        line.fault,
+        line.backend,
+        std::process::id(),
+    ));
+    copy(logs, &kept).expect("a folder for what went wrong");
+    let aftermath = serde_json::to_vec_pretty(aftermath).expect("plain values");
+    fs::write(kept.join("aftermath.json"), aftermath).expect("a folder");
+    eprintln!("the logs of this round are kept in {}", kept.display());
 }
 
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {

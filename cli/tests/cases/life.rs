@@ -1,11 +1,12 @@
 //! `status` and `resize`, named counters among them.
 
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::{Counter, MIGRATIONS};
+use diesel_sharded::{Counter, Dialect, MIGRATIONS, ShardedBackend};
 use diesel_sharded_tests::schema::videos::dsl;
 
-use super::{empty_database, run, run_noting, totals, videos};
+use super::{empty_database, run, run_noting, shard, totals, videos};
 use crate::Conn;
 
 #[test]
@@ -126,4 +127,88 @@ fn shards(conn: &mut Conn) -> i64 {
         .count()
         .get_result(conn)
         .unwrap()
+}
+
+/// What an update of the base fires, and what holds for the base alone, by name; with a way to leave folds out that does.
+#[test]
+fn triggers_and_checks_on_counted_tables_are_named() {
+    let (database, mut conn) = empty_database();
+    let dialect = <Conn as Connection>::Backend::default().dialect();
+    conn.batch_execute(
+        "CREATE TABLE posts (id BIGINT PRIMARY KEY, title VARCHAR(20) NOT NULL, edits INTEGER NOT NULL DEFAULT 0, \
+             views BIGINT NOT NULL DEFAULT 0, likes INTEGER NOT NULL DEFAULT 0, \
+             CONSTRAINT few_views CHECK (views < 1000), CONSTRAINT few_edits CHECK (edits < 1000))",
+    )
+    .unwrap();
+    let trigger = |condition: &str| {
+        match dialect {
+        Dialect::Postgres => format!(
+            "CREATE OR REPLACE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS \
+                 'BEGIN NEW.edits = NEW.edits + 1; RETURN NEW; END';
+             CREATE OR REPLACE TRIGGER touch BEFORE UPDATE ON posts FOR EACH ROW {condition} EXECUTE FUNCTION touch()"
+        ),
+        Dialect::Mysql => {
+            let (before, after) = condition.split_once('…').unwrap_or(("", ""));
+            let set = "SET NEW.edits = NEW.edits + 1";
+            match before {
+                "" => format!("CREATE TRIGGER touch BEFORE UPDATE ON posts FOR EACH ROW {set}"),
+                _ => format!(
+                    "DROP TRIGGER touch; CREATE TRIGGER touch BEFORE UPDATE ON posts FOR EACH ROW {before} {set}; {after}"
+                ),
+            }
+        }
+        _ => format!(
+            "DROP TRIGGER IF EXISTS touch; CREATE TRIGGER touch AFTER UPDATE OF title, views ON posts {condition} \
+             BEGIN UPDATE posts SET edits = edits + 1 WHERE id = NEW.id; END"
+        ),
+    }
+    };
+    conn.batch_execute(&trigger("")).unwrap();
+    if dialect == Dialect::Sqlite {
+        conn.batch_execute(
+            "CREATE TRIGGER retitled AFTER UPDATE OF title ON posts BEGIN SELECT 1; END; \
+             CREATE TRIGGER added AFTER INSERT ON posts BEGIN SELECT 1; END",
+        )
+        .unwrap();
+    }
+    let (_, notes) = run_noting(&database, &["generate", "posts", "views", "--print"], 0);
+    assert!(
+        notes.contains("An UPDATE of posts fires: touch."),
+        "{notes}"
+    );
+    assert!(
+        notes.contains("CHECKs on counted columns of posts: few_views."),
+        "{notes}"
+    );
+
+    shard(&database, &mut conn, "posts", &["views"]);
+    conn.batch_execute(
+        "INSERT INTO posts (id, title) VALUES (1, 'a'); INSERT INTO posts_shards VALUES (1, 0, 5)",
+    )
+    .unwrap();
+    let shown = run(&database, &["status"], 0);
+    assert!(
+        shown.contains("An UPDATE of posts fires: touch."),
+        "{shown}"
+    );
+    let json = run(&database, &["status", "--json"], 0);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["update_triggers"], serde_json::json!(["touch"]));
+    assert_eq!(json[0]["checks"], serde_json::json!(["few_views"]));
+    assert_eq!(json[0]["missing_triggers"], serde_json::Value::Null);
+
+    // With the condition that it gives, an edit touches the row and a fold does not.
+    let condition = shown
+        .lines()
+        .find_map(|line| line.split_once("let them act only "));
+    conn.batch_execute(&trigger(condition.unwrap().1)).unwrap();
+    let edits = |conn: &mut Conn| {
+        let edits = diesel::dsl::sql::<diesel::sql_types::Integer>("(SELECT edits FROM posts)");
+        diesel::select(edits).get_result::<i32>(conn)
+    };
+    let folded = run(&database, &["fold", "posts"], 0);
+    assert!(folded.contains("views +5"), "{folded}");
+    assert_eq!(edits(&mut conn), Ok(0));
+    conn.batch_execute("UPDATE posts SET title = 'b'").unwrap();
+    assert_eq!(edits(&mut conn), Ok(1));
 }

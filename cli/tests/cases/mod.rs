@@ -1,6 +1,6 @@
 //! What holds on every database.
 
-mod fold;
+pub mod fold;
 mod generate;
 mod life;
 mod recount;

@@ -120,7 +120,10 @@ async fn a_load_is_seen_and_a_fold_keeps_the_total() {
         assert!(on_shards > 0);
 
         browser.click("form[action='/admin/fold'] button").await;
-        assert_eq!(browser.number("#on-shards").await, 0);
+        eventually("the fold is shown", async || {
+            browser.number("#on-shards").await == 0
+        })
+        .await;
         assert_eq!(browser.number("#base").await, counted);
         assert_eq!(browser.number("#total").await, counted);
         assert!(browser.text(".status").await.starts_with("Folded 1 video in"));

@@ -1,3 +1,2 @@
-DROP TABLE `diesel_sharded_shard_numbers`;
-DROP TABLE `diesel_sharded_counter_shards`;
-DROP TABLE `diesel_sharded_counters`;
+-- Each is dropped by itself. What an earlier run has left is dropped by the next.
+DROP TABLE IF EXISTS `diesel_sharded_shard_numbers`, `diesel_sharded_counter_shards`, `diesel_sharded_counters`;

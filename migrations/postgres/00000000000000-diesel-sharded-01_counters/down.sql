@@ -1,3 +1,1 @@
-DROP TABLE "diesel_sharded_shard_numbers";
-DROP TABLE "diesel_sharded_counter_shards";
-DROP TABLE "diesel_sharded_counters";
+DROP TABLE "diesel_sharded_shard_numbers", "diesel_sharded_counter_shards", "diesel_sharded_counters";

@@ -1,3 +1,6 @@
+DO $diesel_sharded$
+BEGIN
+
 -- Named counters: the base, as in any table with a sharded field. Names are bytes, so that no collation makes two of them one.
 CREATE TABLE "diesel_sharded_counters" (
     "name" BYTEA NOT NULL PRIMARY KEY,
@@ -19,3 +22,6 @@ CREATE TABLE "diesel_sharded_shard_numbers" (
     "shards" INTEGER NOT NULL,
     PRIMARY KEY ("shards_table", "counter")
 );
+
+END
+$diesel_sharded$;

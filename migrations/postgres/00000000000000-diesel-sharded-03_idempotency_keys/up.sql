@@ -1,3 +1,6 @@
+DO $diesel_sharded$
+BEGIN
+
 -- The idempotency keys of counting updates, each committed together with what it counted.
 CREATE TABLE "diesel_sharded_idempotency_keys" (
     "key" BYTEA NOT NULL PRIMARY KEY,
@@ -7,3 +10,6 @@ CREATE TABLE "diesel_sharded_idempotency_keys" (
     "created" BIGINT NOT NULL -- seconds since 1970, by the database's clock
 );
 CREATE INDEX "diesel_sharded_idempotency_keys_created" ON "diesel_sharded_idempotency_keys" ("created");
+
+END
+$diesel_sharded$;

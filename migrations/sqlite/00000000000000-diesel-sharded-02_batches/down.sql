@@ -1,1 +1,3 @@
+SAVEPOINT diesel_sharded;
 DROP TABLE `diesel_sharded_batches`;
+RELEASE diesel_sharded;

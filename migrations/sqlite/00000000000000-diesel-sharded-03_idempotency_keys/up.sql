@@ -1,3 +1,5 @@
+SAVEPOINT diesel_sharded;
+
 -- The idempotency keys of counting updates, each committed together with what it counted.
 CREATE TABLE `diesel_sharded_idempotency_keys` (
     `key` BLOB NOT NULL PRIMARY KEY,
@@ -7,3 +9,5 @@ CREATE TABLE `diesel_sharded_idempotency_keys` (
     `created` BIGINT NOT NULL -- seconds since 1970, by the database's clock
 ) WITHOUT ROWID;
 CREATE INDEX `diesel_sharded_idempotency_keys_created` ON `diesel_sharded_idempotency_keys` (`created`);
+
+RELEASE diesel_sharded;

@@ -945,7 +945,7 @@ pub fn repeats_over_connections_that_are_cut() {
         let mut tries = (0..100).filter_map(|_| Conn::establish(&url).ok());
         tries.next().expect("a connection")
     };
-    const ROUNDS: i64 = 160;
+    const ROUNDS: i64 = 192;
     let mut unknown = 0;
     for round in 0..ROUNDS {
         let cut = match round % 2 {
@@ -953,7 +953,7 @@ pub fn repeats_over_connections_that_are_cut() {
             _ => Cut::BeforeTheAnswer,
         };
         let mut ask = connect();
-        proxy.cut_after((round / 2 % 16) as u32, cut);
+        proxy.cut_after((round / 2 % 24) as u32, cut);
         let counted = loop {
             let count = update(videos.find(1)).set(views.eq(views + 1));
             match count.idempotency_key(format!("{round}")).execute(&mut ask) {

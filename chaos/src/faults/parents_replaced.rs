@@ -1,0 +1,192 @@
+//! Rows are deleted, inserted again and renamed, and named counters deleted, beside counts, folds, sets, repairs and bounds.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use diesel_sharded::retry::Retry;
+
+use super::{Extent, Fault, keep_logs};
+use crate::backend::Backend;
+use crate::history::Log;
+use crate::lives::sql::{LivesConnection, SqlLives};
+use crate::lives::workload::{Role, Round, Scene, Workload};
+use crate::lives::{Answer, History, Operation};
+use crate::place::Place;
+use crate::report::Line;
+use crate::store::Store;
+use crate::with_connection;
+
+pub const FAULT: Fault = Fault {
+    name: "parents-replaced",
+    about: "rows are deleted, inserted again and renamed beside counts, folds, sets and repairs; no count is lost or on two of them",
+    backends: &Backend::ALL,
+    rounds: (30 * SCENES, SCENES),
+    run: |extent, backend| with_connection!(backend, Conn => run_on::<Conn>(extent, backend)),
+};
+
+/// A round plays one of them.
+const SCENES: u32 = Scene::ALL.len() as u32;
+
+/// Of every call of the library.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long clients are waited for: longer than a server waits for a lock.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A round goes on until rows came and went so often, and folds moved something so often.
+const ENOUGH: usize = 5;
+
+fn run_on<Conn: LivesConnection + Send>(extent: &Extent, backend: Backend) -> Line {
+    let mut line = Line::new(FAULT.name, backend);
+    let place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+    if backend == Backend::Sqlite {
+        place.execute("PRAGMA journal_mode = WAL"); // who reads waits for nobody
+    }
+    place.connect::<Conn>().create_lives();
+    let before = Retry::process_wide();
+    Retry::new()
+        .with_attempts(u32::MAX)
+        .with_deadline(DEADLINE)
+        .with_cap(Duration::from_millis(5))
+        .make_process_wide();
+    let mut played = Scene::ALL.map(|_| Played::default());
+    while extent.goes_on(line.rounds) {
+        let n = line.rounds as usize % Scene::ALL.len();
+        let round = Round {
+            scene: Scene::ALL[n],
+            number: i64::from(line.rounds) + 1,
+        };
+        play::<Conn>(&place, round, extent, &mut line, &mut played[n]);
+        line.progress(extent);
+    }
+    before.make_process_wide();
+    for (scene, played) in Scene::ALL.iter().zip(played) {
+        let Played {
+            replaced,
+            folded,
+            findings,
+        } = played;
+        line.remarks.push(format!(
+            "{scene}: {replaced} times deleted or renamed beside {folded} folds that moved something, {findings} findings"
+        ));
+    }
+    line.finish()
+}
+
+/// What happened in all rounds of a scene.
+#[derive(Debug, Default)]
+struct Played {
+    /// How often a row or a named counter was deleted or renamed.
+    replaced: usize,
+    /// How often a fold moved something.
+    folded: usize,
+    findings: usize,
+}
+
+/// What the clients of a round share.
+struct Shared {
+    round: Round,
+    stop: AtomicBool,
+    replaced: AtomicUsize,
+    folded: AtomicUsize,
+}
+
+impl Shared {
+    /// Does what a client does until it is told to stop.
+    fn work(
+        &self,
+        role: Role,
+        seed: u64,
+        store: &mut impl Store<Operation, Answer>,
+        log: &mut Log,
+    ) {
+        let mut workload = Workload::new(self.round, role, seed);
+        while !self.stop.load(Ordering::SeqCst) {
+            let operation = workload.draw();
+            let answer = log.record(&operation, |operation| store.run(operation));
+            let counter = match (&operation, answer.expect("a log")) {
+                (Operation::Delete { .. } | Operation::Rename { .. }, Ok(Answer::Lives(seen)))
+                    if !seen.is_empty() =>
+                {
+                    &self.replaced
+                }
+                (Operation::DeleteNamed { .. }, Ok(Answer::Rows(1..))) => &self.replaced,
+                (Operation::Fold { .. } | Operation::FoldNamed { .. }, Ok(Answer::Rows(1..))) => {
+                    &self.folded
+                }
+                _ => continue,
+            };
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn is_enough(&self) -> bool {
+        let is_enough = |counter: &AtomicUsize| counter.load(Ordering::SeqCst) >= ENOUGH;
+        is_enough(&self.replaced) && is_enough(&self.folded)
+    }
+}
+
+fn play<Conn: LivesConnection + Send>(
+    place: &Place,
+    round: Round,
+    extent: &Extent,
+    line: &mut Line,
+    played: &mut Played,
+) {
+    let logs = place.folder().join(format!("round-{}", round.number));
+    fs::create_dir(&logs).expect("a folder for logs");
+    let shared = Arc::new(Shared {
+        round,
+        stop: AtomicBool::new(false),
+        replaced: AtomicUsize::new(0),
+        folded: AtomicUsize::new(0),
+    });
+    // All connect before anybody is at work: on SQLite that has to wait for its turn too.
+    let clients = Role::of(round.scene).into_iter().enumerate();
+    let clients = clients.map(|(client, role)| {
+        let mut conn = place.connect::<Conn>();
+        conn.batch_execute(Conn::HURRY).expect("settings");
+        let seed = extent
+            .seed
+            .wrapping_add(1000 * u64::from(line.rounds) + client as u64);
+        let log = Log::create(&logs.join(format!("{client}.jsonl"))).expect("a log");
+        (role, seed, SqlLives(conn), log)
+    });
+    let clients: Vec<_> = clients.collect();
+    let threads = clients.into_iter().map(|(role, seed, mut store, mut log)| {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || shared.work(role, seed, &mut store, &mut log))
+    });
+    let threads: Vec<_> = threads.collect();
+    let time = extent.choose(Duration::from_secs(2), Duration::from_millis(500));
+    let began = Instant::now();
+    while began.elapsed() < time || !shared.is_enough() && began.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(5));
+    }
+    shared.stop.store(true, Ordering::SeqCst);
+    let told = Instant::now();
+    while threads.iter().any(|client| !client.is_finished()) && told.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(5));
+    }
+    // One that waits for ever is left where it is. Its operation has no end in the log, which is found.
+    let ended = threads.into_iter().filter(JoinHandle::is_finished);
+    ended.for_each(|client| client.join().expect("a client does not panic"));
+    let aftermath = round.aftermath(&mut SqlLives(place.connect::<Conn>()));
+    let history = History::read(&logs).expect("the logs");
+    let judgement = round.judge(&history, &aftermath);
+    line.add(&history, &judgement);
+    if !shared.is_enough() {
+        line.find(format!("round {}: the clients do not get on", line.rounds));
+    }
+    played.replaced += shared.replaced.load(Ordering::SeqCst);
+    played.folded += shared.folded.load(Ordering::SeqCst);
+    played.findings += judgement.findings.len();
+    if judgement.findings.is_empty() {
+        fs::remove_dir_all(&logs).expect("a folder for logs");
+    } else {
+        keep_logs(line, round.number, &logs, &aftermath);
+    }
+}

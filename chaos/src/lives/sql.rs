@@ -1,0 +1,200 @@
+//! The operations on a database.
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::sql_types::BigInt;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{Isolation, Transaction};
+use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, counters};
+use diesel_sharded::{fold, set_total, update, verify};
+
+use super::schema::chaos_lives::dsl::*;
+use super::workload::MOST;
+use super::{Answer, Operation, Seen};
+use crate::backend::ChaosConnection;
+use crate::operation::Refused;
+use crate::sql_store::refused;
+use crate::store::Store;
+
+/// What is done on a connection.
+pub trait LivesConnection: ChaosConnection {
+    /// Lets commits not wait for the disk: nothing is killed, and the more is done the more meets.
+    const HURRY: &'static str;
+
+    /// Creates the table, and its shards.
+    fn create_lives(&mut self);
+
+    /// Does one operation by the library.
+    ///
+    /// # Errors
+    /// As the library gives them.
+    fn live(&mut self, operation: &Operation) -> Result<Answer, Error>;
+}
+
+/// A connection on which lives are led.
+pub struct SqlLives<Conn>(pub Conn);
+
+impl<Conn: LivesConnection> Store<Operation, Answer> for SqlLives<Conn> {
+    fn run(&mut self, operation: &Operation) -> Result<Answer, Refused> {
+        self.0.live(operation).map_err(|error| refused(&error))
+    }
+}
+
+/// A transaction that is tried again, each of whose statements sees what is committed before it.
+fn transaction() -> Transaction {
+    Transaction::new().isolation(Isolation::ReadCommitted)
+}
+
+/// Locks a row and its shards in the transaction that is open, so that no count on it is committed until that ends. On SQLite a
+/// transaction that may write has the one lock from its beginning on.
+///
+/// Without a prepared statement: MariaDB's client waits for ever at one whose last result ended in an error, as locks do in a deadlock.
+fn hold<Conn: ChaosConnection>(conn: &mut Conn, key: i64) -> QueryResult<()> {
+    if Conn::OTHERS.is_none() {
+        return Ok(());
+    }
+    conn.batch_execute(&format!(
+        "SELECT 1 FROM chaos_lives WHERE id = {key} FOR UPDATE; \
+         SELECT 1 FROM chaos_lives_shards WHERE id = {key} ORDER BY shard FOR UPDATE"
+    ))
+}
+
+/// What was written, or that the key was taken.
+fn unless_taken<T>(written: QueryResult<T>, taken: T) -> Result<T, Error> {
+    match written {
+        Err(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => Ok(taken),
+        written => Ok(written?),
+    }
+}
+
+macro_rules! lives_connection {
+    ($Conn:ty, $hurry:literal) => {
+        impl LivesConnection for $Conn {
+            const HURRY: &'static str = $hurry;
+
+            fn create_lives(&mut self) {
+                let create = "CREATE TABLE chaos_lives (id BIGINT PRIMARY KEY, \
+                              life BIGINT NOT NULL, views BIGINT NOT NULL)";
+                self.batch_execute(create).expect("a table");
+                ShardsTable::of(chaos_lives)
+                    .create(self)
+                    .expect("a shards table");
+            }
+
+            fn live(&mut self, operation: &Operation) -> Result<Answer, Error> {
+                let conn = self;
+                let seen = |(key, number, total)| Seen {
+                    key,
+                    life: number,
+                    total,
+                };
+                let row = |key: i64| chaos_lives.find(key).select((id, life, views.total()));
+                match operation {
+                    Operation::Insert {
+                        key,
+                        life: number,
+                        total,
+                    } => {
+                        let inserted = transaction().run(conn, |conn| {
+                            diesel::insert_into(chaos_lives)
+                                .values((id.eq(key), life.eq(number), views.eq(total)))
+                                .execute(conn)
+                        });
+                        Ok(Answer::Rows(unless_taken(inserted, 0)?))
+                    }
+                    Operation::Delete { key } => {
+                        let deleted: QueryResult<Vec<_>> = transaction().run(conn, |conn| {
+                            hold(conn, *key)?;
+                            let there = row(*key).load::<(i64, i64, i64)>(conn)?;
+                            diesel::delete(chaos_lives.find(key)).execute(conn)?;
+                            Ok(there)
+                        });
+                        Ok(Answer::Lives(deleted?.into_iter().map(seen).collect()))
+                    }
+                    Operation::Rename { from, to } => {
+                        let renamed: QueryResult<Vec<_>> = transaction().run(conn, |conn| {
+                            hold(conn, *from)?;
+                            let there = row(*from).load::<(i64, i64, i64)>(conn)?;
+                            diesel::update(chaos_lives.find(from))
+                                .set(id.eq(to))
+                                .execute(conn)?;
+                            Ok(there)
+                        });
+                        let renamed = unless_taken(renamed, vec![])?.into_iter();
+                        let renamed = renamed.map(|(_, number, total)| seen((*to, number, total)));
+                        Ok(Answer::Lives(renamed.collect()))
+                    }
+                    Operation::Count { key, n } => {
+                        let counted = update(chaos_lives.find(key)).set(views.eq(views + n));
+                        Ok(Answer::Rows(counted.execute(conn)?))
+                    }
+                    Operation::CountBounded { key, n } => {
+                        let counter = RowCounter::of(views, *key).never_below(0).never_above(MOST);
+                        match counter.add(*n, conn) {
+                            Ok(true) => Ok(Answer::Rows(1)),
+                            Ok(false) => Ok(Answer::Unchanged),
+                            Err(DieselError::NotFound) => Ok(Answer::Rows(0)),
+                            Err(error) => Err(error.into()),
+                        }
+                    }
+                    Operation::Set { key, total } => {
+                        let set = set_total(chaos_lives.find(*key), views, *total);
+                        Ok(Answer::Rows(set.execute(conn)?))
+                    }
+                    Operation::Repair { key, total } => {
+                        let recount = chaos_lives
+                            .find(*key)
+                            .select((id, total.into_sql::<BigInt>()));
+                        let repaired =
+                            verify(chaos_lives.find(*key), views, recount).repair(conn)?;
+                        Ok(match repaired.len() {
+                            0 => Answer::Unchanged,
+                            rows => Answer::Rows(rows),
+                        })
+                    }
+                    Operation::Fold { keep } => {
+                        let folded = fold(chaos_lives).keep_shards(*keep).run(conn)?;
+                        Ok(Answer::Rows(
+                            usize::try_from(folded.parents).expect("a few"),
+                        ))
+                    }
+                    Operation::Read { first, last } => {
+                        let read = chaos_lives
+                            .filter(id.between(first, last))
+                            .select((id, life, views.total()))
+                            .load::<(i64, i64, i64)>(conn)?;
+                        Ok(Answer::Lives(read.into_iter().map(seen).collect()))
+                    }
+                    Operation::CountNamed { name, n } => {
+                        Counter::named(name).add(*n, conn)?;
+                        Ok(Answer::Rows(1))
+                    }
+                    Operation::DeleteNamed { name } => Ok(Answer::Rows(usize::from(
+                        Counter::named(name).delete(conn)?,
+                    ))),
+                    Operation::FoldNamed { keep } => {
+                        let folded = fold(counters::table).keep_shards(*keep).run(conn)?;
+                        Ok(Answer::Rows(
+                            usize::try_from(folded.parents).expect("a few"),
+                        ))
+                    }
+                    Operation::ReadNamed { name } => {
+                        Ok(Answer::Total(Counter::named(name).get(conn)?))
+                    }
+                }
+            }
+        }
+    };
+}
+
+lives_connection!(PgConnection, "SET synchronous_commit = off");
+lives_connection!(
+    MysqlConnection,
+    "SET GLOBAL innodb_flush_log_at_trx_commit = 0"
+);
+// Nobody waits for its one lock inside, for long and longer.
+lives_connection!(
+    SqliteConnection,
+    "PRAGMA synchronous = OFF; PRAGMA busy_timeout = 0"
+);

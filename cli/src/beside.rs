@@ -1,0 +1,361 @@
+//! What else watches the rows of a counted table: triggers that a fold's update of the base fires, and `CHECK`s of bases.
+
+use diesel::prelude::*;
+use diesel_sharded::Dialect;
+use serde::Serialize;
+
+use crate::connection::AnyConnection;
+use crate::live::LiveTable;
+use crate::statement::{Row, Statement, Value};
+
+/// Triggers and constraints by their names.
+#[derive(Debug, Default, Serialize)]
+pub struct Beside {
+    /// Triggers that fire when a fold updates a base; on MySQL also columns that any update sets to the time.
+    pub update_triggers: Vec<String>,
+    /// `CHECK`s that mention a counted column.
+    pub checks: Vec<String>,
+}
+
+impl Beside {
+    /// Those of a table; the library's own triggers are left out.
+    pub fn read(
+        conn: &mut AnyConnection,
+        table: &LiveTable,
+        fields: &[&str],
+        shards_table: &str,
+    ) -> QueryResult<Self> {
+        match conn.dialect() {
+            Dialect::Postgres => on_postgres(conn, table, fields),
+            Dialect::Mysql => on_mysql(conn, table, fields),
+            _ => on_sqlite(conn, table, fields, shards_table),
+        }
+    }
+
+    /// Why they matter, and what to do.
+    pub fn notes(&self, dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Vec<String> {
+        let mut notes = vec![];
+        if !self.update_triggers.is_empty() {
+            let mut note = format!(
+                "An UPDATE of {} fires: {}. A fold updates the base, so that they see it as an edit.",
+                table.name,
+                self.update_triggers.join(", ")
+            );
+            if let Some(condition) = unless_folded(dialect, table, fields) {
+                note += &format!(" To leave folds out, let them act only {condition}");
+            }
+            notes.push(note);
+        }
+        if !self.checks.is_empty() {
+            notes.push(format!(
+                "CHECKs on counted columns of {}: {}. They hold for the base alone; a count on a shard passes them, and a fold \
+                 leaves a row that would violate one on its shards.",
+                table.name,
+                self.checks.join(", ")
+            ));
+        }
+        notes
+    }
+}
+
+/// The condition of a trigger that no fold meets: another column has changed.
+fn unless_folded(dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Option<String> {
+    let quote = if dialect == Dialect::Mysql { '`' } else { '"' };
+    let others = table
+        .columns
+        .iter()
+        .filter(|column| !fields.contains(&column.name.as_str()) && !column.generated);
+    let names: Vec<_> = others
+        .map(|column| {
+            let doubled = column.name.replace(quote, &format!("{quote}{quote}"));
+            format!("{quote}{doubled}{quote}")
+        })
+        .collect();
+    let of = |row: &str| {
+        let columns: Vec<_> = names.iter().map(|name| format!("{row}.{name}")).collect();
+        columns.join(", ")
+    };
+    let same: Vec<_> = names
+        .iter()
+        .map(|name| format!("OLD.{name} <=> NEW.{name}"))
+        .collect();
+    (!names.is_empty()).then(|| match dialect {
+        Dialect::Postgres => {
+            format!(
+                "WHEN (ROW({}) IS DISTINCT FROM ROW({}))",
+                of("OLD"),
+                of("NEW")
+            )
+        }
+        Dialect::Mysql => format!("IF NOT ({}) THEN … END IF", same.join(" AND ")),
+        _ => format!("WHEN ({}) IS NOT ({})", of("OLD"), of("NEW")),
+    })
+}
+
+/// ` AND name IN ($1, $2)`
+fn is_one_of(statement: Statement, column: &str, names: &[&str]) -> Statement {
+    let statement = statement.sql(column).sql(" IN (");
+    let statement = statement.each(", ", names, |statement, name| {
+        statement.bind(Value::Text((*name).to_owned()))
+    });
+    statement.sql(")")
+}
+
+fn first_texts(rows: &[Row]) -> QueryResult<Vec<String>> {
+    rows.iter()
+        .map(|row| row.text(0).map(str::to_owned))
+        .collect()
+}
+
+fn on_postgres(
+    conn: &mut AnyConnection,
+    table: &LiveTable,
+    fields: &[&str],
+) -> QueryResult<Beside> {
+    let name = || Value::Text(table.name.clone());
+    // 16: of UPDATE; a trigger `UPDATE OF` other columns fires for no fold.
+    let triggers = Statement::default()
+        .sql(
+            "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
+             WHERE pg_table_is_visible(c.oid) AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 16 <> 0 AND c.relname = ",
+        )
+        .bind(name())
+        .sql(
+            " AND (t.tgattr::text = '' OR EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid \
+             AND a.attnum = ANY (t.tgattr::int2[]) AND ",
+        );
+    let triggers = is_one_of(triggers, "a.attname", fields).sql(")) ORDER BY t.tgname");
+    let checks = Statement::default()
+        .sql(
+            "SELECT k.conname::text FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid \
+             WHERE pg_table_is_visible(c.oid) AND k.contype = 'c' AND c.relname = ",
+        )
+        .bind(name())
+        .sql(
+            " AND EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = ANY (k.conkey) AND ",
+        );
+    let checks = is_one_of(checks, "a.attname", fields).sql(") ORDER BY k.conname");
+    Ok(Beside {
+        update_triggers: first_texts(&triggers.rows(conn)?)?,
+        checks: first_texts(&checks.rows(conn)?)?,
+    })
+}
+
+fn on_mysql(conn: &mut AnyConnection, table: &LiveTable, fields: &[&str]) -> QueryResult<Beside> {
+    let name = || Value::Text(table.name.clone());
+    let triggers = Statement::default()
+        .sql(
+            "SELECT CAST(TRIGGER_NAME AS CHAR) FROM information_schema.TRIGGERS \
+             WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_MANIPULATION = 'UPDATE' AND EVENT_OBJECT_TABLE = ",
+        )
+        .bind(name())
+        .sql(" ORDER BY TRIGGER_NAME");
+    let stamped = Statement::default()
+        .sql(
+            "SELECT CONCAT(COLUMN_NAME, ' ON UPDATE CURRENT_TIMESTAMP') FROM information_schema.COLUMNS \
+             WHERE TABLE_SCHEMA = DATABASE() AND EXTRA LIKE '%on update%' AND TABLE_NAME = ",
+        )
+        .bind(name())
+        .sql(" ORDER BY ORDINAL_POSITION");
+    // MariaDB names the table beside the constraint, MySQL in another view.
+    let checks = Statement::default()
+        .sql(
+            "SELECT CAST(k.CONSTRAINT_NAME AS CHAR), CAST(k.CHECK_CLAUSE AS CHAR) FROM information_schema.CHECK_CONSTRAINTS k \
+             /*!80016 JOIN information_schema.TABLE_CONSTRAINTS t ON t.CONSTRAINT_SCHEMA = k.CONSTRAINT_SCHEMA \
+             AND t.CONSTRAINT_NAME = k.CONSTRAINT_NAME AND t.CONSTRAINT_TYPE = 'CHECK' */ \
+             WHERE k.CONSTRAINT_SCHEMA = DATABASE() AND /*M!100300 k. */ /*!80016 t. */ TABLE_NAME = ",
+        )
+        .bind(name())
+        .sql(" ORDER BY k.CONSTRAINT_NAME");
+    let mentions = |clause: &str| {
+        let quoted = fields
+            .iter()
+            .map(|field| format!("`{}`", field.replace('`', "``")));
+        quoted.into_iter().any(|field| clause.contains(&field))
+    };
+    let mut named = vec![];
+    for row in checks.rows(conn)? {
+        if mentions(row.text(1)?) {
+            named.push(row.text(0)?.to_owned());
+        }
+    }
+    let mut update_triggers = first_texts(&triggers.rows(conn)?)?;
+    update_triggers.extend(first_texts(&stamped.rows(conn)?)?);
+    Ok(Beside {
+        update_triggers,
+        checks: named,
+    })
+}
+
+fn on_sqlite(
+    conn: &mut AnyConnection,
+    table: &LiveTable,
+    fields: &[&str],
+    shards_table: &str,
+) -> QueryResult<Beside> {
+    let own = sqlites_triggers(shards_table);
+    let schema = Statement::default()
+        .sql("SELECT type, name, sql FROM sqlite_master WHERE type IN ('table', 'trigger') AND lower(tbl_name) = lower(")
+        .bind(Value::Text(table.name.clone()))
+        .sql(") AND sql IS NOT NULL ORDER BY name");
+    let mut beside = Beside::default();
+    for row in schema.rows(conn)? {
+        let (name, tokens) = (row.text(1)?, tokens(row.text(2)?));
+        match row.text(0)? {
+            "trigger" if own.iter().any(|own| own == name) => {}
+            "trigger" if fires_on_update(&tokens, fields) => {
+                beside.update_triggers.push(name.to_owned());
+            }
+            "table" => beside.checks = checks(&tokens, fields),
+            _ => {}
+        }
+    }
+    Ok(beside)
+}
+
+/// The names of the triggers that the library creates.
+pub fn sqlites_triggers(shards_table: &str) -> [String; 3] {
+    ["delete", "update", "insert"].map(|action| format!("{shards_table}_{action}"))
+}
+
+/// A word, a sign, or what stands in quotes, of a statement of SQLite's schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Token {
+    text: String,
+    quoted: bool,
+}
+
+impl Token {
+    fn is(&self, word: &str) -> bool {
+        !self.quoted && self.text.eq_ignore_ascii_case(word)
+    }
+
+    fn names(&self, columns: &[&str]) -> bool {
+        columns
+            .iter()
+            .any(|column| self.text.eq_ignore_ascii_case(column))
+    }
+}
+
+fn tokens(sql: &str) -> Vec<Token> {
+    let mut tokens = vec![];
+    let mut rest = sql.chars().peekable();
+    while let Some(c) = rest.next() {
+        let mut text = String::new();
+        let end = match c {
+            '[' => Some(']'),
+            '"' | '`' | '\'' => Some(c),
+            _ => None,
+        };
+        if let Some(end) = end {
+            while let Some(c) = rest.next() {
+                match (c == end, rest.peek() == Some(&end) && end != ']') {
+                    (true, false) => break,
+                    (true, true) => text.extend(rest.next()),
+                    _ => text.push(c),
+                }
+            }
+        } else if c == '-' && rest.peek() == Some(&'-') {
+            rest.by_ref().find(|c| *c == '\n');
+            continue;
+        } else if c == '/' && rest.peek() == Some(&'*') {
+            let mut last = ' ';
+            rest.next();
+            rest.by_ref()
+                .find(|c| std::mem::replace(&mut last, *c) == '*' && *c == '/');
+            continue;
+        } else if c.is_whitespace() {
+            continue;
+        } else {
+            let in_word = |c: &char| c.is_alphanumeric() || *c == '_' || *c == '$';
+            text.push(c);
+            while in_word(&c) && rest.peek().is_some_and(in_word) {
+                text.extend(rest.next());
+            }
+        }
+        tokens.push(Token {
+            text,
+            quoted: end.is_some(),
+        });
+    }
+    tokens
+}
+
+/// Whether `CREATE TRIGGER …` is of UPDATE, of any column or of one of these.
+fn fires_on_update(tokens: &[Token], fields: &[&str]) -> bool {
+    let event: Vec<_> = tokens
+        .iter()
+        .skip(2)
+        .take_while(|token| !token.is("ON"))
+        .collect();
+    let Some(update) = event.iter().position(|token| token.is("UPDATE")) else {
+        return false;
+    };
+    let of = &event[update + 1..];
+    of.is_empty() || of.iter().any(|token| token.names(fields))
+}
+
+/// The `CHECK`s in `CREATE TABLE …` that mention one of these columns: their names, or what they say.
+fn checks(tokens: &[Token], fields: &[&str]) -> Vec<String> {
+    let starts = (0..tokens.len()).filter(|i| tokens[*i].is("CHECK"));
+    starts
+        .filter_map(|start| {
+            let mut depth = 0;
+            let inside = tokens[start + 1..].iter().take_while(|token| {
+                depth += i32::from(token.is("(")) - i32::from(token.is(")"));
+                depth > 0
+            });
+            let inside: Vec<_> = inside.skip(1).collect();
+            let mentions = inside.iter().any(|token| token.names(fields));
+            let named = start >= 2 && tokens[start - 2].is("CONSTRAINT");
+            mentions.then(|| match named {
+                true => tokens[start - 1].text.clone(),
+                false => {
+                    let texts: Vec<_> = inside.iter().map(|token| token.text.as_str()).collect();
+                    format!("CHECK ({})", texts.join(" "))
+                }
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlites_triggers_of_update() {
+        for (sql, fires) in [
+            (
+                "CREATE TRIGGER t AFTER UPDATE ON videos BEGIN SELECT 1; END",
+                true,
+            ),
+            (
+                "CREATE TRIGGER \"on\" UPDATE OF title, \"views\" ON videos BEGIN SELECT 1; END",
+                true,
+            ),
+            (
+                "CREATE TRIGGER t BEFORE UPDATE OF title ON videos BEGIN UPDATE videos SET views = 1; END",
+                false,
+            ),
+            (
+                "CREATE TRIGGER [update] AFTER INSERT ON videos BEGIN UPDATE videos SET views = 1; END",
+                false,
+            ),
+            (
+                "CREATE TRIGGER t /* UPDATE */ AFTER -- UPDATE\n DELETE ON videos BEGIN SELECT 1; END",
+                false,
+            ),
+        ] {
+            assert_eq!(fires_on_update(&tokens(sql), &["views"]), fires, "{sql}");
+        }
+    }
+
+    #[test]
+    fn sqlites_checks() {
+        let table = "CREATE TABLE videos (id INTEGER CHECK (id > 0), views BIGINT CONSTRAINT \"not `less`\" CHECK ((views) >= 0), \
+            likes INT CHECK (likes < 5), CHECK (views + likes < 10))";
+        let found = checks(&tokens(table), &["views"]);
+        assert_eq!(found, ["not `less`", "CHECK (views + likes < 10)"]);
+    }
+}

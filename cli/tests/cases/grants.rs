@@ -1,0 +1,161 @@
+//! Each command as a role that has the privileges of its section in the guide, and as one that lacks a single one of them.
+
+use std::error::Error as StdError;
+use std::process::Command;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::shard_numbers::ShardNumber;
+use diesel_sharded::{MIGRATIONS, ShardsTable, update};
+use diesel_sharded_tests::role::{self, Privilege, Role};
+use diesel_sharded_tests::schema;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{Database, TestConnection};
+
+use super::Conn;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn StdError + Send + Sync>>;
+
+const RECOUNT: &str = "SELECT video_id, COUNT(*) FROM comments GROUP BY video_id";
+
+/// A database with videos that are counted on shards, and the library's tables.
+fn database() -> (Database, Conn) {
+    let database = Conn::database();
+    let mut conn = Conn::connect(&database);
+    schema::create(&mut conn);
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    (database, conn)
+}
+
+/// Five more views of each video, on a shard.
+fn counted(conn: &mut Conn) -> Result {
+    update(videos).set(views.eq(views + 5)).execute(conn)?;
+    Ok(())
+}
+
+/// Runs the tool; gives what it prints, or what it says where it does not end with this code.
+fn run(url: &str, arguments: &[&str], code: i32) -> Result<String> {
+    let mut tool = Command::new(env!("CARGO_BIN_EXE_diesel-sharded"));
+    tool.current_dir(std::env::temp_dir()).args(arguments);
+    let output = tool.env("DATABASE_URL", url).output()?;
+    match output.status.code() == Some(code) {
+        true => Ok(String::from_utf8(output.stdout)?),
+        false => Err(String::from_utf8(output.stderr)?.into()),
+    }
+}
+
+/// The same, with numbers of shards that `resize` has set.
+fn counted_and_resized(conn: &mut Conn) -> Result {
+    counted(conn)?;
+    ShardNumber::of(views).resize(4, conn)?;
+    ShardNumber::of(likes).resize(4, conn)?;
+    Ok(())
+}
+
+/// MySQL and MariaDB let a role see those tables alone on which it has a privilege.
+const REFUSALS: &[&str] = &["denied", "that this role may see", "may not see its shards"];
+
+fn needs(sections: &[&str], prepare: fn(&mut Conn) -> Result, operation: fn(&str) -> Result) {
+    role::needs(sections, REFUSALS, database, prepare, operation);
+}
+
+#[test]
+fn status() {
+    needs(&["The tool: status"], counted_and_resized, |url| {
+        let status = run(url, &["status", "videos"], 0)?;
+        assert!(status.contains("615"), "{status}");
+        Ok(())
+    });
+}
+
+#[test]
+fn fold() {
+    needs(&["The tool: fold"], counted_and_resized, |url| {
+        let folded = run(url, &["fold", "videos"], 0)?;
+        assert!(folded.contains("3 rows folded (views +15"), "{folded}");
+        Ok(())
+    });
+}
+
+/// PostgreSQL refuses a role that may not read the numbers of shards. MySQL and MariaDB hide their table from it: the tool shows
+/// none, and a fold keeps all shards.
+#[test]
+fn numbers_that_may_not_be_read() {
+    let (database, mut conn) = database();
+    counted_and_resized(&mut conn).unwrap();
+    conn.batch_execute("INSERT INTO videos_shards (id, shard) VALUES (1, 9)")
+        .unwrap();
+    let mut privileges = Privilege::of_sections(&["The tool: fold"], &conn.version());
+    privileges.retain(|privilege| !privilege.to_string().contains("shard_numbers"));
+    let role = Role::with(&database, &privileges);
+    let status = run(&role.url(), &["status", "videos"], 0);
+    let folded = run(&role.url(), &["fold", "videos"], 0);
+    if conn.version().contains("PostgreSQL") {
+        for refused in [status, folded] {
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains("permission denied"), "{refused}");
+        }
+    } else {
+        let (status, folded) = (status.unwrap(), folded.unwrap());
+        assert!(status.contains(" - "), "{status}");
+        assert!(folded.contains("; 0 empty shards removed"), "{folded}");
+    }
+    let folded = run(database.url(), &["fold", "videos"], 0).unwrap();
+    assert!(folded.contains("; 1 empty shard removed"), "{folded}");
+}
+
+#[test]
+fn verify() {
+    needs(&["The tool: verify"], counted, |url| {
+        let arguments = ["verify", "videos", "likes", "--recount", RECOUNT];
+        let verified = run(url, &arguments, 3)?;
+        assert!(verified.contains("3 rows compared, 3 differ"), "{verified}");
+        Ok(())
+    });
+}
+
+#[test]
+fn backfill() {
+    needs(&["The tool: backfill"], counted, |url| {
+        let arguments = ["backfill", "videos", "likes", "--recount", RECOUNT];
+        let repaired = run(url, &arguments, 0)?;
+        assert!(repaired.contains("3 repaired"), "{repaired}");
+        Ok(())
+    });
+}
+
+#[test]
+fn resize() {
+    let sections = ["The tool: resize", "The tool: fold"];
+    needs(&sections, counted, |url| {
+        for number in ["2", "3"] {
+            let resized = run(url, &["resize", "videos", "views", "--to", number], 0)?;
+            assert!(resized.contains(&format!("now {number}")), "{resized}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn generate() {
+    let (database, mut conn) = database();
+    ShardsTable::of(videos).drop(&mut conn).unwrap();
+    let arguments = ["generate", "videos", "views", "--print"];
+    let of_verify = Privilege::of_sections(&["The tool: verify"], &conn.version());
+    let may_read = |table: &str| {
+        let read = format!("SELECT ON {table}");
+        let mut privileges = of_verify.clone();
+        privileges.retain(|privilege| privilege.to_string() == read);
+        Role::with(&database, &privileges)
+    };
+    let printed = run(&may_read("comments").url(), &arguments, 0);
+    if conn.version().contains("PostgreSQL") {
+        assert!(printed.unwrap().contains("CREATE TABLE"));
+    } else {
+        let refused = printed.unwrap_err().to_string();
+        assert!(refused.contains("that this role may see"), "{refused}");
+        let printed = run(&may_read("videos").url(), &arguments, 0).unwrap();
+        assert!(printed.contains("CREATE TABLE"), "{printed}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Pauses and deadlines of tasks, on any runtime.
+//!
+//! tokio's own timers panic on a runtime that was built without them, and nothing tells that beforehand. So a thread of this crate's own,
+//! which is started at the first pause, wakes the tasks. Only where the runtime's clock stands still, which `tokio::time::pause`
+//! does for tests, are pauses tokio's.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+
+/// Waits for so long.
+pub(crate) async fn pause(delay: Duration) {
+    if clock_stands_still() {
+        tokio::time::sleep(delay).await;
+    } else {
+        Pause::new(delay).await;
+    }
+}
+
+/// Awaits `future` for so long at most: what came of it, or `None`.
+pub(crate) async fn within<F: Future>(patience: Duration, future: F) -> Option<F::Output> {
+    match select(pin!(future), pin!(pause(patience))).await {
+        Either::Left((done, _)) => Some(done),
+        Either::Right(_) => None,
+    }
+}
+
+fn clock_stands_still() -> bool {
+    let (of_tokio, real) = (tokio::time::Instant::now(), Instant::now());
+    while Instant::now() == real {} // nanoseconds, or one step of a coarser clock
+    tokio::time::Instant::now() == of_tokio
+}
+
+/// Beyond any time that a process runs.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Those who wait, by when they are due, and by a number that tells those of one instant apart.
+struct Sleepers {
+    wakers: BTreeMap<(Instant, u64), Waker>,
+    number: u64,
+}
+
+static SLEEPERS: Mutex<Sleepers> = Mutex::new(Sleepers {
+    wakers: BTreeMap::new(),
+    number: 0,
+});
+static CHANGED: Condvar = Condvar::new();
+
+fn sleepers() -> MutexGuard<'static, Sleepers> {
+    SLEEPERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the thread that wakes tasks runs. It is started once; where none can be had, tasks look for themselves.
+fn somebody_wakes() -> bool {
+    static STARTED: OnceLock<bool> = OnceLock::new();
+    *STARTED.get_or_init(|| {
+        let thread = thread::Builder::new().name("diesel_sharded pauses".into());
+        thread.spawn(wake_for_ever).is_ok()
+    })
+}
+
+fn wake_for_ever() {
+    let mut waiting = sleepers();
+    loop {
+        let now = Instant::now();
+        let due = waiting.wakers.first_key_value().map(|((due, _), _)| *due);
+        waiting = match due {
+            Some(due) if due <= now => {
+                let woken = waiting.wakers.pop_first();
+                drop(waiting); // whoever is woken may look at once
+                if let Some((_, waker)) = woken {
+                    waker.wake();
+                }
+                sleepers()
+            }
+            Some(due) => {
+                let waited = CHANGED.wait_timeout(waiting, due - now);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => {
+                let waited = CHANGED.wait(waiting);
+                waited.unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+    }
+}
+
+struct Pause {
+    due: Instant,
+    number: Option<u64>,
+}
+
+impl Pause {
+    fn new(delay: Duration) -> Self {
+        Pause {
+            due: Instant::now() + delay.min(LONGEST),
+            number: None,
+        }
+    }
+}
+
+impl Future for Pause {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if Instant::now() >= self.due {
+            return Poll::Ready(());
+        }
+        if !somebody_wakes() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut waiting = sleepers();
+        let number = *self.number.get_or_insert_with(|| {
+            waiting.number += 1;
+            waiting.number
+        });
+        let at = (self.due, number);
+        waiting.wakers.insert(at, context.waker().clone());
+        if waiting.wakers.first_key_value().map(|(first, _)| *first) == Some(at) {
+            CHANGED.notify_one();
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let waker = sleepers().wakers.remove(&(self.due, number));
+            drop(waker); // not under the lock: it may be the last of its task
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn without_timers() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_pause_lasts_as_long_as_it_was_asked_to_and_blocks_nobody() {
+        const SHORT: Duration = Duration::from_millis(20);
+        let begun = Instant::now();
+        let done = AtomicU32::new(0);
+        without_timers().block_on(async {
+            let pauses = (1..=3).map(|n| {
+                let done = &done;
+                async move {
+                    pause(n * SHORT).await;
+                    // In the order of their ends: the runtime's one thread served the others meanwhile.
+                    assert_eq!(done.fetch_add(1, Ordering::SeqCst), n - 1);
+                }
+            });
+            futures_util::future::join_all(pauses).await;
+        });
+        assert!(begun.elapsed() >= 3 * SHORT);
+        assert_eq!(done.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn a_deadline_passes_only_where_the_future_is_late() {
+        without_timers().block_on(async {
+            const SOON: Duration = Duration::from_millis(10);
+            let never = std::future::pending::<()>();
+            assert_eq!(within(SOON, never).await, None);
+            for patience in [Duration::ZERO, SOON, Duration::MAX] {
+                assert_eq!(within(patience, std::future::ready(7)).await, Some(7));
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_dropped_is_not_waited_for() {
+        let mut pause = Box::pin(Pause::new(Duration::MAX));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(pause.as_mut().poll(&mut context).is_pending());
+        let at = (pause.due, pause.number.unwrap());
+        assert!(sleepers().wakers.contains_key(&at));
+        drop(pause);
+        assert!(!sleepers().wakers.contains_key(&at));
+    }
+}

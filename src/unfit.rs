@@ -1,0 +1,169 @@
+//! Bases that do not take what an operation writes to them.
+//!
+//! An operation that moves a value reads each parent before and after it writes. What differs from what was to be written is
+//! told here, whatever the reason: a number that was rounded or cut, an update that row security or a trigger suppressed, a
+//! row that was redirected.
+
+use crate::amount::Amount;
+
+/// Why a row's base does not take what an operation writes to it; in [`Folded::unfit`](crate::Folded::unfit) and
+/// [`Error::Unfit`](crate::Error::Unfit).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// The total is out of the range of the column, or of a `CHECK` on it.
+    #[error("has a column whose range does not hold the total: use a wider type")]
+    OutOfRange,
+    /// The row can be read and not locked, as PostgreSQL's row security has it for rows that a role may not update.
+    #[error(
+        "can be read, but not locked for an update: let a role do this whose row security policies allow the update"
+    )]
+    NotLocked,
+    /// Row security may hide some of the row's shards from this role, so that its total is not known.
+    #[error(
+        "may have shards that row security hides: let a role do this to which no policy of the shards table applies"
+    )]
+    HiddenShards,
+    /// The update did not change the base.
+    #[error(
+        "did not take the update of `{field}`: row security, a trigger or a rule suppresses it (let it pass for this role), or the \
+         column's scale rounds the difference away, or MySQL without its strict `sql_mode` cuts what is beyond its limit"
+    )]
+    NotWritten {
+        /// The column.
+        field: &'static str,
+    },
+    /// The base came to hold another number.
+    #[error(
+        "holds {found} in `{field}` after {expected} was written: a trigger changed it, or the column rounds or cuts; give \
+         it the scale that its column in the shards table has (`#[sharded(sql_type = \"..\")]`), and let MySQL's `sql_mode` be strict"
+    )]
+    Altered {
+        /// The column.
+        field: &'static str,
+        /// What was written, or what the shards were to hold.
+        expected: String,
+        /// What the database shows.
+        found: String,
+    },
+    /// There are shards of this key and no row, or none that can be seen.
+    #[error(
+        "is not there, or cannot be seen, and has shards: remove these, or let a role that sees every row do this"
+    )]
+    NoRow,
+    /// The row is not there any more after it was written.
+    #[error(
+        "was removed by its own update: a trigger or a rule does that; let the update pass for this role"
+    )]
+    Removed,
+}
+
+/// What a parent holds of one field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldState {
+    /// The column itself.
+    pub base: Amount,
+    /// The sum of the shards, or of the one that is held.
+    pub shards: Amount,
+}
+
+impl Unfit {
+    /// The difference between what a parent was to hold of a field and what it holds, if there is one. `rounds`: sums of this
+    /// field round.
+    pub fn between(
+        field: &'static str,
+        before: &FieldState,
+        expected: &FieldState,
+        found: &FieldState,
+        rounds: bool,
+    ) -> Option<Self> {
+        let among = [&before.base, &before.shards, &expected.base, &found.base];
+        let not_written = before.base != expected.base && found.base == before.base;
+        if not_written && found.base != expected.base {
+            return Some(Unfit::NotWritten { field });
+        }
+        let altered = |expected: &Amount, found: &Amount| {
+            (!found.agrees(expected, &among, rounds)).then(|| Unfit::Altered {
+                field,
+                expected: expected.to_string(),
+                found: found.to_string(),
+            })
+        };
+        altered(&expected.base, &found.base).or_else(|| altered(&expected.shards, &found.shards))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(base: i128, shards: i128) -> FieldState {
+        FieldState {
+            base: Amount::Integer(base),
+            shards: Amount::Integer(shards),
+        }
+    }
+
+    fn of_doubles(base: f64, shards: f64) -> FieldState {
+        FieldState {
+            base: Amount::Double(base),
+            shards: Amount::Double(shards),
+        }
+    }
+
+    #[test]
+    fn a_base_holds_what_was_written_or_is_unfit() {
+        let between =
+            |before, expected, found| Unfit::between("views", &before, &expected, &found, false);
+        assert_eq!(between(state(100, 10), state(110, 0), state(110, 0)), None);
+        assert_eq!(
+            between(state(100, 10), state(110, 0), state(100, 0)),
+            Some(Unfit::NotWritten { field: "views" })
+        );
+        let altered = |expected: &str, found: &str| {
+            Some(Unfit::Altered {
+                field: "views",
+                expected: expected.to_owned(),
+                found: found.to_owned(),
+            })
+        };
+        assert_eq!(
+            between(state(100, 10), state(110, 0), state(109, 0)),
+            altered("110", "109")
+        );
+        // The shards were not emptied.
+        assert_eq!(
+            between(state(100, 10), state(110, 0), state(110, 10)),
+            altered("0", "10")
+        );
+        // Nothing was to change, and something did.
+        assert_eq!(
+            between(state(100, 0), state(100, 0), state(101, 0)),
+            altered("100", "101")
+        );
+    }
+
+    /// A suppressed update is noticed however little it was to add.
+    #[test]
+    fn doubles_may_round_and_have_to_be_written() {
+        let between =
+            |before, expected, found| Unfit::between("real", &before, &expected, &found, true);
+        let (before, expected) = (of_doubles(1e15, 1.0), of_doubles(1e15 + 1.0, 0.0));
+        assert_eq!(
+            between(before.clone(), expected.clone(), expected.clone()),
+            None
+        );
+        assert_eq!(
+            between(before, expected, of_doubles(1e15, 0.0)),
+            Some(Unfit::NotWritten { field: "real" })
+        );
+        assert_eq!(
+            between(
+                of_doubles(0.1, 0.2),
+                of_doubles(0.1 + 0.2, 0.0),
+                of_doubles(0.3, 0.0)
+            ),
+            None
+        );
+    }
+}

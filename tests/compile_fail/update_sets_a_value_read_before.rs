@@ -1,0 +1,30 @@
+#![allow(unused_imports)]
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded::update;
+
+diesel::table! {
+    videos (id) {
+        id -> BigInt,
+        title -> Text,
+        views -> BigInt,
+        likes -> Integer,
+        rating -> Nullable<BigInt>,
+    }
+}
+
+#[derive(diesel::Queryable, diesel::Selectable, diesel::Identifiable, diesel_sharded::ShardedField)]
+struct Video {
+    id: i64,
+    #[sharded]
+    views: i64,
+    #[sharded]
+    likes: i32,
+}
+
+fn main() {
+    use self::videos::dsl::*;
+    let video = Video { id: 7, views: 100, likes: 0 };
+    let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    let _ = update(videos.find(7)).set(views.eq(video.views + 1)).execute(conn);
+}

@@ -1,0 +1,92 @@
+//! A PgBouncer of a test's own, in front of the PostgreSQL server that the test process shares.
+
+use std::fs;
+
+use diesel::prelude::*;
+
+use crate::container::start_pgbouncer;
+use crate::private::{find, folder, free_port, hand_over, spawn, unprivileged, wait_for};
+use crate::{Database, Server};
+
+/// When a server's connection goes to another client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolMode {
+    /// After each transaction.
+    Transaction,
+    /// When the client disconnects.
+    Session,
+}
+
+impl PoolMode {
+    fn name(self) -> &'static str {
+        match self {
+            PoolMode::Transaction => "transaction",
+            PoolMode::Session => "session",
+        }
+    }
+}
+
+fn server_port() -> &'static str {
+    let (_, port) = Server::Postgres
+        .address()
+        .rsplit_once(':')
+        .expect("an address has a port");
+    port
+}
+
+/// A running pooler with few server connections. Stopped with this process.
+#[derive(Debug)]
+pub struct PgBouncer {
+    port: u16,
+}
+
+impl PgBouncer {
+    /// Starts one with so many connections to the server for each database.
+    pub fn start(mode: PoolMode, server_connections: usize) -> Self {
+        let program =
+            find("pgbouncer").expect("no PgBouncer is installed: apt-get install pgbouncer");
+        let (folder, port, owner) = (folder(), free_port(), unprivileged("postgres"));
+        hand_over(&folder, owner);
+        let (server_port, mode) = (server_port(), mode.name());
+        let settings = folder.join("pgbouncer.ini");
+        let text = format!(
+            "[databases]\n\
+             * = host=127.0.0.1 port={server_port} user=postgres\n\
+             [pgbouncer]\n\
+             listen_addr = 127.0.0.1\n\
+             listen_port = {port}\n\
+             unix_socket_dir =\n\
+             auth_type = any\n\
+             pool_mode = {mode}\n\
+             default_pool_size = {server_connections}\n\
+             max_client_conn = 300\n\
+             server_fast_close = 1\n\
+             ignore_startup_parameters = extra_float_digits\n"
+        );
+        fs::write(&settings, text).expect("the settings can be written");
+        hand_over(&settings, owner); // to whom the keeper belongs, which deletes it
+        let command = vec![program.into_os_string(), settings.into_os_string()];
+        spawn(command, owner, &folder, &[]);
+        let bouncer = PgBouncer { port };
+        wait_for(&folder, || {
+            PgConnection::establish(&format!("postgres://postgres@127.0.0.1:{port}/postgres"))
+        });
+        bouncer
+    }
+
+    /// The same of a version that keeps the clients' prepared statements on every connection to the server, in a container.
+    pub fn start_newer(mode: PoolMode, server_connections: usize) -> Self {
+        let port = free_port();
+        start_pgbouncer(port, server_port(), mode.name(), server_connections);
+        PgBouncer { port }
+    }
+
+    /// The address of `database` behind the pooler.
+    pub fn url(&self, database: &Database) -> String {
+        let (_, name) = database
+            .url()
+            .rsplit_once('/')
+            .expect("a URL has a database");
+        format!("postgres://postgres@127.0.0.1:{}/{name}", self.port)
+    }
+}

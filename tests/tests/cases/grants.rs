@@ -1,0 +1,323 @@
+//! Each operation as a role that has the privileges of its section in the guide, and as one that lacks a single one of them.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::dsl::count_star;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::result::Error as DieselError;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::prelude::*;
+use diesel_sharded::shard_numbers::{self, ShardNumber};
+use diesel_sharded::{
+    Counter, MIGRATIONS, RowCounter, ShardsTable, fold, idempotency, reset, set_total, update,
+    verify,
+};
+use diesel_sharded_tests::role::{self, Privilege, Role};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{self, comments, videos_shards};
+use diesel_sharded_tests::{Database, TestConnection, recording};
+
+use super::Conn;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn StdError + Send + Sync>>;
+
+/// A database with videos that are counted on shards, and the library's tables.
+fn database() -> (Database, Conn) {
+    let database = Conn::database();
+    let mut conn = Conn::connect(&database);
+    schema::create(&mut conn);
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    (database, conn)
+}
+
+fn needs(
+    sections: &[&str],
+    prepare: fn(&mut Conn) -> Result,
+    operation: fn(&mut Conn, &str) -> Result,
+) {
+    role::needs(sections, &["denied"], database, prepare, |url| {
+        operation(&mut Conn::establish(url)?, url)
+    });
+}
+
+fn nothing(_: &mut Conn) -> Result {
+    Ok(())
+}
+
+/// Five more views of each video, on a shard.
+fn counted(conn: &mut Conn) -> Result {
+    update(videos).set(views.eq(views + 5)).execute(conn)?;
+    Ok(())
+}
+
+fn total_of(video: i64, conn: &mut Conn) -> QueryResult<i64> {
+    videos.find(video).select(views.total()).first(conn)
+}
+
+#[test]
+fn reading_totals() {
+    needs(&["Reading totals"], counted, |conn, _| {
+        assert_eq!(total_of(1, conn)?, 105);
+        Ok(())
+    });
+}
+
+#[test]
+fn counting() {
+    needs(&["Counting"], nothing, |conn, _| {
+        let by_key = || update(videos.find(1)).set((views.eq(views + 1), likes.eq(likes + 1)));
+        assert_eq!(by_key().execute(conn)?, 1);
+        assert_eq!(by_key().execute(conn)?, 1);
+        let by_filter = videos.filter(channel.eq("news"));
+        let by_filter = update(by_filter).set(views.eq(views + 1));
+        assert_eq!(by_filter.execute(conn)?, 2);
+        let back = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
+        assert_eq!(back.returning(views).get_result::<i64>(conn)?, 103);
+        assert_eq!(RowCounter::of(views, 2).add(1, conn)?, 1);
+        assert_eq!(total_of(2, conn)?, 202);
+        let inside = conn.transaction(|conn| by_key().execute(conn))?;
+        assert_eq!(inside, 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn counting_on_rows_that_may_be_missing() {
+    let sections = ["Counting on rows that may be missing", "Counting"];
+    needs(&sections, nothing, |conn, _| {
+        let counted = update(videos.find(9))
+            .set(views.eq(views + 1))
+            .or_insert((id.eq(9), slug.eq("i"), title.eq("I")))
+            .execute(conn)?;
+        assert_eq!((counted, total_of(9, conn)?), (1, 1));
+        Ok(())
+    });
+}
+
+#[test]
+fn setting_totals() {
+    needs(&["Setting totals"], counted, |conn, _| {
+        assert_eq!(set_total(videos.find(1), views, 7).execute(conn)?, 1);
+        assert_eq!(reset(videos.filter(slug.eq("b"))).execute(conn)?, 1);
+        assert_eq!((total_of(1, conn)?, total_of(2, conn)?), (7, 0));
+        Ok(())
+    });
+}
+
+#[test]
+fn bounded_counters() {
+    needs(&["Bounded counters", "Counting"], counted, |conn, _| {
+        let bounded = RowCounter::of(views, 1).never_below(0);
+        assert!(bounded.add(-100, conn)?); // no shard has that much: the room is handed out
+        assert!(bounded.add(-1, conn)?);
+        assert!(!bounded.add(-5, conn)?);
+        assert_eq!(total_of(1, conn)?, 4);
+        Ok(())
+    });
+}
+
+#[test]
+fn folding() {
+    needs(&["Folding"], counted, |conn, _| {
+        let folded = fold(videos).run(conn)?;
+        assert_eq!(folded.parents, 3);
+        fold(videos.find(1)).keep_shards(0).run(conn)?;
+        assert_eq!(videos.find(1).select(views).first::<i64>(conn)?, 105);
+        Ok(())
+    });
+}
+
+/// With a number of shards to keep, a fold does not read the library's table of numbers.
+#[test]
+fn folding_to_a_number_of_shards() {
+    let (database, mut conn) = database();
+    counted(&mut conn).unwrap();
+    let mut privileges = Privilege::of_sections(&["Folding"], &conn.version());
+    privileges.retain(|privilege| !privilege.to_string().contains("shard_numbers"));
+    let role = Role::with(&database, &privileges);
+    let mut own = Conn::establish(&role.url()).unwrap();
+    let folded = fold(videos).keep_shards(4).run(&mut own).unwrap();
+    assert_eq!(folded.parents, 3);
+    // Without one it asks, and MySQL and MariaDB deny a role even the knowledge that there is no such table.
+    conn.revert_all_migrations(MIGRATIONS).unwrap();
+    counted(&mut conn).unwrap();
+    let folded = fold(videos).run(&mut own);
+    match conn.version().contains("PostgreSQL") {
+        true => assert_eq!(folded.unwrap().parents, 3),
+        false => assert!(folded.unwrap_err().to_string().contains("denied")),
+    }
+}
+
+macro_rules! recount {
+    () => {
+        comments::table
+            .group_by(comments::video_id)
+            .select((comments::video_id, count_star()))
+    };
+}
+
+/// Likes are 1, 2 and 3; comments are 0, 0 and 2.
+#[test]
+fn verifying_and_repairing() {
+    let sections = ["Verifying and repairing", "Reading totals"];
+    needs(&sections, nothing, |conn, _| {
+        assert_eq!(verify(videos, likes, recount!()).drifts(conn)?.len(), 3);
+        assert_eq!(verify(videos, likes, recount!()).repair(conn)?.len(), 3);
+        assert_eq!(verify(videos, likes, recount!()).drifts(conn)?.len(), 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn named_counters() {
+    needs(&["Named counters"], nothing, |conn, _| {
+        let counter = Counter::named("page:/");
+        counter.increment(conn)?;
+        counter.increment(conn)?;
+        assert_eq!(counter.get(conn)?, 2);
+        let pages = Counter::list("page:").load(conn)?;
+        assert_eq!(pages, [("page:/".to_owned(), 2)]);
+        Ok(())
+    });
+}
+
+#[test]
+fn managing_named_counters() {
+    let sections = ["Managing named counters", "Named counters"];
+    needs(&sections, nothing, |conn, _| {
+        let counter = Counter::named("page:/");
+        counter.add(5, conn)?;
+        assert_eq!(counter.fold(conn)?.parents, 1);
+        counter.set(7, conn)?;
+        counter.resize(2, conn)?;
+        assert_eq!((counter.get(conn)?, counter.shards(conn)?), (7, 2));
+        assert!(counter.delete(conn)?);
+        Ok(())
+    });
+}
+
+#[test]
+fn idempotency_keys() {
+    needs(&["Idempotency keys", "Counting"], nothing, |conn, _| {
+        for _ in 0..2 {
+            let one = update(videos.find(1)).set(views.eq(views + 1));
+            assert_eq!(one.idempotency_key("one").execute(conn)?, 1);
+            let all = update(videos).set(likes.eq(likes + 1));
+            assert_eq!(all.idempotency_key("all").execute(conn)?, 3);
+            let none = update(videos.find(99)).set(likes.eq(likes + 1));
+            assert_eq!(none.idempotency_key("none").execute(conn)?, 0);
+        }
+        assert_eq!(total_of(1, conn)?, 101);
+        Ok(())
+    });
+}
+
+#[test]
+fn removing_idempotency_keys() {
+    let keep_one_from_1970 = |conn: &mut Conn| {
+        let counted = update(videos.find(1)).set(views.eq(views + 1));
+        counted.idempotency_key("one").execute(conn)?;
+        conn.batch_execute("UPDATE diesel_sharded_idempotency_keys SET created = 0")?;
+        Ok(())
+    };
+    needs(
+        &["Removing idempotency keys"],
+        keep_one_from_1970,
+        |conn, _| {
+            let day = Duration::from_secs(24 * 3600);
+            assert_eq!(idempotency::remove_older_than(day, conn)?, 1);
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn the_coalescer() {
+    let sections = ["The coalescer", "Counting", "Named counters"];
+    needs(&sections, nothing, |conn, url| {
+        let pool = Pool::builder().max_size(2).min_idle(Some(0));
+        let pool = pool.build(ConnectionManager::<Conn>::new(url))?;
+        let coalescer = Coalescer::new(pool)?;
+        for _ in 0..3 {
+            assert_eq!(coalescer.add(&RowCounter::of(views, 1), 1)?, 1);
+            coalescer.add(&Counter::named("page:/"), 1)?;
+        }
+        coalescer.close()?;
+        assert_eq!(total_of(1, conn)?, 103);
+        Ok(())
+    });
+}
+
+#[test]
+fn numbers_of_shards() {
+    needs(&["Numbers of shards"], nothing, |conn, _| {
+        shard_numbers::refresh(conn)?;
+        let number = ShardNumber::of(likes);
+        assert_eq!(number.increase(8, conn)?, 8);
+        number.resize(4, conn)?; // as the derive says: other tests count meanwhile
+        assert_eq!(number.get(conn)?, 4);
+        Ok(())
+    });
+}
+
+#[test]
+fn creating_and_dropping_a_shards_table() {
+    let drop_it = |conn: &mut Conn| Ok(ShardsTable::of(videos).drop(conn)?);
+    needs(
+        &["Creating and dropping a shards table"],
+        drop_it,
+        |conn, _| {
+            ShardsTable::of(videos).create(conn)?;
+            ShardsTable::of(videos).drop(conn)?;
+            Ok(())
+        },
+    );
+}
+
+/// Whoever may delete a video and change its key needs nothing on its shards.
+#[test]
+fn shards_follow_their_parent() {
+    let (database, mut conn) = database();
+    counted(&mut conn).unwrap();
+    let mut privileges = Privilege::of_sections(&["Reading totals"], &conn.version());
+    privileges.retain(|privilege| !privilege.to_string().contains("shards"));
+    let role = Role::with(&database, &privileges);
+    role.grant_all_on("videos");
+    let mut own = Conn::establish(&role.url()).unwrap();
+    own.batch_execute("DELETE FROM videos WHERE id = 1; UPDATE videos SET id = 20 WHERE id = 2")
+        .unwrap();
+    let shards = videos_shards::table
+        .select((videos_shards::id, videos_shards::views))
+        .order(videos_shards::id)
+        .load::<(i64, i64)>(&mut conn);
+    assert_eq!(shards, Ok(vec![(3, 5), (20, 5)]));
+}
+
+/// A count that is refused is told by the database's words, at once, and has changed nothing.
+#[test]
+fn a_refusal_is_not_tried_again() {
+    let (database, mut conn) = database();
+    counted(&mut conn).unwrap();
+    let mut privileges = Privilege::of_sections(&["Counting"], &conn.version());
+    privileges.retain(|privilege| !privilege.to_string().starts_with("UPDATE"));
+    let role = Role::with(&database, &privileges);
+    let mut own = Conn::establish(&role.url()).unwrap();
+    let (policy, met) = recording();
+    let refused = update(videos.find(1))
+        .set(views.eq(views + 1))
+        .retry(policy)
+        .execute(&mut own);
+    let refused = refused.unwrap_err();
+    assert!(
+        matches!(&refused, DieselError::DatabaseError(_, told) if told.message().contains("videos_shards")),
+        "{refused:?}"
+    );
+    assert_eq!(
+        (met.lock().unwrap().len(), total_of(1, &mut conn)),
+        (0, Ok(105))
+    );
+}

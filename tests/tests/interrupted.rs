@@ -1,0 +1,220 @@
+//! Statements that MariaDB interrupts in the middle of their rows: by `max_statement_time`, and by `KILL QUERY`. Its client may
+//! wait for ever on such a connection, so that each round runs in a process of its own that can be ended.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::Retry;
+use diesel_sharded::{Counter, MIGRATIONS, RowCounter, update};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{self};
+use diesel_sharded_tests::{Database, TestConnection};
+
+const THREADS: i64 = 12;
+const SHARDS: i64 = 4000;
+const PLAN: &str = "INTERRUPTED";
+
+/// How long each round takes: a longer one finds more. `INTERRUPTED_SECONDS` sets it.
+fn seconds() -> u64 {
+    std::env::var("INTERRUPTED_SECONDS").map_or(4, |seconds| seconds.parse().unwrap())
+}
+
+/// Three videos, the first of which has so many shards that a total of it takes milliseconds.
+fn database() -> Option<Database> {
+    let database = MysqlConnection::database();
+    let mut conn = MysqlConnection::connect(&database);
+    if !conn.version().contains("MariaDB") {
+        return None; // MySQL interrupts no update, and its SELECTs by another setting
+    }
+    schema::create(&mut conn);
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    conn.batch_execute(&format!(
+        "INSERT INTO videos_shards (id, shard) SELECT 1, seq FROM seq_0_to_{}",
+        SHARDS - 1
+    ))
+    .unwrap();
+    Some(database)
+}
+
+/// What the threads of one process do for some seconds.
+fn interrupted(url: &str, set: &str, kills: bool) {
+    let end = Instant::now() + Duration::from_secs(seconds());
+    let (acknowledged, failed) = (AtomicI64::new(0), AtomicI64::new(0));
+    let (reads, over) = (AtomicI64::new(0), AtomicBool::new(false));
+    let ids: Vec<AtomicI64> = (0..THREADS).map(|_| AtomicI64::new(0)).collect();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (acknowledged, failed, reads, ids) = (&acknowledged, &failed, &reads, &ids);
+                scope.spawn(move || {
+                    let mut conn = MysqlConnection::establish(url).unwrap();
+                    let connection =
+                        diesel::dsl::sql::<diesel::sql_types::BigInt>("CONNECTION_ID()");
+                    let id_: i64 = diesel::select(connection).get_result(&mut conn).unwrap();
+                    ids[thread as usize].store(id_, Ordering::Relaxed);
+                    conn.batch_execute(set).unwrap();
+                    let mut round = thread;
+                    while Instant::now() < end {
+                        round += 1;
+                        let conn = &mut conn;
+                        let count = || {
+                            update(videos.find(1))
+                                .set(views.eq(views + 1))
+                                .retry(Retry::new())
+                        };
+                        let counted = match round % 5 {
+                            0 => count().returning(views).get_result::<i64>(conn).map(|_| 1),
+                            1 => {
+                                let by_slug =
+                                    update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
+                                let rows = by_slug
+                                    .returning((id, views))
+                                    .get_results::<(i64, i64)>(conn);
+                                rows.map(|rows| rows.len() as i64)
+                            }
+                            2 => conn
+                                .transaction(|conn| count().execute(conn))
+                                .map(|n| n as i64),
+                            3 => {
+                                let total: QueryResult<i64> =
+                                    videos.find(1).select(views.total()).first(conn);
+                                total.map(|_| {
+                                    reads.fetch_add(1, Ordering::Relaxed);
+                                    0
+                                })
+                            }
+                            _ => match RowCounter::of(views, 1).get(conn) {
+                                Ok(_) => Counter::named("a").get(conn).map(|_| 0),
+                                Err(error) => Err(error),
+                            },
+                        };
+                        match counted {
+                            Ok(n) => acknowledged.fetch_add(n, Ordering::Relaxed),
+                            Err(_) => failed.fetch_add(1, Ordering::Relaxed),
+                        };
+                    }
+                })
+            })
+            .collect();
+        if kills {
+            scope.spawn(|| {
+                let mut conn = MysqlConnection::establish(url).unwrap();
+                for round in 0.. {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let victim = ids[round % ids.len()].load(Ordering::Relaxed);
+                    let _ = conn.batch_execute(&format!("KILL QUERY {victim}"));
+                    thread::sleep(Duration::from_micros(300));
+                }
+            });
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    println!(
+        "done: {} {} {}",
+        acknowledged.into_inner(),
+        failed.into_inner(),
+        reads.into_inner()
+    );
+}
+
+/// A process of its own for the tests below, which start it.
+#[test]
+#[ignore = "runs as a process of the other tests"]
+fn client() {
+    let plan = std::env::var(PLAN).expect("a plan");
+    let [url, set, kills] = plan.split('|').collect::<Vec<_>>().try_into().unwrap();
+    interrupted(url, set, kills == "kills");
+}
+
+/// Runs a process until it ends by itself, or ends it after a minute more than it should take.
+fn ends_in_time(mut client: Child) -> Result<String, String> {
+    let patience = Instant::now() + Duration::from_secs(seconds() + 60);
+    while client.try_wait().unwrap().is_none() {
+        if Instant::now() > patience {
+            client.kill().unwrap();
+            client.wait().unwrap();
+            return Err("a thread waits for ever".into());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    let output = client.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.success() {
+        true => Ok(text),
+        false => Err(text),
+    }
+}
+
+fn nobody_waits_for_ever(set: &str, kills: &str) {
+    let Some(database) = database() else { return };
+    let client = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "client", "--ignored", "--nocapture"])
+        .env(PLAN, format!("{}|{set}|{kills}", database.url()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let text = ends_in_time(client).unwrap_or_else(|error| panic!("{set} {kills}: {error}"));
+    let numbers = text.split_once("done: ").unwrap().1.lines().next().unwrap();
+    let [acknowledged, failed, reads] = numbers
+        .split(' ')
+        .map(|number| number.parse::<i64>().unwrap())
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
+    println!("{set} {kills}: {acknowledged} counted, {reads} totals read, {failed} failed");
+    assert!(acknowledged + failed > 0);
+    let mut conn = MysqlConnection::connect(&database);
+    let total: i64 = videos
+        .find(1)
+        .select(views.total())
+        .first(&mut conn)
+        .unwrap();
+    let counted = total - 100;
+    if kills.is_empty() {
+        assert_eq!(counted, acknowledged, "{failed} failed");
+    } else {
+        // One that is killed as its COMMIT is answered says that it failed, and is committed.
+        assert!(
+            (acknowledged..=acknowledged + failed).contains(&counted),
+            "{counted}: {numbers}"
+        );
+    }
+    // No lock is left behind.
+    conn.batch_execute("SET lock_wait_timeout = 5, innodb_lock_wait_timeout = 5")
+        .unwrap();
+    conn.batch_execute(
+        "UPDATE videos_shards SET likes = likes + 1; ALTER TABLE videos_shards COMMENT = 'free'",
+    )
+    .unwrap();
+}
+
+#[test]
+fn nobody_waits_for_ever_at_700_microseconds() {
+    nobody_waits_for_ever("SET max_statement_time = 0.0007", "");
+}
+
+#[test]
+fn nobody_waits_for_ever_at_2_milliseconds() {
+    nobody_waits_for_ever("SET max_statement_time = 0.002", "");
+}
+
+#[test]
+fn nobody_waits_for_ever_at_4_milliseconds() {
+    nobody_waits_for_ever("SET max_statement_time = 0.004", "");
+}
+
+#[test]
+fn nobody_waits_for_ever_under_kill_query() {
+    nobody_waits_for_ever("SET max_statement_time = 0", "kills");
+}

@@ -1,0 +1,105 @@
+//! Awaited operations on a tokio runtime that was built without `enable_time`.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
+use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
+use diesel_sharded::asynchronous::{retry, update};
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::Retry;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{TestConnection, schema};
+
+/// A runtime of one thread that can wait for sockets, and for nothing else.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .unwrap()
+}
+
+fn policy() -> Retry {
+    let delay = Duration::from_millis(20);
+    Retry::new()
+        .with_base(delay)
+        .with_cap(delay)
+        .with_jitter(false)
+}
+
+#[test]
+fn a_conflict_is_slept_on_and_tried_again_on_postgres() {
+    let database = PgConnection::database();
+    let conn = &mut PgConnection::connect(&database);
+    schema::create(conn);
+    runtime().block_on(async {
+        let mut awaited = AsyncPgConnection::establish(database.url()).await.unwrap();
+        let attempts = AtomicU32::new(0);
+        let beside = AtomicU32::new(0);
+        let counting = retry::transaction(&mut awaited, policy(), async |conn| {
+            let count = update(videos.find(1)).set(views.eq(views + 1));
+            count.execute(conn).await?;
+            match attempts.fetch_add(1, Ordering::SeqCst) {
+                0..3 => Err(DieselError::DatabaseError(
+                    DatabaseErrorKind::SerializationFailure,
+                    Box::new(String::from("could not serialize access")),
+                )),
+                _ => Ok(()),
+            }
+        });
+        // The thread of the runtime is not blocked by a pause: others run meanwhile.
+        let mut counting = std::pin::pin!(counting);
+        let counted: QueryResult<()> = std::future::poll_fn(|context| {
+            beside.fetch_add(1, Ordering::SeqCst);
+            counting.as_mut().poll(context)
+        })
+        .await;
+        assert_eq!(counted, Ok(()));
+        assert_eq!(attempts.load(Ordering::SeqCst), 4);
+        assert!(beside.load(Ordering::SeqCst) > 4);
+    });
+    let total = videos.find(1).select(views.total()).first::<i64>(conn);
+    assert_eq!(total, Ok(101));
+}
+
+/// A count that meets the lock of another writer.
+#[test]
+fn a_busy_database_is_waited_for_on_sqlite() {
+    let database = SqliteConnection::database();
+    let conn = &mut SqliteConnection::connect(&database);
+    schema::create(conn);
+    let begin = |conn: &mut SqliteConnection, text: &str| {
+        diesel::connection::SimpleConnection::batch_execute(conn, text).unwrap();
+    };
+    begin(conn, "BEGIN IMMEDIATE");
+    let met = std::sync::Arc::new(AtomicU32::new(0));
+    let policy = {
+        let met = met.clone();
+        policy().with_notify(move |_| {
+            met.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    std::thread::scope(|scope| {
+        let counting = scope.spawn(|| {
+            runtime().block_on(async {
+                type Conn = SyncConnectionWrapper<SqliteConnection>;
+                let mut awaited = Conn::establish(database.url()).await.unwrap();
+                awaited
+                    .batch_execute("PRAGMA busy_timeout = 0")
+                    .await
+                    .unwrap();
+                let count = update(videos.find(1)).set(views.eq(views + 1));
+                count.retry(policy).execute(&mut awaited).await
+            })
+        });
+        while met.load(Ordering::SeqCst) < 2 && !counting.is_finished() {
+            std::thread::yield_now();
+        }
+        begin(conn, "COMMIT");
+        assert_eq!(counting.join().unwrap(), Ok(1));
+    });
+    let total = videos.find(1).select(views.total()).first::<i64>(conn);
+    assert_eq!(total, Ok(101));
+}

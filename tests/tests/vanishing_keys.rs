@@ -1,0 +1,191 @@
+//! Keys that are deleted and inserted again, or renamed, beside counts on them: a shard whose parent is gone when it is created is no
+//! error, but looked for again.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::retry::Retry;
+use diesel_sharded::shard_choice::ShardChoice;
+use diesel_sharded::{Conflict, Counter, Error, RowCounter, update};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{Database, TestConnection, schema};
+
+/// How long the keys come and go.
+const WHILE: Duration = Duration::from_secs(5);
+
+/// What may happen to a video beside counts on it, over and over.
+const RENAMED: [&str; 2] = [
+    "UPDATE videos SET id = 20 WHERE id = 2",
+    "UPDATE videos SET id = 2 WHERE id = 20",
+];
+const DELETED: [&str; 2] = [
+    "DELETE FROM videos WHERE id = 1",
+    "INSERT INTO videos VALUES (1, 'a', 'A', 100, 1, NULL)",
+];
+/// A transaction of another's may be in the way.
+const COUNTER_DELETED: [&str; 1] = ["DELETE FROM diesel_sharded_counters"];
+
+macro_rules! on {
+    ($module:ident, $conn:ty) => {
+        mod $module {
+            use super::*;
+
+            type Conn = $conn;
+
+            fn database() -> (Database, Conn) {
+                let database = Conn::database();
+                let mut conn = Conn::connect(&database);
+                schema::create(&mut conn);
+                conn.run_pending_migrations(diesel_sharded::MIGRATIONS).unwrap();
+                (database, conn)
+            }
+
+            #[test]
+            fn no_error_escapes_from_counts() {
+                let (database, _) = database();
+                let pool = Pool::builder().max_size(2).min_idle(Some(0));
+                let pool = pool.build(ConnectionManager::<Conn>::new(database.url())).unwrap();
+                let coalescer = Coalescer::new(pool).unwrap();
+                let (stop, changes) = (&AtomicBool::new(false), &AtomicU64::new(0));
+                let (database, coalescer) = (&database, &coalescer);
+                thread::scope(|scope| {
+                    for texts in [&RENAMED[..], &DELETED, &COUNTER_DELETED] {
+                        scope.spawn(move || {
+                            let conn = &mut Conn::connect(database);
+                            while !stop.load(Ordering::Relaxed) {
+                                for text in texts {
+                                    // Of these, too, some are in the way of others, and are made again.
+                                    while conn.batch_execute(text).is_err() {}
+                                    changes.fetch_add(1, Ordering::Relaxed);
+                                }
+                            }
+                        });
+                    }
+                    let counting: Vec<_> = OPERATIONS
+                        .iter()
+                        .map(|(name, operation)| {
+                            scope.spawn(move || {
+                                let conn = &mut Conn::connect(database);
+                                let begun = Instant::now();
+                                let mut counts = 0_u64;
+                                let mut escaped = None;
+                                while begun.elapsed() < WHILE && escaped.is_none() {
+                                    let done = operation(conn, coalescer, counts);
+                                    escaped = done.err().map(|error| format!("{name}: {error:?}"));
+                                    counts += 1;
+                                }
+                                (escaped, counts)
+                            })
+                        })
+                        .collect();
+                    let counted: Vec<_> = counting
+                        .into_iter()
+                        .map(|thread| thread.join().unwrap())
+                        .collect();
+                    stop.store(true, Ordering::Relaxed);
+                    let escaped: Vec<_> = counted.iter().filter_map(|(e, _)| e.as_ref()).collect();
+                    assert!(escaped.is_empty(), "{escaped:#?}");
+                    assert!(counted.iter().all(|(_, counts)| *counts > 0));
+                });
+                assert!(changes.load(Ordering::Relaxed) > 0);
+            }
+
+            type Operation = fn(&mut Conn, &Coalescer<Conn>, u64) -> Result<(), Error>;
+
+            /// All with a shard of its own at each count, so that most create one.
+            const OPERATIONS: [(&str, Operation); 9] = [
+                ("by key", |conn, _, _| {
+                    let count = update(videos.find(1)).set(views.eq(views + 1));
+                    let count = count.shard_choice(ShardChoice::Random);
+                    Ok(count.execute(conn).map(drop)?)
+                }),
+                ("by a key that is renamed", |conn, _, _| {
+                    let count = update(videos.find(20)).set(views.eq(views + 1));
+                    let count = count.shard_choice(ShardChoice::Random);
+                    Ok(count.execute(conn).map(drop)?)
+                }),
+                ("by a filter", |conn, _, _| {
+                    let count = update(videos.filter(id.le(20))).set(views.eq(views + 1));
+                    let count = count.shard_choice(ShardChoice::Random);
+                    Ok(count.execute(conn).map(drop)?)
+                }),
+                ("rows back", |conn, _, _| {
+                    let count = update(videos.filter(slug.ne("z"))).set(views.eq(views + 1));
+                    let count = count.shard_choice(ShardChoice::Random);
+                    let rows: QueryResult<Vec<i64>> = count.returning(views).get_results(conn);
+                    Ok(rows.map(drop)?)
+                }),
+                ("one row", |conn, _, _| {
+                    Ok(RowCounter::of(views, 1).add(1, conn).map(drop)?)
+                }),
+                ("named", |conn, _, _| Ok(Counter::named("a").increment(conn)?)),
+                ("bounded", |conn, _, _| {
+                    let bounded = RowCounter::of(likes, 1).never_below(0).never_above(1_000_000);
+                    match bounded.add(1, conn) {
+                        Err(DieselError::NotFound) => Ok(()), // it is not there just now
+                        added => Ok(added.map(drop)?),
+                    }
+                }),
+                ("with an idempotency key", |conn, _, number| {
+                    let count = update(videos.find(1)).set(views.eq(views + 1));
+                    let count = count.shard_choice(ShardChoice::Random);
+                    let count = count.idempotency_key(number.to_string());
+                    Ok(count.execute(conn).map(drop)?)
+                }),
+                ("coalesced", |_, coalescer, number| {
+                    let of = if number % 2 == 0 { 1 } else { 20 };
+                    coalescer.add(&RowCounter::of(views, of), 1).map(drop)
+                }),
+            ];
+
+            /// A foreign key that is violated for another reason ends with the policy, by an error that tells the database's own.
+            #[test]
+            fn a_foreign_key_of_another_reason_is_told() {
+                let (_database, mut conn) = database();
+                conn.batch_execute(
+                    "CREATE TABLE nobody (id INTEGER PRIMARY KEY);
+                     ALTER TABLE videos_shards ADD CONSTRAINT another FOREIGN KEY (shard) REFERENCES nobody (id)",
+                )
+                .unwrap();
+                let policy = || Retry::new().with_attempts(3).with_base(Duration::from_millis(1));
+                let by_key = update(videos.find(1)).set(views.eq(views + 1)).retry(policy());
+                let by_filter = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
+                let by_filter = by_filter.retry(policy());
+                let once = update(videos.find(1)).set(views.eq(views + 1)).retry(policy());
+                let once = once.idempotency_key("a");
+                for failed in [by_key.execute(&mut conn), by_filter.execute(&mut conn), once.execute(&mut conn)] {
+                    let error = Error::from(failed.unwrap_err());
+                    assert!(error.to_string().contains("another"), "{error}");
+                    assert!(
+                        matches!(
+                            error,
+                            Error::ConflictPersisted { conflict: Conflict::ParentGone, attempts: 3, .. }
+                        ),
+                        "{error:?}"
+                    );
+                }
+                // Inside the caller's transaction it is what Diesel says.
+                let inside: QueryResult<usize> = conn.transaction(|conn| {
+                    update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
+                });
+                assert!(
+                    matches!(
+                        inside,
+                        Err(DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _))
+                    ),
+                    "{inside:?}"
+                );
+            }
+        }
+    };
+}
+
+on!(postgres, PgConnection);
+on!(mysql, MysqlConnection);
