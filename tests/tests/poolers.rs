@@ -262,9 +262,19 @@ async fn establish(url: &str) -> AsyncPgConnection {
     panic!("no connection to {url}");
 }
 
+/// The counts of an awaited client.
+#[derive(Default)]
+struct Awaited {
+    acknowledged: Tally,
+    /// The connection broke before the answer came.
+    unknown: Tally,
+    /// Nothing was counted.
+    refused: usize,
+}
+
 /// tokio-postgres names the statements of one process alike in each process, so that two of them are needed.
-async fn awaited_counts(url: &str, client: usize) -> (Tally, Vec<Error>) {
-    let (mut tally, mut failed) = ([0; 8], vec![]);
+async fn awaited_counts(url: &str, client: usize) -> Awaited {
+    let mut awaited = Awaited::default();
     let mut conn = establish(url).await;
     for round in 0..300 {
         if round % 50 == 49 {
@@ -298,13 +308,25 @@ async fn awaited_counts(url: &str, client: usize) -> (Tally, Vec<Error>) {
                 (6 + side, name.increment(&mut conn).await.map(|()| 1))
             }
         };
-        match counted {
-            Ok(1) => tally[place] += 1,
+        match counted.map_err(Error::from) {
+            Ok(1) => awaited.acknowledged[place] += 1,
             Ok(other) => panic!("{other} rows are counted where there is one"),
-            Err(error) => failed.push(Error::from(error)),
+            Err(Error::ConflictPersisted {
+                conflict: Conflict::StatementLost,
+                ..
+            }) => awaited.refused += 1,
+            Err(Error::ConnectionLost { .. }) => {
+                awaited.refused += 1;
+                conn = establish(url).await;
+            }
+            Err(Error::OutcomeUnknown { .. }) => {
+                awaited.unknown[place] += 1;
+                conn = establish(url).await;
+            }
+            Err(other) => panic!("{other:?}"),
         }
     }
-    (tally, failed)
+    awaited
 }
 
 /// A process of its own for the tests below, which start it.
@@ -318,19 +340,9 @@ fn awaited_client() {
         .build()
         .unwrap();
     let client: usize = client.parse().unwrap();
-    let (tally, failed) = runtime.block_on(awaited_counts(url, client));
-    let lost = |error: &&Error| {
-        matches!(
-            error,
-            Error::ConflictPersisted {
-                conflict: Conflict::StatementLost,
-                ..
-            }
-        )
-    };
-    let others: Vec<_> = failed.iter().filter(|error| !lost(error)).collect();
-    assert!(others.is_empty(), "{others:?}");
-    println!("{COUNTED}{tally:?} {}", failed.len());
+    let awaited = runtime.block_on(awaited_counts(url, client));
+    let numbers = [&awaited.acknowledged[..], &awaited.unknown[..]].concat();
+    println!("{COUNTED}{numbers:?} {}", awaited.refused);
 }
 
 /// A process of its own for the test below, since the first loss changes what a process keeps.
@@ -377,8 +389,8 @@ fn a_lost_statement_is_told_in_a_callers_transaction_and_the_last() {
     assert_eq!(totals(&mut conn)[0], 10);
 }
 
-/// What the awaited clients of four processes counted, and how many of their counts failed.
-fn awaited_processes(url: &str) -> (Vec<Tally>, usize) {
+/// The counts of four processes' awaited clients.
+fn awaited_processes(url: &str) -> Awaited {
     let clients: Vec<_> = (0..4)
         .map(|client| {
             Command::new(std::env::current_exe().unwrap())
@@ -390,7 +402,7 @@ fn awaited_processes(url: &str) -> (Vec<Tally>, usize) {
                 .unwrap()
         })
         .collect();
-    let (mut tallies, mut failures) = (vec![], 0);
+    let mut all = Awaited::default();
     for client in clients {
         let output = client.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
@@ -398,33 +410,46 @@ fn awaited_processes(url: &str) -> (Vec<Tally>, usize) {
         let (_, told) = text
             .split_once(COUNTED)
             .unwrap_or_else(|| panic!("{text}\n{errors}"));
-        let (numbers, failed) = told.trim_start_matches('[').split_once("] ").unwrap();
+        let (numbers, refused) = told.trim_start_matches('[').split_once("] ").unwrap();
         let numbers: Vec<i64> = numbers.split(", ").map(|n| n.parse().unwrap()).collect();
-        tallies.push(numbers.try_into().unwrap());
-        failures += failed
+        let (acknowledged, unknown) = numbers.split_at(all.acknowledged.len());
+        all.acknowledged = added(&[all.acknowledged, acknowledged.try_into().unwrap()]);
+        all.unknown = added(&[all.unknown, unknown.try_into().unwrap()]);
+        all.refused += refused
             .lines()
             .next()
             .and_then(|n| n.trim().parse::<usize>().ok())
             .unwrap();
     }
-    (tallies, failures)
+    all
 }
 
+/// PgBouncer 1.18 breaks some of the connections: a count that was under way on one is reported as unknown.
 #[test]
 fn awaited_counts_land_where_they_belong_or_say_so_behind_transaction_pooling() {
     let (database, mut conn) = database();
     let bouncer = PgBouncer::start(PoolMode::Transaction, 2);
-    let (tallies, failures) = awaited_processes(&bouncer.url(&database));
-    assert_eq!(totals(&mut conn), added(&tallies), "{failures} failed");
-    println!("{failures} of 1200 awaited counts were refused");
+    let awaited = awaited_processes(&bouncer.url(&database));
+    let (acknowledged, unknown) = (awaited.acknowledged, awaited.unknown);
+    for (place, total) in totals(&mut conn).into_iter().enumerate() {
+        let least = acknowledged[place];
+        let most = least + unknown[place];
+        assert!(
+            (least..=most).contains(&total),
+            "counter {place} is {total}: {acknowledged:?} acknowledged, {unknown:?} unknown"
+        );
+    }
+    assert!(acknowledged.iter().sum::<i64>() >= 600, "{acknowledged:?}"); // of 1,200
+    println!("{unknown:?} unknown, {} refused", awaited.refused);
 }
 
 #[test]
 fn awaited_counts_land_where_they_belong_behind_session_pooling() {
     let (database, mut conn) = database();
     let bouncer = PgBouncer::start(PoolMode::Session, 8);
-    let (tallies, failures) = awaited_processes(&bouncer.url(&database));
-    assert_eq!((totals(&mut conn), failures), (added(&tallies), 0));
+    let awaited = awaited_processes(&bouncer.url(&database));
+    assert_eq!(totals(&mut conn), awaited.acknowledged);
+    assert_eq!((awaited.unknown, awaited.refused), ([0; 8], 0));
 }
 
 /// Nothing is lost there, so that the statements stay prepared.
@@ -437,9 +462,10 @@ fn behind_a_newer_pooler_no_statement_is_lost() {
     let (tallies, failed) = count_on_both(&url, 350);
     assert_eq!(totals(&mut conn), added(&tallies), "{failed:?}");
     assert!(failed.is_empty(), "{failed:?}");
-    let (awaited, failures) = awaited_processes(&url);
-    let all = [tallies, awaited].concat();
-    assert_eq!((totals(&mut conn), failures), (added(&all), 0));
+    let awaited = awaited_processes(&url);
+    let all = [tallies, vec![awaited.acknowledged]].concat();
+    assert_eq!(totals(&mut conn), added(&all));
+    assert_eq!((awaited.unknown, awaited.refused), ([0; 8], 0));
     let kept = diesel::dsl::sql::<diesel::sql_types::BigInt>(
         "(SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'UPDATE \"lefts_shards\"%')",
     );
