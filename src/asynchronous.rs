@@ -78,32 +78,19 @@
 //! What is coalesced ([`Coalescer::add_async`](crate::coalescer::Coalescer::add_async), with feature `r2d2`) is counted also
 //! if nobody waits for it any more.
 
-mod bounded;
-mod cached;
-mod counter;
-mod fold;
-pub mod idempotency;
-mod io;
-pub(crate) mod pause;
-pub mod retry;
-mod row_counter;
-mod set_total;
-pub mod shard_numbers;
-mod update;
-mod verify;
+use crate::operation::{
+    bounded, cached, fold, named_asynchronous, row_counter, set_total, update, verify,
+};
 
-use std::future::Future;
-use std::pin::Pin;
-
-pub use self::bounded::Bounded;
-pub use self::cached::CachedCounter;
-pub use self::counter::{Counter, CounterList, IdempotentCounter};
-pub use self::fold::fold;
-pub use self::io::Async;
-pub use self::row_counter::RowCounter;
-pub use self::set_total::{reset, set_total};
-pub use self::update::{LoadCounted, update};
-pub use self::verify::verify;
-
-/// What is awaited.
-pub type BoxFuture<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
+pub use self::bounded::asynchronous::Bounded;
+pub use self::cached::asynchronous::CachedCounter;
+pub use self::fold::asynchronous::fold;
+pub use self::named_asynchronous::{Counter, CounterList, IdempotentCounter};
+pub use self::row_counter::asynchronous::RowCounter;
+pub use self::set_total::asynchronous::{reset, set_total};
+pub use self::update::asynchronous::{LoadCounted, update};
+pub use self::verify::asynchronous::verify;
+pub use crate::connection::{Async, BoxFuture};
+pub use crate::operation::idempotency::asynchronous as idempotency;
+pub use crate::operation::retry::asynchronous as retry;
+pub use crate::operation::shard_numbers::asynchronous as shard_numbers;

@@ -3,19 +3,19 @@
 use diesel::dsl;
 use diesel::expression::Expression;
 
-use crate::field::FieldType;
-use crate::update::{SetNotCalled, UpdateSource, UpdateStatement, Values};
+use crate::model::FieldType;
+use crate::operation::update::{SetNotCalled, UpdateSource, UpdateStatement, Values};
 
 /// The type of [`views.total()`](crate::ShardedExpressionMethods::total).
 pub type Total<C> = crate::Total<C>;
 
 /// The type of [`update(source)`](crate::update): `Update<Find<videos, i64>>`.
-pub type Update<Source, Kind = crate::update::Rows> =
+pub type Update<Source, Kind = crate::operation::update::Rows> =
     UpdateStatement<<Source as UpdateSource<Kind>>::Query, SetNotCalled>;
 
 /// The type of `update(source).set(changes)`, as in the bound of a function that is generic over its connection; see
 /// [`update`](crate::update#in-generic-functions).
-pub type Count<Source, Changes, Kind = crate::update::Rows> =
+pub type Count<Source, Changes, Kind = crate::operation::update::Rows> =
     UpdateStatement<<Source as UpdateSource<Kind>>::Query, Values<Changes>>;
 
 /// The type of `column.eq(column + n)`.

@@ -137,76 +137,54 @@
 
 extern crate self as diesel_sharded; // the derive's paths, for named counters
 
-mod amount;
 #[cfg(feature = "async")]
 pub mod asynchronous;
-mod attempt;
+mod backend;
 mod background;
-pub mod bounded;
-mod boxed;
-pub mod cached;
-#[cfg(feature = "r2d2")]
-pub mod coalescer;
 mod conflict;
-pub mod counting_update;
-#[doc(hidden)]
-pub mod described;
-mod dialect;
+mod connection;
 pub mod dsl;
+mod engine;
 mod error;
-mod explain;
-mod field;
-mod fold;
 #[cfg(doc)] // nothing but documentation
 pub mod guide;
-mod held;
-pub mod idempotency;
-mod io;
-mod keyed;
-mod migrations;
-mod multi_connection;
-mod named;
+mod model;
 pub mod observability;
 mod observe;
-mod prepared;
-pub mod retry;
-pub mod returning;
-mod row_counter;
-mod runner;
-mod set_total;
-pub mod shard_choice;
-pub mod shard_numbers;
-mod shards_table;
-mod sql;
-mod statement;
+mod operation;
+mod placement;
+mod policy;
+mod query_builder;
 #[cfg(test)]
 mod test_schema;
-mod total;
 mod unfit;
-mod update;
-mod verify;
 
-pub use self::amount::Amount;
-pub use self::boxed::{BoxedFilter, BoxedRows};
+pub use self::backend::{BackendOf, Dialect, ShardedBackend};
 pub use self::conflict::Conflict;
-pub use self::counting_update::CountingUpdate;
-pub use self::dialect::{BackendOf, ColumnType, Dialect, ShardedBackend};
 pub use self::error::Error;
-pub use self::field::{FieldType, KeyType, ShardedColumn, ShardedTable, ShardsColumn};
-pub use self::fold::{Fold, Folded, fold};
-pub use self::migrations::{MIGRATIONS, Migrations};
-pub use self::named::{Counter, CounterBackend, CounterList, counters};
-pub use self::row_counter::{IntegerField, RowCounter};
-pub use self::set_total::{SetTotal, reset, set_total};
-pub use self::shards_table::{ShardsMigration, ShardsTable};
-pub use self::total::{ShardedExpressionMethods, Total};
-pub use self::unfit::Unfit;
-pub use self::update::{
-    InsertRow, Model, NoInsert, OrInsert, Rows, SetNotCalled, UpdateSource, UpdateStatement,
-    Values, update,
+pub use self::model::{
+    Amount, ColumnType, CountingUpdate, FieldType, KeyType, ShardedColumn, ShardedTable,
+    ShardsColumn, counting_update,
 };
-
-pub use self::verify::{Drift, Verify, verify};
+#[cfg(feature = "r2d2")]
+pub use self::operation::coalescer;
+#[doc(hidden)]
+pub use self::operation::described;
+pub use self::operation::fold::{Fold, Folded, fold};
+pub use self::operation::migrations::{MIGRATIONS, Migrations};
+pub use self::operation::named::{Counter, CounterBackend, CounterList, counters};
+pub use self::operation::row_counter::{IntegerField, RowCounter};
+pub use self::operation::set_total::{SetTotal, reset, set_total};
+pub use self::operation::shards_table::{ShardsMigration, ShardsTable};
+pub use self::operation::update::returning;
+pub use self::operation::update::{
+    BoxedFilter, BoxedRows, InsertRow, Model, NoInsert, OrInsert, Rows, SetNotCalled, UpdateSource,
+    UpdateStatement, Values, update,
+};
+pub use self::operation::verify::{Drift, Verify, verify};
+pub use self::operation::{bounded, cached, idempotency, retry, shard_choice, shard_numbers};
+pub use self::query_builder::{ShardedExpressionMethods, Total};
+pub use self::unfit::Unfit;
 
 /// Declares sharded fields of a table. Goes beside Diesel's own derives on a model, in the crate that has the `table!`.
 ///
@@ -274,6 +252,6 @@ pub use diesel as __diesel;
 /// What bounds of the operations are made of, for the tests, which wrap them.
 #[doc(hidden)]
 pub mod __bounds {
-    pub use crate::keyed::KeyedTable;
-    pub use crate::set_total::{Assignment, ToValue, ToZero};
+    pub use crate::engine::KeyedTable;
+    pub use crate::operation::set_total::{Assignment, ToValue, ToZero};
 }

@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use diesel::result::QueryResult;
 
-use crate::attempt::{CountingAttempt, Plan, Statement, Step};
-use crate::cached::CacheError;
+use crate::backend::Dialect;
 use crate::conflict::Conflict;
-use crate::dialect::Dialect;
-use crate::field::ShardedTable;
-use crate::held::Moved;
+use crate::engine::Moved;
+use crate::engine::attempt::{CountingAttempt, Plan, Statement, Step};
+use crate::model::ShardedTable;
+use crate::operation::cached::CacheError;
 #[cfg(feature = "metrics")]
 use metrics::{Key, Label};
 #[cfg(feature = "tracing")]

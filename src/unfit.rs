@@ -4,7 +4,7 @@
 //! told here, whatever the reason: a number that was rounded or cut, an update that row security or a trigger suppressed, a
 //! row that was redirected.
 
-use crate::amount::Amount;
+use crate::model::Amount;
 
 /// Why a row's base does not take what an operation writes to it; in [`Folded::unfit`](crate::Folded::unfit) and
 /// [`Error::Unfit`](crate::Error::Unfit).

@@ -5,7 +5,7 @@
     reason = "once over the model checker's threads, once over real ones"
 )]
 
-#[path = "../../src/coalescer/handoff.rs"]
+#[path = "../../src/operation/coalescer/handoff.rs"]
 mod handoff;
 
 /// The model checker's, under the hand-off.

@@ -1,0 +1,178 @@
+//! Connections that block.
+
+use std::future::{Future, Ready, ready};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use diesel::connection::{
+    Connection, LoadConnection, TransactionManager, TransactionManagerStatus,
+};
+use diesel::deserialize::FromSqlRow;
+use diesel::expression::QueryMetadata;
+use diesel::query_builder::{Query, QueryFragment, QueryId};
+use diesel::result::{Error as DieselError, QueryResult};
+
+use super::link::{Io, LoadInto, LoadIo};
+use super::told::told;
+use crate::backend::{BackendOf, Reads, ShardedBackend};
+use crate::policy::Retry;
+use crate::query_builder::{Keep, Kept, KeptQuery, Passing};
+
+/// Diesel's own connections: each call returns when it is done.
+#[derive(Debug, Clone, Copy)]
+pub struct Blocking;
+
+impl<Conn> Io<Conn> for Blocking
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    type Backend = Conn::Backend;
+    type Future<'c, T: 'c> = Ready<T>;
+
+    fn execute_kept<'c, Q>(conn: &'c mut Conn, statement: Q) -> Ready<QueryResult<usize>>
+    where
+        Q: Keep<Conn::Backend> + QueryId + 'c,
+    {
+        let backend = Conn::Backend::backend_of(conn);
+        let counted = conn.execute_returning_count(&Kept::new(statement, &backend));
+        ready(counted.map_err(|error| told(backend.dialect(), error)))
+    }
+
+    fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> Ready<QueryResult<usize>>
+    where
+        Q: QueryFragment<Conn::Backend> + QueryId + 'c,
+    {
+        let dialect = Conn::Backend::backend_of(conn).dialect();
+        let counted = conn.execute_returning_count(&Passing::statement(statement));
+        ready(counted.map_err(|error| told(dialect, error)))
+    }
+
+    fn execute_query<'c, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<usize>>
+    where
+        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+    {
+        let dialect = Conn::Backend::backend_of(conn).dialect();
+        let counted = conn.execute_returning_count(&Passing::query(query));
+        ready(counted.map_err(|error| told(dialect, error)))
+    }
+
+    fn nothing(_: &mut Conn) -> Ready<QueryResult<usize>> {
+        ready(Ok(0))
+    }
+
+    fn batch_execute<'c>(conn: &'c mut Conn, sql: &'c str) -> Ready<QueryResult<()>> {
+        ready(conn.batch_execute(sql))
+    }
+
+    fn begin(conn: &mut Conn) -> Ready<QueryResult<()>> {
+        ready(Conn::TransactionManager::begin_transaction(conn))
+    }
+
+    fn commit(conn: &mut Conn) -> Ready<QueryResult<()>> {
+        ready(Conn::TransactionManager::commit_transaction(conn))
+    }
+
+    fn roll_back(conn: &mut Conn) -> Ready<QueryResult<()>> {
+        ready(Conn::TransactionManager::rollback_transaction(conn))
+    }
+
+    fn transaction_status(conn: &mut Conn) -> &mut TransactionManagerStatus {
+        Conn::TransactionManager::transaction_manager_status_mut(conn)
+    }
+
+    fn may_be_in_transaction(conn: &mut Conn) -> bool {
+        Conn::TransactionManager::is_broken_transaction_manager(conn)
+    }
+
+    fn sleep(retry: &Retry, delay: Duration) -> Ready<()> {
+        retry.sleep(delay);
+        ready(())
+    }
+}
+
+impl<Conn> LoadIo<Conn> for Blocking
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    fn load_kept<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<Vec<U>>>
+    where
+        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+        U: FromSqlRow<ST, Conn::Backend> + 'static,
+        Conn::Backend: QueryMetadata<Q::SqlType>,
+    {
+        <Blocking as LoadInto<Conn, ST, U>>::load_into(conn, query)
+    }
+
+    fn load<'c, U, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<Vec<U>>>
+    where
+        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+        Conn::Backend: Reads<Q::SqlType, U>,
+    {
+        let dialect = Conn::Backend::backend_of(conn).dialect();
+        let rows = load(conn, Passing::query(query));
+        ready(rows.map_err(|error| told(dialect, error)))
+    }
+}
+
+impl<Conn, ST, U> LoadInto<Conn, ST, U> for Blocking
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+    U: FromSqlRow<ST, Conn::Backend>,
+{
+    fn load_into<'c, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<Vec<U>>>
+    where
+        Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
+        Conn::Backend: QueryMetadata<Q::SqlType>,
+        U: 'c,
+    {
+        let backend = Conn::Backend::backend_of(conn);
+        let query = KeptQuery::new(query, &backend);
+        let rows = load_as::<ST, U, _, _>(conn, query);
+        ready(rows.map_err(|error| told(backend.dialect(), error)))
+    }
+}
+
+fn load<U, Q, Conn>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
+where
+    Q: Query + QueryFragment<Conn::Backend> + QueryId,
+    Conn: LoadConnection,
+    Conn::Backend: Reads<Q::SqlType, U>,
+{
+    conn.load(query)?
+        .map(|row| Conn::Backend::read(&row?).map_err(DieselError::DeserializationError))
+        .collect()
+}
+
+fn load_as<ST, U, Q, Conn>(conn: &mut Conn, query: Q) -> QueryResult<Vec<U>>
+where
+    Q: Query + QueryFragment<Conn::Backend> + QueryId,
+    U: FromSqlRow<ST, Conn::Backend>,
+    Conn: LoadConnection,
+    Conn::Backend: QueryMetadata<Q::SqlType>,
+{
+    conn.load(query)?
+        .map(|row| U::build_from_row(&row?).map_err(DieselError::DeserializationError))
+        .collect()
+}
+
+/// What became of steps on a [`Blocking`] connection, each of which was done when it was called.
+#[inline(always)] // or else the steps, which are kilobytes, are copied first
+pub(crate) fn now<T>(steps: impl Future<Output = T>) -> T {
+    let mut steps = pin!(steps);
+    let mut context = Context::from_waker(Waker::noop());
+    match steps.as_mut().poll(&mut context) {
+        Poll::Ready(done) => done,
+        Poll::Pending => {
+            panic!("a step on a blocking connection is pending: diesel_sharded would wait for ever")
+        }
+    }
+}
+
+/// The same as a step.
+pub(crate) fn done<T>(steps: impl Future<Output = T>) -> Ready<T> {
+    ready(now(steps))
+}

@@ -1,0 +1,22 @@
+//! Connections: how statements reach them, and what transactions are open.
+
+#[cfg(feature = "async")]
+mod asynchronous;
+mod blocking;
+mod cancel_guard;
+mod link;
+#[cfg(feature = "async")]
+pub(crate) mod pause;
+mod raw;
+mod told;
+mod transaction;
+
+#[cfg(feature = "async")]
+pub use self::asynchronous::{Async, BoxFuture};
+pub use self::blocking::Blocking;
+pub(crate) use self::blocking::{done, now};
+pub(crate) use self::cancel_guard::InUse;
+pub use self::link::{Io, LoadInto, LoadIo};
+pub(crate) use self::raw::{in_any_transaction, met_inside};
+pub(crate) use self::told::told;
+pub(crate) use self::transaction::{Begun, TransactionOptions, begin, depth_of, in_transaction};

@@ -1,0 +1,248 @@
+//! Transactions that Diesel does not know: begun by SQL text, or by work on a MySQL connection without autocommit.
+//!
+//! `BEGIN` inside one is a warning on PostgreSQL and commits it on MySQL, and the `COMMIT` that follows would be somebody else's.
+//! So whoever begins looks first:
+//!
+//! | database | the look | round trips |
+//! |---|---|---|
+//! | PostgreSQL | a query that meets a row inside a transaction | one |
+//! | MySQL, MariaDB | `SET TRANSACTION ISOLATION LEVEL`, which fails inside one; where none is set, a query | none, or one |
+//! | SQLite | `BEGIN`, which fails inside one | none |
+//!
+//! None of them fails in a way that would abort the caller's transaction, or logs an error on the server.
+//!
+//! A statement that commits by itself is sent without a look. Only when it meets a conflict is the question asked, since what is
+//! tried again must not run where a caller's transaction was.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::sql_types::Integer;
+
+use super::transaction::depth;
+use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use crate::conflict::{Conflict, Failure};
+use crate::connection::{InUse, Io};
+use crate::error::Error;
+use crate::query_builder::Keep;
+
+/// Whether a transaction is open on `conn`, be it one that Diesel knows or another.
+pub(crate) async fn in_any_transaction<M, Conn>(conn: &mut Conn) -> QueryResult<bool>
+where
+    M: Io<Conn>,
+{
+    if depth::<M, _>(conn)? > 0 {
+        return Ok(true);
+    }
+    let held = InUse::<M, _>::new(conn);
+    let found = is_open::<M, _>(held.conn).await;
+    let dialect = M::Backend::backend_of(held.conn).dialect();
+    held.answered();
+    found.map_err(|source| match dialect.classify(&source) {
+        Failure::ConnectionLost => Error::ConnectionLost { source }.into(),
+        _ => source,
+    })
+}
+
+/// Whether a transaction is open on `conn`, which is none that Diesel knows.
+pub(super) async fn is_open<M, Conn>(conn: &mut Conn) -> QueryResult<bool>
+where
+    M: Io<Conn>,
+{
+    match M::Backend::backend_of(conn).dialect() {
+        Dialect::Postgres => {
+            let mut tries = 0;
+            loop {
+                let open = match M::execute_kept(conn, IsOlder).await {
+                    Ok(0) => return Ok(false),
+                    Ok(_) => M::execute_query(conn, IsSame).await.map(|rows| rows > 0),
+                    Err(error) => Err(error),
+                };
+                let Err(error) = open else { return open };
+                tries += 1;
+                match Dialect::Postgres.classify(&error) {
+                    // Behind a pooler; a transaction stays on its connection, and would be aborted by now.
+                    Failure::Conflict(Conflict::StatementLost) if tries < MOST_LOOKS => {}
+                    // An engine that speaks PostgreSQL's protocol may lack what is asked. If that has aborted a transaction of the
+                    // caller's, the next statement says so.
+                    Failure::Other => return Ok(false),
+                    _ => return Err(error),
+                }
+            }
+        }
+        Dialect::Mysql => fails(M::execute(conn, IsOpen).await),
+        Dialect::Sqlite => fails(M::batch_execute(conn, "BEGIN; ROLLBACK").await),
+    }
+}
+
+/// How often a look is tried whose statement a pooler has lost.
+const MOST_LOOKS: u8 = 32;
+
+/// Whether a statement failed as those do that go wrong inside a transaction.
+fn fails<T>(outcome: QueryResult<T>) -> QueryResult<bool> {
+    match outcome {
+        Ok(_) => Ok(false),
+        Err(error) if is_refused_inside(&error) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a statement failed because it does not go inside a transaction: SQLite's `BEGIN`, MySQL's `SET TRANSACTION` (1568), and
+/// MariaDB's subquery that gives two rows there (1242).
+pub(super) fn is_refused_inside(error: &DieselError) -> bool {
+    let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
+        return false;
+    };
+    REFUSED_INSIDE.contains(&information.message())
+}
+
+const REFUSED_INSIDE: [&str; 3] = [
+    "cannot start a transaction within a transaction",
+    "Transaction characteristics can't be changed while a transaction is in progress",
+    "Subquery returns more than 1 row",
+];
+
+/// Whether a statement that was sent by itself and met a conflict was part of a transaction that Diesel does not know: the
+/// caller's, which a further attempt must not follow. `ended`: the conflict is one that ends a transaction.
+///
+/// PostgreSQL takes no statement in a transaction that met an error. MySQL has ended it at a deadlock, and nothing of it is left; but a
+/// connection counts its statements, and a `BEGIN` without its `COMMIT` or `ROLLBACK` is missed there. (One more of these than
+/// of the others, as after a `COMMIT` that failed, hides one.)
+pub(crate) async fn met_inside<M, Conn>(conn: &mut Conn, ended: bool) -> QueryResult<bool>
+where
+    M: Io<Conn>,
+{
+    match M::Backend::backend_of(conn).dialect() {
+        Dialect::Postgres => Ok(M::batch_execute(conn, "SELECT 1").await.is_err()),
+        Dialect::Mysql if ended => fails(M::execute(conn, WasOpen).await),
+        Dialect::Mysql | Dialect::Sqlite => is_open::<M, _>(conn).await,
+    }
+}
+
+/// A savepoint in a transaction that Diesel does not know, and does not come to know by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Savepoint(u64);
+
+impl Savepoint {
+    /// Sets one. Each has another name: MySQL forgets an earlier one of the same.
+    pub(super) async fn set<M, Conn>(conn: &mut Conn) -> QueryResult<Self>
+    where
+        M: Io<Conn>,
+    {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let sql = format!("SAVEPOINT diesel_sharded_{number}");
+        M::batch_execute(conn, &sql).await?;
+        Ok(Savepoint(number))
+    }
+
+    pub(super) async fn release<M, Conn>(self, conn: &mut Conn) -> QueryResult<()>
+    where
+        M: Io<Conn>,
+    {
+        let Savepoint(number) = self;
+        let sql = format!("RELEASE SAVEPOINT diesel_sharded_{number}");
+        M::batch_execute(conn, &sql).await
+    }
+
+    pub(super) async fn roll_back<M, Conn>(self, conn: &mut Conn) -> QueryResult<()>
+    where
+        M: Io<Conn>,
+    {
+        let Savepoint(number) = self;
+        let sql = format!(
+            "ROLLBACK TO SAVEPOINT diesel_sharded_{number}; RELEASE SAVEPOINT diesel_sharded_{number}"
+        );
+        M::batch_execute(conn, &sql).await
+    }
+}
+
+/// Queries that meet a row if the answer is yes.
+macro_rules! questions {
+    ($($(#[$doc:meta])+ $name:ident = $sql:expr;)+) => {$(
+        $(#[$doc])+
+        #[derive(QueryId)]
+        struct $name;
+
+        impl<DB: ShardedBackend> QueryFragment<DB> for $name {
+            fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+                out.push_sql($sql);
+                Ok(())
+            }
+        }
+
+        impl Query for $name {
+            type SqlType = Integer;
+        }
+    )+};
+}
+
+questions! {
+    /// PostgreSQL: whether the transaction is older than the query, whose own portal is among the cursors and was made when its
+    /// parameters came. (The query's own time is that of its execution, which is a later message.) Where a query is prepared and
+    /// executed in one go, the answer is always yes; so the transaction's time is noted, in a variable that ends with it.
+    IsOlder = "SELECT 1 FROM pg_catalog.pg_cursors WHERE name = '' AND creation_time <> transaction_timestamp() \
+               AND set_config('diesel_sharded.began', transaction_timestamp()::text, true) IS NOT NULL";
+    /// PostgreSQL: whether the transaction is the one in which `IsOlder` was asked.
+    IsSame = "SELECT 1 WHERE current_setting('diesel_sharded.began', true) = transaction_timestamp()::text";
+    /// MySQL, MariaDB: fails if a transaction is open. (Not every driver tells how many rows a query gives.) MySQL has no variable for
+    /// that, but refuses inside of one to set the isolation of the next; outside it is set to what it would be anyway.
+    IsOpen = "/*M!100000 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@in_transaction) */\
+              /*!50720 SET @@transaction_isolation = @@session.transaction_isolation */";
+    /// MySQL, MariaDB: fails if a transaction was open when it was ended by a deadlock.
+    WasOpen = "SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@autocommit = 0 OR \
+               (SELECT SUM(IF(VARIABLE_NAME = 'Com_begin', VARIABLE_VALUE, -VARIABLE_VALUE)) \
+               FROM /*M!100000 information_schema *//*!50720 performance_schema */.session_status \
+               WHERE VARIABLE_NAME IN ('Com_begin', 'Com_commit', 'Com_rollback')) > 0)";
+}
+
+/// Kept prepared, since only then the first answer is enough.
+impl<DB: ShardedBackend> Keep<DB> for IsOlder {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(message: &str) -> DieselError {
+        DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned()))
+    }
+
+    #[test]
+    fn what_is_refused_inside_a_transaction() {
+        for message in REFUSED_INSIDE {
+            assert!(is_refused_inside(&error(message)));
+            let kind = DatabaseErrorKind::UniqueViolation;
+            let quoted = DieselError::DatabaseError(kind, Box::new(message.to_owned()));
+            assert!(!is_refused_inside(&quoted));
+        }
+        assert!(!is_refused_inside(&error("database is locked")));
+        assert!(!is_refused_inside(&DieselError::NotFound));
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_transaction_begun_by_text_is_found_and_left_as_it_is() {
+        use crate::connection::{Blocking, now};
+        use diesel::connection::SimpleConnection;
+        let conn = &mut diesel::SqliteConnection::establish(":memory:").unwrap();
+        let is_open = |conn: &mut _| now(is_open::<Blocking, diesel::SqliteConnection>(conn));
+        assert_eq!(is_open(conn), Ok(false));
+        conn.batch_execute("BEGIN; CREATE TABLE t (x INTEGER)")
+            .unwrap();
+        assert_eq!(is_open(conn), Ok(true));
+        let savepoint = now(Savepoint::set::<Blocking, _>(conn)).unwrap();
+        let nested = now(Savepoint::set::<Blocking, _>(conn)).unwrap();
+        conn.batch_execute("INSERT INTO t VALUES (1)").unwrap();
+        assert_eq!(now(nested.roll_back::<Blocking, _>(conn)), Ok(()));
+        conn.batch_execute("INSERT INTO t VALUES (2)").unwrap();
+        assert_eq!(now(savepoint.release::<Blocking, _>(conn)), Ok(()));
+        conn.batch_execute("COMMIT").unwrap();
+        assert_eq!(is_open(conn), Ok(false));
+        let kept = diesel::sql_query("DELETE FROM t WHERE x = 2").execute(conn);
+        assert_eq!(kept, Ok(1));
+        let taken_back = diesel::sql_query("DELETE FROM t").execute(conn);
+        assert_eq!(taken_back, Ok(0));
+    }
+}

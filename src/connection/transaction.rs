@@ -1,0 +1,314 @@
+//! Transactions and savepoints of the crate's own, and what they take on each database.
+
+use std::num::NonZeroU32;
+
+use diesel::connection::TransactionManagerStatus;
+use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
+
+use super::link::Io;
+use super::raw::{self, Savepoint};
+use crate::backend::{Dialect, Guard, Isolation};
+use crate::conflict::Failure;
+use crate::error::Error;
+use crate::placement::Stripe;
+
+/// How a transaction begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TransactionOptions {
+    pub(crate) isolation: Option<Isolation>,
+    pub(crate) immediate: bool,
+    /// Has a [`Guard`] in any process, not only in one that has told by its stripe that other nodes write too. That costs
+    /// several round trips.
+    pub(crate) guarded: bool,
+    /// Is refused inside another transaction.
+    pub(crate) outermost: bool,
+}
+
+impl TransactionOptions {
+    /// Those of the crate's own rare operations.
+    pub(crate) fn guarded() -> Self {
+        TransactionOptions {
+            guarded: true,
+            ..Default::default()
+        }
+    }
+}
+
+impl Default for TransactionOptions {
+    fn default() -> Self {
+        TransactionOptions {
+            isolation: None,
+            immediate: true,
+            guarded: false,
+            outermost: false,
+        }
+    }
+}
+
+/// How deep the transactions on `conn` are nested, as far as Diesel knows; 0 outside of any. Diesel does not know after a
+/// connection was lost: then nothing is sent on it.
+pub(crate) fn depth<M: Io<Conn>, Conn>(conn: &mut Conn) -> QueryResult<u32> {
+    depth_of(M::transaction_status(conn))
+}
+
+/// The same, of what Diesel knows.
+pub(crate) fn depth_of(status: &TransactionManagerStatus) -> QueryResult<u32> {
+    let depth = status.transaction_depth();
+    let depth = depth.map_err(|source| Error::ConnectionLost { source })?;
+    Ok(depth.map_or(0, NonZeroU32::get))
+}
+
+/// Whether a transaction is open on `conn`.
+pub(crate) fn in_transaction<M: Io<Conn>, Conn>(conn: &mut Conn) -> QueryResult<bool> {
+    Ok(depth::<M, _>(conn)? > 0)
+}
+
+/// Begins a transaction, or a savepoint inside one; on an error neither is open.
+pub(crate) async fn begin<M: Io<Conn>, Conn>(
+    conn: &mut Conn,
+    dialect: Dialect,
+    options: TransactionOptions,
+) -> QueryResult<Begun> {
+    let outer = depth::<M, _>(conn)?;
+    let nothing = Begun {
+        outer,
+        guard: None,
+        savepoint: None,
+    };
+    if outer > 0 {
+        M::begin(conn).await?;
+        return Ok(nothing);
+    }
+    let other_nodes_write = Stripe::process_wide() != Stripe::ALL;
+    let guard = match options.guarded || other_nodes_write {
+        true => dialect.guard(),
+        false => None,
+    };
+    let isolation = options.isolation.and_then(|i| dialect.set_isolation(i));
+    let (before, after) = match isolation {
+        Some((sql, true)) => (Some(sql), None),
+        Some((sql, false)) => (None, Some(sql)),
+        None => (None, None),
+    };
+    if !prepare::<M, _>(conn, dialect, guard, before).await? {
+        return savepoint::<M, _>(conn, nothing, options).await;
+    }
+    let begun = Begun { guard, ..nothing };
+    match M::begin(conn).await {
+        Ok(()) => {}
+        Err(error) if raw::is_refused_inside(&error) => {
+            return savepoint::<M, _>(conn, nothing, options).await;
+        }
+        Err(error) => {
+            begun.roll_back::<M, _>(conn).await;
+            return Err(error);
+        }
+    }
+    match open::<M, _>(conn, dialect, options, guard, after).await {
+        Ok(()) => Ok(begun),
+        Err(error) => {
+            begun.roll_back::<M, _>(conn).await;
+            Err(error)
+        }
+    }
+}
+
+/// Sends what stands before `BEGIN`, unless a transaction is open that Diesel does not know.
+async fn prepare<M: Io<Conn>, Conn>(
+    conn: &mut Conn,
+    dialect: Dialect,
+    guard: Option<Guard>,
+    isolation: Option<&'static str>,
+) -> QueryResult<bool> {
+    let told_by_begin = dialect == Dialect::Sqlite;
+    if isolation.is_none() && !told_by_begin && raw::is_open::<M, _>(conn).await? {
+        return Ok(false);
+    }
+    let sent = match (isolation, guard) {
+        // The isolation first: inside a transaction nothing of it is done then.
+        (Some(sql), Some(guard)) => {
+            M::batch_execute(conn, &format!("{sql}; {}", guard.before)).await
+        }
+        (Some(sql), None) => M::batch_execute(conn, sql).await,
+        (None, Some(guard)) => M::batch_execute(conn, guard.before).await,
+        (None, None) => return Ok(true),
+    };
+    match sent {
+        Ok(()) => Ok(true),
+        Err(error) if raw::is_refused_inside(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes the place of a transaction inside one that Diesel does not know.
+async fn savepoint<M: Io<Conn>, Conn>(
+    conn: &mut Conn,
+    nothing: Begun,
+    options: TransactionOptions,
+) -> QueryResult<Begun> {
+    if options.outermost {
+        return Err(DieselError::AlreadyInTransaction);
+    }
+    Ok(Begun {
+        savepoint: Some(Savepoint::set::<M, _>(conn).await?),
+        ..nothing
+    })
+}
+
+/// Sends what follows `BEGIN`.
+async fn open<M: Io<Conn>, Conn>(
+    conn: &mut Conn,
+    dialect: Dialect,
+    options: TransactionOptions,
+    guard: Option<Guard>,
+    isolation: Option<&'static str>,
+) -> QueryResult<()> {
+    match isolation {
+        Some(sql) => M::batch_execute(conn, sql).await?,
+        // Diesel's transaction manager says `BEGIN` for every connection behind a generic `Conn`. This puts the immediate
+        // transaction in its place: both are a transaction at depth one. Where it fails there is none, and Diesel notices.
+        None if options.immediate && dialect.begins_immediate() => {
+            M::batch_execute(conn, "COMMIT; BEGIN IMMEDIATE").await?
+        }
+        None => {}
+    }
+    match guard {
+        Some(guard) => M::batch_execute(conn, guard.at_begin).await,
+        None => Ok(()),
+    }
+}
+
+/// A transaction or savepoint that was begun, and has to be ended by [`commit`](Self::commit), or else by
+/// [`roll_back`](Self::roll_back).
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub(crate) struct Begun {
+    outer: u32,
+    guard: Option<Guard>,
+    /// In the transaction that Diesel does not know.
+    savepoint: Option<Savepoint>,
+}
+
+impl Begun {
+    /// Whether a [`Guard`] watches it.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// Whether it is a savepoint in a transaction that Diesel does not know.
+    pub(crate) fn is_in_anothers(&self) -> bool {
+        self.savepoint.is_some()
+    }
+
+    /// Asks, where there is a guard, whether the transaction still lives. If not it is a conflict: nothing was committed.
+    pub(crate) async fn check<M: Io<Conn>, Conn>(
+        &self,
+        conn: &mut Conn,
+        dialect: Dialect,
+    ) -> QueryResult<()> {
+        let Some(guard) = self.guard else {
+            return Ok(());
+        };
+        let alive = M::batch_execute(conn, guard.before_commit).await;
+        alive.map_err(|error| match dialect.classify(&error) {
+            Failure::Other => DieselError::DatabaseError(
+                DatabaseErrorKind::SerializationFailure,
+                Box::new(format!("the transaction was aborted meanwhile: {error}")),
+            ),
+            _ => error,
+        })
+    }
+
+    /// Commits it. After an error it is still to be rolled back.
+    pub(crate) async fn commit<M: Io<Conn>, Conn>(&self, conn: &mut Conn) -> QueryResult<()> {
+        if let Some(savepoint) = self.savepoint {
+            return savepoint.release::<M, _>(conn).await;
+        }
+        M::commit(conn).await?;
+        self.lift_guard::<M, _>(conn).await;
+        Ok(())
+    }
+
+    /// Rolls it back if it still is open: Diesel has rolled back what it could not commit. A failure leaves the
+    /// transaction manager in its error state, where a pool drops the connection; the error that led here says more than
+    /// that one would.
+    pub(crate) async fn roll_back<M: Io<Conn>, Conn>(&self, conn: &mut Conn) {
+        if let Some(savepoint) = self.savepoint {
+            let _ = savepoint.roll_back::<M, _>(conn).await; // it fails where a conflict has ended the whole transaction
+            return;
+        }
+        if depth::<M, _>(conn).is_ok_and(|depth| depth > self.outer) {
+            if let Some(guard) = self.guard {
+                let _ = M::batch_execute(conn, guard.rollback).await; // the next one tells whether the connection is well
+            }
+            let _ = M::roll_back(conn).await;
+        }
+        self.lift_guard::<M, _>(conn).await;
+    }
+
+    /// Once there is no transaction any more. On a connection that stayed without autocommit, later statements would be lost:
+    /// it is broken then.
+    async fn lift_guard<M: Io<Conn>, Conn>(&self, conn: &mut Conn) {
+        let Some(guard) = self.guard else {
+            return;
+        };
+        let lifted = match depth::<M, _>(conn) {
+            Ok(0) => M::batch_execute(conn, guard.after).await.is_ok(),
+            _ => false,
+        };
+        if !lifted {
+            M::transaction_status(conn).set_in_error();
+        }
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::conflict::Conflict;
+    use crate::connection::{Blocking, now};
+    use diesel::Connection;
+
+    /// A guard in words that SQLite understands.
+    fn guarded(after: &'static str) -> (diesel::SqliteConnection, Begun) {
+        use diesel::connection::SimpleConnection;
+        let mut conn = diesel::SqliteConnection::establish(":memory:").unwrap();
+        let mysqls = Dialect::Mysql.guard().unwrap();
+        let guard = Guard { after, ..mysqls };
+        let options = TransactionOptions::guarded();
+        let begun = now(begin::<Blocking, _>(&mut conn, Dialect::Sqlite, options)).unwrap();
+        assert!(!begun.is_guarded());
+        conn.batch_execute(guard.at_begin).unwrap();
+        let guard = Some(guard);
+        (conn, Begun { guard, ..begun })
+    }
+
+    #[test]
+    fn a_transaction_that_is_gone_is_a_conflict() {
+        use diesel::connection::SimpleConnection;
+        let (mut conn, begun) = guarded("SELECT 1");
+        assert_eq!(
+            now(begun.check::<Blocking, _>(&mut conn, Dialect::Mysql)),
+            Ok(())
+        );
+        assert_eq!(now(begun.commit::<Blocking, _>(&mut conn)), Ok(()));
+        let (mut conn, begun) = guarded("SELECT 1");
+        conn.batch_execute("ROLLBACK; BEGIN").unwrap(); // as if without autocommit
+        let gone = now(begun.check::<Blocking, _>(&mut conn, Dialect::Mysql)).unwrap_err();
+        let conflict = Failure::Conflict(Conflict::Deadlock);
+        assert_eq!(Dialect::Mysql.classify(&gone), conflict);
+        now(begun.roll_back::<Blocking, _>(&mut conn));
+        assert_eq!(in_transaction::<Blocking, _>(&mut conn), Ok(false));
+    }
+
+    /// What is committed stays so, and the connection takes no more.
+    #[test]
+    fn a_connection_whose_guard_stays_is_broken() {
+        let (mut conn, begun) = guarded("no such statement");
+        assert_eq!(now(begun.commit::<Blocking, _>(&mut conn)), Ok(()));
+        assert!(in_transaction::<Blocking, _>(&mut conn).is_err());
+        let (mut conn, begun) = guarded("no such statement");
+        now(begun.roll_back::<Blocking, _>(&mut conn));
+        assert!(in_transaction::<Blocking, _>(&mut conn).is_err());
+    }
+}

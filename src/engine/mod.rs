@@ -1,0 +1,18 @@
+//! How counts, folds and the rest reach the shards: no types of users.
+
+pub(crate) mod attempt;
+mod explain;
+mod hold;
+mod keyed;
+mod retry_loop;
+pub(crate) mod runner;
+
+pub(crate) use self::explain::{explain, explain_missing};
+pub(crate) use self::hold::{
+    Held, Moved, Shards, States, Sums, TRIES_TO_LOCK, field, holding, shards_of, zeros,
+};
+pub use self::keyed::KeyedTable;
+pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, in_chunks};
+pub(crate) use self::retry_loop::{Failed, Repeated, enclosed, retry_loop};
+#[cfg(feature = "r2d2")]
+pub(crate) use self::retry_loop::{own_statement, own_transaction};

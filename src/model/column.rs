@@ -1,0 +1,54 @@
+//! Columns: their types, and the one that every shards table has.
+
+/// The column of a shards table that numbers a parent's shards.
+pub(crate) const SHARD: &str = "shard";
+
+/// The most shards that a counter can have.
+pub(crate) const MAX_SHARDS: u16 = 4096;
+
+/// The type of a column, as far as a shards table has to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the names are Diesel's
+pub enum ColumnType {
+    SmallInt,
+    Integer,
+    BigInt,
+    UnsignedSmallInt,
+    UnsignedInteger,
+    UnsignedBigInt,
+    Double,
+    Numeric,
+    Text,
+    Binary,
+    Uuid,
+    Date,
+}
+
+impl ColumnType {
+    /// The least and the greatest integer of the type that an `i64` holds; SQLite's checks leave out the very least one.
+    pub(crate) fn integers(self) -> (i64, i64) {
+        match self {
+            ColumnType::SmallInt => (i16::MIN.into(), i16::MAX.into()),
+            ColumnType::Integer => (i32::MIN.into(), i32::MAX.into()),
+            ColumnType::UnsignedSmallInt => (0, u16::MAX.into()),
+            ColumnType::UnsignedInteger => (0, u32::MAX.into()),
+            ColumnType::UnsignedBigInt => (0, i64::MAX),
+            _ => (-i64::MAX, i64::MAX),
+        }
+    }
+}
+
+pub(crate) const fn are_equal(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}

@@ -1,0 +1,231 @@
+//! Sharded fields: which columns of which table are counted on shards.
+
+use std::any::TypeId;
+
+use diesel::associations::HasTable;
+use diesel::prelude::*;
+use diesel::sql_types::{self, SqlType};
+
+use crate::model::{Amount, ColumnType, SHARD, are_equal};
+
+/// A table with sharded fields. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no sharded fields",
+    note = "derive `diesel_sharded::ShardedField` for the model of that table, with `#[sharded]` on the fields to count",
+    note = "`diesel::update` writes to any table"
+)]
+pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + Send + Sync + 'static {
+    /// The Rust type of the primary key: one type, or a tuple for a composite key.
+    type Key: Clone + Send + Sync + 'static;
+
+    /// The predicate "the key comes after that one", in the key's order.
+    type KeyAfter: Send + Sync;
+
+    /// The values of a key, as expressions: one, or a tuple.
+    type KeyValues;
+
+    /// The table itself.
+    const TABLE: &'static Self;
+
+    /// The name of its shards table.
+    const SHARDS_TABLE: &'static str;
+
+    /// How many shards a writer chooses from, from 1 to 4096. Readers add up whatever rows there are.
+    const SHARDS: u16;
+
+    /// The columns of the primary key, which the shards table has too.
+    const KEY: &'static [ShardsColumn];
+
+    /// The sharded fields, which the shards table has too.
+    const FIELDS: &'static [ShardsColumn];
+
+    /// The predicate that the key comes after `key`, in the key's order.
+    fn key_after(key: &Self::Key) -> Self::KeyAfter;
+
+    /// The values of `key`, as expressions.
+    fn key_values(key: &Self::Key) -> Self::KeyValues;
+
+    /// Whether a `WHERE` clause with this query id compares the whole key with values and does nothing else.
+    fn is_key_filter(where_clause: TypeId) -> bool;
+}
+
+/// A column that is counted on shards. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a sharded field",
+    note = "put `#[sharded]` on its field in the model that derives `diesel_sharded::ShardedField`"
+)]
+pub trait ShardedColumn: Column<Table: ShardedTable, SqlType: FieldType> + Copy + 'static {}
+
+/// A column of a shards table, of its parent's name and type.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardsColumn {
+    pub(crate) name: &'static str,
+    pub(crate) column_type: ColumnType,
+    /// Stands in a `CREATE TABLE` instead of what `column_type` would.
+    pub(crate) sql_type: Option<&'static str>,
+}
+
+impl ShardsColumn {
+    /// A column of the primary key.
+    pub const fn key<C: Column>() -> Self
+    where
+        C::SqlType: KeyType,
+    {
+        assert_other_than_shard(C::NAME);
+        ShardsColumn {
+            name: C::NAME,
+            column_type: <C::SqlType as KeyType>::COLUMN,
+            sql_type: None,
+        }
+    }
+
+    /// A sharded field.
+    pub const fn field<C: ShardedColumn>() -> Self {
+        assert_other_than_shard(C::NAME);
+        ShardsColumn {
+            name: C::NAME,
+            column_type: <C::SqlType as FieldType>::COLUMN,
+            sql_type: None,
+        }
+    }
+
+    /// Its name in SQL.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Declares the column with this type in `CREATE TABLE`.
+    #[must_use]
+    pub const fn sql_type(mut self, sql_type: &'static str) -> Self {
+        self.sql_type = Some(sql_type);
+        self
+    }
+}
+
+/// The derive has looked at the name in Rust; the one in SQL may be another.
+const fn assert_other_than_shard(name: &str) {
+    assert!(
+        !are_equal(name.as_bytes(), SHARD.as_bytes()),
+        "a shards table has its own column `shard`: rename this one"
+    );
+}
+
+/// The SQL types that a sharded field may have. No others can be added: a [`Dialect`](crate::Dialect) has to know each.
+#[diagnostic::on_unimplemented(
+    message = "a column of type `{Self}` cannot be counted on shards",
+    note = "a sharded field is a NOT NULL column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature \
+            `numeric`) or MySQL's `Unsigned<..>`"
+)]
+pub trait FieldType: SqlType + Sealed {
+    /// What is added to such a column: `i64` for `BigInt`.
+    type Value: Send + Sync + 'static;
+    /// The type in a shards table.
+    const COLUMN: ColumnType;
+
+    /// Whether a total may be set to this: not to a NaN or an infinity, out of which no count leads.
+    fn is_finite(value: &Self::Value) -> bool;
+
+    /// The value as a sum of one.
+    fn amount(value: &Self::Value) -> Amount;
+}
+
+/// The SQL types that a key column of a sharded table may have. No others can be added: a [`Dialect`](crate::Dialect) has to
+/// know each. Under any of them, a key may be of a Rust type of your own.
+#[diagnostic::on_unimplemented(
+    message = "a column of type `{Self}` cannot be a key column of a sharded table",
+    note = "key columns are `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`, `Date`, `Uuid` (PostgreSQL) or MySQL's \
+            `Unsigned<..>`"
+)]
+pub trait KeyType: SqlType + Sealed {
+    /// The type in a shards table.
+    const COLUMN: ColumnType;
+}
+
+/// Lets the traits above grow: nobody else implements them.
+pub trait Sealed {}
+
+macro_rules! sealed {
+    ($($(#[$cfg:meta])* $sql_type:ty;)*) => {$(
+        $(#[$cfg])*
+        impl Sealed for $sql_type {}
+    )*};
+}
+
+sealed! {
+    sql_types::SmallInt;
+    sql_types::Integer;
+    sql_types::BigInt;
+    sql_types::Double;
+    sql_types::Text;
+    sql_types::Binary;
+    sql_types::Date;
+    #[cfg(feature = "numeric")]
+    sql_types::Numeric;
+    #[cfg(all(feature = "uuid", feature = "postgres_backend"))]
+    sql_types::Uuid;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::SmallInt>;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::Integer>;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::BigInt>;
+}
+
+macro_rules! field_types {
+    ($($(#[$cfg:meta])* $sql_type:ty => $value:ty, $column:ident, $amount:ident $(, $is_finite:path)?;)*) => {$(
+        $(#[$cfg])*
+        impl FieldType for $sql_type {
+            type Value = $value;
+            const COLUMN: ColumnType = ColumnType::$column;
+
+            fn is_finite(_value: &$value) -> bool {
+                true $(&& $is_finite(*_value))?
+            }
+
+            fn amount(value: &$value) -> Amount {
+                Amount::$amount(value.clone().into())
+            }
+        }
+    )*};
+}
+
+field_types! {
+    sql_types::SmallInt => i16, SmallInt, Integer;
+    sql_types::Integer => i32, Integer, Integer;
+    sql_types::BigInt => i64, BigInt, Integer;
+    sql_types::Double => f64, Double, Double, f64::is_finite;
+    #[cfg(feature = "numeric")]
+    sql_types::Numeric => bigdecimal::BigDecimal, Numeric, Numeric;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::SmallInt> => u16, UnsignedSmallInt, Integer;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::Integer> => u32, UnsignedInteger, Integer;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::BigInt> => u64, UnsignedBigInt, Integer;
+}
+
+macro_rules! key_types {
+    ($($(#[$cfg:meta])* $sql_type:ty => $column:ident;)*) => {$(
+        $(#[$cfg])*
+        impl KeyType for $sql_type {
+            const COLUMN: ColumnType = ColumnType::$column;
+        }
+    )*};
+}
+
+key_types! {
+    sql_types::SmallInt => SmallInt;
+    sql_types::Integer => Integer;
+    sql_types::BigInt => BigInt;
+    sql_types::Text => Text;
+    sql_types::Binary => Binary;
+    sql_types::Date => Date;
+    #[cfg(all(feature = "uuid", feature = "postgres_backend"))]
+    sql_types::Uuid => Uuid;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::SmallInt> => UnsignedSmallInt;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::Integer> => UnsignedInteger;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::BigInt> => UnsignedBigInt;
+}

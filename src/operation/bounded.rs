@@ -1,0 +1,650 @@
+//! Counters with bounds: seats that cannot be sold twice, stock that never falls below zero.
+//!
+//! A bound is a property of the total, and a shard knows only itself. So the room up to each bound is handed out: a shard
+//! with an even number holds a part of what may still be taken, one with an odd number a part of what may still be added,
+//! as a negative number, and the base holds the rest. Then
+//!
+//! - taking `n` from an even shard that holds `n` or more cannot bring the total below its lower bound,
+//! - adding `n` to an odd shard that holds `-n` or less cannot bring it above its upper bound,
+//!
+//! whatever happens on the other shards: the bound holds by arithmetic and not by a lock, as in O'Neil's
+//! [escrow method](https://doi.org/10.1145/7239.7265). Where a shard has not enough, the total is read, which refuses most
+//! that must be refused; only what seems possible locks the row, decides on the exact total, and hands the room out anew.
+//! While there is room, that is rare; close to the bound every count does it.
+//!
+//! The total stays base + sum of shards, and a fold is welcome at any time: it takes the room back into the base, and the
+//! next count hands it out again.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
+use diesel::sql_types::{BigInt, Integer};
+
+use crate::backend::{BackendOf, ShardedBackend};
+use crate::connection::{Blocking, Io, LoadIo, in_any_transaction, now};
+use crate::engine::{
+    Held, KeyedTable, Repeated, States, Sums, explain, field, holding, retry_loop,
+};
+use crate::error::Error;
+use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
+use crate::operation::row_counter::{AddTo, IntegerField, RowCounter};
+use crate::policy::Retry;
+use crate::query_builder::{
+    CreateShards, Keep, KeyIs, KeysAre, PickKeys, push_bind, push_column, push_shard_is,
+    push_shards_as_parent,
+};
+use crate::shard_numbers;
+use crate::unfit::FieldState;
+
+/// One sharded field of one row that stays within bounds; made by [`RowCounter::never_below`] and
+/// [`RowCounter::never_above`].
+///
+/// ```
+/// # mod schema { diesel::table! { events (id) { id -> BigInt, seats -> Integer, } } }
+/// # use schema::events::{self, dsl::{events as all, id, seats}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # struct Event { id: i64, #[sharded] seats: i32 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE events (id INTEGER PRIMARY KEY, seats INTEGER NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), seats.eq(2))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(events::table).create(conn)?;
+/// use diesel_sharded::RowCounter;
+///
+/// let free_seats = RowCounter::of(seats, 7).never_below(0).never_above(100);
+/// assert_eq!(free_seats.add(-2, conn)?, true);
+/// assert_eq!(free_seats.add(-1, conn)?, false); // sold out
+/// assert_eq!(free_seats.add(1, conn)?, true); // given back
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Every process has to use the same bounds for the same counter, and count on it by nothing else: a plain counting update,
+/// also through [`Cached`](crate::cached::Cached), knows no bounds and breaks what the shards promise each other, and so does
+/// a [repair](crate::Verify::repair). [`fold`](crate::fold()), [`set_total`](crate::set_total()) and [`reset`](crate::reset()) are
+/// welcome. A row that was counted on plainly is folded once, after the last plain count, before it is bounded; so is one
+/// whose bound changes, after the last count by the old one. Where a limit differs from row to row or changes, count what is
+/// left, never below 0, and add to it.
+///
+/// The base is no estimate here: it may be anything between the bounds.
+#[must_use = "a counter does nothing by itself"]
+pub struct Bounded<C: ShardedColumn> {
+    counter: RowCounter<C>,
+    bounds: Bounds,
+    retry: Option<Retry>,
+}
+
+impl<C: ShardedColumn> RowCounter<C> {
+    /// The same counter, which never falls below `least`; see [`Bounded`].
+    pub fn never_below(self, least: i64) -> Bounded<C> {
+        Bounded::of(self).never_below(least)
+    }
+
+    /// The same counter, which never rises above `most`; see [`Bounded`].
+    pub fn never_above(self, most: i64) -> Bounded<C> {
+        Bounded::of(self).never_above(most)
+    }
+}
+
+impl<C: ShardedColumn> Bounded<C> {
+    fn of(counter: RowCounter<C>) -> Self {
+        Bounded {
+            counter,
+            bounds: Bounds::default(),
+            retry: None,
+        }
+    }
+
+    /// Sets the lower bound.
+    pub fn never_below(mut self, least: i64) -> Self {
+        self.bounds.least = Some(least);
+        self
+    }
+
+    /// Sets the upper bound.
+    pub fn never_above(mut self, most: i64) -> Self {
+        self.bounds.most = Some(most);
+        self
+    }
+
+    /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
+    pub fn retry(mut self, policy: Retry) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+
+    /// Adds `n`, which may be negative, if the total stays within the bounds: `Ok(true)`. `Ok(false)` if it would not, and
+    /// nothing has changed then. A total that is out of bounds already may still move towards them.
+    ///
+    /// While there is room, one statement, or two if the first shard has too little:
+    ///
+    /// ```sql
+    /// UPDATE "events_shards" AS "events" SET "seats" = ("events"."seats" + $1)
+    /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND ("events"."seats" + $4) >= 0
+    /// ```
+    ///
+    /// Else the total is read, and if it allows the count, one transaction locks the row and all its shards, so that other
+    /// counts on the row wait, of other fields too; adds up; and hands the room out:
+    ///
+    /// ```sql
+    /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
+    /// SELECT 1 FROM "events" WHERE … FOR UPDATE;
+    /// SELECT 1 FROM "events_shards" AS "events" WHERE … ORDER BY "events"."id", "events"."shard" FOR UPDATE;
+    /// …;                                                     -- base and shards are read, missing shards inserted
+    /// UPDATE "events_shards" AS "events" SET "seats" = CASE WHEN "events"."shard" >= $1 THEN 0
+    ///     WHEN "events"."shard" % 2 = 0 THEN $2 ELSE $3 END WHERE …;
+    /// UPDATE "events" SET "seats" = $1 WHERE …;
+    /// COMMIT
+    /// ```
+    ///
+    /// Its effect on the total: `n`, or none.
+    ///
+    /// Inside a transaction it is part of the caller's: once it had to lock the row, others that need to wait until that
+    /// ends. Two such transactions may deadlock close to the bound, and on MySQL at the first counts on a row; above
+    /// `READ COMMITTED` they may meet a serialization failure: try them again, as
+    /// [`retry::transaction`](crate::retry::transaction) does.
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if it
+    /// does not take its share of the total: row security or a trigger keeps it out.
+    pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        now(self.count::<Blocking, _, _>(n, conn))
+    }
+
+    pub(crate) async fn count<M, Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let added = self.try_add::<M, _, _>(n, conn).await;
+        added.map_err(|error| explain::<C::Table, DB, _>(conn, error))
+    }
+
+    async fn try_add<M, Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let retry = self.retry.clone().unwrap_or_default();
+        let slots = slots::<C>();
+        for _ in 0..2 {
+            let added = self
+                .add_to_a_shard::<M, _, _>(n, slots, retry.clone(), conn)
+                .await;
+            match added.map_err(Error::from) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                // The shard is full; with what the base holds it may still be a total. In a caller's transaction it is told
+                // as Diesel does, since that may be over.
+                Err(Error::Overflow { .. }) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // A caller's transaction may see an older total than the one that counts.
+        if !in_any_transaction::<M, _>(conn).await? {
+            let reading = Repeated::read::<M, _>(conn, retry.clone())?;
+            let total = retry_loop!(M, conn, reading, self.counter.total::<M, _, _>(conn).await)?;
+            let total = total.ok_or(DieselError::NotFound)?;
+            if !self.bounds.allow(i128::from(total), n) {
+                return Ok(false);
+            }
+        }
+        // The parent's key as it is stored: the shards may compare it in another way than the parent does.
+        let by_key = self.counter.key_is::<DB>();
+        let reading = Repeated::read::<M, _>(conn, retry.clone())?;
+        let stored = retry_loop!(M, conn, reading, {
+            let pick = PickKeys::<C::Table, _> {
+                filter: &by_key,
+                table: PhantomData,
+            };
+            C::Table::load_keys::<M, _, _>(conn, pick).await
+        })?;
+        let stored = stored.into_iter().next();
+        let key = stored.unwrap_or_else(|| self.counter.key.clone());
+        let keys = KeysAre(vec![C::Table::key_is(key)]);
+        let holding = holding::<M, _>(conn, retry)?;
+        let added = retry_loop!(M, conn, holding, {
+            let held = Held::<C::Table, DB>::lock_all::<M, _>(conn, &keys).await?;
+            match self.add_to_held::<M, _, _>(n, slots, &held, conn).await? {
+                true => Ok(()),
+                false => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
+            }
+        });
+        match added {
+            Ok(()) => Ok(true),
+            Err(DieselError::RollbackTransaction) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds `n` to a shard at random, if that has room for it by itself. All were handed the same, and none is to be used up
+    /// before the others. What gives room is added only where there is some left: that was handed out when the total was
+    /// within its bounds, and it still is. Out of them, it pays a debt.
+    async fn add_to_a_shard<M, Conn, DB>(
+        &self,
+        n: i64,
+        slots: u16,
+        retry: Retry,
+        conn: &mut Conn,
+    ) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        M: Io<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let upwards = self.bounds.uses_room_above(n);
+        let statement = Repeated::statement::<M, _>(conn, retry.clone())?;
+        let counted = retry_loop!(M, conn, statement, {
+            let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
+            let add = AddWithin::<C, _> {
+                add: AddTo::new(n),
+                key: self.counter.key_is::<DB>(),
+                shard: 2 * slot + i32::from(upwards),
+                upwards,
+                gives: self.bounds.leave_free(n),
+            };
+            M::execute_kept(conn, add).await
+        })?;
+        Ok(counted > 0)
+    }
+
+    /// Decides on the exact total, and hands the room out anew.
+    async fn add_to_held<M, Conn, DB>(
+        &self,
+        n: i64,
+        slots: u16,
+        held: &Held<C::Table, DB>,
+        conn: &mut Conn,
+    ) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        if held.is_empty() {
+            return Err(DieselError::NotFound);
+        }
+        let field = field::<C>()?;
+        let before = held.states::<M, _>(conn, &[field], Sums::Read).await?;
+        let state = only_state(&before)?;
+        let total = integer(&state.base)? + integer(&state.shards)?;
+        if !self.bounds.allow(total, n) {
+            return Ok(false);
+        }
+        let total = total + i128::from(n);
+        let (smallest, largest) = field.column_type.integers();
+        if total < smallest.into() || total > largest.into() {
+            return Err(out_of_range(total).into());
+        }
+        let (down, up) = self.bounds.shares(total, slots, field.column_type);
+        let there = held.shards::<M, _>(conn).await?;
+        for shard in 0..2 * i32::from(slots) {
+            let share = if shard % 2 == 0 { down } else { up };
+            if share != 0 && !there.contains(&shard) {
+                let create = CreateShards::<C::Table, _> {
+                    filter: held.keys(),
+                    shard,
+                    table: PhantomData,
+                };
+                M::execute(conn, create).await?;
+            }
+        }
+        let to_shares = ToShares::<C> {
+            beyond: 2 * i32::from(slots),
+            down,
+            up,
+            column: PhantomData,
+        };
+        held.write_shards::<M, _, _>(conn, &to_shares).await?;
+        // Whatever the shards hold now, the base holds the rest of the total.
+        let mut expected = held.states::<M, _>(conn, &[field], Sums::Read).await?;
+        let shards = integer(&only_state(&expected)?.shards)?;
+        let base = narrow(total - shards)?;
+        for state in expected.iter_mut().flatten() {
+            state.base = Amount::Integer(base.into());
+        }
+        let base = Base::<C>(base, PhantomData);
+        held.write_bases::<M, _, _>(conn, &base, &[field], false, &before, &expected)
+            .await?;
+        Ok(true)
+    }
+}
+
+impl<C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>> fmt::Debug for Bounded<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} within {:?}", self.counter, self.bounds)
+    }
+}
+
+/// What a total may be.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bounds {
+    least: Option<i64>,
+    most: Option<i64>,
+}
+
+impl Bounds {
+    /// Whether `n` may be added to `total`.
+    fn allow(self, total: i128, n: i64) -> bool {
+        let total = total + i128::from(n);
+        let falls_below = n < 0 && self.least.is_some_and(|least| total < i128::from(least));
+        let rises_above = n > 0 && self.most.is_some_and(|most| total > i128::from(most));
+        !(falls_below || rises_above)
+    }
+
+    /// Whether `n` takes from the room up to the upper bound, and not from that down to the lower one. A direction without a
+    /// bound takes from what it can never use up: it gives there.
+    fn uses_room_above(self, n: i64) -> bool {
+        if n > 0 {
+            self.most.is_some()
+        } else {
+            self.least.is_none()
+        }
+    }
+
+    /// Whether no bound is in the way of `n`: it gives room to the others.
+    fn leave_free(self, n: i64) -> bool {
+        (n > 0 && self.most.is_none()) || (n < 0 && self.least.is_none())
+    }
+
+    /// What each shard gets of the room below `total`, positive, and of that above it, negative. All of it is handed out,
+    /// as far as it is not more than half of what the column's type holds: SQLite could not add up the shards of a bound at
+    /// the edge. The base keeps the remainder.
+    fn shares(self, total: i128, slots: u16, column: ColumnType) -> (i64, i64) {
+        let (smallest, largest) = column.integers();
+        let share = |room: i128| {
+            let share = room.clamp(0, i128::from(largest / 2)) / i128::from(slots);
+            share as i64 // not above `largest`
+        };
+        let below = |least: i64| share(total - i128::from(least.max(smallest)));
+        let above = |most: i64| share(i128::from(most.min(largest)) - total);
+        (self.least.map_or(0, below), -self.most.map_or(0, above))
+    }
+}
+
+/// Room is handed out to so many shards for each direction at most: each holds a part whether it is used or not, and all of
+/// them are locked close to a bound.
+const MOST_SLOTS: u16 = 16;
+
+/// How many shards there are for each direction.
+fn slots<C: ShardedColumn>() -> u16 {
+    let shards = shard_numbers::known::<C::Table>([C::NAME].into_iter());
+    (shards / 2).clamp(1, MOST_SLOTS)
+}
+
+/// What the one parent holds of the one field.
+fn only_state(states: &States) -> QueryResult<&FieldState> {
+    states.iter().flatten().next().ok_or(DieselError::NotFound)
+}
+
+fn integer(amount: &Amount) -> QueryResult<i128> {
+    match amount {
+        Amount::Integer(n) => Ok(*n),
+        other => {
+            let message = format!("`{other}` is no integer");
+            Err(DieselError::DeserializationError(message.into()))
+        }
+    }
+}
+
+fn narrow(n: i128) -> QueryResult<i64> {
+    i64::try_from(n).map_err(|_| out_of_range(n).into())
+}
+
+fn out_of_range(n: i128) -> Error {
+    let message = format!("{n} is out of the column's range");
+    Error::Overflow {
+        source: DieselError::SerializationError(message.into()),
+    }
+}
+
+/// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND (parent.field + $n) >= 0`, or `<= 0`; where it gives,
+/// `AND parent.field > 0`, or `< 0`
+struct AddWithin<C, P> {
+    add: AddTo<C>,
+    key: KeyIs<P>,
+    shard: i32,
+    upwards: bool,
+    gives: bool,
+}
+
+impl<C, P, DB> QueryFragment<DB> for AddWithin<C, P>
+where
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    P: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        push_shards_as_parent::<C::Table, DB>(out.reborrow())?;
+        out.push_sql(" SET ");
+        self.add.walk_ast(out.reborrow())?;
+        self.key.walk_ast(out.reborrow())?;
+        out.push_sql(" AND ");
+        push_shard_is::<C::Table, DB>(&self.shard, out.reborrow())?;
+        out.push_sql(" AND ");
+        match self.gives {
+            true => push_column::<C::Table, DB>(C::NAME, out.reborrow())?,
+            false => self.add.push_sum(out.reborrow())?,
+        }
+        out.push_sql(match (self.upwards, self.gives) {
+            (false, false) => " >= 0",
+            (false, true) => " > 0",
+            (true, false) => " <= 0",
+            (true, true) => " < 0",
+        });
+        Ok(())
+    }
+}
+
+impl<C, P, DB> Keep<DB> for AddWithin<C, P>
+where
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    P: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+}
+
+/// Has four texts, and so no static id; Diesel keeps it prepared by its text.
+impl<C, P> QueryId for AddWithin<C, P> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+/// `field = CASE WHEN shard >= $n THEN 0 WHEN shard % 2 = 0 THEN $n ELSE $n END`
+struct ToShares<C> {
+    beyond: i32,
+    down: i64,
+    up: i64,
+    column: PhantomData<C>,
+}
+
+impl<C, DB> QueryFragment<DB> for ToShares<C>
+where
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_identifier(C::NAME)?;
+        out.push_sql(" = CASE WHEN ");
+        push_column::<C::Table, DB>(SHARD, out.reborrow())?;
+        out.push_sql(" >= ");
+        push_bind::<Integer, i32, DB>(&self.beyond, out.reborrow())?;
+        out.push_sql(" THEN 0 WHEN ");
+        push_column::<C::Table, DB>(SHARD, out.reborrow())?;
+        out.push_sql(" % 2 = 0 THEN ");
+        push_bind::<BigInt, i64, DB>(&self.down, out.reborrow())?;
+        out.push_sql(" ELSE ");
+        push_bind::<BigInt, i64, DB>(&self.up, out.reborrow())?;
+        out.push_sql(" END");
+        Ok(())
+    }
+}
+
+/// `field = $n`
+struct Base<C>(i64, PhantomData<C>);
+
+impl<C, DB> QueryFragment<DB> for Base<C>
+where
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_identifier(C::NAME)?;
+        out.push_sql(" = ");
+        push_bind::<BigInt, i64, DB>(&self.0, out)
+    }
+}
+
+/// Counters with bounds, on connections of `diesel_async`.
+#[cfg(feature = "async")]
+pub mod asynchronous {
+    use diesel::result::QueryResult;
+    use diesel_async::AsyncConnection;
+
+    use crate::backend::BackendOf;
+    use crate::connection::{Async, BoxFuture};
+    use crate::model::ShardedColumn;
+    use crate::operation::row_counter::IntegerField;
+    use crate::policy::Retry;
+
+    /// See [`Bounded`](crate::bounded::Bounded).
+    #[must_use = "a counter does nothing by itself"]
+    pub struct Bounded<C: ShardedColumn>(pub(crate) crate::operation::bounded::Bounded<C>);
+
+    impl<C: ShardedColumn> Bounded<C> {
+        /// Bounds the total from below.
+        pub fn never_below(self, least: i64) -> Self {
+            Bounded(self.0.never_below(least))
+        }
+
+        /// Bounds the total from above.
+        pub fn never_above(self, most: i64) -> Self {
+            Bounded(self.0.never_above(most))
+        }
+
+        /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
+        pub fn retry(self, policy: Retry) -> Self {
+            Bounded(self.0.retry(policy))
+        }
+
+        /// Adds `n` if the total stays within its bounds; see [`Bounded::add`](crate::bounded::Bounded::add).
+        ///
+        /// # Errors
+        /// As [`Bounded::add`](crate::bounded::Bounded::add)'s.
+        pub fn add<'c, Conn, DB>(
+            &'c self,
+            n: i64,
+            conn: &'c mut Conn,
+        ) -> BoxFuture<'c, QueryResult<bool>>
+        where
+            C: IntegerField<DB> + Send + Sync,
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+        {
+            Box::pin(self.0.count::<Async, _, _>(n, conn))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ColumnType::{BigInt, Integer, SmallInt};
+
+    const SEATS: Bounds = Bounds {
+        least: Some(0),
+        most: Some(100),
+    };
+
+    #[test]
+    fn only_what_leads_out_of_the_bounds_is_refused() {
+        assert!(SEATS.allow(5, -5) && !SEATS.allow(5, -6));
+        assert!(SEATS.allow(95, 5) && !SEATS.allow(95, 6));
+        assert!(SEATS.allow(-10, 1) && SEATS.allow(110, -1)); // towards them
+        assert!(!SEATS.allow(-10, -1) && !SEATS.allow(110, 1));
+        assert!(Bounds::default().allow(i128::from(i64::MAX), i64::MAX));
+    }
+
+    /// Whatever is taken from the shards of one direction alone, the total stays within the bounds.
+    #[test]
+    fn shares_never_exceed_the_room() {
+        let edges = [i64::MIN, -1000, -1, 0, 1, 7, 1000, i64::MAX];
+        for column in [SmallInt, Integer, BigInt] {
+            let (smallest, largest) = column.integers();
+            for least in edges {
+                for most in edges.into_iter().filter(|most| *most >= least) {
+                    for total in edges.map(|total| total.clamp(smallest, largest)) {
+                        for slots in [1, 2, 8, 2048] {
+                            let bounds = Bounds {
+                                least: Some(least),
+                                most: Some(most),
+                            };
+                            let (down, up) = bounds.shares(total.into(), slots, column);
+                            assert!(down >= 0 && up <= 0);
+                            let (total, slots) = (i128::from(total), i128::from(slots));
+                            let (down, up) = (i128::from(down) * slots, i128::from(up) * slots);
+                            assert!(down == 0 || total - down >= least.into());
+                            assert!(up == 0 || total - up <= most.into());
+                            let base = total - down - up;
+                            assert!((smallest.into()..=largest.into()).contains(&base));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[cfg(all(feature = "postgres_backend", feature = "mysql_backend"))]
+    #[test]
+    fn sql_of_a_count_and_of_shares() {
+        use crate::test_schema::{sql, videos};
+        use diesel::mysql::Mysql;
+        use diesel::pg::Pg;
+
+        let add = AddWithin::<videos::likes, _> {
+            add: AddTo::new(-1),
+            key: KeyIs(videos::id.eq(7)),
+            shard: 2,
+            upwards: false,
+            gives: false,
+        };
+        assert_eq!(
+            sql!(Pg, add),
+            r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND ("videos"."likes" + $4) >= 0"#
+        );
+        let give = AddWithin::<videos::likes, _> {
+            add: AddTo::new(-1),
+            key: KeyIs(videos::id.eq(7)),
+            shard: 3,
+            upwards: true,
+            gives: true,
+        };
+        assert_eq!(
+            sql!(Pg, give),
+            r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND "videos"."likes" < 0"#
+        );
+        let to_shares = ToShares::<videos::likes> {
+            beyond: 16,
+            down: 5,
+            up: -3,
+            column: PhantomData,
+        };
+        assert_eq!(
+            sql!(Mysql, to_shares),
+            "`likes` = CASE WHEN `videos`.`shard` >= ? THEN 0 WHEN `videos`.`shard` % 2 = 0 THEN ? ELSE ? END"
+        );
+    }
+}

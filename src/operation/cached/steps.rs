@@ -1,0 +1,89 @@
+//! What reading and counting through a cache are made of, and how a caller who blocks does it.
+
+use std::future::{Future, Ready, ready};
+use std::time::Duration;
+
+use diesel::Connection;
+use diesel::result::QueryResult;
+
+use super::flights::Role;
+use super::{Cached, CachedCounter, TotalCache};
+use crate::connection::Blocking;
+
+/// How the steps of reading and counting through a cache are carried out.
+pub trait Steps<C, Conn, K: ?Sized> {
+    /// A step that is under way.
+    type Future<'c, T: 'c>: Future<Output = T>;
+
+    /// What a counter is known by in a cache.
+    fn cache_key(counter: &K) -> String;
+
+    /// How deep the transactions on the connection are nested.
+    fn depth(conn: &mut Conn) -> QueryResult<u32>;
+
+    /// Asks the cache something, unless it is left out; `None` if it failed.
+    fn ask<'c>(
+        cached: &'c Cached<C>,
+        key: &'c str,
+        question: Question,
+    ) -> Self::Future<'c, Option<Option<i64>>>;
+
+    /// Joins the read of a key that is under way, or begins one.
+    fn join<'c>(cached: &'c Cached<C>, key: &'c str) -> Self::Future<'c, Role>;
+
+    /// Reads the total from the database.
+    fn read<'c>(counter: &'c K, conn: &'c mut Conn) -> Self::Future<'c, QueryResult<i64>>;
+
+    /// Counts.
+    fn add<'c>(counter: &'c K, n: i64, conn: &'c mut Conn) -> Self::Future<'c, QueryResult<usize>>;
+}
+
+/// What a cache is asked about a key.
+#[derive(Debug, Clone, Copy)]
+pub enum Question {
+    /// The total.
+    Get,
+    /// To keep a total for so long, if it has none.
+    AddIfAbsent(i64, Duration),
+    /// To add to the total, if it has one.
+    IncrementIfPresent(i64),
+    /// To forget the total.
+    Remove,
+}
+
+impl<C, Conn, K> Steps<C, Conn, K> for Blocking
+where
+    C: TotalCache,
+    Conn: Connection,
+    K: CachedCounter<Conn> + ?Sized,
+{
+    type Future<'c, T: 'c> = Ready<T>;
+
+    fn cache_key(counter: &K) -> String {
+        counter.cache_key()
+    }
+
+    fn depth(conn: &mut Conn) -> QueryResult<u32> {
+        super::depth(conn)
+    }
+
+    fn ask<'c>(
+        cached: &'c Cached<C>,
+        key: &'c str,
+        question: Question,
+    ) -> Ready<Option<Option<i64>>> {
+        ready(cached.ask(key, question))
+    }
+
+    fn join<'c>(cached: &'c Cached<C>, key: &'c str) -> Ready<Role> {
+        ready(cached.shared.flights.join(key, cached.wait))
+    }
+
+    fn read<'c>(counter: &'c K, conn: &'c mut Conn) -> Ready<QueryResult<i64>> {
+        ready(counter.read(conn))
+    }
+
+    fn add<'c>(counter: &'c K, n: i64, conn: &'c mut Conn) -> Ready<QueryResult<usize>> {
+        ready(counter.add(n, conn))
+    }
+}

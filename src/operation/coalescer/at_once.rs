@@ -1,0 +1,185 @@
+//! A batch and its mark in one statement, which commits by itself: one round trip instead of four.
+
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::sql_types::BigInt;
+
+use crate::backend::{AtOnce, ShardedBackend};
+use crate::model::ShardedColumn;
+use crate::query_builder::{Keep, push_bind, push_shards_as_parent};
+
+use super::count_each::CountEach;
+use super::token::{Mark, TABLE};
+
+/// Writes the mark and counts on every row, or does neither and meets no row.
+///
+/// ```sql
+/// -- PostgreSQL: the batches' row is locked, and all shards are there; if one was removed since, it divides by zero
+/// WITH "sharded_ready" AS (SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $1 AND "batch" < $2
+///         AND (SELECT COUNT(*) FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" = $3) = $4 FOR UPDATE),
+///     "sharded_counted" AS (UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + CASE … END)
+///         WHERE … AND "videos"."shard" = $5 AND EXISTS (SELECT 1 FROM "sharded_ready") RETURNING 1)
+/// UPDATE "diesel_sharded_batches" SET "batch" = $6, "written" = now
+///     / (CASE WHEN (SELECT COUNT(*) FROM "sharded_counted") = $7 THEN 1 ELSE 0 END)
+/// WHERE "coalescer" = $8 AND "batch" < $9 AND EXISTS (SELECT 1 FROM "sharded_ready")
+/// -- MySQL, MariaDB, for one row
+/// UPDATE `diesel_sharded_batches` STRAIGHT_JOIN `videos_shards` AS `videos`
+/// SET `views` = (`videos`.`views` + CASE … END), `batch` = ?, `written` = now
+/// WHERE `coalescer` = ? AND `batch` < ? AND … AND `videos`.`shard` = ?
+/// ```
+pub(super) struct CommitAtOnce<C, P, V> {
+    form: AtOnce,
+    mark: Mark,
+    count: CountEach<C, P, V>,
+    rows: i64,
+}
+
+impl<C: ShardedColumn, P, V> CommitAtOnce<C, P, V> {
+    pub(super) fn new(form: AtOnce, mark: Mark, count: CountEach<C, P, V>) -> Self {
+        CommitAtOnce {
+            form,
+            mark,
+            rows: count.parents() as i64,
+            count,
+        }
+    }
+}
+
+impl<C, P, V, DB> QueryFragment<DB> for CommitAtOnce<C, P, V>
+where
+    DB: ShardedBackend,
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    P: QueryFragment<DB>,
+    V: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        if self.form == AtOnce::Join {
+            out.push_sql("UPDATE ");
+            out.push_identifier(TABLE)?;
+            out.push_sql(" STRAIGHT_JOIN ");
+            push_shards_as_parent::<C::Table, DB>(out.reborrow())?;
+            out.push_sql(" SET ");
+            self.count.push_change(out.reborrow())?;
+            out.push_sql(", ");
+            self.mark.push_assignments(out.reborrow())?;
+            out.push_sql(" WHERE ");
+            self.mark.push_filter(out.reborrow())?;
+            out.push_sql(" AND ");
+            return self.count.push_filter(out);
+        }
+        out.push_sql("WITH ");
+        out.push_identifier(READY)?;
+        out.push_sql(" AS (SELECT 1 FROM ");
+        out.push_identifier(TABLE)?;
+        out.push_sql(" WHERE ");
+        self.mark.push_filter(out.reborrow())?;
+        out.push_sql(" AND (SELECT COUNT(*) FROM ");
+        push_shards_as_parent::<C::Table, DB>(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        self.count.push_filter(out.reborrow())?;
+        out.push_sql(") = ");
+        push_bind::<BigInt, i64, DB>(&self.rows, out.reborrow())?;
+        out.push_sql(" FOR UPDATE), ");
+        out.push_identifier(COUNTED)?;
+        out.push_sql(" AS (");
+        self.count.walk_ast(out.reborrow())?;
+        out.push_sql(" AND ");
+        push_is_ready(out.reborrow())?;
+        out.push_sql(" RETURNING 1) UPDATE ");
+        out.push_identifier(TABLE)?;
+        out.push_sql(" SET ");
+        self.mark.push_assignments(out.reborrow())?;
+        out.push_sql(" / (CASE WHEN (SELECT COUNT(*) FROM ");
+        out.push_identifier(COUNTED)?;
+        out.push_sql(") = ");
+        push_bind::<BigInt, i64, DB>(&self.rows, out.reborrow())?;
+        out.push_sql(" THEN 1 ELSE 0 END) WHERE ");
+        self.mark.push_filter(out.reborrow())?;
+        out.push_sql(" AND ");
+        push_is_ready(out)
+    }
+}
+
+const READY: &str = "sharded_ready";
+const COUNTED: &str = "sharded_counted";
+
+/// `EXISTS (SELECT 1 FROM sharded_ready)`
+fn push_is_ready<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
+    out.push_sql("EXISTS (SELECT 1 FROM ");
+    out.push_identifier(READY)?;
+    out.push_sql(")");
+    Ok(())
+}
+
+impl<C, P, V, DB> Keep<DB> for CommitAtOnce<C, P, V>
+where
+    DB: ShardedBackend,
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    P: QueryFragment<DB>,
+    V: QueryFragment<DB>,
+{
+}
+
+/// One text for each power of two of rows, so that it is worth keeping it prepared.
+impl<C, P, V> QueryId for CommitAtOnce<C, P, V> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::backend::Dialect;
+    use crate::model::ShardedTable;
+    use crate::operation::coalescer::count_each::CountedRow;
+    use crate::operation::coalescer::token::Token;
+    use crate::test_schema::sql;
+    use crate::test_schema::videos::dsl::*;
+    use crate::test_schema::videos::table;
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+
+    macro_rules! commit {
+        ($dialect:ident, $($key:literal),+) => {{
+            let rows = vec![$(CountedRow {
+                key_is: id.eq($key),
+                key_values: table::key_values(&$key),
+                n: 1,
+            }),+];
+            let form = Dialect::$dialect.commits_at_once(rows.len());
+            let count = CountEach::<views, _, _>::new(rows, 3);
+            form.map(|form| CommitAtOnce::new(form, Token::new().next(), count))
+        }};
+    }
+
+    #[test]
+    fn with_clauses_count_and_mark_or_do_neither() {
+        let commit = commit!(Postgres, 7).unwrap();
+        let ready = r#"SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $1 AND "batch" < $2 AND (SELECT COUNT(*) FROM "videos_shards" AS "videos" WHERE "videos"."id" IN ($3) AND "videos"."shard" = $4) = $5 FOR UPDATE"#;
+        let counted = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + CASE WHEN ("videos"."id" = $6) THEN $7 END) WHERE "videos"."id" IN ($8) AND "videos"."shard" = $9 AND EXISTS (SELECT 1 FROM "sharded_ready") RETURNING 1"#;
+        let marked = r#"UPDATE "diesel_sharded_batches" SET "batch" = $10, "written" = EXTRACT(EPOCH FROM statement_timestamp())::BIGINT / (CASE WHEN (SELECT COUNT(*) FROM "sharded_counted") = $11 THEN 1 ELSE 0 END) WHERE "coalescer" = $12 AND "batch" < $13 AND EXISTS (SELECT 1 FROM "sharded_ready")"#;
+        assert_eq!(
+            sql!(Pg, commit),
+            format!(
+                r#"WITH "sharded_ready" AS ({ready}), "sharded_counted" AS ({counted}) {marked}"#
+            )
+        );
+    }
+
+    #[test]
+    fn two_tables_are_updated_together_or_not() {
+        let one = commit!(Mysql, 7).unwrap();
+        assert_eq!(
+            sql!(Mysql, one),
+            "UPDATE `diesel_sharded_batches` STRAIGHT_JOIN `videos_shards` AS `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN ? END), `batch` = ?, `written` = CAST(UNIX_TIMESTAMP() AS SIGNED) WHERE `coalescer` = ? AND `batch` < ? AND `videos`.`id` IN (?) AND `videos`.`shard` = ?"
+        );
+        let two = commit!(Mysql, 7, 8);
+        assert!(two.is_none());
+        assert!(commit!(Sqlite, 7).is_none());
+    }
+}

@@ -1,0 +1,329 @@
+//! What can be added to through a coalescer.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::marker::PhantomData;
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+
+use crate::backend::{AtOnce, BackendOf, ShardedBackend};
+use crate::connection::{Blocking, Io, now};
+use crate::engine::attempt::Statement;
+use crate::engine::{KeyedTable, explain};
+use crate::error::Error;
+use crate::model::{ShardedColumn, ShardedTable};
+use crate::operation::cached::CachedCounter;
+use crate::operation::idempotency::{Idempotent, Request};
+use crate::operation::named::{Counter, CounterBackend, counters};
+use crate::operation::row_counter::{AddTo, IntegerField, RowCounter};
+use crate::operation::update::{Changes, count_by_key};
+use crate::query_builder::{CreateShards, KeyIs, KeysAre, PickKeys};
+use crate::shard_numbers;
+
+use super::at_once::CommitAtOnce;
+use super::count_each::{CountEach, CountedRow};
+use super::token::Mark;
+
+/// What a [`Coalescer`](super::Coalescer) adds to: a [`RowCounter`], or a named [`Counter`]; either also with an idempotency key.
+#[diagnostic::on_unimplemented(
+    message = "a coalescer over connections of type `{Conn}` cannot add to a `{Self}`",
+    note = "it adds to a `RowCounter` of a field of integers that fit into an `i64`, whose key is \
+            `Eq + Hash + Ord + Debug + Send`, and to a named `Counter`"
+)]
+pub trait Coalesced<Conn> {
+    #[doc(hidden)]
+    type Field: Field<Conn>;
+
+    #[doc(hidden)]
+    fn field(&self) -> Self::Field;
+
+    /// An error if there can be no such counter.
+    #[doc(hidden)]
+    fn key(&self) -> Result<&KeyOf<Self::Field, Conn>, Error>;
+
+    /// What adding `n` is known by, if that is to be done only once.
+    #[doc(hidden)]
+    fn request(&self, n: i64) -> Result<Option<Request>, Error> {
+        let _ = n;
+        Ok(None)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<K, Conn> Coalesced<Conn> for Idempotent<K>
+where
+    K: Coalesced<Conn> + CachedCounter<Conn>,
+{
+    type Field = K::Field;
+
+    fn field(&self) -> K::Field {
+        self.of.field()
+    }
+
+    fn key(&self) -> Result<&KeyOf<K::Field, Conn>, Error> {
+        self.of.key()
+    }
+
+    fn request(&self, n: i64) -> Result<Option<Request>, Error> {
+        Idempotent::request::<Conn>(self, n).map(Some)
+    }
+}
+
+type KeyOf<F, Conn> = <F as Field<Conn>>::Key;
+
+/// A field of some table, whose rows are counted on by their keys.
+pub trait Field<Conn>: Send + 'static {
+    type Key: Clone + Debug + Eq + Hash + Ord + Send + 'static;
+
+    fn name(&self) -> String;
+
+    /// The number of shards that writers choose from.
+    fn shards(&self) -> u16;
+
+    /// Adds to one shard of one row; gives the number of shards that were there.
+    fn count_shard(
+        &self,
+        conn: &mut Conn,
+        key: Self::Key,
+        n: i64,
+        shard: i32,
+    ) -> QueryResult<usize>;
+
+    /// Adds to one shard of each row, in one statement; gives the number of shards that were there.
+    fn count_shards(
+        &self,
+        conn: &mut Conn,
+        amounts: Vec<(Self::Key, i64)>,
+        shard: i32,
+    ) -> QueryResult<usize>;
+
+    /// The same together with the mark, as a commit of its own; gives whether it was committed.
+    fn commit_at_once(
+        &self,
+        conn: &mut Conn,
+        amounts: Vec<(Self::Key, i64)>,
+        shard: i32,
+        at_once: (AtOnce, Mark),
+    ) -> QueryResult<bool>;
+
+    /// Creates the missing shards of the rows that there are.
+    fn create_shards(&self, conn: &mut Conn, keys: Vec<Self::Key>, shard: i32) -> QueryResult<()>;
+
+    /// Those of the rows that are there.
+    fn there(&self, conn: &mut Conn, keys: Vec<Self::Key>) -> QueryResult<Vec<Self::Key>>;
+
+    /// Counts on one row as a counting update does; gives the number of rows counted.
+    fn count(&self, conn: &mut Conn, key: &Self::Key, n: i64) -> QueryResult<usize>;
+}
+
+/// A sharded field of the application's.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct RowField<C>(PhantomData<fn() -> C>);
+
+#[diagnostic::do_not_recommend]
+impl<C, Conn> Coalesced<Conn> for RowCounter<C>
+where
+    C: ShardedColumn,
+    RowField<C>: Field<Conn, Key = <C::Table as ShardedTable>::Key>,
+{
+    type Field = RowField<C>;
+
+    fn field(&self) -> RowField<C> {
+        RowField(PhantomData)
+    }
+
+    fn key(&self) -> Result<&<C::Table as ShardedTable>::Key, Error> {
+        Ok(&self.key)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<C, T, Conn, DB> Field<Conn> for RowField<C>
+where
+    C: IntegerField<DB> + ShardedColumn<Table = T>,
+    T: KeyedTable<DB> + ShardedTable<KeyValues: QueryFragment<DB>>,
+    T::Key: Debug + Eq + Hash + Ord + Send + 'static,
+    Conn: LoadConnection<Backend = DB>,
+    DB: BackendOf<Conn>,
+{
+    type Key = T::Key;
+
+    fn name(&self) -> String {
+        format!("{}.{}", T::SHARDS_TABLE, C::NAME)
+    }
+
+    fn shards(&self) -> u16 {
+        shard_numbers::known::<T>(std::iter::once(C::NAME))
+    }
+
+    fn count_shard(&self, conn: &mut Conn, key: T::Key, n: i64, shard: i32) -> QueryResult<usize> {
+        let changes = Changes::<T, AddTo<C>>::new(AddTo::new(n));
+        let (count, key) = (Statement::CountByKey, KeyIs(T::key_is(key)));
+        let counted = now(changes.send::<Blocking, _, _, _>(conn, count, &key, shard));
+        counted.map_err(|error| explain::<T, DB, _>(conn, error))
+    }
+
+    fn count_shards(
+        &self,
+        conn: &mut Conn,
+        amounts: Vec<(T::Key, i64)>,
+        shard: i32,
+    ) -> QueryResult<usize> {
+        let count = count_each::<C, DB>(amounts, shard);
+        let counted = now(Blocking::execute_kept(conn, count));
+        counted.map_err(|error| explain::<T, DB, _>(conn, error))
+    }
+
+    fn commit_at_once(
+        &self,
+        conn: &mut Conn,
+        amounts: Vec<(T::Key, i64)>,
+        shard: i32,
+        (form, mark): (AtOnce, Mark),
+    ) -> QueryResult<bool> {
+        let count = count_each::<C, DB>(amounts, shard);
+        let committed = now(Blocking::execute_kept(
+            conn,
+            CommitAtOnce::new(form, mark, count),
+        ));
+        Ok(committed.map_err(|error| explain::<T, DB, _>(conn, error))? > 0)
+    }
+
+    fn create_shards(&self, conn: &mut Conn, keys: Vec<T::Key>, shard: i32) -> QueryResult<()> {
+        let create = CreateShards::<T, _> {
+            filter: &KeysAre(keys.into_iter().map(T::key_is).collect()),
+            shard,
+            table: PhantomData,
+        };
+        let created = now(Blocking::execute(conn, create));
+        created
+            .map(drop)
+            .map_err(|error| explain::<T, DB, _>(conn, error))
+    }
+
+    fn there(&self, conn: &mut Conn, keys: Vec<T::Key>) -> QueryResult<Vec<T::Key>> {
+        let pick = PickKeys::<T, _> {
+            filter: &KeysAre(keys.into_iter().map(T::key_is).collect()),
+            table: PhantomData,
+        };
+        now(T::load_keys::<Blocking, _, _>(conn, pick))
+            .map_err(|error| explain::<T, DB, _>(conn, error))
+    }
+
+    fn count(&self, conn: &mut Conn, key: &T::Key, n: i64) -> QueryResult<usize> {
+        let key = KeyIs(T::key_is(key.clone()));
+        let add = AddTo::<C>::new(n);
+        now(count_by_key::<Blocking, T, _, DB, _>(
+            conn,
+            key,
+            add,
+            const { &[C::NAME] },
+        ))
+    }
+}
+
+type CountEachRow<C, T, DB> =
+    CountEach<C, <T as KeyedTable<DB>>::KeyIs, <T as ShardedTable>::KeyValues>;
+
+fn count_each<C, DB>(
+    amounts: Vec<(<C::Table as ShardedTable>::Key, i64)>,
+    shard: i32,
+) -> CountEachRow<C, C::Table, DB>
+where
+    C: ShardedColumn<Table: KeyedTable<DB>>,
+    DB: ShardedBackend,
+{
+    let rows = amounts.into_iter().map(|(key, n)| CountedRow {
+        key_values: C::Table::key_values(&key),
+        key_is: C::Table::key_is(key),
+        n,
+    });
+    CountEach::new(rows.collect(), shard)
+}
+
+/// The named counters, which are created where they are missing.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct NamedField(RowField<counters::value>);
+
+#[diagnostic::do_not_recommend]
+impl<Conn> Coalesced<Conn> for Counter
+where
+    NamedField: Field<Conn, Key = String>,
+{
+    type Field = NamedField;
+
+    fn field(&self) -> NamedField {
+        NamedField(RowField(PhantomData))
+    }
+
+    fn key(&self) -> Result<&String, Error> {
+        self.check()?;
+        Ok(&self.name)
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<Conn> Field<Conn> for NamedField
+where
+    Conn: LoadConnection,
+    Conn::Backend: CounterBackend<Conn>,
+    RowField<counters::value>: Field<Conn, Key = Vec<u8>>,
+{
+    type Key = String;
+
+    fn name(&self) -> String {
+        "the named counter".into()
+    }
+
+    fn shards(&self) -> u16 {
+        Field::<Conn>::shards(&self.0)
+    }
+
+    fn count_shard(&self, conn: &mut Conn, key: String, n: i64, shard: i32) -> QueryResult<usize> {
+        self.0.count_shard(conn, key.into_bytes(), n, shard)
+    }
+
+    fn count_shards(
+        &self,
+        conn: &mut Conn,
+        amounts: Vec<(String, i64)>,
+        shard: i32,
+    ) -> QueryResult<usize> {
+        let amounts = amounts.into_iter().map(|(name, n)| (name.into_bytes(), n));
+        self.0.count_shards(conn, amounts.collect(), shard)
+    }
+
+    fn commit_at_once(
+        &self,
+        conn: &mut Conn,
+        amounts: Vec<(String, i64)>,
+        shard: i32,
+        at_once: (AtOnce, Mark),
+    ) -> QueryResult<bool> {
+        let amounts = amounts.into_iter().map(|(name, n)| (name.into_bytes(), n));
+        self.0
+            .commit_at_once(conn, amounts.collect(), shard, at_once)
+    }
+
+    fn create_shards(&self, conn: &mut Conn, keys: Vec<String>, shard: i32) -> QueryResult<()> {
+        let keys = keys.into_iter().map(String::into_bytes);
+        self.0.create_shards(conn, keys.collect(), shard)
+    }
+
+    fn there(&self, conn: &mut Conn, keys: Vec<String>) -> QueryResult<Vec<String>> {
+        let keys = keys.into_iter().map(String::into_bytes);
+        let there = self.0.there(conn, keys.collect())?;
+        Ok(there
+            .into_iter()
+            .filter_map(|name| String::from_utf8(name).ok())
+            .collect())
+    }
+
+    fn count(&self, conn: &mut Conn, key: &String, n: i64) -> QueryResult<usize> {
+        Counter::named(key).add(n, conn).map(|()| 1)
+    }
+}

@@ -1,0 +1,258 @@
+//! What was added to one field, by key; and to all of them.
+
+use std::any::Any;
+use std::collections::HashMap;
+
+use diesel::connection::LoadConnection;
+use diesel::result::QueryResult;
+
+use crate::backend::AtOnce;
+
+use super::coalesced::Field;
+use super::token::Mark;
+
+/// What was added to one field, whichever it is.
+pub(super) trait AnyLane<Conn>: Send {
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+
+    fn len(&self) -> usize;
+
+    /// Takes over what `other` holds, if it is of the same field; gives the number here of each entry there.
+    fn absorb(&mut self, other: &mut dyn AnyLane<Conn>) -> Option<Vec<usize>>;
+
+    /// The numbers of all entries, in the order of their keys.
+    fn in_order(&self) -> Vec<usize>;
+
+    /// What was added to an entry by callers who do not wait.
+    fn buffered(&self, entry: usize) -> i128;
+
+    /// The number of shards that writers choose from.
+    fn shards(&self) -> u16;
+
+    /// Adds each amount to its entry's shard in one statement; gives the number of shards that were there.
+    fn count(&self, conn: &mut Conn, amounts: &[(usize, i64)], shard: i32) -> QueryResult<usize>;
+
+    /// The same together with the mark, as a commit of its own; gives whether it was committed.
+    fn commit_at_once(
+        &self,
+        conn: &mut Conn,
+        amounts: &[(usize, i64)],
+        shard: i32,
+        at_once: (AtOnce, Mark),
+    ) -> QueryResult<bool>;
+
+    /// Creates the missing shards of these entries.
+    fn create(&self, conn: &mut Conn, amounts: &[(usize, i64)], shard: i32) -> QueryResult<()>;
+
+    /// Those of these entries whose rows are there, under just that key.
+    fn there(&self, conn: &mut Conn, amounts: &[(usize, i64)]) -> QueryResult<Vec<usize>>;
+
+    /// Adds `n` to one entry as a counting update of its own would; gives the number of rows counted.
+    fn count_one(&self, conn: &mut Conn, entry: usize, n: i64) -> QueryResult<usize>;
+
+    /// The field and the key of an entry, for people.
+    fn describe(&self, entry: usize) -> String;
+}
+
+struct Lane<F: Field<Conn>, Conn: LoadConnection> {
+    field: F,
+    numbers: HashMap<F::Key, usize>,
+    entries: Vec<Entry<F::Key>>,
+}
+
+struct Entry<Key> {
+    key: Key,
+    buffered: i128,
+}
+
+impl<F: Field<Conn>, Conn: LoadConnection> Lane<F, Conn> {
+    fn new(field: F) -> Self {
+        Lane {
+            field,
+            numbers: HashMap::new(),
+            entries: vec![],
+        }
+    }
+
+    /// The number of this key's entry, which is made if there is none.
+    fn entry(&mut self, key: &F::Key) -> usize {
+        if let Some(number) = self.numbers.get(key) {
+            return *number;
+        }
+        let number = self.entries.len();
+        let (named, key) = (key.clone(), key.clone()); // a key's own code may panic, but not between the two
+        self.numbers.insert(named, number);
+        self.entries.push(Entry { key, buffered: 0 });
+        number
+    }
+
+    fn keys(&self, amounts: &[(usize, i64)]) -> Vec<F::Key> {
+        amounts
+            .iter()
+            .map(|(entry, _)| self.entries[*entry].key.clone())
+            .collect()
+    }
+
+    fn by_key(&self, amounts: &[(usize, i64)]) -> Vec<(F::Key, i64)> {
+        amounts
+            .iter()
+            .map(|(entry, n)| (self.entries[*entry].key.clone(), *n))
+            .collect()
+    }
+
+    fn add(&mut self, key: &F::Key, buffered: i64) -> usize {
+        let entry = self.entry(key);
+        self.entries[entry].buffered += i128::from(buffered);
+        entry
+    }
+}
+
+impl<F, Conn> AnyLane<Conn> for Lane<F, Conn>
+where
+    F: Field<Conn>,
+    Conn: LoadConnection + 'static,
+{
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn absorb(&mut self, other: &mut dyn AnyLane<Conn>) -> Option<Vec<usize>> {
+        let other = other.as_any_mut().downcast_mut::<Self>()?;
+        let entries = std::mem::take(&mut other.entries);
+        let numbers = entries.into_iter().map(|theirs| {
+            let number = self.entry(&theirs.key);
+            self.entries[number].buffered += theirs.buffered;
+            number
+        });
+        Some(numbers.collect())
+    }
+
+    fn in_order(&self) -> Vec<usize> {
+        let mut numbers: Vec<usize> = (0..self.entries.len()).collect();
+        numbers.sort_unstable_by(|a, b| self.entries[*a].key.cmp(&self.entries[*b].key));
+        numbers
+    }
+
+    fn buffered(&self, entry: usize) -> i128 {
+        self.entries[entry].buffered
+    }
+
+    fn shards(&self) -> u16 {
+        self.field.shards()
+    }
+
+    fn count(&self, conn: &mut Conn, amounts: &[(usize, i64)], shard: i32) -> QueryResult<usize> {
+        match amounts {
+            [(entry, n)] => {
+                let key = self.entries[*entry].key.clone();
+                self.field.count_shard(conn, key, *n, shard)
+            }
+            _ => self.field.count_shards(conn, self.by_key(amounts), shard),
+        }
+    }
+
+    fn commit_at_once(
+        &self,
+        conn: &mut Conn,
+        amounts: &[(usize, i64)],
+        shard: i32,
+        at_once: (AtOnce, Mark),
+    ) -> QueryResult<bool> {
+        let amounts = self.by_key(amounts);
+        self.field.commit_at_once(conn, amounts, shard, at_once)
+    }
+
+    fn create(&self, conn: &mut Conn, amounts: &[(usize, i64)], shard: i32) -> QueryResult<()> {
+        self.field.create_shards(conn, self.keys(amounts), shard)
+    }
+
+    fn there(&self, conn: &mut Conn, amounts: &[(usize, i64)]) -> QueryResult<Vec<usize>> {
+        let there = self.field.there(conn, self.keys(amounts))?;
+        let numbers = there.iter().filter_map(|key| self.numbers.get(key));
+        Ok(numbers.copied().collect())
+    }
+
+    fn count_one(&self, conn: &mut Conn, entry: usize, n: i64) -> QueryResult<usize> {
+        self.field.count(conn, &self.entries[entry].key, n)
+    }
+
+    fn describe(&self, entry: usize) -> String {
+        format!("{} of {:?}", self.field.name(), self.entries[entry].key)
+    }
+}
+
+/// What was added to all fields.
+pub(super) struct Lanes<Conn>(Vec<Box<dyn AnyLane<Conn>>>);
+
+/// Where an entry is: the number of its lane, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) lane: usize,
+    pub(super) entry: usize,
+}
+
+impl<Conn> Default for Lanes<Conn> {
+    fn default() -> Self {
+        Lanes(vec![])
+    }
+}
+
+impl<Conn: LoadConnection + 'static> Lanes<Conn> {
+    /// Adds to a key what nobody waits for, which may be nothing.
+    pub(super) fn add<F: Field<Conn>>(&mut self, field: F, key: &F::Key, buffered: i64) -> Place {
+        for (number, lane) in self.0.iter_mut().enumerate() {
+            if let Some(lane) = lane.as_any_mut().downcast_mut::<Lane<F, Conn>>() {
+                let entry = lane.add(key, buffered);
+                return Place {
+                    lane: number,
+                    entry,
+                };
+            }
+        }
+        let mut lane = Lane::<F, Conn>::new(field);
+        let entry = lane.add(key, buffered);
+        self.0.push(Box::new(lane));
+        Place {
+            lane: self.0.len() - 1,
+            entry,
+        }
+    }
+
+    /// Takes over what `other` holds; gives the places here of all places there, by lane and entry.
+    pub(super) fn absorb(&mut self, other: Self) -> Vec<Vec<Place>> {
+        other
+            .0
+            .into_iter()
+            .map(|lane| self.absorb_lane(lane))
+            .collect()
+    }
+
+    fn absorb_lane(&mut self, mut theirs: Box<dyn AnyLane<Conn>>) -> Vec<Place> {
+        let at = |lane| move |entry| Place { lane, entry };
+        for (number, lane) in self.0.iter_mut().enumerate() {
+            if let Some(entries) = lane.absorb(theirs.as_mut()) {
+                return entries.into_iter().map(at(number)).collect();
+            }
+        }
+        let entries = 0..theirs.len();
+        self.0.push(theirs);
+        entries.map(at(self.0.len() - 1)).collect()
+    }
+
+    /// How many entries there are.
+    pub(super) fn entries(&self) -> usize {
+        self.0.iter().map(|lane| lane.len()).sum()
+    }
+
+    pub(super) fn get(&self, lane: usize) -> Option<&dyn AnyLane<Conn>> {
+        self.0.get(lane).map(AsRef::as_ref)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &dyn AnyLane<Conn>> {
+        self.0.iter().map(AsRef::as_ref)
+    }
+}

@@ -1,0 +1,326 @@
+//! The mark that a batch leaves in the transaction that commits it.
+//!
+//! A connection that is lost while COMMIT is in flight tells nobody what became of it. So each coalescer has a row in a
+//! table of the library's own, and every batch writes its number there, in the same transaction as the counts. Whoever then
+//! locks that row, on a new connection, waits for what the old one may still be doing, and reads which batch was committed
+//! last. A statement that the old connection sent is over by then, since its answer came before COMMIT was sent.
+//!
+//! Times are the database's own clock's: the clocks of processes, and their jumps, remove nobody's row. Where the row is gone all the
+//! same, nobody can tell what became of that COMMIT, and nobody pretends to.
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{BigInt, Binary};
+
+use crate::backend::{BackendOf, ShardedBackend, Strength};
+use crate::connection::{Blocking, Io, LoadIo, TransactionOptions, now};
+use crate::engine::{explain_missing, own_statement, own_transaction};
+use crate::policy::Retry;
+use crate::query_builder::push_bind;
+
+pub(super) const TABLE: &str = "diesel_sharded_batches";
+
+/// Rows that were not written for so long belong to nobody: a coalescer that finds its own gone makes a new one.
+const KEPT_SECONDS: i64 = 30 * 24 * 3600;
+
+/// One coalescer's row.
+#[derive(Debug)]
+pub(super) struct Token {
+    coalescer: [u8; 16],
+    /// The number of the last batch that was sent.
+    batch: i64,
+}
+
+/// What a batch writes to the row.
+#[derive(Debug, Clone, Copy)]
+pub struct Mark {
+    coalescer: [u8; 16],
+    batch: i64,
+}
+
+impl Token {
+    pub(super) fn new() -> Self {
+        Token {
+            coalescer: rand::random(),
+            batch: 0,
+        }
+    }
+
+    /// The mark of the next batch.
+    pub(super) fn next(&mut self) -> Mark {
+        self.batch += 1;
+        self.mark()
+    }
+
+    fn mark(&self) -> Mark {
+        Mark {
+            coalescer: self.coalescer,
+            batch: self.batch,
+        }
+    }
+
+    /// Makes the row, and removes those that crashed processes left long ago.
+    ///
+    /// ```sql
+    /// DELETE FROM "diesel_sharded_batches" WHERE "written" < now - $1;
+    /// INSERT INTO "diesel_sharded_batches" ("coalescer", "batch", "written") VALUES ($1, $2, now)
+    /// ```
+    pub(super) fn register<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        let row = Insert(self.mark());
+        let old = DeleteOld(KEPT_SECONDS);
+        own_transaction(conn, Retry::default(), outermost(), |conn| {
+            now(Blocking::execute(conn, &old))
+                .and_then(|_| now(Blocking::execute(conn, &row)))
+                .map_err(|error| explained(conn, error))
+        })
+        .map(drop)
+    }
+
+    /// Whether the last batch was committed. If it was not, it never will be: the row gets a number beyond it, and a statement
+    /// that should still be on its way finds that. `None` if the row is gone.
+    ///
+    /// ```sql
+    /// SELECT "coalescer", "batch" FROM "diesel_sharded_batches" WHERE "coalescer" = $1 FOR UPDATE;
+    /// UPDATE "diesel_sharded_batches" SET "batch" = $1, "written" = now WHERE "coalescer" = $2 AND "batch" < $3
+    /// ```
+    pub(super) fn was_committed<Conn>(&mut self, conn: &mut Conn) -> QueryResult<Option<bool>>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        let sent = self.batch;
+        let beyond = self.next();
+        let committed = own_transaction(conn, Retry::default(), outermost(), |conn| {
+            let find = Find(self.coalescer);
+            let rows = now(<Blocking as LoadIo<Conn>>::load(conn, find))?;
+            let committed = rows.first().map(|(_, batch)| *batch == sent);
+            if committed == Some(false) {
+                stamp(conn, beyond)?;
+            }
+            Ok(committed)
+        });
+        if committed.is_err() {
+            self.batch = sent; // to be asked again
+        }
+        committed
+    }
+
+    /// ```sql
+    /// DELETE FROM "diesel_sharded_batches" WHERE "coalescer" = $1
+    /// ```
+    pub(super) fn remove<Conn>(&self, conn: &mut Conn, retry: Retry) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        own_statement(conn, retry, |conn| {
+            now(Blocking::execute(conn, Delete(self.coalescer)))
+        })
+        .map(drop)
+    }
+}
+
+/// In a transaction that somebody else has begun on the connection, nobody knew whether the mark is committed.
+fn outermost() -> TransactionOptions {
+    TransactionOptions {
+        outermost: true,
+        ..TransactionOptions::guarded()
+    }
+}
+
+/// Writes the mark; gives whether the row is there, and is of an earlier batch.
+///
+/// ```sql
+/// UPDATE "diesel_sharded_batches" SET "batch" = $1, "written" = now WHERE "coalescer" = $2 AND "batch" < $3
+/// ```
+pub(super) fn stamp<Conn>(conn: &mut Conn, mark: Mark) -> QueryResult<bool>
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    let stamped = now(Blocking::execute(conn, Stamp(mark)));
+    Ok(stamped.map_err(|error| explained(conn, error))? > 0)
+}
+
+fn explained<Conn>(conn: &Conn, error: diesel::result::Error) -> diesel::result::Error
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    explain_missing(&Conn::Backend::backend_of(conn), TABLE, error)
+}
+
+impl Mark {
+    /// `batch = $1, written = now`
+    pub(super) fn push_assignments<'b, DB: ShardedBackend>(
+        &'b self,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
+        out.push_identifier("batch")?;
+        out.push_sql(" = ");
+        push_bind::<BigInt, i64, DB>(&self.batch, out.reborrow())?;
+        out.push_sql(", ");
+        out.push_identifier("written")?;
+        out.push_sql(" = ");
+        push_now(out);
+        Ok(())
+    }
+
+    /// `coalescer = $1 AND batch < $2`
+    pub(super) fn push_filter<'b, DB: ShardedBackend>(
+        &'b self,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
+        push_coalescer_is(&self.coalescer, out.reborrow())?;
+        out.push_sql(" AND ");
+        out.push_identifier("batch")?;
+        out.push_sql(" < ");
+        push_bind::<BigInt, i64, DB>(&self.batch, out)
+    }
+}
+
+#[derive(QueryId)]
+struct Stamp(Mark);
+
+impl<DB: ShardedBackend> QueryFragment<DB> for Stamp {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        out.push_identifier(TABLE)?;
+        out.push_sql(" SET ");
+        self.0.push_assignments(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        self.0.push_filter(out)
+    }
+}
+
+#[derive(QueryId)]
+struct Insert(Mark);
+
+impl<DB: ShardedBackend> QueryFragment<DB> for Insert {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("INSERT INTO ");
+        out.push_identifier(TABLE)?;
+        out.push_sql(" (");
+        out.push_identifier("coalescer")?;
+        out.push_sql(", ");
+        out.push_identifier("batch")?;
+        out.push_sql(", ");
+        out.push_identifier("written")?;
+        out.push_sql(") VALUES (");
+        push_bind::<Binary, [u8], DB>(&self.0.coalescer, out.reborrow())?;
+        out.push_sql(", ");
+        push_bind::<BigInt, i64, DB>(&self.0.batch, out.reborrow())?;
+        out.push_sql(", ");
+        push_now(out.reborrow());
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
+#[derive(QueryId)]
+struct DeleteOld(i64);
+
+impl<DB: ShardedBackend> QueryFragment<DB> for DeleteOld {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("DELETE FROM ");
+        out.push_identifier(TABLE)?;
+        out.push_sql(" WHERE ");
+        out.push_identifier("written")?;
+        out.push_sql(" < ");
+        push_now(out.reborrow());
+        out.push_sql(" - ");
+        push_bind::<BigInt, i64, DB>(&self.0, out.reborrow())?;
+        let all = out.backend().dialect().deletes_all();
+        out.push_sql(all);
+        Ok(())
+    }
+}
+
+#[derive(QueryId)]
+struct Find([u8; 16]);
+
+impl<DB: ShardedBackend> QueryFragment<DB> for Find {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT ");
+        out.push_identifier("coalescer")?;
+        out.push_sql(", ");
+        out.push_identifier("batch")?;
+        out.push_sql(" FROM ");
+        out.push_identifier(TABLE)?;
+        out.push_sql(" WHERE ");
+        push_coalescer_is(&self.0, out.reborrow())?;
+        let dialect = out.backend().dialect();
+        out.push_sql(dialect.all_rows());
+        out.push_sql(dialect.locks_rows(Strength::Exclusive).unwrap_or(""));
+        Ok(())
+    }
+}
+
+impl Query for Find {
+    type SqlType = (Binary, BigInt);
+}
+
+#[derive(QueryId)]
+struct Delete([u8; 16]);
+
+impl<DB: ShardedBackend> QueryFragment<DB> for Delete {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("DELETE FROM ");
+        out.push_identifier(TABLE)?;
+        out.push_sql(" WHERE ");
+        push_coalescer_is(&self.0, out)
+    }
+}
+
+/// The database's own time.
+fn push_now<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) {
+    let now = out.backend().dialect().seconds_since_1970();
+    out.push_sql(now);
+}
+
+/// `coalescer = $n`
+fn push_coalescer_is<'b, DB: ShardedBackend>(
+    coalescer: &'b [u8],
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
+    out.push_identifier("coalescer")?;
+    out.push_sql(" = ");
+    push_bind::<Binary, [u8], DB>(coalescer, out)
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::sql;
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::sqlite::Sqlite;
+
+    /// No statement is given a process' time.
+    #[test]
+    fn the_time_is_the_databases() {
+        let mark = Token::new().next();
+        assert_eq!(
+            sql!(Pg, Stamp(mark)),
+            r#"UPDATE "diesel_sharded_batches" SET "batch" = $1, "written" = EXTRACT(EPOCH FROM statement_timestamp())::BIGINT WHERE "coalescer" = $2 AND "batch" < $3"#
+        );
+        assert_eq!(
+            sql!(Mysql, Insert(mark)),
+            "INSERT INTO `diesel_sharded_batches` (`coalescer`, `batch`, `written`) VALUES (?, ?, CAST(UNIX_TIMESTAMP() AS SIGNED))"
+        );
+        assert_eq!(
+            sql!(Sqlite, DeleteOld(KEPT_SECONDS)),
+            "DELETE FROM `diesel_sharded_batches` WHERE `written` < CAST(strftime('%s', 'now') AS INTEGER) - ?"
+        );
+    }
+}

@@ -1,0 +1,334 @@
+//! The table of idempotency keys, and the statements about it.
+
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{BigInt, Binary};
+
+use crate::backend::{KeepsAndLocks, ShardedBackend};
+use crate::query_builder::{Guard, Keep, push_bind};
+
+pub(super) const TABLE: &str = "diesel_sharded_idempotency_keys";
+
+/// Makes a row for each key, but where there is one: as if each had counted one row.
+///
+/// ```sql
+/// INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
+/// VALUES ($1, $2, $3, 1, now), …
+/// ON CONFLICT ("key") DO NOTHING                                              -- MySQL: ON DUPLICATE KEY UPDATE `key` = `…`.`key`
+/// ```
+pub(super) struct InsertKeys<'a> {
+    /// With their fingerprints.
+    pub(super) keys: Vec<(&'a [u8], i64)>,
+    pub(super) claim: i64,
+}
+
+impl<DB: ShardedBackend> QueryFragment<DB> for InsertKeys<'_> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.walk(None, out)
+    }
+}
+
+impl<DB: ShardedBackend> Keep<DB> for InsertKeys<'_> {
+    fn walk_guarded<'b>(&'b self, guard: &'b Guard, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.walk(Some(guard), out)
+    }
+}
+
+impl InsertKeys<'_> {
+    /// The guard stands around the first row's claim.
+    fn walk<'b, DB: ShardedBackend>(
+        &'b self,
+        guard: Option<&'b Guard>,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
+        cache_if_single(self.keys.len(), out.reborrow());
+        let dialect = out.backend().dialect();
+        out.push_sql("INSERT INTO ");
+        out.push_identifier(TABLE)?;
+        let columns = ["key", "fingerprint", "claim", "counted", "created"];
+        for (i, column) in columns.into_iter().enumerate() {
+            out.push_sql(if i == 0 { " (" } else { ", " });
+            out.push_identifier(column)?;
+        }
+        for (i, (key, fingerprint)) in self.keys.iter().enumerate() {
+            out.push_sql(if i == 0 { ") VALUES (" } else { "), (" });
+            push_bind::<Binary, [u8], DB>(key, out.reborrow())?;
+            out.push_sql(", ");
+            push_bind::<BigInt, i64, DB>(fingerprint, out.reborrow())?;
+            out.push_sql(", ");
+            match guard.filter(|_| i == 0) {
+                Some(guard) => {
+                    out.push_sql("CASE WHEN ");
+                    guard.push_condition(out.reborrow())?;
+                    out.push_sql(" THEN ");
+                    push_bind::<BigInt, i64, DB>(&self.claim, out.reborrow())?;
+                    out.push_sql(" END");
+                }
+                None => push_bind::<BigInt, i64, DB>(&self.claim, out.reborrow())?,
+            }
+            out.push_sql(", 1, ");
+            out.push_sql(dialect.seconds_since_1970());
+        }
+        match dialect.keeps_and_locks() {
+            KeepsAndLocks::ConflictLocks | KeepsAndLocks::ConflictIgnored => {
+                out.push_sql(") ON CONFLICT (");
+                out.push_identifier("key")?;
+                out.push_sql(") DO NOTHING");
+            }
+            KeepsAndLocks::DuplicateKeyLocks => {
+                out.push_sql(") ON DUPLICATE KEY UPDATE ");
+                out.push_identifier("key")?;
+                out.push_sql(" = ");
+                out.push_identifier(TABLE)?;
+                out.push_sql(".");
+                out.push_identifier("key")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the rows of these keys, whoever made them.
+///
+/// ```sql
+/// SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …)
+/// -- MySQL: LIMIT 18446744073709551615 FOR UPDATE, or a transaction would not see what was committed since it began
+/// ```
+pub(super) struct FindKeys<'a>(pub(super) Vec<&'a [u8]>);
+
+impl<DB: ShardedBackend> QueryFragment<DB> for FindKeys<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        cache_if_single(self.0.len(), out.reborrow());
+        push_select(out.reborrow())?;
+        push_key_is_one_of(&self.0, out.reborrow())?;
+        let dialect = out.backend().dialect();
+        out.push_sql(dialect.all_rows());
+        out.push_sql(dialect.reads_what_is_locked());
+        Ok(())
+    }
+}
+
+impl Query for FindKeys<'_> {
+    type SqlType = (Binary, BigInt, BigInt, BigInt);
+}
+
+/// Notes how many rows were counted.
+///
+/// ```sql
+/// UPDATE "diesel_sharded_idempotency_keys" SET "counted" = $1 WHERE "key" IN ($2)
+/// ```
+pub(super) struct NoteCounted<'a> {
+    pub(super) key: [&'a [u8]; 1],
+    pub(super) counted: i64,
+}
+
+impl<DB: ShardedBackend> QueryFragment<DB> for NoteCounted<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        out.push_identifier(TABLE)?;
+        out.push_sql(" SET ");
+        out.push_identifier("counted")?;
+        out.push_sql(" = ");
+        push_bind::<BigInt, i64, DB>(&self.counted, out.reborrow())?;
+        push_key_is_one_of(&self.key, out)
+    }
+}
+
+/// Removes keys; with an age, only those that are older by the database's clock.
+///
+/// ```sql
+/// DELETE FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …) AND "created" < now - $2
+/// ```
+pub(super) struct DeleteKeys<'a> {
+    pub(super) keys: Vec<&'a [u8]>,
+    pub(super) older_than: Option<i64>,
+}
+
+impl<DB: ShardedBackend> QueryFragment<DB> for DeleteKeys<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        cache_if_single(self.keys.len(), out.reborrow());
+        out.push_sql("DELETE FROM ");
+        out.push_identifier(TABLE)?;
+        push_key_is_one_of(&self.keys, out.reborrow())?;
+        if let Some(seconds) = &self.older_than {
+            out.push_sql(" AND ");
+            push_is_older(seconds, out)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads keys that are older, by the database's clock, oldest first.
+///
+/// ```sql
+/// SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys"
+/// WHERE "created" < now - $1 ORDER BY "created" LIMIT $2
+/// ```
+pub(super) struct FindOld {
+    pub(super) seconds: i64,
+    pub(super) limit: i64,
+}
+
+impl<DB: ShardedBackend> QueryFragment<DB> for FindOld {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_select(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        push_is_older(&self.seconds, out.reborrow())?;
+        out.push_sql(" ORDER BY ");
+        out.push_identifier("created")?;
+        out.push_sql(" LIMIT ");
+        push_bind::<BigInt, i64, DB>(&self.limit, out)
+    }
+}
+
+impl Query for FindOld {
+    type SqlType = (Binary, BigInt, BigInt, BigInt);
+}
+
+/// `SELECT key, fingerprint, claim, counted FROM keys`
+fn push_select<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
+    for (i, column) in ["key", "fingerprint", "claim", "counted"]
+        .into_iter()
+        .enumerate()
+    {
+        out.push_sql(if i == 0 { "SELECT " } else { ", " });
+        out.push_identifier(column)?;
+    }
+    out.push_sql(" FROM ");
+    out.push_identifier(TABLE)
+}
+
+/// ` WHERE key IN ($1, …)`
+fn push_key_is_one_of<'b, DB: ShardedBackend>(
+    keys: &'b [&[u8]],
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
+    out.push_sql(" WHERE ");
+    out.push_identifier("key")?;
+    for (i, key) in keys.iter().enumerate() {
+        out.push_sql(if i == 0 { " IN (" } else { ", " });
+        push_bind::<Binary, [u8], DB>(key, out.reborrow())?;
+    }
+    out.push_sql(")");
+    Ok(())
+}
+
+/// `created < now - $1`
+fn push_is_older<'b, DB: ShardedBackend>(
+    seconds: &'b i64,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
+    let now = out.backend().dialect().seconds_since_1970();
+    out.push_identifier("created")?;
+    out.push_sql(" < ");
+    out.push_sql(now);
+    out.push_sql(" - ");
+    push_bind::<BigInt, i64, DB>(seconds, out)
+}
+
+/// There are as many texts as numbers of keys; that for one key is sent again and again.
+fn cache_if_single<DB: ShardedBackend>(keys: usize, mut out: AstPass<'_, '_, DB>) {
+    if keys != 1 {
+        out.unsafe_to_cache_prepared();
+    }
+}
+
+macro_rules! no_query_id {
+    ($($statement:ty),+) => {$(
+        impl QueryId for $statement {
+            type QueryId = ();
+            const HAS_STATIC_QUERY_ID: bool = false;
+        }
+    )+};
+}
+
+no_query_id!(
+    InsertKeys<'_>,
+    FindKeys<'_>,
+    NoteCounted<'_>,
+    DeleteKeys<'_>,
+    FindOld
+);
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::sql;
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::sqlite::Sqlite;
+
+    #[test]
+    fn insert_keys() {
+        let insert = InsertKeys {
+            keys: vec![(b"a", 1), (b"b", 2)],
+            claim: 3,
+        };
+        assert_eq!(
+            sql!(Pg, insert),
+            r#"INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created") VALUES ($1, $2, $3, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT), ($4, $5, $6, 1, EXTRACT(EPOCH FROM statement_timestamp())::BIGINT) ON CONFLICT ("key") DO NOTHING"#
+        );
+        assert_eq!(
+            sql!(Mysql, insert),
+            "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED)), (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED)) ON DUPLICATE KEY UPDATE `key` = `diesel_sharded_idempotency_keys`.`key`"
+        );
+        assert_eq!(
+            sql!(Sqlite, insert),
+            "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER)), (?, ?, ?, 1, CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT (`key`) DO NOTHING"
+        );
+    }
+
+    #[test]
+    fn find_keys() {
+        let find = FindKeys(vec![b"a", b"b"]);
+        assert_eq!(
+            sql!(Pg, find),
+            r#"SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, $2)"#
+        );
+        assert!(
+            sql!(Mysql, find)
+                .ends_with("WHERE `key` IN (?, ?) LIMIT 18446744073709551615 FOR UPDATE")
+        );
+    }
+
+    #[test]
+    fn delete_keys() {
+        let delete = |older_than| DeleteKeys {
+            keys: vec![b"a"],
+            older_than,
+        };
+        assert_eq!(
+            sql!(Mysql, delete(None)),
+            "DELETE FROM `diesel_sharded_idempotency_keys` WHERE `key` IN (?)"
+        );
+        assert_eq!(
+            sql!(Mysql, delete(Some(60))),
+            "DELETE FROM `diesel_sharded_idempotency_keys` WHERE `key` IN (?) AND `created` < CAST(UNIX_TIMESTAMP() AS SIGNED) - ?"
+        );
+    }
+
+    #[test]
+    fn the_others() {
+        let note = NoteCounted {
+            key: [b"a"],
+            counted: 3,
+        };
+        assert_eq!(
+            sql!(Mysql, note),
+            "UPDATE `diesel_sharded_idempotency_keys` SET `counted` = ? WHERE `key` IN (?)"
+        );
+        let old = FindOld {
+            seconds: 60,
+            limit: 9,
+        };
+        assert_eq!(
+            sql!(Mysql, old),
+            "SELECT `key`, `fingerprint`, `claim`, `counted` FROM `diesel_sharded_idempotency_keys` WHERE `created` < CAST(UNIX_TIMESTAMP() AS SIGNED) - ? ORDER BY `created` LIMIT ?"
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! The tables that the library itself owns, as migrations.
+
+use std::fmt;
+
+use diesel::connection::BoxableConnection;
+use diesel::migration::{
+    Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion,
+};
+
+use crate::backend::{Dialect, ShardedBackend};
+use crate::operation::shards_table::{InTransaction, backend_behind};
+
+/// The migrations of the library's own tables: named counters, numbers of shards that change at run time, the marks of
+/// coalesced batches, and idempotency keys. An application without these needs none of it.
+///
+/// ```
+/// # use diesel::prelude::*;
+/// use diesel_migrations::MigrationHarness;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let conn = &mut SqliteConnection::establish(":memory:")?;
+/// conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+/// # assert!(!conn.has_pending_migration(diesel_sharded::MIGRATIONS)?);
+///
+/// // To take them back, and what the named counters counted with them:
+/// use diesel::migration::MigrationSource;
+/// for migration in diesel_sharded::MIGRATIONS.migrations()?.iter().rev() {
+///     conn.revert_migration(migration)?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// One constant serves every backend; the text is in the folder `migrations/{postgres,mysql,sqlite}`, from which an
+/// application may also copy it. The versions begin with zeros and `diesel-sharded`, so that they are no time, never equal an
+/// application's own, and come before them: `revert_last_migration` meets the application's first. `revert_all_migrations`
+/// takes all that ever ran, and so needs a source with both.
+pub const MIGRATIONS: Migrations = Migrations(());
+
+/// The type of [`MIGRATIONS`].
+#[derive(Debug, Clone, Copy)]
+pub struct Migrations(());
+
+impl<DB: ShardedBackend> MigrationSource<DB> for Migrations {
+    fn migrations(&self) -> diesel::migration::Result<Vec<Box<dyn Migration<DB>>>> {
+        Ok(vec![
+            Box::new(COUNTERS),
+            Box::new(BATCHES),
+            Box::new(IDEMPOTENCY_KEYS),
+        ])
+    }
+}
+
+/// One of the library's migrations.
+#[derive(Clone, Copy)]
+struct Own {
+    name: Name,
+    up: fn(Dialect) -> &'static str,
+    down: fn(Dialect) -> &'static str,
+}
+
+#[derive(Clone, Copy)]
+struct Name {
+    folder: &'static str,
+    /// As Diesel makes it of a folder's name.
+    version: &'static str,
+}
+
+macro_rules! sql {
+    ($folder:literal, $direction:literal) => {
+        |dialect| match dialect {
+            Dialect::Postgres => {
+                include_str!(concat!(
+                    "../../migrations/postgres/",
+                    $folder,
+                    "/",
+                    $direction
+                ))
+            }
+            Dialect::Mysql => {
+                include_str!(concat!("../../migrations/mysql/", $folder, "/", $direction))
+            }
+            Dialect::Sqlite => {
+                include_str!(concat!(
+                    "../../migrations/sqlite/",
+                    $folder,
+                    "/",
+                    $direction
+                ))
+            }
+        }
+    };
+}
+
+macro_rules! migration {
+    ($folder:literal, $version:literal) => {
+        Own {
+            name: Name {
+                folder: $folder,
+                version: $version,
+            },
+            up: sql!($folder, "up.sql"),
+            down: sql!($folder, "down.sql"),
+        }
+    };
+}
+
+const COUNTERS: Own = migration!(
+    "00000000000000-diesel-sharded-01_counters",
+    "00000000000000dieselsharded01"
+);
+const BATCHES: Own = migration!(
+    "00000000000000-diesel-sharded-02_batches",
+    "00000000000000dieselsharded02"
+);
+const IDEMPOTENCY_KEYS: Own = migration!(
+    "00000000000000-diesel-sharded-03_idempotency_keys",
+    "00000000000000dieselsharded03"
+);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.folder)
+    }
+}
+
+impl MigrationName for Name {
+    fn version(&self) -> MigrationVersion<'_> {
+        MigrationVersion::from(self.version)
+    }
+}
+
+impl<DB: ShardedBackend> Migration<DB> for Own {
+    fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
+        let dialect = backend_behind(conn)?.dialect();
+        Ok(conn.batch_execute((self.up)(dialect))?)
+    }
+
+    fn revert(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
+        let dialect = backend_behind(conn)?.dialect();
+        Ok(conn.batch_execute((self.down)(dialect))?)
+    }
+
+    fn metadata(&self) -> &dyn MigrationMetadata {
+        &InTransaction
+    }
+
+    fn name(&self) -> &dyn MigrationName {
+        &self.name
+    }
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::ShardsTable;
+    use crate::operation::named::counters;
+
+    /// The counters' shards table is what the derive makes of it: nothing about it is special.
+    #[test]
+    fn the_shards_table_is_the_derives() {
+        let shards_table = ShardsTable::of(counters::table);
+        let up = COUNTERS.up;
+        let sql = shards_table.create_sql(&diesel::pg::Pg).unwrap();
+        assert!(up(Dialect::Postgres).contains(&sql), "{sql}");
+        let sql = shards_table.create_sql(&diesel::mysql::Mysql).unwrap();
+        assert!(up(Dialect::Mysql).contains(&sql), "{sql}");
+        let sql = shards_table.create_sql(&diesel::sqlite::Sqlite).unwrap();
+        let sql = sql.strip_prefix("SAVEPOINT diesel_sharded;\n").unwrap();
+        let sql = sql.strip_suffix("RELEASE diesel_sharded").unwrap();
+        assert!(up(Dialect::Sqlite).contains(sql), "{sql}");
+    }
+}

@@ -1,0 +1,356 @@
+//! Named counters, on connections of `diesel_async`.
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+use diesel::prelude::*;
+use diesel::query_builder::{IntoUpdateTarget, QueryFragment};
+use diesel::result::Error as DieselError;
+use diesel_async::AsyncConnection;
+
+use crate::backend::BackendOf;
+use crate::connection::{Async, BoxFuture, Io, LoadIo, TransactionOptions};
+use crate::engine::{KeyedTable, Repeated, retry_loop};
+use crate::operation::fold::{Fold, Folded};
+use crate::operation::idempotency::{Idempotent, Request, Requested, once};
+use crate::operation::named::{
+    ByName, CounterBackend, DeleteCounter, InsertCounter, SelectCounters, counter_backend,
+    counters, explain_counters,
+};
+use crate::operation::row_counter::AddTo;
+use crate::operation::set_total::set_by_key;
+use crate::operation::shard_numbers;
+use crate::operation::shard_numbers::ShardNumber;
+use crate::operation::update::Ready;
+use crate::policy::Retry;
+use crate::query_builder::KeyIs;
+
+counter_backend!(Async, AsyncConnection, Box::pin);
+
+/// See [`Counter`](crate::Counter).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[must_use = "a counter does nothing by itself"]
+pub struct Counter(pub(super) crate::Counter);
+
+impl Counter {
+    /// The counter of that name; see [`Counter::named`](crate::Counter::named).
+    pub fn named(name: impl Into<String>) -> Self {
+        Counter(crate::Counter::named(name))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Adds 1.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add)'s.
+    pub fn increment<'c, Conn>(&self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<()>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        self.add(1, conn)
+    }
+
+    /// Subtracts 1.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add)'s.
+    pub fn decrement<'c, Conn>(&self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<()>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        self.add(-1, conn)
+    }
+
+    /// Adds `n`; see [`Counter::add`](crate::Counter::add).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add<'c, Conn>(&self, n: i64, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<()>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        let name = self.0.key();
+        Box::pin(async move { Conn::Backend::add(conn, name?, n).await })
+    }
+
+    /// The exact total; see [`Counter::get`](crate::Counter::get).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get<'c, Conn>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<i64>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        Box::pin(self.0.total::<Async, _, _>(true, conn))
+    }
+
+    /// The base alone; see [`Counter::estimate`](crate::Counter::estimate).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn estimate<'c, Conn>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<i64>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        Box::pin(self.0.total::<Async, _, _>(false, conn))
+    }
+
+    /// The totals of many counters; see [`Counter::get_many`](crate::Counter::get_many).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_many<'c, Conn, S>(
+        names: &'c [S],
+        conn: &'c mut Conn,
+    ) -> BoxFuture<'c, QueryResult<Vec<i64>>>
+    where
+        S: AsRef<str> + Sync,
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        Box::pin(crate::Counter::totals::<Async, _, _, _>(names, conn))
+    }
+
+    /// Counters whose names begin so; see [`Counter::list`](crate::Counter::list).
+    pub fn list(prefix: impl Into<String>) -> CounterList {
+        CounterList(crate::Counter::list(prefix))
+    }
+
+    /// Sets the total; see [`Counter::set`](crate::Counter::set).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set<'c, Conn>(&self, total: i64, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<()>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        let name = self.0.key();
+        Box::pin(async move { Conn::Backend::set(conn, name?, total).await })
+    }
+
+    /// Sets the total to 0.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set)'s.
+    pub fn reset<'c, Conn>(&self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<()>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        self.set(0, conn)
+    }
+
+    /// Removes the counter; see [`Counter::delete`](crate::Counter::delete).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn delete<'c, Conn>(&self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<bool>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        let name = self.0.key();
+        Box::pin(async move { Conn::Backend::delete(conn, name?).await })
+    }
+
+    /// Moves the shards into the base; see [`Counter::fold`](crate::Counter::fold).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn fold<'c, Conn>(
+        &'c self,
+        conn: &'c mut Conn,
+    ) -> BoxFuture<'c, QueryResult<Folded<counters::table>>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        Box::pin(self.0.folded::<Async, _, _>(conn))
+    }
+
+    /// How many shards writers choose from; see [`Counter::shards`](crate::Counter::shards).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn shards<'c, Conn>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<u16>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        Box::pin(async move {
+            self.0.key()?;
+            self.0.shard_number().number::<Async, _>(conn).await
+        })
+    }
+
+    /// Raises the number of shards; see [`Counter::increase_shards`](crate::Counter::increase_shards).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn increase_shards<'c, Conn>(
+        &'c self,
+        n: u16,
+        conn: &'c mut Conn,
+    ) -> BoxFuture<'c, QueryResult<u16>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        Box::pin(async move {
+            self.0.key()?;
+            self.0.shard_number().write::<Async, _>(n, true, conn).await
+        })
+    }
+
+    /// Sets the number of shards; see [`Counter::resize`](crate::Counter::resize).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn resize<'c, Conn>(&'c self, n: u16, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<()>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        Box::pin(self.0.resized::<Async, _, _>(n, conn))
+    }
+
+    /// Counts only if nothing was counted with this key before; see [`idempotency`](crate::idempotency).
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> IdempotentCounter {
+        IdempotentCounter(self.0.idempotency_key(key))
+    }
+}
+
+impl AsRef<str> for Counter {
+    fn as_ref(&self) -> &str {
+        self.0.as_ref()
+    }
+}
+
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<crate::Counter> for Counter {
+    fn from(counter: crate::Counter) -> Self {
+        Counter(counter)
+    }
+}
+
+/// A page of counters; made by [`Counter::list`].
+#[derive(Debug, Clone)]
+#[must_use = "nothing is read until it is `.load(conn)`-ed"]
+pub struct CounterList(crate::CounterList);
+
+impl CounterList {
+    /// Begins after the counter of this name.
+    pub fn after(self, name: impl Into<String>) -> Self {
+        CounterList(self.0.after(name))
+    }
+
+    /// Reads at most this number of counters.
+    pub fn limit(self, counters: u32) -> Self {
+        CounterList(self.0.limit(counters))
+    }
+
+    /// Reads names and totals, by name; see [`CounterList::load`](crate::CounterList::load).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load<'c, Conn>(
+        &'c self,
+        conn: &'c mut Conn,
+    ) -> BoxFuture<'c, QueryResult<Vec<(String, i64)>>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        Box::pin(self.0.page::<Async, _, _>(conn))
+    }
+}
+
+/// A named counter with an idempotency key; made by [`Counter::idempotency_key`].
+#[derive(Debug, Clone)]
+#[must_use = "nothing is counted until it is added to"]
+pub struct IdempotentCounter(Idempotent<crate::Counter>);
+
+impl IdempotentCounter {
+    /// Adds `n`, unless this was done before; see [`Idempotent::add`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add<'c, Conn>(&'c self, n: i64, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        Box::pin(async move {
+            let request = Request::to_add(&self.0.key, &self.0.of.cached_as(), n)?;
+            let mut add = AddOnce { to: &self.0.of, n };
+            once::<Async, _, _>(conn, &request, Retry::default(), &mut add).await
+        })
+    }
+
+    /// Adds 1, unless this was done before.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add)'s.
+    pub fn increment<'c, Conn>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        self.add(1, conn)
+    }
+
+    /// Subtracts 1, unless this was done before.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add)'s.
+    pub fn decrement<'c, Conn>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        self.add(-1, conn)
+    }
+}
+
+struct AddOnce<'a> {
+    to: &'a crate::Counter,
+    n: i64,
+}
+
+impl<Conn> Requested<Async, Conn> for AddOnce<'_>
+where
+    Conn: AsyncConnection,
+    Conn::Backend: CounterBackend<Conn, Async>,
+{
+    type Told = usize;
+
+    async fn carry_out(
+        &mut self,
+        conn: &mut Conn,
+        counted: Option<usize>,
+    ) -> QueryResult<(usize, usize)> {
+        let counted = match counted {
+            Some(counted) => counted,
+            None => {
+                Conn::Backend::add(conn, self.to.key()?, self.n).await?;
+                1
+            }
+        };
+        Ok((counted, counted))
+    }
+}

@@ -1,0 +1,256 @@
+//! Attempts: how many, how far apart, and whole transactions that are tried again.
+//!
+//! A counting update outside a transaction is tried again by itself when it meets a [`Conflict`](crate::Conflict), each
+//! time on another shard. Inside a transaction nothing is: the whole transaction is the unit, and [`transaction`]
+//! tries it again.
+
+use std::error::Error as StdError;
+
+use diesel::Connection;
+use diesel::result::{Error as DieselError, QueryResult};
+
+use crate::backend::BackendOf;
+pub use crate::backend::Isolation;
+use crate::connection::{Blocking, Io, TransactionOptions, in_transaction, now};
+use crate::engine::{Failed, Repeated};
+#[cfg(doc)]
+use crate::placement::Stripe;
+pub use crate::policy::{Attempted, Retry};
+
+/// Runs `f` in a transaction, and again from the start when it meets a conflict.
+///
+/// What a counting update leaves to its caller inside `conn.transaction(..)`: there a conflict ends the whole transaction,
+/// so only the whole can be tried again. `f` must therefore have no effects besides those on `conn`.
+///
+/// ```sql
+/// BEGIN; …; SELECT 1; COMMIT;                                                            -- PostgreSQL
+/// BEGIN; SAVEPOINT diesel_sharded; …; RELEASE SAVEPOINT diesel_sharded; COMMIT;          -- MySQL, MariaDB
+/// BEGIN IMMEDIATE; …; COMMIT;                                                            -- SQLite
+/// ```
+///
+/// The statements before `COMMIT` ask whether the transaction still lives. An error that the closure swallows may have ended
+/// it; PostgreSQL would answer `COMMIT` with a rollback and no error, MySQL would already have committed what followed.
+///
+/// In a process that has a [`Stripe`], MySQL does so without autocommit, and nothing of what followed is committed.
+///
+/// Inside a transaction that is open already, `f` runs once, in a savepoint, as Diesel's own `transaction` does. For
+/// an isolation level see [`Transaction`].
+///
+/// # Errors
+/// Whatever `f` returns, also when it is a conflict and the policy is used up. The error type is any `std::error::Error`
+/// that Diesel's converts into; a conflict is found behind it by its sources, or where it shows the database's text itself, as
+/// `#[error(transparent)]` does. Of its own, as
+/// [`diesel_sharded::Error`](crate::Error) inside Diesel's error: `TransactionAborted`, `ConnectionLost`,
+/// `OutcomeUnknown`, and `ConflictPersisted` when `BEGIN` or `COMMIT` itself met the last conflict.
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), views.eq(0))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::prelude::*;
+/// use diesel_sharded::retry::{self, Retry};
+/// use diesel_sharded::update;
+///
+/// let total = retry::transaction(conn, Retry::default(), |conn| {
+///     update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
+///     all.find(7).select(views.total()).first::<i64>(conn)
+/// })?;
+/// assert_eq!(total, 1);
+/// # Ok(())
+/// # }
+/// ```
+pub fn transaction<Conn, T, E, F>(conn: &mut Conn, policy: Retry, f: F) -> Result<T, E>
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+    F: FnMut(&mut Conn) -> Result<T, E>,
+    E: From<DieselError> + StdError + 'static,
+{
+    Transaction::new().retry(policy).run(conn, f)
+}
+
+/// [`transaction`] with an isolation level.
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// use diesel_sharded::retry::{Isolation, Transaction};
+///
+/// let answer = Transaction::new()
+///     .isolation(Isolation::Serializable)
+///     .run(conn, |conn| diesel::select(42.into_sql::<diesel::sql_types::Integer>()).get_result::<i32>(conn))?;
+/// # assert_eq!(answer, 42);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "a transaction does nothing until it is `run`"]
+pub struct Transaction {
+    retry: Retry,
+    options: TransactionOptions,
+}
+
+impl Transaction {
+    /// The database's own isolation level, the process-wide policy, and `BEGIN IMMEDIATE` on SQLite.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the policy by which the transaction is tried again.
+    pub fn retry(mut self, policy: Retry) -> Self {
+        self.retry = policy;
+        self
+    }
+
+    /// Sets the isolation level. SQLite's transactions are serializable whatever is asked for.
+    pub fn isolation(mut self, isolation: Isolation) -> Self {
+        self.options.isolation = Some(isolation);
+        self.options.outermost = true;
+        self
+    }
+
+    /// On SQLite, begins without the write lock. A transaction that reads first and then writes may then end in
+    /// BUSY_SNAPSHOT, which no `busy_timeout` waits for; it is tried again. No effect elsewhere.
+    pub fn deferred(mut self) -> Self {
+        self.options.immediate = false;
+        self
+    }
+
+    /// Runs `f`; see [`transaction`].
+    ///
+    /// # Errors
+    /// As [`transaction`]; also [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) when an isolation level is
+    /// asked for inside a transaction that is open already.
+    pub fn run<Conn, T, E, F>(self, conn: &mut Conn, mut f: F) -> Result<T, E>
+    where
+        Conn: Connection,
+        Conn::Backend: BackendOf<Conn>,
+        F: FnMut(&mut Conn) -> Result<T, E>,
+        E: From<DieselError> + StdError + 'static,
+    {
+        now(async {
+            let mut repeated = self.repeated::<Blocking, _>(conn)?;
+            loop {
+                let outcome = match repeated.begin::<Blocking, _, _>(conn).await {
+                    Ok(()) => repeated.scope().block(|| f(conn)).map_err(Failed::Body),
+                    Err(failed) => Err(failed),
+                };
+                if let Some(done) = repeated.end::<Blocking, _, _, _>(conn, outcome).await {
+                    return done;
+                }
+            }
+        })
+    }
+
+    /// The attempts at it.
+    pub(crate) fn repeated<M, Conn>(self, conn: &mut Conn) -> QueryResult<Repeated>
+    where
+        M: Io<Conn>,
+    {
+        if self.options.outermost && in_transaction::<M, _>(conn)? {
+            return Err(DieselError::AlreadyInTransaction);
+        }
+        Repeated::closure::<M, _>(conn, self.retry, self.options)
+    }
+}
+
+/// Whole transactions that are tried again, awaited; see [`retry`](crate::retry).
+#[cfg(feature = "async")]
+pub mod asynchronous {
+    use std::error::Error as StdError;
+    use std::future::Future;
+
+    use diesel::result::Error as DieselError;
+    use diesel_async::AsyncConnection;
+
+    use crate::backend::BackendOf;
+    use crate::connection::{Async, BoxFuture, InUse};
+    use crate::engine::Failed;
+    use crate::operation::retry::Transaction;
+    use crate::policy::Retry;
+
+    /// Runs `f` in a transaction, and again from the start when it meets a conflict; see
+    /// [`retry::transaction`](crate::retry::transaction()), which sends the same.
+    ///
+    /// `f` is an async closure that may be called again: it borrows what it reads, and changes nothing that it has borrowed (a
+    /// number of calls, say, is a `Cell` or an atomic; compilers cannot yet tell that the future of anything else is `Send`).
+    ///
+    /// # Errors
+    /// As [`retry::transaction`](crate::retry::transaction())'s.
+    pub async fn transaction<Conn, T, E, F>(conn: &mut Conn, policy: Retry, f: F) -> Result<T, E>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: BackendOf<Conn>,
+        for<'r> F: AsyncAttempt<&'r mut Conn, Result<T, E>> + Send,
+        T: Send,
+        E: From<DieselError> + StdError + Send + 'static,
+    {
+        Transaction::new().retry(policy).run_async(conn, f).await
+    }
+
+    impl Transaction {
+        /// Runs the async closure `f` on a connection of `diesel_async`; see
+        /// [`asynchronous::retry::transaction`](transaction).
+        ///
+        /// # Errors
+        /// As [`run`](Self::run)'s.
+        pub fn run_async<'c, Conn, T, E, F>(
+            self,
+            conn: &'c mut Conn,
+            mut f: F,
+        ) -> BoxFuture<'c, Result<T, E>>
+        where
+            Conn: AsyncConnection,
+            Conn::Backend: BackendOf<Conn>,
+            for<'r> F: AsyncAttempt<&'r mut Conn, Result<T, E>> + Send + 'c,
+            T: Send + 'c,
+            E: From<DieselError> + StdError + Send + 'static,
+        {
+            Box::pin(async move {
+                let mut repeated = self.repeated::<Async, _>(conn)?;
+                let mut held = InUse::<Async, _>::new(conn);
+                let conn = &mut *held.conn;
+                let done = loop {
+                    let outcome = match repeated.begin::<Async, _, _>(conn).await {
+                        Ok(()) => {
+                            held.inside |= repeated.is_inside();
+                            let attempted = repeated.scope().within(f.attempt(conn));
+                            attempted.await.map_err(Failed::Body)
+                        }
+                        Err(failed) => Err(failed),
+                    };
+                    if let Some(done) = repeated.end::<Async, _, _, _>(conn, outcome).await {
+                        break done;
+                    }
+                };
+                held.answered();
+                done
+            })
+        }
+    }
+
+    /// An async closure that can be called more than once, and whose future is `Send`.
+    pub trait AsyncAttempt<T, R>: AsyncFnMut(T) -> R {
+        /// Calls it.
+        fn attempt(&mut self, argument: T) -> impl Future<Output = R> + Send;
+    }
+
+    impl<F, T, Fut, R> AsyncAttempt<T, R> for F
+    where
+        F: AsyncFnMut(T) -> R + FnMut(T) -> Fut,
+        Fut: Future<Output = R> + Send,
+    {
+        fn attempt(&mut self, argument: T) -> impl Future<Output = R> + Send {
+            self(argument)
+        }
+    }
+}

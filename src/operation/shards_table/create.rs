@@ -1,0 +1,160 @@
+//! `CREATE TABLE`, and what goes with it.
+
+use diesel::prelude::*;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+
+use crate::backend::Dialect;
+use crate::error::Error;
+use crate::model::{ColumnType, ShardedTable, ShardsColumn};
+
+use super::quoted::{Column, Quoted, as_one, each, literal};
+use super::triggers::Trigger;
+
+impl Quoted<'_> {
+    /// The whole text.
+    pub(super) fn create(&self) -> String {
+        let statements = self.create_statements().join(";\n");
+        match self.dialect.has_triggers() {
+            true => format!("SAVEPOINT diesel_sharded;\n{statements};\nRELEASE diesel_sharded"),
+            false => statements,
+        }
+    }
+
+    /// The same, for a transaction that is rolled back at an error.
+    pub(super) fn create_statements(&self) -> Vec<String> {
+        let mut statements = vec![match self.dialect {
+            Dialect::Postgres if self.key.iter().any(is_collated) => self.create_like_parent(),
+            _ => self.create_table(),
+        }];
+        if self.dialect.has_triggers() {
+            let create = Trigger::ALL.map(|trigger| self.create_trigger(trigger, ""));
+            statements.extend(create);
+        }
+        statements
+    }
+
+    fn create_table(&self) -> String {
+        let key = self.key.iter().map(|column| {
+            let sql_type = column
+                .sql_type
+                .unwrap_or_else(|| self.dialect.key_type(column.column_type));
+            format!("{} {sql_type} NOT NULL", column.name)
+        });
+        let lines: Vec<_> = key
+            .chain(self.own_columns())
+            .chain([self.primary_key(), self.foreign_key()])
+            .collect();
+        let options = self.dialect.table_options();
+        format!(
+            "CREATE TABLE {} (\n    {}\n){options}",
+            self.shards,
+            lines.join(",\n    ")
+        )
+    }
+
+    /// With the key's columns from the parent, as only they tell a text's collation on PostgreSQL. Of another collation than the
+    /// parent's key the shards' index would not serve a total.
+    fn create_like_parent(&self) -> String {
+        let Quoted { shards, parent, .. } = self;
+        let key = each(&self.key, ", ", |_, column| match column.sql_type {
+            Some(sql_type) => format!("CAST({0} AS {sql_type}) AS {0}", column.name),
+            None => column.name.clone(),
+        });
+        let own = self.own_columns().map(|column| format!("ADD {column}"));
+        let constraints = [self.primary_key(), self.foreign_key()].map(|c| format!("ADD {c}"));
+        let alter: Vec<_> = own.chain(constraints).collect();
+        let options = self.dialect.table_options();
+        let alter = alter.join(",\n        ");
+        as_one(
+            "",
+            &format!(
+                "    CREATE TABLE {shards}{options} AS SELECT {key} FROM {parent} WITH NO DATA;
+    ALTER TABLE {shards}
+        {alter};
+"
+            ),
+        )
+    }
+
+    /// `shard` and the sharded fields
+    fn own_columns(&self) -> impl Iterator<Item = String> + '_ {
+        let fields = self.fields.iter().map(|column| {
+            let Column {
+                name, column_type, ..
+            } = column;
+            let sql_type = column
+                .sql_type
+                .unwrap_or_else(|| self.dialect.field_type(*column_type));
+            let check = match self.dialect.shard_check(*column_type, column.sql_type) {
+                Some(range) => format!(" CHECK ({name}{range})"),
+                None => String::new(),
+            };
+            format!("{name} {sql_type} NOT NULL DEFAULT 0{check}")
+        });
+        std::iter::once(format!("{} INTEGER NOT NULL", self.shard)).chain(fields)
+    }
+
+    fn primary_key(&self) -> String {
+        format!("PRIMARY KEY ({}, {})", self.key_names(), self.shard)
+    }
+
+    fn foreign_key(&self) -> String {
+        let key = self.key_names();
+        let actions = self.dialect.foreign_key_actions();
+        format!(
+            "FOREIGN KEY ({key}) REFERENCES {} ({key}){actions}",
+            self.parent
+        )
+    }
+}
+
+/// Whether only the parent tells the column's whole type.
+fn is_collated(column: &Column) -> bool {
+    column.column_type == ColumnType::Text && column.sql_type.is_none()
+}
+
+/// Whether a table was not created since its key is of another type or collation than its parent's, as MySQL and MariaDB say.
+fn is_unlike_parent(dialect: Dialect, error: &DieselError) -> bool {
+    let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
+        return false;
+    };
+    let message = information.message();
+    dialect == Dialect::Mysql
+        && (message.contains("(errno: 150 \"")
+            || message.starts_with("Referencing column '")
+                && message.ends_with("are incompatible."))
+}
+
+/// Names the type to declare, as `read` finds it in the database.
+pub(super) fn explain_key<T: ShardedTable>(
+    quoted: &Quoted<'_>,
+    error: DieselError,
+    read: impl FnOnce(String) -> QueryResult<Vec<String>>,
+) -> DieselError {
+    if !is_unlike_parent(quoted.dialect, &error) {
+        return error;
+    }
+    let is_chosen = |column: &&ShardsColumn| {
+        matches!(column.column_type, ColumnType::Text | ColumnType::Binary)
+    };
+    let Some(column) = T::KEY.iter().find(is_chosen).or(T::KEY.first()) else {
+        return error;
+    };
+    let parent = quoted.parent.trim_matches('`').replace("``", "`");
+    let sql = format!(
+        "SELECT CONCAT(COLUMN_TYPE, COALESCE(CONCAT(' CHARACTER SET ', CHARACTER_SET_NAME, ' COLLATE ', COLLATION_NAME), '')) \
+         FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {} AND COLUMN_NAME = {}",
+        literal(quoted.dialect, &parent),
+        literal(quoted.dialect, column.name),
+    );
+    match read(sql).ok().and_then(|mut found| found.pop()) {
+        Some(sql_type) => Error::KeyType {
+            table: T::SHARDS_TABLE,
+            column: column.name,
+            sql_type,
+            source: error,
+        }
+        .into(),
+        None => error,
+    }
+}

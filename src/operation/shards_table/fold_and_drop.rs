@@ -1,0 +1,560 @@
+//! Folding every shard and dropping the table, as text: what the text moved is checked by the text.
+//!
+//! The bases and the sums of shards stand in a temporary table before anything is written. Each base afterwards has to be the
+//! one before plus its sum, and each shard has to have a row. A trigger, a policy or a column that suppresses, changes, rounds
+//! or cuts the update is found so on every database; then nothing is dropped and every count is where it was.
+
+use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
+
+use crate::backend::{Dialect, TotalForm};
+use crate::error::Error;
+use crate::model::{Amount, ColumnType, ShardedTable, ShardsColumn};
+use crate::unfit::Unfit;
+
+use super::quoted::{Column, Quoted, as_one, each, literal};
+use super::triggers::Trigger;
+
+/// What runs the text of SQLite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Program {
+    /// It may go on after an error, as `sqlite3` does, and may be in no transaction.
+    Any,
+    /// It ends at an error, and rolls its transaction back.
+    StopsAtErrors,
+}
+
+/// Which row does not fit, for MySQL and SQLite, once it is known.
+pub(super) fn select_unfit(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Mysql => "SELECT CAST(@diesel_sharded_unfit AS CHAR)",
+        _ => "SELECT unfit FROM temp.diesel_sharded_unfit",
+    }
+}
+
+/// Undoes on MySQL what a failure of another kind leaves behind.
+pub(super) const CLEAN_UP: &str = "ROLLBACK; UNLOCK TABLES; DROP TEMPORARY TABLE IF EXISTS `diesel_sharded_totals`; \
+    SET autocommit = @diesel_sharded_autocommit";
+
+impl Quoted<'_> {
+    /// The whole text.
+    pub(super) fn fold_and_drop(&self, program: Program) -> String {
+        match self.dialect {
+            Dialect::Postgres => self.on_postgres(),
+            Dialect::Mysql => self.on_mysql(),
+            Dialect::Sqlite => self.on_sqlite(program),
+        }
+    }
+
+    /// One block: `LOCK TABLE` wants a transaction, and `psql -f` has none around each of several statements. Above READ
+    /// COMMITTED the sums may be older than the lock.
+    fn on_postgres(&self) -> String {
+        let (parent, shards) = (&self.parent, &self.shards);
+        let totals = self.totals(shards);
+        let update = self.update();
+        let unfit = self.unfit();
+        let orphan = self.orphan(shards);
+        let says = |text: &str| literal(self.dialect, &format!("{}{text}", self.shards_table));
+        let hidden = says(
+            ": row security may hide some of its rows; drop it as a role that bypasses row security",
+        );
+        let isolation = says(
+            ": drop it in a transaction that is READ COMMITTED; in any other some counts may not be seen",
+        );
+        let seen = literal(self.dialect, shards);
+        as_one(
+            "DECLARE\n    unfit TEXT;\n",
+            &format!(
+                "    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION USING MESSAGE = {isolation};
+    END IF;
+    LOCK TABLE {parent}, {shards} IN ACCESS EXCLUSIVE MODE;
+    IF row_security_active({seen}) THEN
+        RAISE EXCEPTION USING MESSAGE = {hidden};
+    END IF;
+    CREATE TEMPORARY TABLE diesel_sharded_totals ON COMMIT DROP AS
+        {totals};
+    {update};
+    -- Each base has to be the one before plus its sum, and each shard has to have a row.
+    unfit := ({unfit});
+    unfit := COALESCE(unfit, ({orphan}));
+    IF unfit IS NOT NULL THEN
+        RAISE EXCEPTION USING MESSAGE = unfit, HINT = '{HINT}';
+    END IF;
+    DROP TABLE pg_temp.diesel_sharded_totals;
+    DROP TABLE {shards};
+"
+            ),
+        )
+    }
+
+    /// MySQL commits at `LOCK TABLES` and at `DROP TABLE`, so that no transaction encloses the two: the fold takes the counts
+    /// out of the shards in a transaction of its own, and what is dropped is empty. The locked tables may stand only once in a
+    /// statement. `UPDATE IGNORE` leaves to the check what strict mode would end at, locks and all.
+    fn on_mysql(&self) -> String {
+        let (parent, shards) = (&self.parent, &self.shards);
+        let totals = self.totals(shards);
+        let primary_key = each(&self.key, ", ", |i, _| format!("key{i}"));
+        let update = self.update();
+        let unfit = self.unfit();
+        let orphan = self.orphan(shards);
+        let drop = literal(self.dialect, &format!("DROP TABLE {shards}"));
+        let unless_unfit = |sql: &str| {
+            format!(
+                "SET @diesel_sharded_sql = IF(@diesel_sharded_unfit IS NULL, {sql}, 'DO 0');
+PREPARE diesel_sharded FROM @diesel_sharded_sql;
+EXECUTE diesel_sharded"
+            )
+        };
+        let (commit, drop) = (unless_unfit("'COMMIT'"), unless_unfit(&drop));
+        format!(
+            "SET @diesel_sharded_row = 'not checked', @diesel_sharded_unfit = 'not checked', @diesel_sharded_autocommit = @@autocommit;
+SET autocommit = 0;
+LOCK TABLES {parent} WRITE, {shards} WRITE;
+CREATE TEMPORARY TABLE `diesel_sharded_totals` (PRIMARY KEY ({primary_key})) ENGINE = InnoDB AS
+    {totals};
+{update};
+-- Each base has to be the one before plus its sum, and each shard has to have a row. Else all this is rolled back.
+SET @diesel_sharded_row = ({unfit});
+SET @diesel_sharded_unfit = COALESCE(@diesel_sharded_row, ({orphan}));
+DELETE FROM {shards};
+{commit};
+ROLLBACK;
+DROP TEMPORARY TABLE `diesel_sharded_totals`;
+{drop};
+DEALLOCATE PREPARE diesel_sharded;
+UNLOCK TABLES;
+SET autocommit = @diesel_sharded_autocommit;
+-- Fails by a duplicate that names a row, if one did not fit.
+CREATE TEMPORARY TABLE `diesel_sharded_unfit` (PRIMARY KEY (unfit)) ENGINE = InnoDB AS
+    SELECT CAST(@diesel_sharded_unfit AS CHAR(180)) AS unfit FROM (SELECT 1 UNION ALL SELECT 2) AS twice
+    WHERE @diesel_sharded_unfit IS NOT NULL;
+DROP TEMPORARY TABLE `diesel_sharded_unfit`"
+        )
+    }
+
+    /// A program that goes on after an error must not drop what it could not fold. So the table is renamed first: if
+    /// everything was rolled back there is no table of the other name. And the check that fails is made twice, since the
+    /// first time only its own statement is undone, so that a program that stops there finds its transaction open.
+    fn on_sqlite(&self, program: Program) -> String {
+        const DROPPED: &str = "`diesel_sharded_dropped`";
+        let mut statements = vec![];
+        if program == Program::Any {
+            statements.push("SAVEPOINT diesel_sharded".to_owned());
+        }
+        statements.extend(self.fold_on_sqlite(match program {
+            Program::Any => Some(DROPPED),
+            Program::StopsAtErrors => None,
+        }));
+        let dropped = match program {
+            Program::Any => DROPPED,
+            Program::StopsAtErrors => &self.shards,
+        };
+        let message = format!(
+            "{}: a row did not take what its shards hold",
+            self.shards_table
+        );
+        let check = "INTO temp.diesel_sharded_fits SELECT COUNT(*) = 1 AND COUNT(unfit) = 0 FROM temp.diesel_sharded_unfit";
+        statements.push(format!(
+            "CREATE TEMPORARY TABLE diesel_sharded_fits (fits CONSTRAINT {} CHECK (fits))",
+            format_args!("`{}`", message.replace('`', "``"))
+        ));
+        if program == Program::Any {
+            statements.push(
+                "SELECT unfit FROM temp.diesel_sharded_unfit WHERE unfit IS NOT NULL".to_owned(),
+            );
+        }
+        statements.push(format!("INSERT {check}"));
+        if program == Program::Any {
+            statements.push(format!(
+                "-- For a program that has gone on after that error: everything is as it was.\nINSERT OR ROLLBACK {check}"
+            ));
+        }
+        statements.push(format!("DROP TABLE {dropped}"));
+        statements.push("DROP TABLE temp.diesel_sharded_fits".to_owned());
+        statements.extend(DROP_TEMPORARY_ON_SQLITE.map(str::to_owned));
+        if program == Program::Any {
+            statements.push("RELEASE diesel_sharded".to_owned());
+        }
+        statements.join(";\n")
+    }
+
+    /// Up to the row that does not fit, which is in a temporary table then.
+    pub(super) fn fold_on_sqlite(&self, renamed: Option<&str>) -> Vec<String> {
+        let shards = renamed.unwrap_or(&self.shards);
+        let columns =
+            |columns: &[Column], name: &str| each(columns, ", ", |i, _| format!("{name}{i}"));
+        let mut statements = Trigger::ALL
+            .map(|trigger| self.drop_trigger(trigger))
+            .to_vec();
+        statements.push(format!(
+            "CREATE TEMPORARY TABLE diesel_sharded_totals ({}, {}, {})",
+            columns(&self.key, "key"),
+            columns(&self.fields, "base"),
+            columns(&self.fields, "sum")
+        ));
+        statements.push("CREATE TEMPORARY TABLE diesel_sharded_unfit (unfit)".to_owned());
+        if let Some(renamed) = renamed {
+            statements.push(format!("ALTER TABLE {} RENAME TO {renamed}", self.shards));
+        }
+        statements.push(format!(
+            "INSERT INTO temp.diesel_sharded_totals\n    {}",
+            self.totals(shards)
+        ));
+        statements.push(self.update());
+        statements.push(format!(
+            "-- Each base has to be the one before plus its sum, and each shard has to have a row.
+INSERT INTO temp.diesel_sharded_unfit SELECT COALESCE(({}), ({}))",
+            self.unfit(),
+            self.orphan(shards)
+        ));
+        statements
+    }
+
+    /// What follows where [`fold_on_sqlite`](Self::fold_on_sqlite) found nothing.
+    pub(super) fn drop_on_sqlite(&self) -> String {
+        let drop = format!("DROP TABLE {}", self.shards);
+        let temporary = DROP_TEMPORARY_ON_SQLITE.map(str::to_owned);
+        [vec![drop], temporary.to_vec()].concat().join(";\n")
+    }
+
+    /// The bases, and the sums of shards, of the rows that have some.
+    fn totals(&self, shards: &str) -> String {
+        let parent = &self.parent;
+        let key = each(&self.key, ", ", |i, c| {
+            format!("{parent}.{} AS key{i}", c.name)
+        });
+        let bases = each(&self.fields, ", ", |i, c| {
+            format!("{parent}.{} AS base{i}", c.name)
+        });
+        let sums = each(&self.fields, ", ", |i, _| {
+            format!("diesel_sharded_sums.sum{i}")
+        });
+        let shards_key = each(&self.key, ", ", |i, c| {
+            format!("{shards}.{} AS key{i}", c.name)
+        });
+        let group = each(&self.key, ", ", |_, c| format!("{shards}.{}", c.name));
+        let summed = each(&self.fields, ", ", |i, c| {
+            format!("SUM({shards}.{}) AS sum{i}", c.name)
+        });
+        let on = each(&self.key, " AND ", |i, c| {
+            format!("diesel_sharded_sums.key{i} = {parent}.{}", c.name)
+        });
+        format!(
+            "SELECT {key}, {bases}, {sums} FROM {parent}
+        JOIN (SELECT {shards_key}, {summed} FROM {shards} GROUP BY {group}) AS diesel_sharded_sums ON {on}"
+        )
+    }
+
+    /// Adds the sums to the bases.
+    fn update(&self) -> String {
+        let parent = &self.parent;
+        let is_row = self.is_row();
+        let assignments = |table: &str| {
+            each(&self.fields, ", ", |i, c| {
+                format!("{table}{} = {}", c.name, total(i))
+            })
+        };
+        match self.dialect {
+            Dialect::Mysql => {
+                let assignments = assignments(&format!("{parent}."));
+                format!(
+                    "UPDATE IGNORE {parent} JOIN diesel_sharded_totals ON {is_row} SET {assignments}"
+                )
+            }
+            _ => format!(
+                "UPDATE {parent} SET {} FROM {} WHERE {is_row}",
+                assignments(""),
+                self.totals_table()
+            ),
+        }
+    }
+
+    /// `"videos"."id" = diesel_sharded_totals.key1`
+    fn is_row(&self) -> String {
+        let parent = &self.parent;
+        each(&self.key, " AND ", |i, c| {
+            format!("{parent}.{} = diesel_sharded_totals.key{i}", c.name)
+        })
+    }
+
+    fn totals_table(&self) -> &'static str {
+        match self.dialect {
+            Dialect::Postgres => "pg_temp.diesel_sharded_totals",
+            Dialect::Mysql => "diesel_sharded_totals",
+            Dialect::Sqlite => "temp.diesel_sharded_totals",
+        }
+    }
+
+    /// A row that did not take what its shards hold, as a text that [`told`] reads.
+    fn unfit(&self) -> String {
+        let parent = &self.parent;
+        let numbers = |name: &str| {
+            self.listed(&self.fields, |i, _| {
+                format!("diesel_sharded_totals.{name}{i}")
+            })
+        };
+        let found = self.listed(&self.fields, |_, c| format!("{parent}.{}", c.name));
+        let found = format!("COALESCE({found}, '{NOTHING}')");
+        let key = self.key_as_text("diesel_sharded_totals", |i, _| format!("key{i}"));
+        let text = self.concatenated(&[
+            literal(self.dialect, &format!("{}{KEY}", self.shards_table)),
+            key,
+            format!("'{COLON}'"),
+            numbers("base"),
+            format!("'{PLUS}'"),
+            numbers("sum"),
+            format!("'{GAVE}'"),
+            found,
+        ]);
+        let fits = each(&self.fields, " AND ", |i, c| {
+            let is_total = format!("{parent}.{} = {}", c.name, total(i));
+            match self.dialect.total_form(c.column_type) {
+                TotalForm::Checked(condition) => format!(
+                    "{is_total} AND EXISTS (SELECT 1 FROM (SELECT {} AS total) WHERE {condition})",
+                    total(i)
+                ),
+                _ => is_total,
+            }
+        });
+        format!(
+            "SELECT {text} FROM {} LEFT JOIN {parent} ON {} WHERE NOT COALESCE({fits}, FALSE) LIMIT 1",
+            self.totals_table(),
+            self.is_row()
+        )
+    }
+
+    /// A shard that has no row, as a text that [`told`] reads.
+    fn orphan(&self, shards: &str) -> String {
+        let key = self.key_as_text(shards, |_, column| column.name.clone());
+        let text = self.concatenated(&[
+            literal(self.dialect, &format!("{}{KEY}", self.shards_table)),
+            key,
+            format!("'{NO_ROW}'"),
+        ]);
+        let on = each(&self.key, " AND ", |i, c| {
+            format!("{shards}.{} = diesel_sharded_totals.key{i}", c.name)
+        });
+        format!(
+            "SELECT {text} FROM {shards} LEFT JOIN {} ON {on} WHERE diesel_sharded_totals.key1 IS NULL LIMIT 1",
+            self.totals_table()
+        )
+    }
+
+    fn key_as_text(&self, table: &str, name: impl Fn(usize, &Column) -> String) -> String {
+        self.listed(&self.key, |i, column| {
+            let value = format!("{table}.{}", name(i, column));
+            match (column.column_type, self.dialect) {
+                (ColumnType::Binary, Dialect::Postgres) => format!("encode({value}, 'hex')"),
+                (ColumnType::Binary, _) => format!("HEX({value})"),
+                _ => value,
+            }
+        })
+    }
+
+    /// The values of columns as one text, with commas in between.
+    fn listed(&self, columns: &[Column], value: impl Fn(usize, &Column) -> String) -> String {
+        let text_type = self.dialect.text_type();
+        let comma = match self.dialect {
+            Dialect::Mysql => ", ', ', ",
+            _ => " || ', ' || ",
+        };
+        let values = each(columns, comma, |i, column| {
+            format!("CAST({} AS {text_type})", value(i, column))
+        });
+        match self.dialect {
+            Dialect::Mysql => format!("CONCAT({values})"),
+            _ => values,
+        }
+    }
+
+    fn concatenated(&self, values: &[String]) -> String {
+        match self.dialect {
+            Dialect::Mysql => format!("CONCAT({})", values.join(", ")),
+            _ => values.join(" || "),
+        }
+    }
+}
+
+const DROP_TEMPORARY_ON_SQLITE: [&str; 2] = [
+    "DROP TABLE temp.diesel_sharded_unfit",
+    "DROP TABLE temp.diesel_sharded_totals",
+];
+
+fn total(field: usize) -> String {
+    format!("diesel_sharded_totals.base{field} + diesel_sharded_totals.sum{field}")
+}
+
+const HINT: &str = "Nothing was changed. Look for a trigger, a policy, or a column that rounds or cuts what it is given.";
+
+// The parts of a text that tells which row does not fit: `videos_shards, key 7: 100 + 10 gave 100`. A key may contain any of
+// them, a number none.
+const KEY: &str = ", key ";
+const COLON: &str = ": ";
+const PLUS: &str = " + ";
+const GAVE: &str = " gave ";
+const NOTHING: &str = "nothing";
+const NO_ROW: &str = ": it has shards and no row";
+
+/// What such a text says of the row that does not fit.
+pub(super) fn told<T: ShardedTable>(text: &str) -> Option<DieselError> {
+    let (key, reason) = read(text, T::SHARDS_TABLE, T::FIELDS)?;
+    let table = T::SHARDS_TABLE;
+    Some(Error::Unfit { table, key, reason }.into())
+}
+
+fn read(text: &str, shards_table: &str, fields: &[ShardsColumn]) -> Option<(String, Unfit)> {
+    let row = text.strip_prefix(shards_table)?.strip_prefix(KEY)?;
+    if let Some(key) = row.strip_suffix(NO_ROW) {
+        return Some((key.to_owned(), Unfit::NoRow));
+    }
+    let (row, found) = row.rsplit_once(GAVE)?;
+    let (row, sums) = row.rsplit_once(PLUS)?;
+    let (key, bases) = row.rsplit_once(COLON)?;
+    if found == NOTHING {
+        return Some((key.to_owned(), Unfit::Removed));
+    }
+    let mut numbers = bases
+        .split(", ")
+        .zip(sums.split(", "))
+        .zip(found.split(", "))
+        .zip(fields);
+    let reason =
+        numbers.find_map(|(((base, sum), found), field)| reason(field, base, sum, found))?;
+    Some((key.to_owned(), reason))
+}
+
+/// Why a base is not what it was and the sum of its shards, if it is not.
+fn reason(field: &ShardsColumn, base: &str, sum: &str, found: &str) -> Option<Unfit> {
+    let amount = |text: &str| Amount::parse(text, field.column_type).ok();
+    let mut expected = amount(base)?;
+    expected += &amount(sum)?;
+    if amount(found).as_ref() == Some(&expected) {
+        return None;
+    }
+    let (least, greatest): (i128, i128) = match field.column_type {
+        ColumnType::BigInt => (i64::MIN.into(), i64::MAX.into()),
+        ColumnType::UnsignedBigInt => (0, u64::MAX.into()),
+        other => {
+            let (least, greatest) = other.integers();
+            (least.into(), greatest.into())
+        }
+    };
+    Some(match &expected {
+        Amount::Integer(n) if !(least..=greatest).contains(n) => Unfit::OutOfRange,
+        _ if found == base => Unfit::NotWritten { field: field.name },
+        _ => Unfit::Altered {
+            field: field.name,
+            expected: shown(&expected),
+            found: found.to_owned(),
+        },
+    })
+}
+
+fn shown(amount: &Amount) -> String {
+    match amount {
+        #[cfg(feature = "numeric")]
+        Amount::Numeric(n) => n.normalized().to_plain_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Names the row that does not fit, if the text's own check is what failed.
+pub(super) fn explain_unfit<T: ShardedTable>(dialect: Dialect, error: DieselError) -> DieselError {
+    let text = match &error {
+        DieselError::DatabaseError(kind, information) => {
+            unfit_in(dialect, *kind, information.as_ref())
+        }
+        _ => None,
+    };
+    text.and_then(told::<T>).unwrap_or(error)
+}
+
+/// The text about a row in the error that the check ends with. SQLite's tells none.
+fn unfit_in(
+    dialect: Dialect,
+    kind: DatabaseErrorKind,
+    information: &dyn DatabaseErrorInformation,
+) -> Option<&str> {
+    match (dialect, kind) {
+        (Dialect::Postgres, _) => Some(information.message()),
+        (Dialect::Mysql, DatabaseErrorKind::UniqueViolation) => {
+            let duplicate = information.message().strip_prefix("Duplicate entry '")?;
+            duplicate.rsplit_once("' for key ").map(|(text, _)| text)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &[ShardsColumn] = &[
+        field("views", ColumnType::BigInt),
+        field("likes", ColumnType::SmallInt),
+        field("score", ColumnType::Double),
+    ];
+
+    const fn field(name: &'static str, column_type: ColumnType) -> ShardsColumn {
+        ShardsColumn {
+            name,
+            column_type,
+            sql_type: None,
+        }
+    }
+
+    #[test]
+    fn a_text_tells_the_row_and_the_reason() {
+        for (text, key, reason) in [
+            (
+                "s, key 7: 100, 1, 0.5 + 10, 0, 0 gave 100, 1, 0.5",
+                "7",
+                Unfit::NotWritten { field: "views" },
+            ),
+            (
+                "s, key 7: 100, 1, 0.5 + 0, 2, 0 gave 100, 1, 0.5",
+                "7",
+                Unfit::NotWritten { field: "likes" },
+            ),
+            (
+                "s, key a: 1 + 1 gave 2, 2: 0, 32767, 0 + 0, 1, 0 gave 0, 32767, 0",
+                "a: 1 + 1 gave 2, 2",
+                Unfit::OutOfRange,
+            ),
+            (
+                "s, key 7: 100, 1, 0.5 + 10, 0, 0 gave 105, 1, 0.5",
+                "7",
+                Unfit::Altered {
+                    field: "views",
+                    expected: "110".into(),
+                    found: "105".into(),
+                },
+            ),
+            (
+                "s, key 7: 1, 1, 1 + 1, 1, 1 gave nothing",
+                "7",
+                Unfit::Removed,
+            ),
+            (
+                "s, key it's, 7: it has shards and no row",
+                "it's, 7",
+                Unfit::NoRow,
+            ),
+        ] {
+            assert_eq!(
+                read(text, "s", FIELDS),
+                Some((key.to_owned(), reason)),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "s",
+            "t, key 7: it has shards and no row",
+            "s, key 7",
+            "s, key 7: x + y gave z",
+        ] {
+            assert!(read(text, "s", FIELDS).is_none(), "{text}");
+        }
+    }
+}

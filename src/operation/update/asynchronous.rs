@@ -1,0 +1,204 @@
+//! Counting updates that are awaited.
+
+use std::marker::PhantomData;
+
+use diesel::deserialize::FromSqlRow;
+use diesel::dsl::SqlTypeOf;
+use diesel::expression::QueryMetadata;
+use diesel::prelude::*;
+use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
+use diesel_async::AsyncConnection;
+
+use crate::backend::BackendOf;
+use crate::connection::{Async, BoxFuture};
+use crate::engine::KeyedTable;
+use crate::model::ShardedTable;
+use crate::operation::idempotency::{Counted, Idempotent, once};
+use crate::operation::update::returning::{NoReturning, ReadAs, Returning};
+use crate::operation::update::{
+    InsertRow, NoInsert, SetNotCalled, UpdateSource, UpdateStatement, Values,
+};
+
+/// Begins a counting update on a connection of `diesel_async`; see [`update`](crate::update()).
+pub fn update<Source, Kind>(
+    source: Source,
+) -> UpdateStatement<Source::Query, SetNotCalled, NoReturning, NoInsert, Async>
+where
+    Source: UpdateSource<Kind>,
+{
+    UpdateStatement::of(source)
+}
+
+/// The methods that give the counted rows.
+macro_rules! gives_rows {
+    () => {
+        /// Counts, and gives the counted rows; see [`update`](crate::update#what-it-gives-back). With an idempotency key that was
+        /// counted before, it gives the rows alone.
+        ///
+        /// # Errors
+        /// As [`execute`](Self::execute)'s.
+        pub fn load<'c, U>(
+            self,
+            conn: &'c mut impl LoadCounted<'c, Self, U>,
+        ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
+            conn.load_counted(self)
+        }
+
+        /// The same as [`load`](Self::load).
+        ///
+        /// # Errors
+        /// As [`execute`](Self::execute)'s.
+        pub fn get_results<'c, U>(
+            self,
+            conn: &'c mut impl LoadCounted<'c, Self, U>,
+        ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
+            conn.load_counted(self)
+        }
+
+        /// The same, and gives the first of the rows.
+        ///
+        /// # Errors
+        /// As [`execute`](Self::execute)'s; [`NotFound`](DieselError::NotFound) if there is no such row.
+        pub fn get_result<'c, U>(
+            self,
+            conn: &'c mut impl LoadCounted<'c, Self, U>,
+        ) -> BoxFuture<'c, QueryResult<U>>
+        where
+            U: Send + 'c,
+        {
+            first(conn.load_counted(self))
+        }
+    };
+}
+
+impl<Q, V, Ret, Ins, T, W> UpdateStatement<Q, Values<V>, Ret, Ins, Async>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    /// Counts; gives the number of rows. Of the same name as `diesel_async::RunQueryDsl`'s.
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s.
+    pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
+    where
+        V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
+        T: ShardedTable + QueryFragment<DB> + QueryId,
+        W: QueryFragment<DB> + QueryId + Send + 'c,
+        Ins: InsertRow<T, DB, Statement: Send + 'c>,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let mut ready = self.ready::<DB>();
+        Box::pin(async move { ready.count::<Async, _, _>(conn).await })
+    }
+
+    gives_rows!();
+}
+
+impl<Q, V, Ret, Ins, T, W> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    /// Counts, unless this was done before; gives the number of rows.
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s, and those of [`idempotency`](crate::idempotency).
+    pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
+    where
+        V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
+        T: ShardedTable + QueryFragment<DB> + QueryId,
+        W: QueryFragment<DB> + QueryId + Send + 'c,
+        Ins: InsertRow<T, DB, Statement: Send + 'c>,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let mut ready = self.of.ready::<DB>();
+        let (request, retry) = (ready.request::<DB>(&self.key), ready.retry());
+        Box::pin(async move { once::<Async, _, _>(conn, &request?, retry, &mut ready).await })
+    }
+
+    gives_rows!();
+}
+
+fn first<'c, U: Send + 'c>(
+    rows: BoxFuture<'c, QueryResult<Vec<U>>>,
+) -> BoxFuture<'c, QueryResult<U>> {
+    Box::pin(async move {
+        let first = rows.await?.into_iter().next();
+        first.ok_or(DieselError::NotFound)
+    })
+}
+
+/// A connection that gives the rows of the counting update `S`, each as a `U`.
+///
+/// In the place of a type parameter for the connection, so that `get_result::<i64>(conn)` names nothing but the row.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not give the rows of this update as `{U}`",
+    note = "it has to be a connection of `diesel_async` to a database that `diesel_sharded` has a feature for",
+    note = "what is sent and what comes back has to be `Send`"
+)]
+pub trait LoadCounted<'c, S, U> {
+    /// Counts, and gives the counted rows.
+    fn load_counted(&'c mut self, update: S) -> BoxFuture<'c, QueryResult<Vec<U>>>;
+}
+
+impl<'c, Q, V, Ret, Ins, T, W, U, Conn, DB>
+    LoadCounted<'c, UpdateStatement<Q, Values<V>, Ret, Ins, Async>, U> for Conn
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
+    T: KeyedTable<DB>,
+    T::PrimaryKey: QueryId,
+    W: QueryFragment<DB> + QueryId + Send + 'c,
+    Ins: InsertRow<T, DB, Statement: Send + 'c>,
+    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId + Send + 'c> + 'c,
+    U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB> + Send + 'static,
+    Conn: AsyncConnection<Backend = DB> + 'c,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+{
+    fn load_counted(
+        &'c mut self,
+        update: UpdateStatement<Q, Values<V>, Ret, Ins, Async>,
+    ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
+        let mut selection = update.selection();
+        let mut ready = update.ready::<DB>();
+        Box::pin(async move {
+            ready
+                .count_and_load::<Async, Ret, U, _, _>(self, &mut selection)
+                .await
+        })
+    }
+}
+
+impl<'c, Q, V, Ret, Ins, T, W, U, Conn, DB>
+    LoadCounted<'c, Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>, U> for Conn
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
+    T: KeyedTable<DB>,
+    T::PrimaryKey: QueryId,
+    W: QueryFragment<DB> + QueryId + Send + 'c,
+    Ins: InsertRow<T, DB, Statement: Send + 'c>,
+    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId + Send + 'c> + 'c,
+    U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB> + Send + 'static,
+    Conn: AsyncConnection<Backend = DB> + 'c,
+    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+{
+    fn load_counted(
+        &'c mut self,
+        update: Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>,
+    ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
+        let mut selection = update.of.selection();
+        let mut ready = update.of.ready::<DB>();
+        let (request, retry) = (ready.request::<DB>(&update.key), ready.retry());
+        Box::pin(async move {
+            let mut counted = Counted::<_, _, _, _, Ret, U> {
+                ready: &mut ready,
+                selection: &mut selection,
+                rows: PhantomData,
+            };
+            once::<Async, _, _>(self, &request?, retry, &mut counted).await
+        })
+    }
+}

@@ -1,0 +1,271 @@
+//! What a counting update gives back: selections in which every sharded field is its total.
+//!
+//! The base alone would be stale right after the update that it comes from. So a selection is rewritten: a sharded column
+//! becomes its total, any other column stays, tuples and `as_returning()` are rewritten part by part. Whatever else might
+//! hide a base (`views + 1`, an SQL function of it) does not compile.
+
+use std::marker::PhantomData;
+
+use diesel::deserialize::FromSqlRow;
+use diesel::dsl::{AsSelect, SqlTypeOf};
+use diesel::expression::{Expression, Selectable};
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+
+use crate::backend::ShardedBackend;
+use crate::model::ShardedTable;
+use crate::query_builder::{Total, push_total};
+
+/// A selection of `T`'s columns that can be given back with totals: columns, totals, tuples of them, and
+/// `Model::as_returning()` / `Model::as_select()` of a model that selects only such.
+///
+/// `Kind` keeps impls apart and is inferred.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be given back by a counting update: it may show a base without its shards",
+    note = "select columns, `column.total()`, tuples of them, or `Model::as_returning()` of a model made of them"
+)]
+pub trait SelectTotals<T, Kind>: Expression {
+    /// The same selection with totals in place of sharded columns.
+    type Output: Expression;
+
+    /// Puts the totals in.
+    fn with_totals(self) -> Self::Output;
+}
+
+/// The row type that a selection is read into. Not `CompatibleType`, since that is private to Diesel.
+pub trait ReadAs<U, DB>: Expression {
+    /// The SQL type of the row.
+    type Row;
+}
+
+/// A column in a selection with totals: its total if it is sharded.
+#[derive(Debug, Clone, Copy)]
+pub struct Fresh<C>(C);
+
+impl<C: Expression> Expression for Fresh<C> {
+    type SqlType = C::SqlType;
+}
+
+impl<C: QueryId> QueryId for Fresh<C> {
+    type QueryId = Fresh<C::QueryId>;
+    const HAS_STATIC_QUERY_ID: bool = C::HAS_STATIC_QUERY_ID;
+}
+
+impl<C, DB> QueryFragment<DB> for Fresh<C>
+where
+    DB: ShardedBackend,
+    C: Column<Table: ShardedTable + QueryFragment<DB>> + QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        match C::Table::FIELDS.iter().find(|field| field.name == C::NAME) {
+            Some(field) => push_total::<C::Table, DB>(field, None, out),
+            None => self.0.walk_ast(out),
+        }
+    }
+}
+
+impl<C, U, DB> ReadAs<U, DB> for Fresh<C>
+where
+    C: Expression,
+    DB: diesel::backend::Backend,
+    U: FromSqlRow<C::SqlType, DB>,
+{
+    type Row = C::SqlType;
+}
+
+impl<C, U, DB> ReadAs<U, DB> for Total<C>
+where
+    C: Expression,
+    DB: diesel::backend::Backend,
+    U: FromSqlRow<C::SqlType, DB>,
+{
+    type Row = C::SqlType;
+}
+
+/// Kinds of selections, for inference.
+#[derive(Debug)]
+pub struct IsColumn;
+/// See [`IsColumn`].
+#[derive(Debug)]
+pub struct IsTotal;
+/// See [`IsColumn`].
+#[derive(Debug)]
+pub struct IsSelectable<U, Kind>(PhantomData<(U, Kind)>);
+
+#[diagnostic::do_not_recommend]
+impl<T, C: Column<Table = T>> SelectTotals<T, IsColumn> for C {
+    type Output = Fresh<C>;
+
+    fn with_totals(self) -> Fresh<C> {
+        Fresh(self)
+    }
+}
+
+impl<T, C: Column<Table = T>> SelectTotals<T, IsTotal> for Total<C> {
+    type Output = Self;
+
+    fn with_totals(self) -> Self {
+        self
+    }
+}
+
+/// `Model::as_returning()` with totals.
+#[derive(Debug)]
+pub struct FreshSelect<U, DB, S> {
+    selection: S,
+    model: PhantomData<(U, DB)>,
+}
+
+impl<U, DB, S: Copy> Clone for FreshSelect<U, DB, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<U, DB, S: Copy> Copy for FreshSelect<U, DB, S> {}
+
+impl<T, U, DB, Kind> SelectTotals<T, IsSelectable<U, Kind>> for AsSelect<U, DB>
+where
+    DB: diesel::backend::Backend,
+    U: Selectable<DB>,
+    U::SelectExpression: SelectTotals<T, Kind> + QueryId,
+{
+    type Output = FreshSelect<U, DB, <U::SelectExpression as SelectTotals<T, Kind>>::Output>;
+
+    fn with_totals(self) -> Self::Output {
+        FreshSelect {
+            selection: U::construct_selection().with_totals(),
+            model: PhantomData,
+        }
+    }
+}
+
+impl<U, DB, S: Expression> Expression for FreshSelect<U, DB, S> {
+    type SqlType = S::SqlType;
+}
+
+impl<U, DB, S: QueryId> QueryId for FreshSelect<U, DB, S> {
+    type QueryId = S::QueryId;
+    const HAS_STATIC_QUERY_ID: bool = S::HAS_STATIC_QUERY_ID;
+}
+
+impl<U, DB, S> QueryFragment<DB> for FreshSelect<U, DB, S>
+where
+    DB: diesel::backend::Backend,
+    S: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.selection.walk_ast(out)
+    }
+}
+
+impl<U, DB, S> ReadAs<U, DB> for FreshSelect<U, DB, S>
+where
+    DB: diesel::backend::Backend,
+    S: Expression,
+    U: FromSqlRow<S::SqlType, DB>,
+{
+    type Row = S::SqlType;
+}
+
+/// All columns of a table with totals in place of the sharded ones: what `.get_result(conn)` reads.
+pub trait AllWithTotals {
+    /// The tuple of columns.
+    type Output: Expression;
+
+    /// Puts the totals in.
+    fn all_with_totals(self) -> Self::Output;
+}
+
+macro_rules! tuples {
+    ($($($T:ident $Kind:ident)+;)+) => {$(
+        impl<Table, $($T, $Kind),+> SelectTotals<Table, ($($Kind,)+)> for ($($T,)+)
+        where
+            $($T: SelectTotals<Table, $Kind>,)+
+            ($($T,)+): Expression,
+            ($($T::Output,)+): Expression,
+        {
+            type Output = ($($T::Output,)+);
+
+            #[allow(non_snake_case)]
+            fn with_totals(self) -> Self::Output {
+                let ($($T,)+) = self;
+                ($($T.with_totals(),)+)
+            }
+        }
+
+        impl<$($T: Column),+> AllWithTotals for ($($T,)+)
+        where
+            ($(Fresh<$T>,)+): Expression,
+        {
+            type Output = ($(Fresh<$T>,)+);
+
+            #[allow(non_snake_case)]
+            fn all_with_totals(self) -> Self::Output {
+                let ($($T,)+) = self;
+                ($(Fresh($T),)+)
+            }
+        }
+
+        impl<$($T: Expression,)+ U, DB> ReadAs<U, DB> for ($($T,)+)
+        where
+            ($($T,)+): Expression,
+            DB: diesel::backend::Backend,
+            U: FromSqlRow<($(SqlTypeOf<$T>,)+), DB>,
+        {
+            type Row = ($(SqlTypeOf<$T>,)+);
+        }
+    )+};
+}
+
+/// Calls `tuples!` once, with one line for each number of columns up to that of the idents given.
+macro_rules! up_to {
+    (@ [$($line:tt)*] [$($before:ident)*]) => { tuples! { $($line)* } };
+    (@ [$($line:tt)*] [$($before:ident)*] $T:ident $Kind:ident $($rest:ident)*) => {
+        up_to!(@ [$($line)* $($before)* $T $Kind;] [$($before)* $T $Kind] $($rest)*);
+    };
+    ($($all:ident)+) => { up_to!(@ [] [] $($all)+); };
+}
+
+up_to! {
+    T0 K0 T1 K1 T2 K2 T3 K3 T4 K4 T5 K5 T6 K6 T7 K7 T8 K8 T9 K9 T10 K10 T11 K11 T12 K12 T13 K13 T14 K14 T15 K15
+    T16 K16 T17 K17 T18 K18 T19 K19 T20 K20 T21 K21 T22 K22 T23 K23 T24 K24 T25 K25 T26 K26 T27 K27 T28 K28 T29 K29
+    T30 K30 T31 K31
+}
+
+/// What an update was asked to give back.
+pub trait Returning<T> {
+    /// The selection, with totals.
+    type Selection: Expression;
+
+    /// The selection, with totals.
+    fn selection(&self) -> Self::Selection;
+}
+
+/// `.returning(..)` was not called: all columns of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct NoReturning;
+
+impl<T> Returning<T> for NoReturning
+where
+    T: Table,
+    T::AllColumns: AllWithTotals,
+{
+    type Selection = <T::AllColumns as AllWithTotals>::Output;
+
+    fn selection(&self) -> Self::Selection {
+        T::all_columns().all_with_totals()
+    }
+}
+
+/// `.returning(..)` was called.
+#[derive(Debug, Clone, Copy)]
+pub struct ReturningTotals<S>(pub(crate) S);
+
+impl<T, S: Expression + Copy> Returning<T> for ReturningTotals<S> {
+    type Selection = S;
+
+    fn selection(&self) -> S {
+        self.0
+    }
+}

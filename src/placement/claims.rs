@@ -1,0 +1,449 @@
+//! Which ranks of which keys are taken in this process.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::choice::later;
+
+/// How long a thread keeps a rank that it did not use again.
+pub(super) const LEASE: Duration = Duration::from_secs(1);
+
+/// The ranks that are taken, by the hashes of keys. It holds the keys that are being counted on and those that were counted
+/// on inside a transaction within the last second or so; of the others, nothing.
+#[derive(Debug)]
+pub(super) struct Claims {
+    /// Many, so that threads that count on different keys rarely meet.
+    parts: [Mutex<Part>; 64],
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    keys: HashMap<u64, Ranks, BuildHasherDefault<AsItIs>>,
+    /// When leases that ran out are looked for; never while there are none.
+    sweep: Option<Instant>,
+}
+
+/// The ranks of one key.
+#[derive(Debug, Default)]
+struct Ranks {
+    /// By counts and by leases.
+    held: Held,
+    leases: Vec<Lease>,
+}
+
+/// How many hold each rank. Most keys have one writer, and need no memory but their place in the map.
+#[derive(Debug, Default)]
+struct Held {
+    first: u32,
+    /// Those beyond the end are free.
+    others: Vec<u32>,
+}
+
+/// A thread counted on this rank inside a transaction, which may still have the row locked.
+#[derive(Debug)]
+struct Lease {
+    thread: u64,
+    rank: u16,
+    until: Instant,
+}
+
+/// A thread that keeps a rank after its count.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Holder {
+    pub(super) thread: u64,
+    pub(super) clock: fn() -> Instant,
+}
+
+/// What a rank is claimed for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wish {
+    /// How many ranks there are, at least 1.
+    pub(super) ranks: u16,
+    /// Rank 0 is taken only if there is no other.
+    pub(super) first_comes_last: bool,
+    /// The rank that is not taken while there is another one.
+    pub(super) avoided: Option<u16>,
+    /// The thread that goes on with the rank that it has.
+    pub(super) holder: Option<u64>,
+}
+
+impl Wish {
+    /// All ranks, in the order in which they are taken.
+    fn ranks(self) -> impl Iterator<Item = u16> {
+        let first = u16::from(self.first_comes_last).min(self.ranks);
+        let avoids = move |rank: &u16| self.ranks > 1 && self.avoided == Some(*rank);
+        (first..self.ranks)
+            .chain(0..first)
+            .filter(move |rank| !avoids(rank))
+    }
+
+    fn keeps(self, rank: u16) -> bool {
+        rank < self.ranks
+            && (self.ranks == 1
+                || !(self.avoided == Some(rank) || (self.first_comes_last && rank == 0)))
+    }
+}
+
+impl Claims {
+    /// Takes the lowest rank of the key that nobody holds, or, if there is none, that which the fewest hold: the rank, and
+    /// whether there was none.
+    pub(super) fn claim(&self, key: u64, wish: Wish, now: Instant) -> (u16, bool) {
+        let mut part = self.part(key);
+        part.sweep(now);
+        let ranks = part.keys.entry(key).or_default();
+        ranks.end_leases(now);
+        let (rank, crowded) = ranks.choose(wish);
+        ranks.held.hold(rank);
+        (rank, crowded)
+    }
+
+    /// Gives a rank back, or leaves it to its holder for the length of a lease.
+    pub(super) fn release(&self, key: u64, rank: u16, holder: Option<Holder>) {
+        let lease = holder.map(|holder| Lease {
+            thread: holder.thread,
+            rank,
+            until: later((holder.clock)(), LEASE), // an application's clock: not under the lock
+        });
+        let mut part = self.part(key);
+        let Some(ranks) = part.keys.get_mut(&key) else {
+            return;
+        };
+        if let Some(lease) = lease {
+            let until = lease.until;
+            ranks.lease(lease);
+            ranks.held.let_go(rank);
+            part.sweep.get_or_insert(until);
+            return;
+        }
+        ranks.held.let_go(rank);
+        if ranks.held.is_empty() {
+            part.keys.remove(&key);
+        }
+    }
+
+    fn part(&self, key: u64) -> MutexGuard<'_, Part> {
+        let part = &self.parts[(key >> 32) as usize % self.parts.len()]; // bits that the map has no use for
+        part.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Claims {
+    fn default() -> Self {
+        Claims {
+            parts: std::array::from_fn(|_| Mutex::default()),
+        }
+    }
+}
+
+impl Part {
+    /// Forgets keys whose leases have run out, once in the length of a lease.
+    fn sweep(&mut self, now: Instant) {
+        if self.sweep.is_none_or(|sweep| now < sweep) {
+            return;
+        }
+        self.keys.retain(|_, ranks| {
+            ranks.end_leases(now);
+            !ranks.held.is_empty()
+        });
+        self.keys.shrink_to(2 * self.keys.len());
+        let leased = self.keys.values().any(|ranks| !ranks.leases.is_empty());
+        self.sweep = leased.then(|| later(now, LEASE));
+    }
+}
+
+impl Ranks {
+    fn choose(&mut self, wish: Wish) -> (u16, bool) {
+        let own = self
+            .leases
+            .iter()
+            .position(|lease| Some(lease.thread) == wish.holder);
+        if let Some(own) = own {
+            let rank = self.leases[own].rank;
+            if wish.keeps(rank) {
+                return (rank, false);
+            }
+            self.leases.swap_remove(own);
+            self.held.let_go(rank);
+        }
+        let free = wish.ranks().find(|rank| self.held.by(*rank) == 0);
+        let fewest = || wish.ranks().min_by_key(|rank| self.held.by(*rank));
+        match free {
+            Some(rank) => (rank, false),
+            None => (fewest().unwrap_or(0), true),
+        }
+    }
+
+    /// Makes a lease, or renews the thread's own.
+    fn lease(&mut self, lease: Lease) {
+        match self
+            .leases
+            .iter_mut()
+            .find(|own| own.thread == lease.thread)
+        {
+            Some(own) => {
+                self.held.hold(lease.rank);
+                self.held.let_go(own.rank);
+                *own = lease;
+            }
+            None => {
+                self.held.hold(lease.rank);
+                self.leases.push(lease);
+            }
+        }
+    }
+
+    fn end_leases(&mut self, now: Instant) {
+        self.leases.retain(|lease| {
+            let lives = now < lease.until;
+            if !lives {
+                self.held.let_go(lease.rank);
+            }
+            lives
+        });
+    }
+}
+
+impl Held {
+    fn by(&self, rank: u16) -> u32 {
+        match usize::from(rank).checked_sub(1) {
+            None => self.first,
+            Some(other) => self.others.get(other).copied().unwrap_or(0),
+        }
+    }
+
+    fn hold(&mut self, rank: u16) {
+        let Some(other) = usize::from(rank).checked_sub(1) else {
+            self.first += 1;
+            return;
+        };
+        if self.others.len() <= other {
+            self.others.resize(other + 1, 0);
+        }
+        self.others[other] += 1;
+    }
+
+    fn let_go(&mut self, rank: u16) {
+        let holders = match usize::from(rank).checked_sub(1) {
+            None => Some(&mut self.first),
+            Some(other) => self.others.get_mut(other),
+        };
+        if let Some(holders) = holders {
+            *holders = holders.saturating_sub(1);
+        }
+        while self.others.last() == Some(&0) {
+            self.others.pop();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first == 0 && self.others.is_empty()
+    }
+}
+
+/// The hash of what is a hash already.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    const KEY: u64 = 7;
+
+    fn of(ranks: u16) -> Wish {
+        Wish {
+            ranks,
+            first_comes_last: false,
+            avoided: None,
+            holder: None,
+        }
+    }
+
+    fn inside(ranks: u16, thread: u64) -> (Wish, Holder) {
+        let wish = Wish {
+            holder: Some(thread),
+            ..of(ranks)
+        };
+        let clock = Instant::now;
+        (wish, Holder { thread, clock })
+    }
+
+    fn keys(claims: &Claims) -> usize {
+        let keys = |part: &Mutex<Part>| part.lock().unwrap().keys.len();
+        claims.parts.iter().map(keys).sum()
+    }
+
+    #[test]
+    fn the_lowest_free_rank_is_taken() {
+        let (claims, now) = (Claims::default(), Instant::now());
+        let taken = |wish| claims.claim(KEY, wish, now);
+        assert_eq!([taken(of(4)), taken(of(4))], [(0, false), (1, false)]);
+        assert_eq!(claims.claim(KEY + 1, of(4), now), (0, false));
+        claims.release(KEY, 0, None);
+        assert_eq!([taken(of(4)), taken(of(4))], [(0, false), (2, false)]);
+        for rank in [0, 1, 2] {
+            claims.release(KEY, rank, None);
+        }
+        claims.release(KEY + 1, 0, None);
+        assert_eq!(keys(&claims), 0);
+        claims.release(KEY, 0, None); // of nothing
+    }
+
+    #[test]
+    fn without_a_free_rank_the_fewest_meet() {
+        let (claims, now) = (Claims::default(), Instant::now());
+        let taken: Vec<_> = (0..7).map(|_| claims.claim(KEY, of(3), now)).collect();
+        let expected = [0, 1, 2, 0, 1, 2, 0];
+        assert_eq!(
+            taken.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(),
+            expected
+        );
+        let crowded: Vec<_> = taken.iter().map(|(_, crowded)| *crowded).collect();
+        assert_eq!(crowded, [false, false, false, true, true, true, true]);
+        claims.release(KEY, 2, None);
+        claims.release(KEY, 2, None);
+        assert_eq!(claims.claim(KEY, of(3), now), (2, false));
+        assert_eq!(claims.claim(KEY, of(3), now), (2, true));
+    }
+
+    #[test]
+    fn the_first_rank_of_a_hot_key_comes_last() {
+        let (claims, now) = (Claims::default(), Instant::now());
+        let hot = |ranks| Wish {
+            first_comes_last: true,
+            ..of(ranks)
+        };
+        let taken = |wish| claims.claim(KEY, wish, now).0;
+        assert_eq!([taken(hot(3)), taken(hot(3)), taken(hot(3))], [1, 2, 0]);
+        assert_eq!(claims.claim(KEY + 1, hot(1), now), (0, false));
+    }
+
+    #[test]
+    fn the_rank_of_a_conflict_is_avoided_where_there_is_another() {
+        let (claims, now) = (Claims::default(), Instant::now());
+        let avoiding = |ranks| Wish {
+            avoided: Some(0),
+            ..of(ranks)
+        };
+        assert_eq!(claims.claim(KEY, avoiding(2), now), (1, false));
+        assert_eq!(claims.claim(KEY, avoiding(2), now), (1, true));
+        assert_eq!(claims.claim(KEY + 1, avoiding(1), now), (0, false));
+    }
+
+    #[test]
+    fn a_thread_keeps_its_rank_until_it_did_not_use_it_for_a_second() {
+        let (claims, now) = (Claims::default(), Instant::now());
+        let (first, first_holder) = inside(4, 1);
+        let (second, second_holder) = inside(4, 2);
+        assert_eq!(claims.claim(KEY, first, now), (0, false));
+        claims.release(KEY, 0, Some(first_holder));
+        // Nobody else takes it, inside a transaction or outside, this thread's other connections included.
+        assert_eq!(claims.claim(KEY, second, now), (1, false));
+        claims.release(KEY, 1, Some(second_holder));
+        assert_eq!(claims.claim(KEY, of(4), now), (2, false));
+        claims.release(KEY, 2, None);
+        for _ in 0..3 {
+            assert_eq!(claims.claim(KEY, second, now), (1, false));
+            claims.release(KEY, 1, Some(second_holder));
+        }
+        let later = Instant::now() + LEASE;
+        assert_eq!(claims.claim(KEY, of(4), later), (0, false));
+        claims.release(KEY, 0, None);
+        assert_eq!(keys(&claims), 0);
+    }
+
+    #[test]
+    fn a_count_that_outlasts_its_lease_still_holds_its_rank() {
+        let (claims, now) = (Claims::default(), Instant::now());
+        let (wish, holder) = inside(4, 1);
+        claims.claim(KEY, wish, now);
+        claims.release(KEY, 0, Some(holder));
+        assert_eq!(claims.claim(KEY, wish, now), (0, false));
+        let later = Instant::now() + 3 * LEASE;
+        assert_eq!(claims.claim(KEY, of(4), later), (1, false));
+    }
+
+    #[test]
+    fn a_lease_moves_away_from_a_conflict_and_from_a_rank_that_is_no_more() {
+        let (claims, now) = (Claims::default(), Instant::now());
+        let (wish, holder) = inside(4, 1);
+        let again = |wish: Wish| {
+            let (rank, _) = claims.claim(KEY, wish, now);
+            claims.release(KEY, rank, Some(holder));
+            rank
+        };
+        assert_eq!(again(wish), 0);
+        let avoided = Some(0);
+        assert_eq!(again(Wish { avoided, ..wish }), 1);
+        assert_eq!(again(wish), 1);
+        let ranks = 1;
+        assert_eq!(again(Wish { ranks, ..wish }), 0);
+        let first_comes_last = true;
+        let hot = Wish {
+            first_comes_last,
+            ..wish
+        };
+        assert_eq!(again(hot), 1);
+        // What it left is free.
+        assert_eq!(claims.claim(KEY, of(4), now), (0, false));
+    }
+
+    #[test]
+    fn keys_whose_leases_ran_out_are_forgotten() {
+        let (claims, now) = (Claims::default(), Instant::now());
+        let (wish, holder) = inside(4, 1);
+        for key in 0..1000 {
+            claims.claim(key, wish, now);
+            claims.release(key, 0, Some(holder));
+        }
+        assert_eq!(keys(&claims), 1000); // all in one part
+        let later = Instant::now() + 2 * LEASE;
+        claims.claim(2000, of(4), later);
+        claims.release(2000, 0, None);
+        assert_eq!(keys(&claims), 0);
+    }
+
+    /// Whatever the order of claims and releases, two meet only where there are fewer ranks than counts.
+    #[test]
+    fn threads_never_meet_while_ranks_are_free() {
+        const THREADS: u16 = 8;
+        for (ranks, most) in [(THREADS, 1), (THREADS / 2, 2)] {
+            let claims = Claims::default();
+            let in_flight: Vec<AtomicU32> = (0..ranks).map(|_| AtomicU32::new(0)).collect();
+            std::thread::scope(|scope| {
+                for _ in 0..THREADS {
+                    scope.spawn(|| {
+                        for _ in 0..5_000 {
+                            let (rank, _) = claims.claim(KEY, of(ranks), Instant::now());
+                            let there = &in_flight[usize::from(rank)];
+                            assert!(there.fetch_add(1, Ordering::SeqCst) < most);
+                            std::thread::yield_now();
+                            there.fetch_sub(1, Ordering::SeqCst);
+                            claims.release(KEY, rank, None);
+                        }
+                    });
+                }
+            });
+            assert_eq!(keys(&claims), 0);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The part of the shards that a process keeps to.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::error::Error;
+use crate::operation::shard_numbers::ShardNumber;
+
+/// The part of each key's shards that the counting updates of this process keep to: of `of` stripes the one with this index, from
+/// 0 on, which is shards `index`, `index + of`, `index + 2 * of` and so on.
+///
+/// For databases of several nodes that all take writes, such as MariaDB Galera: there two nodes that count on the same shard at
+/// once are no longer a lock that is waited for but a transaction that fails at its commit. Give the processes that write
+/// to one node a stripe that no other node's processes have, and they never meet:
+///
+/// ```
+/// use diesel_sharded::shard_choice::Stripe;
+///
+/// # fn main() -> Result<(), diesel_sharded::Error> {
+/// // This process writes to the first of three nodes.
+/// Stripe::new(0, 3)?.make_process_wide();
+/// # Stripe::ALL.make_process_wide();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Within the stripe the [`ShardChoice`](super::ShardChoice) chooses as it would without one: by default a key that is not hot has one
+/// shard for each process that counts on it, and a hot one as many as it has writers at once.
+///
+/// Which one is advice to this process and no condition for a count to be right: it may change at any time, and processes may
+/// disagree on the number of stripes. How many shards each stripe has follows from
+/// [`#[sharded(shards = ..)]`](derive@crate::ShardedField) and [`ShardNumber`](crate::shard_numbers::ShardNumber): of 128 shards and three
+/// stripes, 43, 43 and 42. It is one shard at least: where there are fewer shards than stripes, that is the shard `index`, whatever
+/// the number of shards.
+///
+/// A stripe also says that other nodes write. Such a node may end a transaction without the client being told; in a process
+/// that has a stripe, MySQL's transactions of several statements are guarded against that, for some more round trips. Give one to
+/// every process that counts by more than keys there.
+///
+/// Counting updates, named counters and coalescers keep to it. [Bounded](crate::bounded) counters do not, since room is
+/// handed out to all of their shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stripe {
+    index: u16,
+    of: u16,
+}
+
+/// The index above, the number of stripes below.
+static PROCESS_WIDE: AtomicU32 = AtomicU32::new(Stripe::ALL.packed());
+
+impl Stripe {
+    /// All shards: the default.
+    pub const ALL: Self = Stripe { index: 0, of: 1 };
+
+    /// One of `of` stripes.
+    ///
+    /// ```
+    /// use diesel_sharded::Error;
+    /// use diesel_sharded::shard_choice::Stripe;
+    ///
+    /// assert!(Stripe::new(2, 3).is_ok());
+    /// assert!(matches!(Stripe::new(3, 3), Err(Error::Stripe { index: 3, of: 3 })));
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Stripe`] if `index` is not below `of`, or there are more stripes than shards can be, 4096.
+    pub fn new(index: u16, of: u16) -> Result<Self, Error> {
+        match index < of && of <= ShardNumber::MAX {
+            true => Ok(Stripe { index, of }),
+            false => Err(Error::Stripe { index, of }),
+        }
+    }
+
+    /// Makes every counting update in this process keep to it.
+    pub fn make_process_wide(self) {
+        PROCESS_WIDE.store(self.packed(), Ordering::Relaxed);
+    }
+
+    /// What the counting updates of this process keep to.
+    pub fn process_wide() -> Self {
+        let packed = PROCESS_WIDE.load(Ordering::Relaxed);
+        Stripe {
+            index: (packed >> 16) as u16,
+            of: packed as u16,
+        }
+    }
+
+    const fn packed(self) -> u32 {
+        (self.index as u32) << 16 | self.of as u32
+    }
+
+    /// How many of so many shards are in the stripe, at least 1.
+    pub(crate) fn shards(self, shards: u16) -> u16 {
+        let others = shards.saturating_sub(1).saturating_sub(self.index);
+        1 + others / self.of
+    }
+
+    /// The shard at a place in the stripe, from 0 on.
+    pub(crate) fn shard(self, place: u16) -> i32 {
+        i32::from(self.index) + i32::from(place) * i32::from(self.of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_of(stripe: Stripe, shards: u16) -> Vec<i32> {
+        let places = 0..stripe.shards(shards);
+        places.map(|place| stripe.shard(place)).collect()
+    }
+
+    #[test]
+    fn stripes_share_out_all_shards_and_none_twice() {
+        for of in [1, 2, 3, 7, 4096] {
+            for shards in [of, of + 1, 128, 4096] {
+                if shards < of {
+                    continue;
+                }
+                let mut all: Vec<_> = (0..of)
+                    .flat_map(|index| all_of(Stripe::new(index, of).unwrap(), shards))
+                    .collect();
+                all.sort_unstable();
+                let expected: Vec<_> = (0..i32::from(shards)).collect();
+                assert_eq!(all, expected, "{shards} in {of}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_stripe_keeps_its_shards_when_there_are_more_of_them() {
+        let stripe = Stripe::new(1, 3).unwrap();
+        assert_eq!(all_of(stripe, 8), [1, 4, 7]);
+        assert_eq!(all_of(stripe, 10), [1, 4, 7]);
+        assert_eq!(all_of(stripe, 11), [1, 4, 7, 10]);
+    }
+
+    #[test]
+    fn fewer_shards_than_stripes_are_one_each() {
+        for index in 0..5 {
+            let stripe = Stripe::new(index, 5).unwrap();
+            for shards in 0..=5 {
+                assert_eq!(all_of(stripe, shards), [i32::from(index)]);
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (index, of) in [(0, 0), (1, 1), (3, 3), (4, 3), (0, 4097), (u16::MAX, 0)] {
+            let refused = Stripe::new(index, of);
+            let error = refused.unwrap_err();
+            assert!(matches!(error, Error::Stripe { index: i, of: o } if (i, o) == (index, of)));
+        }
+    }
+
+    #[test]
+    fn any_stripe_survives_its_packing() {
+        let last = Stripe::new(4095, 4096).unwrap();
+        for stripe in [Stripe::ALL, last] {
+            let packed = stripe.packed();
+            assert_eq!(
+                ((packed >> 16) as u16, packed as u16),
+                (stripe.index, stripe.of)
+            );
+        }
+        assert_eq!(Stripe::process_wide(), Stripe::ALL);
+    }
+}

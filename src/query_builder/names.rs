@@ -1,0 +1,267 @@
+//! The columns of a table and of its key in SQL; what statements bind and read.
+
+use diesel::backend::Backend;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::sql_types::Integer;
+
+use crate::backend::{Binds, ShardedBackend};
+use crate::model::{ColumnType, SHARD, ShardedTable, ShardsColumn};
+
+/// The names of a sharded table and of its shards table as values: those of a type, or those that a tool has read from the
+/// database.
+pub(crate) struct Names<'b, DB: Backend> {
+    pub(crate) parent: &'b dyn QueryFragment<DB>,
+    pub(crate) shards_table: &'b str,
+    pub(crate) key: &'b [ShardsColumn],
+    pub(crate) fields: &'b [ShardsColumn],
+}
+
+impl<DB: Backend> Clone for Names<'_, DB> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<DB: Backend> Copy for Names<'_, DB> {}
+
+impl<'b, DB: Backend> Names<'b, DB> {
+    pub(crate) fn of<T: ShardedTable + QueryFragment<DB>>() -> Self {
+        Names {
+            parent: T::TABLE,
+            shards_table: T::SHARDS_TABLE,
+            key: T::KEY,
+            fields: T::FIELDS,
+        }
+    }
+
+    /// `parent.name`
+    pub(crate) fn push_column(self, name: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.parent.walk_ast(out.reborrow())?;
+        out.push_sql(".");
+        out.push_identifier(name)
+    }
+
+    /// `shards.name`
+    pub(crate) fn push_shards_column(
+        self,
+        name: &str,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
+        out.push_identifier(self.shards_table)?;
+        out.push_sql(".");
+        out.push_identifier(name)
+    }
+
+    /// See [`push_from_shards`].
+    pub(crate) fn push_from_shards(
+        self,
+        shard: Option<&'b i32>,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+    {
+        out.push_sql(" FROM ");
+        out.push_identifier(self.shards_table)?;
+        out.push_sql(" WHERE ");
+        push_each_key_of(self.key, " AND ", out.reborrow(), |_, name, mut out| {
+            self.push_shards_column(name, out.reborrow())?;
+            out.push_sql(" = ");
+            self.push_column(name, out)
+        })?;
+        if let Some(shard) = shard {
+            out.push_sql(" AND ");
+            self.push_shards_column(SHARD, out.reborrow())?;
+            out.push_sql(" = ");
+            push_bind::<Integer, i32, DB>(shard, out)?;
+        }
+        Ok(())
+    }
+}
+
+/// `$n`
+pub(crate) fn push_bind<'b, ST, U, DB>(value: &'b U, out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+where
+    DB: Binds<ST, U>,
+    U: ?Sized,
+{
+    <DB as Binds<ST, U>>::push(value, out)
+}
+
+/// `shards.name`
+pub(crate) fn push_shards_column<T, DB>(name: &str, out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: Backend,
+{
+    Names::of::<T>().push_shards_column(name, out)
+}
+
+/// `shards AS parent`
+pub(crate) fn push_shards_as_parent<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    out.push_identifier(T::SHARDS_TABLE)?;
+    out.push_sql(" AS ");
+    T::TABLE.walk_ast(out)
+}
+
+/// `parent.name`
+pub(crate) fn push_column<T, DB>(name: &str, out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: Backend,
+{
+    Names::of::<T>().push_column(name, out)
+}
+
+/// `parent.shard = $n`
+pub(crate) fn push_shard_is<'b, T, DB>(
+    shard: &'b i32,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    push_column::<T, DB>(SHARD, out.reborrow())?;
+    out.push_sql(" = ");
+    push_bind::<Integer, i32, DB>(shard, out)
+}
+
+/// `(key, shard)`
+pub(crate) fn push_unique_key<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable,
+    DB: ShardedBackend,
+{
+    push_unique_key_of(T::KEY, out)
+}
+
+/// `(key, shard)`
+pub(crate) fn push_unique_key_of<DB: ShardedBackend>(
+    key: &[ShardsColumn],
+    mut out: AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    out.push_sql("(");
+    for column in key {
+        out.push_identifier(column.name)?;
+        out.push_sql(", ");
+    }
+    out.push_identifier(SHARD)?;
+    out.push_sql(")");
+    Ok(())
+}
+
+/// What `push` writes for each column of the key, with `separator` between them. `push` is told the column's number and name.
+pub(crate) fn push_each_key<'b, T, DB>(
+    separator: &str,
+    out: AstPass<'_, 'b, DB>,
+    push: impl Fn(usize, &'static str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
+) -> QueryResult<()>
+where
+    T: ShardedTable,
+    DB: ShardedBackend,
+{
+    push_each_key_of(T::KEY, separator, out, push)
+}
+
+/// The same for the columns of `key`.
+pub(crate) fn push_each_key_of<'b, DB: ShardedBackend>(
+    key: &[ShardsColumn],
+    separator: &str,
+    mut out: AstPass<'_, 'b, DB>,
+    push: impl Fn(usize, &'static str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
+) -> QueryResult<()> {
+    for (i, column) in key.iter().enumerate() {
+        if i > 0 {
+            out.push_sql(separator);
+        }
+        push(i, column.name, out.reborrow())?;
+    }
+    Ok(())
+}
+
+/// `parent.key`, or all columns of a composite key
+pub(crate) fn push_key<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    push_each_key::<T, DB>(", ", out, |_, name, out| push_column::<T, DB>(name, out))
+}
+
+/// `parent.key` for reading it. PostgreSQL pads a `CHAR(n)` that it gives out, and compares it with the text that comes back
+/// as if the padding were part of it; a cast removes the padding.
+pub(crate) fn push_key_to_read<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    let pads_text = out.backend().dialect().pads_text();
+    for (i, column) in T::KEY.iter().enumerate() {
+        if i > 0 {
+            out.push_sql(", ");
+        }
+        if pads_text && column.column_type == ColumnType::Text {
+            out.push_sql("CAST(");
+            push_column::<T, DB>(column.name, out.reborrow())?;
+            out.push_sql(" AS TEXT)");
+        } else {
+            push_column::<T, DB>(column.name, out.reborrow())?;
+        }
+    }
+    Ok(())
+}
+
+/// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`: predicates on the key may follow, whatever
+/// the filter is.
+pub(crate) fn push_select_keys_as_parent<'b, T, W, DB>(
+    filter: &'b W,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    out.push_sql("SELECT ");
+    push_key_to_read::<T, DB>(out.reborrow())?;
+    out.push_sql(" FROM (SELECT ");
+    push_key::<T, DB>(out.reborrow())?;
+    out.push_sql(" FROM ");
+    T::TABLE.walk_ast(out.reborrow())?;
+    filter.walk_ast(out.reborrow())?;
+    out.push_sql(") AS ");
+    T::TABLE.walk_ast(out)
+}
+
+/// ` FROM shards WHERE shards.key = parent.key`, and ` AND shards.shard = $n` for one of them
+pub(crate) fn push_from_shards<'b, T, DB>(
+    shard: Option<&'b i32>,
+    out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    Names::of::<T>().push_from_shards(shard, out)
+}
+
+/// `"views" = 0, "likes" = 0`
+pub(crate) fn push_zeros<'f, DB: ShardedBackend>(
+    fields: impl Iterator<Item = &'f ShardsColumn>,
+    mut out: AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    for (i, field) in fields.enumerate() {
+        if i > 0 {
+            out.push_sql(", ");
+        }
+        out.push_identifier(field.name)?;
+        out.push_sql(" = 0");
+    }
+    Ok(())
+}

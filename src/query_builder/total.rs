@@ -1,0 +1,229 @@
+//! `views.total()`: base + sum of shards, inside any Diesel query.
+
+use std::marker::PhantomData;
+
+use diesel::expression::{AppearsOnTable, Expression, SelectableExpression, ValidGrouping};
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+
+use crate::backend::{ShardedBackend, TotalForm};
+use crate::model::{ShardedColumn, ShardedTable, ShardsColumn};
+use crate::query_builder::Names;
+
+/// The exact value of a sharded field, base + sum of shards, read in one statement; made by
+/// [`total`](ShardedExpressionMethods::total).
+///
+/// Has the column's own SQL type, so it stands wherever the column could: in `select`, `filter`, `order`, joins, boxed
+/// queries, and in a `Selectable` model:
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos;
+/// # use diesel::prelude::*;
+/// use diesel_sharded::prelude::*;
+/// use diesel_sharded::{ShardedField, Total};
+///
+/// #[derive(Queryable, Selectable, Identifiable, ShardedField)]
+/// struct Video {
+///     id: i64,
+///     #[sharded]
+///     #[diesel(select_expression = videos::views.total(), select_expression_type = Total<videos::views>)]
+///     views: i64,
+/// }
+/// ```
+///
+/// ```sql
+/// -- PostgreSQL; no CAST where SUM keeps the type (double precision, numeric)
+/// CAST(("videos"."views" + COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards"
+///     WHERE "videos_shards"."id" = "videos"."id"), 0)) AS bigint)
+/// -- MySQL, MariaDB
+/// (`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards`
+///     WHERE `videos_shards`.`id` = `videos`.`id`), 0))
+/// -- SQLite; all other types check their range instead of the type
+/// (SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END
+///     FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards`
+///         WHERE `videos_shards`.`id` = `videos`.`id`))
+/// ```
+///
+/// A total that leaves the range of the column's type is an error when it is read: the database's own on PostgreSQL and
+/// SQLite ("integer overflow"), Diesel's when it reads the value on MySQL. It is never wrapped or cut. (The sum of a `Double` beyond
+/// f64 is MySQL's own error in the middle of a result, after which its client library was seen to wait for ever at the next use of
+/// the same prepared statement: counts of that size do not belong there.)
+#[derive(Debug, Clone, Copy, Default)]
+#[must_use = "an expression does nothing until it is part of a query"]
+pub struct Total<C> {
+    column: PhantomData<C>,
+}
+
+/// Adds [`total`](Self::total) and [`estimate`](Self::estimate) to sharded fields.
+pub trait ShardedExpressionMethods: ShardedColumn {
+    /// The exact value of this field: base + sum of shards. See [`Total`] for the SQL.
+    fn total(self) -> Total<Self> {
+        Total {
+            column: PhantomData,
+        }
+    }
+
+    /// The base alone, free of the sum: the plain column, with its index, under a name that says what it is. It is as fresh
+    /// as the last [`fold`](crate::fold()): what was counted on shards since then is not in it.
+    ///
+    /// ```sql
+    /// "videos"."views"
+    /// ```
+    fn estimate(self) -> Self {
+        self
+    }
+}
+
+impl<C: ShardedColumn> ShardedExpressionMethods for C {}
+
+impl<C: Expression> Expression for Total<C> {
+    type SqlType = C::SqlType;
+}
+
+/// In a `GROUP BY`, where the whole key is grouped by: the sum of shards is that of one parent.
+impl<C, G> ValidGrouping<G> for Total<C>
+where
+    C: ShardedColumn + ValidGrouping<G>,
+    <C::Table as Table>::PrimaryKey: ValidGrouping<G>,
+{
+    type IsAggregate = C::IsAggregate;
+}
+
+impl<C: SelectableExpression<QS>, QS> SelectableExpression<QS> for Total<C> where
+    Self: AppearsOnTable<QS>
+{
+}
+
+impl<C: AppearsOnTable<QS>, QS> AppearsOnTable<QS> for Total<C> {}
+
+impl<C: QueryId> QueryId for Total<C> {
+    type QueryId = Total<C::QueryId>;
+    const HAS_STATIC_QUERY_ID: bool = C::HAS_STATIC_QUERY_ID;
+}
+
+impl<C, DB> QueryFragment<DB> for Total<C>
+where
+    DB: ShardedBackend,
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_total::<C::Table, DB>(&ShardsColumn::field::<C>(), None, out)
+    }
+}
+
+/// Writes the total of a sharded field of `T`, or base + one shard.
+pub(crate) fn push_total<'b, T, DB>(
+    field: &ShardsColumn,
+    shard: Option<&'b i32>,
+    out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    push_total_of(Names::of::<T>(), field, shard, out)
+}
+
+/// Writes the total of a sharded field of a table that is known by its names, or base + one shard.
+pub(crate) fn push_total_of<'b, DB: ShardedBackend>(
+    names: Names<'b, DB>,
+    field: &ShardsColumn,
+    shard: Option<&'b i32>,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
+    let name = field.name;
+    let dialect = out.backend().dialect();
+    if dialect.waits_after_interrupted_rows() {
+        out.unsafe_to_cache_prepared();
+    }
+    match dialect.total_form(field.column_type) {
+        TotalForm::Plain => push_sum(names, name, shard, out),
+        TotalForm::Cast(sql_type) => {
+            out.push_sql("CAST(");
+            push_sum(names, name, shard, out.reborrow())?;
+            out.push_sql(" AS ");
+            out.push_sql(sql_type);
+            out.push_sql(")");
+            Ok(())
+        }
+        TotalForm::Checked(condition) => {
+            out.push_sql("(SELECT CASE WHEN total IS NULL OR ");
+            out.push_sql(condition);
+            out.push_sql(" THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT ");
+            names.push_column(name, out.reborrow())?;
+            out.push_sql(" + COALESCE(");
+            push_sum_of_shards(names, name, out.reborrow())?;
+            out.push_sql(", 0) AS total");
+            names.push_from_shards(shard, out.reborrow())?;
+            out.push_sql("))");
+            Ok(())
+        }
+    }
+}
+
+/// `(base + COALESCE((SELECT SUM(…) FROM shards WHERE …), 0))`
+fn push_sum<'b, DB: ShardedBackend>(
+    names: Names<'b, DB>,
+    name: &str,
+    shard: Option<&'b i32>,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
+    out.push_sql("(");
+    names.push_column(name, out.reborrow())?;
+    out.push_sql(" + COALESCE((SELECT ");
+    push_sum_of_shards(names, name, out.reborrow())?;
+    names.push_from_shards(shard, out.reborrow())?;
+    out.push_sql("), 0))");
+    Ok(())
+}
+
+/// `SUM(shards.name)`
+fn push_sum_of_shards<'b, DB: ShardedBackend>(
+    names: Names<'b, DB>,
+    name: &str,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
+    out.push_sql("SUM(");
+    names.push_shards_column(name, out.reborrow())?;
+    out.push_sql(")");
+    Ok(())
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::{downloads, sql, videos};
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::sqlite::Sqlite;
+
+    #[test]
+    fn sql_of_totals() {
+        assert_eq!(
+            sql!(Pg, videos::views.total()),
+            r#"CAST(("videos"."views" + COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"), 0)) AS bigint)"#
+        );
+        assert_eq!(
+            sql!(Mysql, videos::views.total()),
+            "(`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0))"
+        );
+        assert_eq!(
+            sql!(Sqlite, videos::views.total()),
+            "(SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))"
+        );
+    }
+
+    #[test]
+    fn sql_of_a_total_under_a_composite_key() {
+        assert_eq!(
+            sql!(Pg, downloads::number.total()),
+            r#"("downloads"."number" + COALESCE((SELECT SUM("download ""counts"""."number") FROM "download ""counts""" WHERE "download ""counts"""."version" = "downloads"."version" AND "download ""counts"""."day" = "downloads"."day"), 0))"#
+        );
+    }
+}
