@@ -15,7 +15,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error};
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_choice::{ShardChoice, Stripe};
 use diesel_sharded::{ShardsTable, update};
 use diesel_sharded_tests::galera::{Galera, NODES};
@@ -157,8 +157,8 @@ impl Contender {
 static CONFLICTS: AtomicU64 = AtomicU64::new(0);
 
 /// The default policy, without an end: one row may need more attempts than that allows.
-fn patient() -> Retry {
-    Retry::new()
+fn patient() -> RetryPolicy {
+    RetryPolicy::new()
         .with_attempts(u32::MAX)
         .with_deadline(Duration::from_secs(600))
         .with_notify(|_| {
@@ -179,7 +179,7 @@ fn main() {
 /// The process at one node: for each line, a contender and milliseconds, it counts for so long and says how often it did, and
 /// how many conflicts it met.
 fn write(url: &str, node: u16) {
-    patient().make_process_wide();
+    patient().set_global();
     let mut conns: Vec<_> = (0..WRITERS)
         .map(|_| MysqlConnection::establish(url).expect("a connection"))
         .collect();
@@ -193,7 +193,7 @@ fn write(url: &str, node: u16) {
             true => Stripe::new(node, NODES as u16).expect("one of the nodes"),
             false => Stripe::ALL,
         };
-        stripe.make_process_wide();
+        stripe.set_global();
         CONFLICTS.store(0, Ordering::Relaxed);
         let (begin, counted) = (Barrier::new(WRITERS), AtomicU64::new(0));
         thread::scope(|scope| {

@@ -62,7 +62,7 @@ fn main() -> Result<ExitCode> {
     let video = create(conn)?;
 
     // SQLite has one writer at a time, and would use one shard: this one draws more on each database.
-    ShardChoice::Striped.make_process_wide();
+    ShardChoice::Striped.set_global();
 
     println!(
         "{THREADS} threads watch “{}” {VIEWS} times each",

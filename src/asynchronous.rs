@@ -23,7 +23,7 @@
 //! use diesel_async::{AsyncConnection, RunQueryDsl, SimpleAsyncConnection};
 //! use diesel_sharded::asynchronous::{retry, update};
 //! use diesel_sharded::prelude::*;
-//! use diesel_sharded::retry::Retry;
+//! use diesel_sharded::retry::RetryPolicy;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,7 +36,7 @@
 //! assert_eq!(total, 102);
 //!
 //! // What may be tried again borrows what it reads, and changes nothing but the database.
-//! let total = retry::transaction(conn, Retry::default(), async |conn| {
+//! let total = retry::transaction(conn, RetryPolicy::default(), async |conn| {
 //!     update(all.find(7)).set(views.eq(views + 1)).execute(conn).await?;
 //!     all.find(7).select(views.total()).first::<i64>(conn).await
 //! })
@@ -52,9 +52,9 @@
 //!   that outlive what an update borrows. They win over those of `diesel_async::RunQueryDsl`, whether that is imported or not.
 //! - What is sent is `Send`: the values, and the rows that come back.
 //! - Pauses between attempts need no timer of tokio's, so that a runtime without `enable_time` does: a thread of this crate's own wakes
-//!   the tasks. Where `tokio::time::pause` has stopped the clock, they pass by it. [`Retry::with_sleep`](crate::retry::Retry::with_sleep) is without effect.
+//!   the tasks. Where `tokio::time::pause` has stopped the clock, they pass by it. [`RetryPolicy::with_sleep`](crate::retry::RetryPolicy::with_sleep) is without effect.
 //! - Without an awaited form are [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key) (an [`update`] has one),
-//!   [`Cached::transaction`](crate::cached::Cached::transaction) and [`shard_numbers::follow`](crate::shard_numbers::follow).
+//!   [`Cached::transaction`](crate::cached::Cached::transaction) and [`shard_counts::follow`](crate::shard_counts::follow).
 //! - A coalescer and a cache, which serve both kinds of callers, take the crate's own [`RowCounter`](crate::RowCounter) and
 //!   [`Counter`](crate::Counter).
 //! - Tables are created by `ShardsTable`'s text or by migrations, on an ordinary connection or `diesel_async`'s
@@ -93,4 +93,4 @@ pub use self::verify::asynchronous::verify;
 pub use crate::connection::{Async, BoxFuture};
 pub use crate::operation::idempotency::asynchronous as idempotency;
 pub use crate::operation::retry::asynchronous as retry;
-pub use crate::operation::shard_numbers::asynchronous as shard_numbers;
+pub use crate::operation::shard_counts::asynchronous as shard_counts;

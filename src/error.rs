@@ -182,7 +182,7 @@ pub enum Error {
         "the key of `{table}` has not its parent's type or collation: write `#[sharded(sql_type = \"{sql_type}\")]` on the field \
          `{column}` ({source})"
     )]
-    KeyType {
+    KeyTypeMismatch {
         /// The shards table.
         table: &'static str,
         /// The first column whose type was chosen by the library.
@@ -194,13 +194,13 @@ pub enum Error {
     },
     /// The name of a counter is empty or too long.
     #[error("a counter's name has 1 to 255 bytes in UTF-8, this one has {bytes}")]
-    CounterName {
+    InvalidCounterName {
         /// The length of the name.
         bytes: usize,
     },
     /// An idempotency key is empty or too long. Nothing was changed.
     #[error("an idempotency key has 1 to 255 bytes, this one has {bytes}")]
-    IdempotencyKey {
+    InvalidIdempotencyKey {
         /// The length of the key.
         bytes: usize,
     },
@@ -212,7 +212,7 @@ pub enum Error {
     IdempotencyKeyReused,
     /// A number of shards out of range.
     #[error("a counter cannot have {number} shards: choose from 1 to 4096")]
-    ShardNumber {
+    InvalidShardCount {
         /// The number that was asked for.
         number: u16,
     },
@@ -220,7 +220,7 @@ pub enum Error {
     #[error(
         "there is no stripe {index} of {of}: choose an index below the number of stripes, and that from 1 to 4096"
     )]
-    Stripe {
+    InvalidStripe {
         /// The index that was asked for.
         index: u16,
         /// The number of stripes.

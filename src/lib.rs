@@ -102,7 +102,7 @@
 //! - [`ShardsTable`]: the table, as text and as a migration; leaving again without losing a count.
 //! - [`fold`](fold()): shards into the base. [`set_total`](set_total()), [`reset`]: totals that are set.
 //! - [`shard_choice`]: which shard an update adds to, and when more of them would help.
-//! - [`shard_numbers`]: more shards, or fewer, at run time.
+//! - [`shard_counts`]: more shards, or fewer, at run time.
 //! - [`verify`](verify()): totals beside a recount, repaired; a new counter filled from what is there already.
 //!
 //! Failures:
@@ -182,7 +182,7 @@ pub use self::operation::update::{
     UpdateStatement, Values, update,
 };
 pub use self::operation::verify::{Drift, Verify, verify};
-pub use self::operation::{bounded, cached, idempotency, retry, shard_choice, shard_numbers};
+pub use self::operation::{bounded, cached, idempotency, retry, shard_choice, shard_counts};
 pub use self::query_builder::{ShardedExpressionMethods, Total};
 pub use self::unfit::Unfit;
 

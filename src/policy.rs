@@ -16,8 +16,8 @@ use crate::error::Error;
 /// | setting | default | meaning |
 /// |---|---|---|
 /// | [`with_attempts`](Self::with_attempts) | 32 | attempts in all, the first one included; 1 tries once |
-/// | [`with_base`](Self::with_base) | 1 ms | the longest sleep before the second attempt; it doubles with each further one |
-/// | [`with_cap`](Self::with_cap) | 100 ms | the longest sleep before any attempt |
+/// | [`with_min_delay`](Self::with_min_delay) | 1 ms | the longest sleep before the second attempt; it doubles with each further one |
+/// | [`with_max_delay`](Self::with_max_delay) | 100 ms | the longest sleep before any attempt |
 /// | [`with_deadline`](Self::with_deadline) | 10 s | no attempt starts later than this after the first one |
 /// | [`with_jitter`](Self::with_jitter) | on | sleep a random time between zero and that longest one |
 ///
@@ -28,15 +28,15 @@ use crate::error::Error;
 ///
 /// ```
 /// use std::time::Duration;
-/// use diesel_sharded::retry::Retry;
+/// use diesel_sharded::retry::RetryPolicy;
 ///
-/// const PATIENT: Retry = Retry::new().with_attempts(100).with_deadline(Duration::from_secs(30));
-/// PATIENT.make_process_wide();
-/// # Retry::new().make_process_wide();
+/// const PATIENT: RetryPolicy = RetryPolicy::new().with_attempts(100).with_deadline(Duration::from_secs(30));
+/// PATIENT.set_global();
+/// # RetryPolicy::new().set_global();
 /// ```
 #[derive(Clone)]
-#[must_use = "a policy does nothing until it is given to `.retry(..)`, `retry::transaction` or `make_process_wide`"]
-pub struct Retry {
+#[must_use = "a policy does nothing until it is given to `.retry(..)`, `retry::transaction` or `set_global`"]
+pub struct RetryPolicy {
     attempts: u32,
     base: Duration,
     cap: Duration,
@@ -50,7 +50,7 @@ pub struct Retry {
 
 type Notify = Arc<dyn Fn(&Attempted) + Send + Sync>;
 
-/// An attempt that ended in a conflict and is followed by another; see [`Retry::with_notify`].
+/// An attempt that ended in a conflict and is followed by another; see [`RetryPolicy::with_notify`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attempted {
@@ -62,12 +62,12 @@ pub struct Attempted {
     pub delay: Duration,
 }
 
-static PROCESS_WIDE: RwLock<Retry> = RwLock::new(Retry::new());
+static PROCESS_WIDE: RwLock<RetryPolicy> = RwLock::new(RetryPolicy::new());
 
-impl Retry {
+impl RetryPolicy {
     /// The policy with the defaults above.
     pub const fn new() -> Self {
-        Retry {
+        RetryPolicy {
             attempts: 32,
             base: Duration::from_millis(1),
             cap: Duration::from_millis(100),
@@ -92,13 +92,13 @@ impl Retry {
     }
 
     /// Sets the longest sleep before the second attempt.
-    pub const fn with_base(mut self, base: Duration) -> Self {
+    pub const fn with_min_delay(mut self, base: Duration) -> Self {
         self.base = base;
         self
     }
 
     /// Sets the longest sleep before any attempt.
-    pub const fn with_cap(mut self, cap: Duration) -> Self {
+    pub const fn with_max_delay(mut self, cap: Duration) -> Self {
         self.cap = cap;
         self
     }
@@ -142,7 +142,7 @@ impl Retry {
     }
 
     /// Makes this the policy of every operation in this process that is given none of its own.
-    pub fn make_process_wide(self) {
+    pub fn set_global(self) {
         let mut policy = PROCESS_WIDE.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *policy, self);
         drop(policy);
@@ -150,7 +150,7 @@ impl Retry {
     }
 
     /// The policy of operations that are given none of their own.
-    pub fn process_wide() -> Self {
+    pub fn global() -> Self {
         PROCESS_WIDE
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -173,16 +173,16 @@ impl Retry {
     }
 }
 
-impl Default for Retry {
+impl Default for RetryPolicy {
     /// The process-wide policy.
     fn default() -> Self {
-        Self::process_wide()
+        Self::global()
     }
 }
 
-impl fmt::Debug for Retry {
+impl fmt::Debug for RetryPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Retry")
+        f.debug_struct("RetryPolicy")
             .field("attempts", &self.attempts)
             .field("base", &self.base)
             .field("cap", &self.cap)
@@ -195,7 +195,7 @@ impl fmt::Debug for Retry {
 /// The attempts of one operation under a policy. Decides; neither sleeps nor runs anything.
 #[derive(Debug)]
 pub(crate) struct Attempts {
-    retry: Retry,
+    retry: RetryPolicy,
     /// Made when the first conflict comes: most operations meet none.
     delays: Option<ExponentialBackoff>,
     attempt: u32,
@@ -203,7 +203,7 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    pub(crate) fn start(retry: Retry) -> Self {
+    pub(crate) fn start(retry: RetryPolicy) -> Self {
         Attempts {
             attempt: 1,
             started: (retry.clock)(),
@@ -238,7 +238,7 @@ impl Attempts {
     }
 
     fn longest_delay(&mut self) -> Duration {
-        let Retry { base, cap, .. } = self.retry;
+        let RetryPolicy { base, cap, .. } = self.retry;
         self.delays
             .get_or_insert_with(|| {
                 ExponentialBuilder::new()
@@ -282,7 +282,7 @@ impl Attempts {
         self.retry.clock
     }
 
-    pub(crate) fn retry(&self) -> &Retry {
+    pub(crate) fn retry(&self) -> &RetryPolicy {
         &self.retry
     }
 }
@@ -301,19 +301,19 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_the_cap_and_end_with_the_attempts() {
-        let retry = Retry::new()
+        let retry = RetryPolicy::new()
             .with_attempts(7)
-            .with_cap(Duration::from_millis(10))
+            .with_max_delay(Duration::from_millis(10))
             .with_jitter(false);
         assert_eq!(delays(Attempts::start(retry)), [1, 2, 4, 8, 10, 10]);
     }
 
     #[test]
     fn the_cap_bounds_the_first_delay_too() {
-        let retry = Retry::new()
+        let retry = RetryPolicy::new()
             .with_attempts(3)
-            .with_base(Duration::from_millis(50))
-            .with_cap(Duration::from_millis(10))
+            .with_min_delay(Duration::from_millis(50))
+            .with_max_delay(Duration::from_millis(10))
             .with_jitter(false);
         assert_eq!(delays(Attempts::start(retry)), [10, 10]);
     }
@@ -321,7 +321,9 @@ mod tests {
     #[test]
     fn full_jitter_reaches_from_zero_to_the_whole_delay() {
         let with = |bits: u64| {
-            let retry = Retry::new().with_attempts(4).with_random(move || bits);
+            let retry = RetryPolicy::new()
+                .with_attempts(4)
+                .with_random(move || bits);
             delays(Attempts::start(retry))
         };
         assert_eq!(with(0), [0, 0, 0]);
@@ -330,10 +332,10 @@ mod tests {
 
     #[test]
     fn no_delay_is_too_long() {
-        let retry = Retry::new()
+        let retry = RetryPolicy::new()
             .with_attempts(4)
-            .with_base(Duration::MAX)
-            .with_cap(Duration::MAX)
+            .with_min_delay(Duration::MAX)
+            .with_max_delay(Duration::MAX)
             .with_deadline(Duration::MAX)
             .with_random(|| u64::MAX);
         let mut attempts = Attempts::start(retry);
@@ -345,9 +347,9 @@ mod tests {
 
     #[test]
     fn one_attempt_or_none_is_never_followed_by_another() {
-        assert_eq!(delays(Attempts::start(Retry::never())), [0; 0]);
+        assert_eq!(delays(Attempts::start(RetryPolicy::never())), [0; 0]);
         assert_eq!(
-            delays(Attempts::start(Retry::new().with_attempts(0))),
+            delays(Attempts::start(RetryPolicy::new().with_attempts(0))),
             [0; 0]
         );
     }
@@ -359,8 +361,8 @@ mod tests {
         fn clock() -> Instant {
             *START.get_or_init(Instant::now) + Duration::from_millis(MILLIS.load(Ordering::Relaxed))
         }
-        let retry = Retry::new()
-            .with_base(Duration::from_millis(60))
+        let retry = RetryPolicy::new()
+            .with_min_delay(Duration::from_millis(60))
             .with_deadline(Duration::from_millis(100))
             .with_jitter(false)
             .with_clock(clock);

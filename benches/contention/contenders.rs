@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel::r2d2::Pool;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{BackendOf, RowCounter, update};
 use rand::RngExt;
@@ -375,7 +375,9 @@ macro_rules! contenders {
                     key: i64,
                     count: fn(&mut Conn, i64) -> QueryResult<usize>,
                 ) -> QueryResult<usize> {
-                    retry::transaction(conn, Retry::default(), |conn| comment_and(conn, key, count))
+                    retry::transaction(conn, RetryPolicy::default(), |conn| {
+                        comment_and(conn, key, count)
+                    })
                 }
 
                 statements!(Conn, $on_conflict, in_transaction)

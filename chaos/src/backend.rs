@@ -13,7 +13,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, Transaction};
-use diesel_sharded::shard_numbers::ShardNumber;
+use diesel_sharded::shard_counts::ShardCount;
 use diesel_sharded::{Counter as NamedCounter, Error, MIGRATIONS, RowCounter, ShardsTable};
 use diesel_sharded::{fold, set_total, update};
 use serde::{Deserialize, Serialize};
@@ -251,7 +251,7 @@ macro_rules! chaos_connection {
             }
 
             fn resize(&mut self, shards: u16) -> QueryResult<()> {
-                ShardNumber::of(views).resize(shards, self)
+                ShardCount::of(views).resize(shards, self)
             }
 
             fn create_tables(&mut self) {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -53,8 +53,8 @@ pub fn run(orders: &str) -> io::Result<()> {
     let met = Arc::new(Mutex::new(Conflicts::new()));
     let notes = Arc::clone(&met);
     let policy = match orders.attempts {
-        Some(attempts) => Retry::new().with_attempts(attempts),
-        None => Retry::new(),
+        Some(attempts) => RetryPolicy::new().with_attempts(attempts),
+        None => RetryPolicy::new(),
     };
     policy
         .with_deadline(orders.deadline)
@@ -62,7 +62,7 @@ pub fn run(orders: &str) -> io::Result<()> {
             let mut notes = notes.lock().expect("no panic while it is held");
             *notes.entry(attempted.conflict.to_string()).or_default() += 1;
         })
-        .make_process_wide();
+        .set_global();
     thread::scope(|scope| {
         scope.spawn(|| {
             // However it ends: whoever wrote to it is done, or gone.

@@ -70,7 +70,7 @@ pub enum Operation {
     SetTotal { row: i64, total: i64 },
     /// `fold(rows)`, of those between two ids, keeping so many empty shards.
     Fold { first: i64, last: i64, keep: u16 },
-    /// `ShardNumber::of(views).resize(shards)`.
+    /// `ShardCount::of(views).resize(shards)`.
     Resize { shards: u16 },
     /// The totals of the rows between two ids, in one query.
     ReadRows { first: i64, last: i64 },

@@ -106,7 +106,7 @@ pub struct FoldArgs {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 The number is kept in the library's table of numbers (run `diesel_sharded::MIGRATIONS` once); processes take it up when they \
-refresh or follow their shard numbers, see the library's `shard_numbers`. Any number is right at any time: no total changes. \
+refresh or follow their shard numbers, see the library's `shard_counts`. Any number is right at any time: no total changes. \
 Writers that have not heard of a smaller number yet may use shards beyond it again; the next fold removes these.")]
 pub struct ResizeArgs {
     /// The table, and its sharded field.

@@ -3,7 +3,7 @@
 use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
 use diesel_sharded::described::{Told, told};
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Amount, Dialect, Error as ShardedError, Unfit};
 
 use crate::args::FoldArgs;
@@ -16,7 +16,7 @@ use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
 use crate::output::{Output, plural};
 use crate::pace::{Pace, bar};
-use crate::shard_numbers;
+use crate::shard_counts;
 use crate::sharded::Sharded;
 use crate::statement::{Statement, Value};
 
@@ -42,8 +42,8 @@ pub fn run(
         let keep = match args.keep_shards {
             Some(number) => Some(number),
             None => {
-                let numbers = shard_numbers::of_table(conn, &live, sharded)?;
-                shard_numbers::wished(&numbers, sharded)
+                let numbers = shard_counts::of_table(conn, &live, sharded)?;
+                shard_counts::wished(&numbers, sharded)
             }
         };
         let folding = Folding {
@@ -327,8 +327,8 @@ impl Folding<'_> {
     ) -> Result<(), Trouble> {
         // On SQLite there are no locks but that on the database.
         let retry = match self.keyed.dialect {
-            Dialect::Sqlite => Retry::default(),
-            _ => Retry::never(),
+            Dialect::Sqlite => RetryPolicy::default(),
+            _ => RetryPolicy::never(),
         };
         let moved = self.fold_held(keys, None, retry, conn)?;
         folded.add(&moved);
@@ -365,7 +365,7 @@ impl Folding<'_> {
         conn: &mut AnyConnection,
     ) -> Result<(), Error> {
         let keys = std::slice::from_ref(key);
-        let mut left = self.keyed.shard_numbers(conn, keys)?;
+        let mut left = self.keyed.shard_counts(conn, keys)?;
         let (mut busy, mut tried, mut parents) = (false, usize::MAX, 0);
         let mut reason = None;
         while left.len() < tried {
@@ -376,7 +376,7 @@ impl Folding<'_> {
                     folded.parents += parents;
                     return Ok(());
                 }
-                match self.fold_held(keys, Some(shard), Retry::default(), conn) {
+                match self.fold_held(keys, Some(shard), RetryPolicy::default(), conn) {
                     Ok(moved) => {
                         parents = parents.max(moved.parents);
                         folded.add(&Moved {
@@ -407,7 +407,7 @@ impl Folding<'_> {
         &self,
         keys: &[Key],
         only: Option<i32>,
-        retry: Retry,
+        retry: RetryPolicy,
         conn: &mut AnyConnection,
     ) -> Result<Moved, Trouble> {
         let shards = Shards {

@@ -7,7 +7,7 @@ use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::described::{FieldState, amount, number_as_text, unfit, zero};
-use diesel_sharded::retry::{Isolation, Retry, Transaction};
+use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::{Amount, Dialect, Unfit};
 
 use crate::connection::AnyConnection;
@@ -78,7 +78,7 @@ impl Keyed<'_> {
         conn: &mut AnyConnection,
         keys: &[Key],
         shards: Shards,
-        retry: Retry,
+        retry: RetryPolicy,
     ) -> Result<Moved, FoldError> {
         Transaction::new()
             .isolation(Isolation::ReadCommitted)
@@ -334,7 +334,7 @@ impl Keyed<'_> {
     }
 
     /// The numbers of a parent's shards.
-    pub fn shard_numbers(self, conn: &mut AnyConnection, keys: &[Key]) -> QueryResult<Vec<i32>> {
+    pub fn shard_counts(self, conn: &mut AnyConnection, keys: &[Key]) -> QueryResult<Vec<i32>> {
         let shards = self.sharded.shards_table;
         let numbers = Statement::default()
             .sql("SELECT CAST(")

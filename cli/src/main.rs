@@ -20,7 +20,7 @@ mod output;
 mod pace;
 mod recount;
 mod resize;
-mod shard_numbers;
+mod shard_counts;
 mod sharded;
 mod statement;
 mod status;
@@ -68,7 +68,7 @@ fn run() -> Result<Ended, Error> {
     // Any stripe says that other nodes may write too, and guards transactions on MySQL against their ends unseen. The tool
     // itself counts on no shard.
     if let Ok(stripe) = Stripe::new(0, 2) {
-        stripe.make_process_wide();
+        stripe.set_global();
     }
     let conn = &mut AnyConnection::establish_by_url(args.database_url.as_deref())?;
     let out = &mut Output::stdout();

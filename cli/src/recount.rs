@@ -4,7 +4,7 @@ use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::described::integers;
-use diesel_sharded::retry::{Isolation, Retry, Transaction};
+use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::{Amount, Dialect, Unfit};
 
 use crate::args::RecountArgs;
@@ -367,7 +367,7 @@ impl Recounting<'_> {
         };
         let repaired = Transaction::new()
             .isolation(Isolation::RepeatableRead)
-            .retry(Retry::default())
+            .retry(RetryPolicy::default())
             .run(conn, |conn| {
                 let (mut locked, mut not_locked) = (vec![], vec![]);
                 for keys in suspects.chunks(100) {

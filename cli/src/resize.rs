@@ -11,7 +11,7 @@ use crate::interrupt::Interrupt;
 use crate::key::Keyed;
 use crate::live::LiveTables;
 use crate::output::Output;
-use crate::shard_numbers;
+use crate::shard_counts;
 use crate::sharded::Sharded;
 
 pub fn run(
@@ -58,7 +58,7 @@ fn field_of(
     let live = LiveTables::read(conn)?;
     let sharded = &Sharded::find(dialect, &live, table)?;
     let field = sharded.field(field)?;
-    let mut numbers = shard_numbers::of_table(conn, &live, sharded)?;
+    let mut numbers = shard_counts::of_table(conn, &live, sharded)?;
     let before = numbers.insert(field.name.into(), args.to);
     let was = match before {
         Some(number) => number.to_string(),
@@ -68,14 +68,14 @@ fn field_of(
     if args.dry_run {
         out.line(&format!("{named}: {was}, would have {}", args.to))?;
     } else {
-        let number = sharded.described.shard_number(&field.column);
+        let number = sharded.described.shard_count(&field.column);
         number
             .resize(args.to, conn)
             .map_err(without_library_tables)?;
         out.line(&format!("{named}: {was} before, now {}", args.to))?;
     }
     // Only where every field has a number is it known which shards nobody wants.
-    let keep = shard_numbers::wished(&numbers, sharded);
+    let keep = shard_counts::wished(&numbers, sharded);
     if keep.is_none() || before.is_some_and(|before| args.to >= before) {
         return Ok(Ended::Done);
     }

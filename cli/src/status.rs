@@ -14,7 +14,7 @@ use crate::held::numbers;
 use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
 use crate::output::Output;
-use crate::shard_numbers;
+use crate::shard_counts;
 use crate::sharded::{COUNTERS, Sharded};
 use crate::statement::{Statement, Value};
 
@@ -93,7 +93,7 @@ fn status(
     conn: &mut AnyConnection,
 ) -> QueryResult<TableStatus> {
     let sharded = keyed.sharded;
-    let numbers_set = shard_numbers::of_table(conn, live, sharded)?;
+    let numbers_set = shard_counts::of_table(conn, live, sharded)?;
     let rows = sums(keyed).rows(conn)?;
     let counted = match rows.first() {
         Some(row) => numbers(row, 0, 3 + 2 * sharded.fields.len())?,

@@ -274,7 +274,7 @@ impl Dialect {
     }
 
     /// Whether the answer to a statement is whatever comes next on its connection, also where nobody has read the one before.
-    pub(crate) fn answers_in_turn(self) -> bool {
+    pub(crate) fn unread_reply_breaks_connection(self) -> bool {
         self == Dialect::Mysql
     }
 
@@ -480,8 +480,8 @@ impl Dialect {
             (_, Strength::ExclusiveAtOnce | Strength::ExclusiveIfFree) => {
                 Some(" FOR UPDATE NOWAIT")
             }
-            (Dialect::Postgres, Strength::ButForReferences) => Some(" FOR NO KEY UPDATE"),
-            (_, Strength::Exclusive | Strength::ButForReferences) => Some(" FOR UPDATE"),
+            (Dialect::Postgres, Strength::NoKeyUpdate) => Some(" FOR NO KEY UPDATE"),
+            (_, Strength::Exclusive | Strength::NoKeyUpdate) => Some(" FOR UPDATE"),
         }
     }
 
@@ -741,7 +741,7 @@ pub(crate) enum Strength {
     /// The same without harm to a transaction that is open: where an error would abort it, a row that is locked is left out.
     ExclusiveIfFree,
     /// Rows that refer to these may still be inserted, where the database can tell; on MySQL they wait.
-    ButForReferences,
+    NoKeyUpdate,
 }
 
 /// See [`Dialect::keeps_and_locks`].

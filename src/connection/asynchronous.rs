@@ -15,7 +15,7 @@ use futures_util::{StreamExt, TryFutureExt, TryStreamExt, future};
 use super::pause::pause;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::connection::{Io, LoadInto, LoadIo, told};
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::{Keep, Kept, KeptQuery, Passing};
 
 /// What is awaited.
@@ -92,7 +92,7 @@ where
         Conn::TransactionManager::is_broken_transaction_manager(conn)
     }
 
-    fn sleep(_: &Retry, delay: Duration) -> BoxFuture<'_, ()> {
+    fn sleep(_: &RetryPolicy, delay: Duration) -> BoxFuture<'_, ()> {
         Box::pin(pause(delay))
     }
 }

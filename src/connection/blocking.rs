@@ -16,7 +16,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::link::{Io, LoadInto, LoadIo};
 use super::told::told;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::{Keep, Kept, KeptQuery, Passing};
 
 /// Diesel's own connections: each call returns when it is done.
@@ -86,7 +86,7 @@ where
         Conn::TransactionManager::is_broken_transaction_manager(conn)
     }
 
-    fn sleep(retry: &Retry, delay: Duration) -> Ready<()> {
+    fn sleep(retry: &RetryPolicy, delay: Duration) -> Ready<()> {
         retry.sleep(delay);
         ready(())
     }

@@ -12,7 +12,7 @@ use crate::backend::{BackendOf, ShardedBackend};
 /// tokio-postgres throws that away; mysql_async reads it in the place of the next statement's. It also leaves what MySQL is told before and
 /// after a transaction (`SET autocommit`). Such a connection is broken: it takes no more, and a pool drops it. Only a statement that
 /// commits by itself leaves a connection to PostgreSQL or SQLite as it was.
-pub(crate) struct InUse<'c, M, Conn>
+pub(crate) struct CancelGuard<'c, M, Conn>
 where
     M: Io<Conn>,
 {
@@ -23,13 +23,13 @@ where
     io: PhantomData<M>,
 }
 
-impl<'c, M, Conn> InUse<'c, M, Conn>
+impl<'c, M, Conn> CancelGuard<'c, M, Conn>
 where
     M: Io<Conn>,
 {
     pub(crate) fn new(conn: &'c mut Conn) -> Self {
         let inside = M::may_be_in_transaction(conn);
-        InUse {
+        CancelGuard {
             conn,
             inside,
             answered: false,
@@ -43,7 +43,7 @@ where
     }
 }
 
-impl<M, Conn> Drop for InUse<'_, M, Conn>
+impl<M, Conn> Drop for CancelGuard<'_, M, Conn>
 where
     M: Io<Conn>,
 {
@@ -52,7 +52,10 @@ where
             return;
         }
         let dialect = M::Backend::backend_of(self.conn).dialect();
-        if self.inside || dialect.answers_in_turn() || M::may_be_in_transaction(self.conn) {
+        if self.inside
+            || dialect.unread_reply_breaks_connection()
+            || M::may_be_in_transaction(self.conn)
+        {
             M::transaction_status(self.conn).set_in_error();
         }
     }

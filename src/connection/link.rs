@@ -18,7 +18,7 @@ use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use crate::backend::{BackendOf, Reads};
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::Keep;
 
 /// How statements reach a `Conn`.
@@ -69,7 +69,7 @@ pub trait Io<Conn> {
     fn may_be_in_transaction(conn: &mut Conn) -> bool;
 
     /// Waits before the next attempt.
-    fn sleep(retry: &Retry, delay: Duration) -> Self::Future<'_, ()>;
+    fn sleep(retry: &RetryPolicy, delay: Duration) -> Self::Future<'_, ()>;
 }
 
 /// An [`Io`] whose connections give rows.

@@ -15,8 +15,10 @@ mod transaction;
 pub use self::asynchronous::{Async, BoxFuture};
 pub use self::blocking::Blocking;
 pub(crate) use self::blocking::{done, now};
-pub(crate) use self::cancel_guard::InUse;
+pub(crate) use self::cancel_guard::CancelGuard;
 pub use self::link::{Io, LoadInto, LoadIo};
 pub(crate) use self::raw::{in_any_transaction, met_inside};
 pub(crate) use self::told::told;
-pub(crate) use self::transaction::{Begun, TransactionOptions, begin, depth_of, in_transaction};
+pub(crate) use self::transaction::{
+    OpenTransaction, TransactionOptions, begin, depth_of, in_transaction,
+};

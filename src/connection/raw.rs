@@ -24,7 +24,7 @@ use diesel::sql_types::Integer;
 use super::transaction::depth;
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
-use crate::connection::{InUse, Io};
+use crate::connection::{CancelGuard, Io};
 use crate::error::Error;
 use crate::query_builder::Keep;
 
@@ -36,7 +36,7 @@ where
     if depth::<M, _>(conn)? > 0 {
         return Ok(true);
     }
-    let held = InUse::<M, _>::new(conn);
+    let held = CancelGuard::<M, _>::new(conn);
     let found = is_open::<M, _>(held.conn).await;
     let dialect = M::Backend::backend_of(held.conn).dialect();
     held.answered();

@@ -68,9 +68,9 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
     conn: &mut Conn,
     dialect: Dialect,
     options: TransactionOptions,
-) -> QueryResult<Begun> {
+) -> QueryResult<OpenTransaction> {
     let outer = depth::<M, _>(conn)?;
-    let nothing = Begun {
+    let nothing = OpenTransaction {
         outer,
         guard: None,
         savepoint: None,
@@ -79,7 +79,7 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
         M::begin(conn).await?;
         return Ok(nothing);
     }
-    let other_nodes_write = Stripe::process_wide() != Stripe::ALL;
+    let other_nodes_write = Stripe::global() != Stripe::ALL;
     let guard = match options.guarded || other_nodes_write {
         true => dialect.guard(),
         false => None,
@@ -93,7 +93,7 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
     if !prepare::<M, _>(conn, dialect, guard, before).await? {
         return savepoint::<M, _>(conn, nothing, options).await;
     }
-    let begun = Begun { guard, ..nothing };
+    let begun = OpenTransaction { guard, ..nothing };
     match M::begin(conn).await {
         Ok(()) => {}
         Err(error) if raw::is_refused_inside(&error) => {
@@ -143,13 +143,13 @@ async fn prepare<M: Io<Conn>, Conn>(
 /// Takes the place of a transaction inside one that Diesel does not know.
 async fn savepoint<M: Io<Conn>, Conn>(
     conn: &mut Conn,
-    nothing: Begun,
+    nothing: OpenTransaction,
     options: TransactionOptions,
-) -> QueryResult<Begun> {
+) -> QueryResult<OpenTransaction> {
     if options.outermost {
         return Err(DieselError::AlreadyInTransaction);
     }
-    Ok(Begun {
+    Ok(OpenTransaction {
         savepoint: Some(Savepoint::set::<M, _>(conn).await?),
         ..nothing
     })
@@ -182,14 +182,14 @@ async fn open<M: Io<Conn>, Conn>(
 /// [`roll_back`](Self::roll_back).
 #[derive(Debug, Clone, Copy)]
 #[must_use]
-pub(crate) struct Begun {
+pub(crate) struct OpenTransaction {
     outer: u32,
     guard: Option<Guard>,
     /// In the transaction that Diesel does not know.
     savepoint: Option<Savepoint>,
 }
 
-impl Begun {
+impl OpenTransaction {
     /// Whether a [`Guard`] watches it.
     pub(crate) fn is_guarded(&self) -> bool {
         self.guard.is_some()
@@ -270,7 +270,7 @@ mod tests {
     use diesel::Connection;
 
     /// A guard in words that SQLite understands.
-    fn guarded(after: &'static str) -> (diesel::SqliteConnection, Begun) {
+    fn guarded(after: &'static str) -> (diesel::SqliteConnection, OpenTransaction) {
         use diesel::connection::SimpleConnection;
         let mut conn = diesel::SqliteConnection::establish(":memory:").unwrap();
         let mysqls = Dialect::Mysql.guard().unwrap();
@@ -280,7 +280,7 @@ mod tests {
         assert!(!begun.is_guarded());
         conn.batch_execute(guard.at_begin).unwrap();
         let guard = Some(guard);
-        (conn, Begun { guard, ..begun })
+        (conn, OpenTransaction { guard, ..begun })
     }
 
     #[test]

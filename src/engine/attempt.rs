@@ -35,7 +35,7 @@ use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
 use crate::error::Error;
 use crate::observe;
 use crate::placement::{Choice, Process, ShardChoice, Stripe, Subject};
-use crate::policy::{Attempts, Retry};
+use crate::policy::{Attempts, RetryPolicy};
 
 /// One statement of a counting update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Plan {
             table: self.table,
             key: self.key,
             shards: self.shards,
-            stripe: Stripe::process_wide(),
+            stripe: Stripe::global(),
             one_writer: !self.dialect.has_row_locks(),
             in_transaction: self.in_transaction,
             timed: self.by_key,
@@ -157,11 +157,11 @@ enum At {
 }
 
 impl CountingAttempt {
-    pub(crate) fn new(plan: Plan, retry: Retry) -> Self {
+    pub(crate) fn new(plan: Plan, retry: RetryPolicy) -> Self {
         Self::within(Process::this(), plan, retry)
     }
 
-    fn within(process: &'static Process, plan: Plan, retry: Retry) -> Self {
+    fn within(process: &'static Process, plan: Plan, retry: RetryPolicy) -> Self {
         let attempts = Attempts::start(retry);
         CountingAttempt {
             choice: Choice::new(plan.subject(), process, &attempts),
@@ -565,7 +565,11 @@ mod tests {
     }
 
     /// Walks the machine through `outcomes` and writes down its steps.
-    fn walk(plan: Plan, retry: Retry, outcomes: Vec<Result<usize, DieselError>>) -> Vec<String> {
+    fn walk(
+        plan: Plan,
+        retry: RetryPolicy,
+        outcomes: Vec<Result<usize, DieselError>>,
+    ) -> Vec<String> {
         let mut machine = CountingAttempt::new(plan, retry);
         let mut steps = vec![machine.next(Ok(0))];
         steps.extend(outcomes.into_iter().map(|outcome| machine.next(outcome)));
@@ -590,7 +594,7 @@ mod tests {
 
     #[test]
     fn a_shard_that_is_there_takes_one_statement() {
-        let steps = walk(plan(Dialect::Postgres), Retry::new(), vec![Ok(1)]);
+        let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), vec![Ok(1)]);
         assert_eq!(steps, ["Count", "1 counted"]);
     }
 
@@ -598,7 +602,7 @@ mod tests {
     fn a_missing_shard_is_created_in_one_transaction() {
         for dialect in [Dialect::Mysql, Dialect::Sqlite] {
             let outcomes = vec![Ok(0), Ok(0), Ok(1), Ok(1), Ok(0)];
-            let steps = walk(plan(dialect), Retry::new(), outcomes);
+            let steps = walk(plan(dialect), RetryPolicy::new(), outcomes);
             assert_eq!(
                 steps,
                 ["Count", "Begin", "Create", "Count", "Commit", "1 counted"]
@@ -611,7 +615,7 @@ mod tests {
     fn a_missing_shard_is_created_by_a_statement_that_commits_by_itself() {
         let walked = |outcomes: &[usize]| {
             let outcomes = outcomes.iter().map(|rows| Ok(*rows)).collect();
-            walk(plan(Dialect::Postgres), Retry::new(), outcomes)
+            walk(plan(Dialect::Postgres), RetryPolicy::new(), outcomes)
         };
         assert_eq!(
             walked(&[0, 1, 1]),
@@ -640,7 +644,7 @@ mod tests {
             outcomes.extend([1, 0, 0, 1].map(Ok)); // it is removed each time
         }
         outcomes.extend([Ok(0), Ok(1), Ok(1), Ok(0)]);
-        let steps = walk(plan(Dialect::Postgres), Retry::new(), outcomes);
+        let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), outcomes);
         let round = ["Create", "Count", "Count", "FindParent"];
         let expected = [
             &["Count"][..],
@@ -655,7 +659,7 @@ mod tests {
     /// What is tried again must not run where a transaction of the caller's was, of which Diesel does not know.
     #[test]
     fn a_conflict_of_a_statement_by_itself_is_looked_into_first() {
-        let retry = || Retry::new().with_attempts(2);
+        let retry = || RetryPolicy::new().with_attempts(2);
         for dialect in [Dialect::Postgres, Dialect::Mysql, Dialect::Sqlite] {
             let conflict = || match dialect {
                 Dialect::Postgres => deadlock(),
@@ -698,7 +702,7 @@ mod tests {
             by_key: false,
             ..plan(Dialect::Postgres)
         };
-        let mut machine = CountingAttempt::new(by_filter, Retry::new());
+        let mut machine = CountingAttempt::new(by_filter, RetryPolicy::new());
         assert_eq!(name(&machine.next(Ok(0))), "Begin");
         machine.is_inside();
         assert_eq!(name(&machine.next(Ok(0))), "Create");
@@ -709,7 +713,7 @@ mod tests {
     #[test]
     fn a_missing_parent_counts_nothing() {
         let nothing = (0..6).map(|_| Ok(0)).collect();
-        let steps = walk(plan(Dialect::Sqlite), Retry::new(), nothing);
+        let steps = walk(plan(Dialect::Sqlite), RetryPolicy::new(), nothing);
         // The second count compares the key as the parent's table does.
         assert_eq!(
             steps,
@@ -745,7 +749,7 @@ mod tests {
             Ok(0), // the second attempt picks no row
             Ok(0),
         ];
-        let steps = walk(returning, Retry::new(), outcomes);
+        let steps = walk(returning, RetryPolicy::new(), outcomes);
         assert_eq!(steps[steps.len() - 2..], ["Commit", "0 counted"]);
     }
 
@@ -756,10 +760,10 @@ mod tests {
             DieselError::DatabaseError(kind, Box::new(String::new()))
         };
         let by_itself = vec![Ok(0), Err(violation()), Ok(0), Ok(0)];
-        let steps = walk(plan(Dialect::Postgres), Retry::new(), by_itself);
+        let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), by_itself);
         assert_eq!(steps, ["Count", "Create", "LookInside", "Sleep", "Count"]);
         let in_one = || vec![Ok(0), Ok(0), Err(violation()), Ok(0), Ok(0)];
-        let steps = walk(plan(Dialect::Mysql), Retry::new(), in_one());
+        let steps = walk(plan(Dialect::Mysql), RetryPolicy::new(), in_one());
         assert_eq!(
             steps,
             ["Count", "Begin", "Create", "Rollback", "Sleep", "Count"]
@@ -772,7 +776,7 @@ mod tests {
                 outcomes.extend(in_one());
             }
             outcomes.pop();
-            let retry = Retry::new().with_attempts(attempts);
+            let retry = RetryPolicy::new().with_attempts(attempts);
             let steps = walk(plan(Dialect::Mysql), retry, outcomes);
             let expected = [
                 &["Count", "Begin", "Create", "Rollback"][..],
@@ -785,7 +789,7 @@ mod tests {
             in_transaction: true,
             ..plan(Dialect::Postgres)
         };
-        let steps = walk(inside, Retry::new(), vec![Ok(0), Err(violation())]);
+        let steps = walk(inside, RetryPolicy::new(), vec![Ok(0), Err(violation())]);
         assert_eq!(steps, ["Count", "Create", "Diesel"]);
     }
 
@@ -796,15 +800,15 @@ mod tests {
         let denied = || error("permission denied");
         let steps = walk(
             plan(Dialect::Mysql),
-            Retry::new(),
+            RetryPolicy::new(),
             vec![Ok(0), Ok(0), Err(denied()), Ok(0)],
         );
         assert_eq!(steps, ["Count", "Begin", "Create", "Rollback", "Diesel"]);
         let by_itself = vec![Ok(0), Err(denied())];
-        let steps = walk(plan(Dialect::Postgres), Retry::new(), by_itself);
+        let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), by_itself);
         assert_eq!(steps, ["Count", "Create", "Diesel"]);
         let lost_by_itself = vec![Ok(0), Err(self::lost())];
-        let steps = walk(plan(Dialect::Postgres), Retry::new(), lost_by_itself);
+        let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), lost_by_itself);
         assert_eq!(steps, ["Count", "Create", "ConnectionLost"]);
         let inserts = Plan {
             inserts: true,
@@ -823,12 +827,12 @@ mod tests {
         ] {
             let mut outcomes = until_insert();
             outcomes.extend([Err(other), Ok(0)]);
-            let steps = walk(inserts, Retry::new(), outcomes);
+            let steps = walk(inserts, RetryPolicy::new(), outcomes);
             assert_eq!(steps[5..], ["Insert", "Rollback", "Diesel"]);
         }
         let mut lost = vec![Ok(0), Ok(0), Ok(1)];
         lost.extend([Err(error("Server has gone away")), Ok(0)]);
-        let steps = walk(plan(Dialect::Mysql), Retry::new(), lost);
+        let steps = walk(plan(Dialect::Mysql), RetryPolicy::new(), lost);
         assert_eq!(
             steps,
             [
@@ -849,9 +853,9 @@ mod tests {
             in_transaction: true,
             ..plan(Dialect::Mysql)
         };
-        let steps = walk(inside, Retry::new(), vec![Ok(0), Ok(1)]);
+        let steps = walk(inside, RetryPolicy::new(), vec![Ok(0), Ok(1)]);
         assert_eq!(steps, ["FindMissing", "Count", "1 counted"]);
-        let steps = walk(inside, Retry::new(), vec![Ok(1), Ok(1), Ok(1)]);
+        let steps = walk(inside, RetryPolicy::new(), vec![Ok(1), Ok(1), Ok(1)]);
         assert_eq!(steps, ["FindMissing", "Create", "Count", "1 counted"]);
     }
 
@@ -861,7 +865,7 @@ mod tests {
             by_key: false,
             ..plan(Dialect::Postgres)
         };
-        let steps = walk(plan, Retry::new(), vec![Ok(0), Ok(2), Ok(3), Ok(0)]);
+        let steps = walk(plan, RetryPolicy::new(), vec![Ok(0), Ok(2), Ok(3), Ok(0)]);
         assert_eq!(steps, ["Begin", "Create", "Count", "Commit", "3 counted"]);
     }
 
@@ -871,7 +875,7 @@ mod tests {
             returning: true,
             ..plan(Dialect::Mysql)
         };
-        let steps = walk(by_key, Retry::new(), vec![Ok(0), Ok(1), Ok(1), Ok(0)]);
+        let steps = walk(by_key, RetryPolicy::new(), vec![Ok(0), Ok(1), Ok(1), Ok(0)]);
         assert_eq!(steps, ["Begin", "Count", "Load", "Commit", "1 counted"]);
         let by_filter = Plan {
             by_key: false,
@@ -880,7 +884,7 @@ mod tests {
         };
         let steps = walk(
             by_filter,
-            Retry::new(),
+            RetryPolicy::new(),
             vec![Ok(0), Ok(3), Ok(0), Ok(3), Ok(3), Ok(0)],
         );
         assert_eq!(
@@ -895,7 +899,7 @@ mod tests {
                 "3 counted"
             ]
         );
-        let steps = walk(by_filter, Retry::new(), vec![Ok(0), Ok(0), Ok(0)]);
+        let steps = walk(by_filter, RetryPolicy::new(), vec![Ok(0), Ok(0), Ok(0)]);
         assert_eq!(steps, ["Begin", "Pick", "Commit", "0 counted"]);
     }
 
@@ -911,7 +915,7 @@ mod tests {
             ..plan(Dialect::Postgres)
         };
         let outcomes = [0, 0, 0, 0, 0, 1, 1, 1, 0].map(Ok);
-        let steps = walk(by_key, Retry::new(), outcomes.into());
+        let steps = walk(by_key, RetryPolicy::new(), outcomes.into());
         assert_eq!(
             steps,
             [
@@ -933,7 +937,7 @@ mod tests {
             ..by_key
         };
         let outcomes = [0, 0, 0, 0, 0, 1, 1, 1, 0].map(Ok);
-        let steps = walk(inside, Retry::new(), outcomes.into());
+        let steps = walk(inside, RetryPolicy::new(), outcomes.into());
         assert_eq!(steps[1], "Begin");
         let by_filter = Plan {
             by_key: false,
@@ -941,7 +945,7 @@ mod tests {
             ..inside
         };
         let outcomes = [0, 0, 1, 1, 1, 1, 1, 0].map(Ok);
-        let steps = walk(by_filter, Retry::new(), outcomes.into());
+        let steps = walk(by_filter, RetryPolicy::new(), outcomes.into());
         assert_eq!(
             steps,
             [
@@ -971,7 +975,7 @@ mod tests {
         };
         let mut outcomes = racing();
         outcomes.extend([Ok(0), Ok(1)]);
-        let steps = walk(by_key, Retry::never(), outcomes);
+        let steps = walk(by_key, RetryPolicy::never(), outcomes);
         assert_eq!(
             steps[5..],
             ["Insert", "Rollback", "Sleep", "Count", "1 counted"]
@@ -981,7 +985,7 @@ mod tests {
             again_and_again.push(Ok(0));
             again_and_again.extend(racing());
         }
-        let steps = walk(by_key, Retry::never(), again_and_again);
+        let steps = walk(by_key, RetryPolicy::never(), again_and_again);
         assert_eq!(steps[steps.len() - 3..], ["Insert", "Rollback", "Diesel"]);
     }
 
@@ -993,7 +997,7 @@ mod tests {
             ..plan(Dialect::Postgres)
         };
         let outcomes = [0, 0, 0, 0, 0, 0, 1, 1, 0].map(Ok);
-        let steps = walk(by_key, Retry::new(), outcomes.into());
+        let steps = walk(by_key, RetryPolicy::new(), outcomes.into());
         assert_eq!(
             steps[5..],
             [
@@ -1005,7 +1009,7 @@ mod tests {
             ]
         );
         let outcomes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 1].map(Ok);
-        let steps = walk(by_key, Retry::new(), outcomes.into());
+        let steps = walk(by_key, RetryPolicy::new(), outcomes.into());
         assert_eq!(
             steps[5..],
             [
@@ -1025,13 +1029,13 @@ mod tests {
             inserts: true,
             ..plan(Dialect::Sqlite)
         };
-        let steps = walk(by_key, Retry::new(), [0; 7].map(Ok).into());
+        let steps = walk(by_key, RetryPolicy::new(), [0; 7].map(Ok).into());
         assert_eq!(steps[5..], ["Insert", "Commit", "0 counted"]);
         let by_key = Plan {
             dialect: Dialect::Postgres,
             ..by_key
         };
-        let steps = walk(by_key, Retry::new(), [0; 11].map(Ok).into());
+        let steps = walk(by_key, RetryPolicy::new(), [0; 11].map(Ok).into());
         assert_eq!(
             steps[5..],
             [
@@ -1053,7 +1057,7 @@ mod tests {
             ..plan(Dialect::Postgres)
         };
         let outcomes = [0, 0, 0, 0, 0, 1, 0, 0, 0, 0].map(Ok);
-        let steps = walk(by_key, Retry::new(), outcomes.into());
+        let steps = walk(by_key, RetryPolicy::new(), outcomes.into());
         assert_eq!(
             steps[5..],
             [
@@ -1075,19 +1079,19 @@ mod tests {
         };
         let steps = walk(
             inside(Dialect::Postgres),
-            Retry::new(),
+            RetryPolicy::new(),
             vec![Ok(0), Ok(1), Ok(1)],
         );
         assert_eq!(steps, ["Count", "Create", "Count", "1 counted"]);
         let steps = walk(
             inside(Dialect::Mysql),
-            Retry::new(),
+            RetryPolicy::new(),
             vec![Ok(1), Ok(1), Ok(1)],
         );
         assert_eq!(steps, ["FindMissing", "Create", "Count", "1 counted"]);
         let steps = walk(
             inside(Dialect::Postgres),
-            Retry::new(),
+            RetryPolicy::new(),
             vec![Err(deadlock())],
         );
         assert_eq!(steps, ["Count", "Diesel"]);
@@ -1100,7 +1104,7 @@ mod tests {
                 by_key: false,
                 ..plan(Dialect::Postgres)
             },
-            Retry::new(),
+            RetryPolicy::new(),
             vec![
                 Ok(0),
                 Err(deadlock()),
@@ -1132,7 +1136,7 @@ mod tests {
     fn conflicts_end_with_the_attempts() {
         let steps = walk(
             plan(Dialect::Postgres),
-            Retry::new().with_attempts(2),
+            RetryPolicy::new().with_attempts(2),
             vec![Err(deadlock()), Ok(0), Ok(0), Err(deadlock()), Ok(0)],
         );
         assert_eq!(
@@ -1151,7 +1155,7 @@ mod tests {
     #[test]
     fn each_attempt_takes_a_fresh_shard() {
         static DRAWN: AtomicU64 = AtomicU64::new(0);
-        let retry = Retry::new()
+        let retry = RetryPolicy::new()
             .with_jitter(false)
             .with_random(|| DRAWN.fetch_add(1, Ordering::Relaxed));
         let mut machine = CountingAttempt::new(plan(Dialect::Postgres), retry);
@@ -1177,13 +1181,13 @@ mod tests {
     fn suspicious(plan: Plan) -> CountingAttempt {
         let now = Instant::now();
         let process = Box::leak(Box::new(Process::new(4, now)));
-        let attempts = Attempts::start(Retry::new());
+        let attempts = Attempts::start(RetryPolicy::new());
         let mut choice = Choice::new(plan.subject(), process, &attempts);
         for micros in [10, 10_000] {
             choice.took(Duration::from_micros(micros), !plan.in_transaction, now);
         }
         drop(choice);
-        CountingAttempt::within(process, plan, Retry::new())
+        CountingAttempt::within(process, plan, RetryPolicy::new())
     }
 
     #[test]
@@ -1242,15 +1246,15 @@ mod tests {
             ..plan(Dialect::Postgres)
         };
         let process = Box::leak(Box::new(Process::new(4, Instant::now())));
-        let count = |retry: Retry| {
+        let count = |retry: RetryPolicy| {
             let mut machine = CountingAttempt::within(process, adaptive, retry);
             let first = name(&machine.next(Ok(0)));
             assert_eq!(name(&machine.next(Ok(1))), "1 counted");
             first
         };
-        assert_eq!(count(Retry::new()), "Count");
-        assert_eq!(count(Retry::new().with_clock(slow_clock)), "Count");
-        let mut machine = CountingAttempt::within(process, adaptive, Retry::new());
+        assert_eq!(count(RetryPolicy::new()), "Count");
+        assert_eq!(count(RetryPolicy::new().with_clock(slow_clock)), "Count");
+        let mut machine = CountingAttempt::within(process, adaptive, RetryPolicy::new());
         assert_eq!(name(&machine.next(Ok(0))), "Probe");
     }
 
@@ -1261,7 +1265,7 @@ mod tests {
             ..plan(Dialect::Postgres)
         };
         let process = Box::leak(Box::new(Process::new(4, Instant::now())));
-        let mut machine = CountingAttempt::within(process, adaptive, Retry::new());
+        let mut machine = CountingAttempt::within(process, adaptive, RetryPolicy::new());
         let mut shards = vec![];
         for _ in 0..3 {
             machine.next(Ok(0));
@@ -1274,7 +1278,11 @@ mod tests {
 
     #[test]
     fn a_connection_lost_is_an_unknown_outcome_only_where_the_count_may_be_committed() {
-        let steps = walk(plan(Dialect::Postgres), Retry::new(), vec![Err(lost())]);
+        let steps = walk(
+            plan(Dialect::Postgres),
+            RetryPolicy::new(),
+            vec![Err(lost())],
+        );
         assert_eq!(steps, ["Count", "OutcomeUnknown"]);
         let filter = Plan {
             by_key: false,
@@ -1282,7 +1290,7 @@ mod tests {
         };
         let steps = walk(
             filter,
-            Retry::new(),
+            RetryPolicy::new(),
             vec![Ok(0), Ok(1), Err(lost()), Err(lost())],
         );
         assert_eq!(
@@ -1291,7 +1299,7 @@ mod tests {
         );
         let steps = walk(
             filter,
-            Retry::new(),
+            RetryPolicy::new(),
             vec![Ok(0), Ok(1), Ok(1), Err(lost()), Ok(0)],
         );
         assert_eq!(
@@ -1319,10 +1327,14 @@ mod tests {
             (refused as fn() -> DieselError, "NodeNotReady"),
             (lost, "OutcomeUnknown"),
         ] {
-            let steps = walk(plan(Dialect::Mysql), Retry::new(), vec![Err(failed())]);
+            let steps = walk(
+                plan(Dialect::Mysql),
+                RetryPolicy::new(),
+                vec![Err(failed())],
+            );
             assert_eq!(steps, ["Count", at_commit]);
             let outcomes = vec![Ok(0), Ok(1), Ok(1), Err(failed()), Err(refused())];
-            let steps = walk(filter, Retry::new(), outcomes);
+            let steps = walk(filter, RetryPolicy::new(), outcomes);
             assert_eq!(steps[3..], ["Commit", "Rollback", at_commit]);
         }
     }
@@ -1339,7 +1351,7 @@ mod tests {
         };
         let steps = walk(
             filter,
-            Retry::new(),
+            RetryPolicy::new(),
             vec![Ok(0), Ok(1), Ok(1), Err(commit), Ok(0)],
         );
         assert_eq!(

@@ -15,11 +15,11 @@ use diesel::sql_types::{Integer, Nullable, Text};
 
 use crate::backend::{BackendOf, ShardedBackend, Strength};
 use crate::connection::{Io, LoadIo, TransactionOptions};
-use crate::engine::{KeyedTable, Repeated};
+use crate::engine::{KeyedTable, RetryLoop};
 use crate::error::Error;
 use crate::model::{Amount, SHARD, ShardedColumn, ShardedTable, ShardsColumn};
 use crate::operation::shards_table::literal;
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::{
     KeysAre, push_bind, push_column, push_from_shards, push_key, push_key_to_read, push_shard_is,
     push_shards_as_parent, push_shards_column, push_total, push_zeros,
@@ -70,7 +70,7 @@ impl Shards {
 }
 
 /// A transaction of its own that may hold parents and is tried again after a conflict, or a savepoint of the caller's.
-pub(crate) fn holding<M, Conn>(conn: &mut Conn, retry: Retry) -> QueryResult<Repeated>
+pub(crate) fn holding<M, Conn>(conn: &mut Conn, retry: RetryPolicy) -> QueryResult<RetryLoop>
 where
     M: Io<Conn>,
 {
@@ -79,7 +79,7 @@ where
         isolation: dialect.holding_isolation(),
         ..TransactionOptions::guarded()
     };
-    Repeated::transaction::<M, _>(conn, retry, options)
+    RetryLoop::transaction::<M, _>(conn, retry, options)
 }
 
 impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {

@@ -13,6 +13,6 @@ pub(crate) use self::hold::{
 };
 pub use self::keyed::KeyedTable;
 pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, in_chunks};
-pub(crate) use self::retry_loop::{Failed, Repeated, enclosed, retry_loop};
+pub(crate) use self::retry_loop::{Failed, RetryLoop, enclosed, retry_loop};
 #[cfg(feature = "r2d2")]
 pub(crate) use self::retry_loop::{own_statement, own_transaction};

@@ -8,11 +8,11 @@ use diesel::result::{Error as DieselError, QueryResult};
 use crate::backend::{BackendOf, Dialect, ShardedBackend, SurvivalCheck};
 use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
 use crate::connection::{
-    Begun, Blocking, Io, TransactionOptions, begin, in_transaction, met_inside, now,
+    Blocking, Io, OpenTransaction, TransactionOptions, begin, in_transaction, met_inside, now,
 };
 use crate::error::Error;
 use crate::observe::{self, Scope, Work};
-use crate::policy::{Attempts, Retry};
+use crate::policy::{Attempts, RetryPolicy};
 
 /// What is done until it succeeds, meets something else than a conflict, or no attempt is left: a transaction, or one statement.
 /// Its loop is [`retry_loop!`].
@@ -20,12 +20,12 @@ use crate::policy::{Attempts, Retry};
 /// Inside a caller's transaction it is done once, a transaction in a savepoint. What led to the rollback of a savepoint is told
 /// also where the rollback fails, as it does after a conflict that ended the whole transaction.
 #[derive(Debug)]
-pub(crate) struct Repeated {
+pub(crate) struct RetryLoop {
     what: What,
     dialect: Dialect,
     inside: bool,
     attempts: Attempts,
-    begun: Option<Begun>,
+    begun: Option<OpenTransaction>,
     told: observe::Transaction,
 }
 
@@ -41,8 +41,8 @@ enum What {
 /// Does `$body`, an expression with `?`, on the connection `$conn`, as often as `$repeated` has it.
 macro_rules! retry_loop {
     ($io:ty, $conn:ident, $repeated:expr, $body:expr) => {{
-        let mut repeated: $crate::engine::Repeated = $repeated;
-        let mut held = $crate::connection::InUse::<$io, _>::new($conn);
+        let mut repeated: $crate::engine::RetryLoop = $repeated;
+        let mut held = $crate::connection::CancelGuard::<$io, _>::new($conn);
         let $conn = &mut *held.conn;
         let done = loop {
             let outcome = match repeated
@@ -71,11 +71,11 @@ macro_rules! retry_loop {
 }
 pub(crate) use retry_loop;
 
-impl Repeated {
+impl RetryLoop {
     /// An application's transaction.
     pub(crate) fn closure<M, Conn>(
         conn: &mut Conn,
-        retry: Retry,
+        retry: RetryPolicy,
         options: TransactionOptions,
     ) -> QueryResult<Self>
     where
@@ -89,7 +89,7 @@ impl Repeated {
     /// One of the crate's own transactions.
     pub(crate) fn transaction<M, Conn>(
         conn: &mut Conn,
-        retry: Retry,
+        retry: RetryPolicy,
         options: TransactionOptions,
     ) -> QueryResult<Self>
     where
@@ -100,7 +100,7 @@ impl Repeated {
     }
 
     /// A statement that commits by itself.
-    pub(crate) fn statement<M, Conn>(conn: &mut Conn, retry: Retry) -> QueryResult<Self>
+    pub(crate) fn statement<M, Conn>(conn: &mut Conn, retry: RetryPolicy) -> QueryResult<Self>
     where
         M: Io<Conn>,
     {
@@ -108,14 +108,19 @@ impl Repeated {
     }
 
     /// A query.
-    pub(crate) fn read<M, Conn>(conn: &mut Conn, retry: Retry) -> QueryResult<Self>
+    pub(crate) fn read<M, Conn>(conn: &mut Conn, retry: RetryPolicy) -> QueryResult<Self>
     where
         M: Io<Conn>,
     {
         Self::new::<M, _>(conn, retry, What::Read, Work::Read)
     }
 
-    fn new<M, Conn>(conn: &mut Conn, retry: Retry, what: What, work: Work) -> QueryResult<Self>
+    fn new<M, Conn>(
+        conn: &mut Conn,
+        retry: RetryPolicy,
+        what: What,
+        work: Work,
+    ) -> QueryResult<Self>
     where
         M: Io<Conn>,
     {
@@ -127,7 +132,7 @@ impl Repeated {
             what => (what, work),
         };
         let dialect = M::Backend::backend_of(conn).dialect();
-        Ok(Repeated {
+        Ok(RetryLoop {
             what,
             dialect,
             inside,
@@ -308,7 +313,7 @@ where
 #[cfg(feature = "r2d2")]
 pub(crate) fn own_transaction<Conn, T>(
     conn: &mut Conn,
-    retry: Retry,
+    retry: RetryPolicy,
     options: TransactionOptions,
     mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
 ) -> QueryResult<T>
@@ -317,7 +322,7 @@ where
     Conn::Backend: BackendOf<Conn>,
 {
     now(async {
-        let repeated = Repeated::transaction::<Blocking, _>(conn, retry, options)?;
+        let repeated = RetryLoop::transaction::<Blocking, _>(conn, retry, options)?;
         retry_loop!(Blocking, conn, repeated, f(conn))
     })
 }
@@ -327,7 +332,7 @@ where
 #[cfg(feature = "r2d2")]
 pub(crate) fn own_statement<Conn, T>(
     conn: &mut Conn,
-    retry: Retry,
+    retry: RetryPolicy,
     mut f: impl FnMut(&mut Conn) -> QueryResult<T>,
 ) -> QueryResult<T>
 where
@@ -335,7 +340,7 @@ where
     Conn::Backend: BackendOf<Conn>,
 {
     now(async {
-        let repeated = Repeated::statement::<Blocking, _>(conn, retry)?;
+        let repeated = RetryLoop::statement::<Blocking, _>(conn, retry)?;
         retry_loop!(Blocking, conn, repeated, f(conn))
     })
 }

@@ -5,11 +5,11 @@ use std::pin::pin;
 
 use diesel::result::QueryResult;
 
-use crate::connection::{Begun, InUse, Io, TransactionOptions, begin, met_inside};
+use crate::connection::{CancelGuard, Io, OpenTransaction, TransactionOptions, begin, met_inside};
 use crate::engine::attempt::{CountingAttempt, Plan, Statement, Step};
 use crate::error::Error;
 use crate::observe;
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 
 /// Sends the statements of a counting update.
 pub(crate) trait Sender<M, Conn> {
@@ -26,13 +26,13 @@ pub(crate) trait Sender<M, Conn> {
 pub(crate) async fn count<M, Conn>(
     conn: &mut Conn,
     plan: Plan,
-    retry: Retry,
+    retry: RetryPolicy,
     sender: &mut impl Sender<M, Conn>,
 ) -> Result<usize, Error>
 where
     M: Io<Conn>,
 {
-    let mut held = InUse::<M, _>::new(conn);
+    let mut held = CancelGuard::<M, _>::new(conn);
     let counted = run(&mut *held.conn, &mut held.inside, plan, retry, sender).await;
     held.answered();
     counted
@@ -43,7 +43,7 @@ async fn run<M, Conn>(
     conn: &mut Conn,
     inside: &mut bool,
     mut plan: Plan,
-    retry: Retry,
+    retry: RetryPolicy,
     sender: &mut impl Sender<M, Conn>,
 ) -> Result<usize, Error>
 where
@@ -53,7 +53,7 @@ where
         isolation: plan.dialect.own_isolation(),
         ..Default::default()
     };
-    let mut begun: Option<Begun> = None;
+    let mut begun: Option<OpenTransaction> = None;
     let mut attempt = CountingAttempt::new(plan, retry);
     let mut told = observe::Update::begin(&plan);
     let mut outcome = Ok(0);

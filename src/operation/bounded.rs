@@ -27,17 +27,17 @@ use diesel::sql_types::{BigInt, Integer};
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Blocking, Io, LoadIo, in_any_transaction, now};
 use crate::engine::{
-    Held, KeyedTable, Repeated, States, Sums, explain, field, holding, retry_loop,
+    Held, KeyedTable, RetryLoop, States, Sums, explain, field, holding, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
 use crate::operation::row_counter::{AddTo, IntegerField, RowCounter};
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::{
     CreateShards, Keep, KeyIs, KeysAre, PickKeys, push_bind, push_column, push_shard_is,
     push_shards_as_parent,
 };
-use crate::shard_numbers;
+use crate::shard_counts;
 use crate::unfit::FieldState;
 
 /// One sharded field of one row that stays within bounds; made by [`RowCounter::never_below`] and
@@ -76,7 +76,7 @@ use crate::unfit::FieldState;
 pub struct Bounded<C: ShardedColumn> {
     counter: RowCounter<C>,
     bounds: Bounds,
-    retry: Option<Retry>,
+    retry: Option<RetryPolicy>,
 }
 
 impl<C: ShardedColumn> RowCounter<C> {
@@ -112,8 +112,8 @@ impl<C: ShardedColumn> Bounded<C> {
         self
     }
 
-    /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
-    pub fn retry(mut self, policy: Retry) -> Self {
+    /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
     }
@@ -194,7 +194,7 @@ impl<C: ShardedColumn> Bounded<C> {
         }
         // A caller's transaction may see an older total than the one that counts.
         if !in_any_transaction::<M, _>(conn).await? {
-            let reading = Repeated::read::<M, _>(conn, retry.clone())?;
+            let reading = RetryLoop::read::<M, _>(conn, retry.clone())?;
             let total = retry_loop!(M, conn, reading, self.counter.total::<M, _, _>(conn).await)?;
             let total = total.ok_or(DieselError::NotFound)?;
             if !self.bounds.allow(i128::from(total), n) {
@@ -203,7 +203,7 @@ impl<C: ShardedColumn> Bounded<C> {
         }
         // The parent's key as it is stored: the shards may compare it in another way than the parent does.
         let by_key = self.counter.key_is::<DB>();
-        let reading = Repeated::read::<M, _>(conn, retry.clone())?;
+        let reading = RetryLoop::read::<M, _>(conn, retry.clone())?;
         let stored = retry_loop!(M, conn, reading, {
             let pick = PickKeys::<C::Table, _> {
                 filter: &by_key,
@@ -236,7 +236,7 @@ impl<C: ShardedColumn> Bounded<C> {
         &self,
         n: i64,
         slots: u16,
-        retry: Retry,
+        retry: RetryPolicy,
         conn: &mut Conn,
     ) -> QueryResult<bool>
     where
@@ -245,7 +245,7 @@ impl<C: ShardedColumn> Bounded<C> {
         DB: BackendOf<Conn>,
     {
         let upwards = self.bounds.uses_room_above(n);
-        let statement = Repeated::statement::<M, _>(conn, retry.clone())?;
+        let statement = RetryLoop::statement::<M, _>(conn, retry.clone())?;
         let counted = retry_loop!(M, conn, statement, {
             let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
             let add = AddWithin::<C, _> {
@@ -380,7 +380,7 @@ const MOST_SLOTS: u16 = 16;
 
 /// How many shards there are for each direction.
 fn slots<C: ShardedColumn>() -> u16 {
-    let shards = shard_numbers::known::<C::Table>([C::NAME].into_iter());
+    let shards = shard_counts::known::<C::Table>([C::NAME].into_iter());
     (shards / 2).clamp(1, MOST_SLOTS)
 }
 
@@ -518,7 +518,7 @@ pub mod asynchronous {
     use crate::connection::{Async, BoxFuture};
     use crate::model::ShardedColumn;
     use crate::operation::row_counter::IntegerField;
-    use crate::policy::Retry;
+    use crate::policy::RetryPolicy;
 
     /// See [`Bounded`](crate::bounded::Bounded).
     #[must_use = "a counter does nothing by itself"]
@@ -535,8 +535,8 @@ pub mod asynchronous {
             Bounded(self.0.never_above(most))
         }
 
-        /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
-        pub fn retry(self, policy: Retry) -> Self {
+        /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+        pub fn retry(self, policy: RetryPolicy) -> Self {
             Bounded(self.0.retry(policy))
         }
 

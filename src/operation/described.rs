@@ -9,7 +9,7 @@ use diesel::result::Error as DieselError;
 use crate::backend::{Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::model::{Amount, ColumnType, ShardsColumn};
-use crate::operation::shard_numbers::ShardNumber;
+use crate::operation::shard_counts::ShardCount;
 use crate::operation::shards_table;
 use crate::query_builder::{Names, push_total_of};
 pub use crate::unfit::FieldState;
@@ -91,8 +91,8 @@ impl DescribedTable {
     }
 
     /// The number of shards of a field.
-    pub fn shard_number(&self, field: &ShardsColumn) -> ShardNumber {
-        ShardNumber::described(self.shards_table, field.name.as_bytes())
+    pub fn shard_count(&self, field: &ShardsColumn) -> ShardCount {
+        ShardCount::described(self.shards_table, field.name.as_bytes())
     }
 
     fn names<DB: ShardedBackend>(&self) -> Names<'_, DB> {

@@ -16,19 +16,19 @@ use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Blocking, LoadIo, in_any_transaction, now};
 use crate::engine::{
-    Held, KEYS_IN_A_STATEMENT, KeyedTable, Repeated, Shards, TRIES_TO_LOCK, explain, holding,
+    Held, KEYS_IN_A_STATEMENT, KeyedTable, RetryLoop, Shards, TRIES_TO_LOCK, explain, holding,
     retry_loop, shards_of, zeros,
 };
 use crate::error::Error;
 use crate::model::{Amount, SHARD, ShardedColumn, ShardedTable};
 use crate::operation::shards_table::check_triggers;
 use crate::operation::update::UpdateSource;
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::{
     KeysAre, push_bind, push_from_shards, push_key, push_select_keys_as_parent, push_shards_column,
 };
 use crate::unfit::Unfit;
-use crate::{observe, shard_numbers};
+use crate::{observe, shard_counts};
 
 /// Begins a fold: the values of shards move into the base, so that the plain column, its index and readers who know nothing
 /// of shards are nearly fresh. No total changes, not for one reader at one instant.
@@ -98,7 +98,7 @@ use crate::{observe, shard_numbers};
 /// the next finds nothing left. All this rests on the foreign key that [`ShardsTable`](crate::ShardsTable) creates, and on
 /// `NOWAIT`, which MySQL has from 8.0 on and MariaDB from 10.3.
 ///
-/// Shards numbered beyond the [wished number](crate::shard_numbers) are removed when they are empty; a count that was
+/// Shards numbered beyond the [wished number](crate::shard_counts) are removed when they are empty; a count that was
 /// waiting for one creates it again.
 ///
 /// # Effect on the total
@@ -132,7 +132,7 @@ pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>, Run = Blocking> {
     per_second: Option<f64>,
     keep_shards: Option<u16>,
     after: Option<Key<Q>>,
-    retry: Option<Retry>,
+    retry: Option<RetryPolicy>,
     run: PhantomData<fn() -> Run>,
 }
 
@@ -168,7 +168,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         self
     }
 
-    /// Keeps empty shards numbered below this, instead of below the [number](crate::shard_numbers) that the database keeps
+    /// Keeps empty shards numbered below this, instead of below the [number](crate::shard_counts) that the database keeps
     /// (inside a transaction: the one known to this process). 0 removes every shard that it folded.
     pub fn keep_shards(mut self, number: u16) -> Self {
         self.keep_shards = Some(number);
@@ -182,8 +182,8 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         self
     }
 
-    /// Tries each batch again by `policy` instead of the [process-wide](Retry::process_wide) one.
-    pub fn retry(mut self, policy: Retry) -> Self {
+    /// Tries each batch again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
     }
@@ -246,7 +246,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         let dialect = DB::backend_of(conn).dialect();
         let retry = self.retry.unwrap_or_default();
         if dialect.has_triggers() {
-            let looking = Repeated::read::<M, _>(conn, retry.clone())?;
+            let looking = RetryLoop::read::<M, _>(conn, retry.clone())?;
             retry_loop!(M, conn, looking, {
                 check_triggers::<M, T, DB, _>(conn).await
             })?;
@@ -254,7 +254,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         let filter = self.query.into_update_target().where_clause;
         let keep = match self.keep_shards {
             Some(number) => number,
-            None => shard_numbers::wished::<M, T, _>(conn).await?,
+            None => shard_counts::wished::<M, T, _>(conn).await?,
         };
         let inside = in_any_transaction::<M, _>(conn).await?;
         let pace = self.per_second.filter(|_| !inside);
@@ -271,7 +271,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
             let after = folded.last.as_ref().map(T::key_after);
             let first_to_remove = i32::from(keep);
             let limit = batch as i64;
-            let reading = Repeated::read::<M, _>(conn, retry.clone())?;
+            let reading = RetryLoop::read::<M, _>(conn, retry.clone())?;
             let keys = retry_loop!(M, conn, reading, {
                 let pick = PickFoldable::<T, W> {
                     filter: &filter,
@@ -308,7 +308,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
 /// What holds for every batch of a fold.
 struct Folding {
     keep: u16,
-    retry: Retry,
+    retry: RetryPolicy,
     dialect: Dialect,
     /// In a caller's transaction, which cannot try again later.
     inside: bool,
@@ -386,7 +386,7 @@ impl Folding {
     {
         // On SQLite there are no locks but that on the database.
         let (shards, retry) = match self.dialect.has_row_locks() {
-            true => (AT_ONCE, Retry::never()),
+            true => (AT_ONCE, RetryPolicy::never()),
             false => (Shards::ALL, self.retry.clone()),
         };
         self.fold_held::<M, T, DB, _>(named, shards, retry, conn)
@@ -407,7 +407,7 @@ impl Folding {
         DB: BackendOf<Conn>,
     {
         let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
-        let reading = Repeated::read::<M, _>(conn, self.retry.clone())?;
+        let reading = RetryLoop::read::<M, _>(conn, self.retry.clone())?;
         let shards = retry_loop!(M, conn, reading, {
             shards_of::<M, T, DB, _>(conn, &named).await
         });
@@ -457,7 +457,7 @@ impl Folding {
         &self,
         keys: &KeysAre<T::KeyIs>,
         shards: Shards,
-        retry: Retry,
+        retry: RetryPolicy,
         conn: &mut Conn,
     ) -> QueryResult<(Folded<T>, Vec<T::Key>)>
     where

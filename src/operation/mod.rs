@@ -15,7 +15,7 @@ pub mod retry;
 pub mod row_counter;
 pub mod set_total;
 pub mod shard_choice;
-pub mod shard_numbers;
+pub mod shard_counts;
 pub mod shards_table;
 pub mod update;
 pub mod verify;

@@ -17,17 +17,17 @@ use diesel::sql_types::{BigInt, Binary};
 use crate::ShardedField;
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Blocking, Io, LoadIo, TransactionOptions, done, in_any_transaction, now};
-use crate::engine::{KeyedTable, Repeated, explain_missing, retry_loop};
+use crate::engine::{KeyedTable, RetryLoop, explain_missing, retry_loop};
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::operation::cached::CachedCounter;
 use crate::operation::fold::{Fold, Folded};
 use crate::operation::row_counter::AddTo;
 use crate::operation::set_total::set_by_key;
-use crate::operation::shard_numbers;
-use crate::operation::shard_numbers::ShardNumber;
+use crate::operation::shard_counts;
+use crate::operation::shard_counts::ShardCount;
 use crate::operation::update::Ready;
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::{KeyIs, push_bind, push_column, push_total};
 
 diesel::table! {
@@ -80,7 +80,7 @@ struct NamedCounter {
 /// not, are different bytes too: normalize names that people type.)
 ///
 /// # Errors
-/// Each operation's are those of [`update`](crate::update()); also [`CounterName`](Error::CounterName) if the name is empty or
+/// Each operation's are those of [`update`](crate::update()); also [`InvalidCounterName`](Error::InvalidCounterName) if the name is empty or
 /// too long, and [`MissingShardsTable`](Error::MissingShardsTable) if the library's migrations have not run.
 ///
 /// After the counters of [App Engine's article](https://web.archive.org/web/2010/http://code.google.com/appengine/articles/sharding_counters.html).
@@ -310,8 +310,8 @@ impl Counter {
         DB: CounterBackend<Conn, M>,
     {
         let keep = match in_any_transaction::<M, _>(conn).await? {
-            true => self.shard_number().known(),
-            false => self.shard_number().number::<M, _>(conn).await?,
+            true => self.shard_count().known(),
+            false => self.shard_count().number::<M, _>(conn).await?,
         };
         DB::fold(conn, self.key()?, keep).await
     }
@@ -326,21 +326,21 @@ impl Counter {
         Conn::Backend: CounterBackend<Conn>,
     {
         self.key()?;
-        self.shard_number().get(conn)
+        self.shard_count().get(conn)
     }
 
     /// Raises the number of shards to `n`, and never lowers it; gives the number that holds then. Takes effect in this
-    /// process at once, in others when they follow: see [`shard_numbers`](crate::shard_numbers).
+    /// process at once, in others when they follow: see [`shard_counts`](crate::shard_counts).
     ///
     /// # Errors
-    /// See [`Counter`](Self#errors); [`ShardNumber`](Error::ShardNumber) unless `n` is from 1 to 4096.
+    /// See [`Counter`](Self#errors); [`InvalidShardCount`](Error::InvalidShardCount) unless `n` is from 1 to 4096.
     pub fn increase_shards<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<u16>
     where
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
         self.key()?;
-        self.shard_number().increase(n, conn)
+        self.shard_count().increase(n, conn)
     }
 
     /// Sets the number of shards, up or down, and folds the counter, so that shards beyond the number are removed. No total
@@ -362,7 +362,7 @@ impl Counter {
         DB: CounterBackend<Conn, M>,
     {
         let key = self.key()?;
-        self.shard_number().write::<M, _>(n, false, conn).await?;
+        self.shard_count().write::<M, _>(n, false, conn).await?;
         DB::fold(conn, key, n).await.map(drop)
     }
 
@@ -381,8 +381,8 @@ impl Counter {
         format!("{}:{:?}", counters::table::SHARDS_TABLE, self.name)
     }
 
-    pub(crate) fn shard_number(&self) -> ShardNumber {
-        ShardNumber::of_counter::<counters::table>(self.name.as_bytes())
+    pub(crate) fn shard_count(&self) -> ShardCount {
+        ShardCount::of_counter::<counters::table>(self.name.as_bytes())
     }
 }
 
@@ -427,7 +427,7 @@ fn key(name: &str) -> QueryResult<Vec<u8>> {
 fn check(name: &str) -> Result<(), Error> {
     match name.len() {
         1..=LONGEST => Ok(()),
-        bytes => Err(Error::CounterName { bytes }),
+        bytes => Err(Error::InvalidCounterName { bytes }),
     }
 }
 
@@ -570,8 +570,8 @@ macro_rules! counter_backend {
                 n: i64,
             ) -> <$io as Io<Conn>>::Future<'_, QueryResult<()>> {
                 $done(async move {
-                    shard_numbers::keep_fresh::<$io, _>(conn).await?;
-                    let number = ShardNumber::of_counter::<counters::table>(&name).known();
+                    shard_counts::keep_fresh::<$io, _>(conn).await?;
+                    let number = ShardCount::of_counter::<counters::table>(&name).known();
                     let key = KeyIs(<counters::table as KeyedTable<DB>>::key_is(name.clone()));
                     let add = AddTo::<counters::value>::new(n);
                     let mut add = Ready::by_key(key, add, &[counters::value::NAME])
@@ -632,10 +632,10 @@ macro_rules! counter_backend {
                 name: Vec<u8>,
             ) -> <$io as Io<Conn>>::Future<'_, QueryResult<bool>> {
                 $done(async move {
-                    let number = ShardNumber::of_counter::<counters::table>(&name);
+                    let number = ShardCount::of_counter::<counters::table>(&name);
                     let options = TransactionOptions::guarded();
                     let repeated =
-                        Repeated::transaction::<$io, _>(conn, Retry::default(), options)?;
+                        RetryLoop::transaction::<$io, _>(conn, RetryPolicy::default(), options)?;
                     retry_loop!($io, conn, repeated, {
                         number.forget::<$io, _>(conn).await?;
                         Ok(<$io>::execute(conn, DeleteCounter { name: name.clone() }).await? > 0)
@@ -817,7 +817,7 @@ mod tests {
     #[test]
     fn names_are_1_to_255_bytes() {
         let refused = |name: &str| match key(name).map_err(Error::from) {
-            Err(Error::CounterName { bytes }) => Some(bytes),
+            Err(Error::InvalidCounterName { bytes }) => Some(bytes),
             _ => None,
         };
         assert_eq!(refused(""), Some(0));

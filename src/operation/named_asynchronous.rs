@@ -10,7 +10,7 @@ use diesel_async::AsyncConnection;
 
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Io, LoadIo, TransactionOptions};
-use crate::engine::{KeyedTable, Repeated, retry_loop};
+use crate::engine::{KeyedTable, RetryLoop, retry_loop};
 use crate::operation::fold::{Fold, Folded};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
 use crate::operation::named::{
@@ -19,10 +19,10 @@ use crate::operation::named::{
 };
 use crate::operation::row_counter::AddTo;
 use crate::operation::set_total::set_by_key;
-use crate::operation::shard_numbers;
-use crate::operation::shard_numbers::ShardNumber;
+use crate::operation::shard_counts;
+use crate::operation::shard_counts::ShardCount;
 use crate::operation::update::Ready;
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::KeyIs;
 
 counter_backend!(Async, AsyncConnection, Box::pin);
@@ -189,7 +189,7 @@ impl Counter {
     {
         Box::pin(async move {
             self.0.key()?;
-            self.0.shard_number().number::<Async, _>(conn).await
+            self.0.shard_count().number::<Async, _>(conn).await
         })
     }
 
@@ -208,7 +208,7 @@ impl Counter {
     {
         Box::pin(async move {
             self.0.key()?;
-            self.0.shard_number().write::<Async, _>(n, true, conn).await
+            self.0.shard_count().write::<Async, _>(n, true, conn).await
         })
     }
 
@@ -298,7 +298,7 @@ impl IdempotentCounter {
         Box::pin(async move {
             let request = Request::to_add(&self.0.key, &self.0.of.cached_as(), n)?;
             let mut add = AddOnce { to: &self.0.of, n };
-            once::<Async, _, _>(conn, &request, Retry::default(), &mut add).await
+            once::<Async, _, _>(conn, &request, RetryPolicy::default(), &mut add).await
         })
     }
 

@@ -12,10 +12,10 @@ use diesel::result::{Error as DieselError, QueryResult};
 use crate::backend::BackendOf;
 pub use crate::backend::Isolation;
 use crate::connection::{Blocking, Io, TransactionOptions, in_transaction, now};
-use crate::engine::{Failed, Repeated};
+use crate::engine::{Failed, RetryLoop};
 #[cfg(doc)]
 use crate::placement::Stripe;
-pub use crate::policy::{Attempted, Retry};
+pub use crate::policy::{Attempted, RetryPolicy};
 
 /// Runs `f` in a transaction, and again from the start when it meets a conflict.
 ///
@@ -56,10 +56,10 @@ pub use crate::policy::{Attempted, Retry};
 /// # diesel::insert_into(all).values((id.eq(7), views.eq(0))).execute(conn)?;
 /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
 /// use diesel_sharded::prelude::*;
-/// use diesel_sharded::retry::{self, Retry};
+/// use diesel_sharded::retry::{self, RetryPolicy};
 /// use diesel_sharded::update;
 ///
-/// let total = retry::transaction(conn, Retry::default(), |conn| {
+/// let total = retry::transaction(conn, RetryPolicy::default(), |conn| {
 ///     update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
 ///     all.find(7).select(views.total()).first::<i64>(conn)
 /// })?;
@@ -67,7 +67,7 @@ pub use crate::policy::{Attempted, Retry};
 /// # Ok(())
 /// # }
 /// ```
-pub fn transaction<Conn, T, E, F>(conn: &mut Conn, policy: Retry, f: F) -> Result<T, E>
+pub fn transaction<Conn, T, E, F>(conn: &mut Conn, policy: RetryPolicy, f: F) -> Result<T, E>
 where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
@@ -95,7 +95,7 @@ where
 #[derive(Debug, Clone, Default)]
 #[must_use = "a transaction does nothing until it is `run`"]
 pub struct Transaction {
-    retry: Retry,
+    retry: RetryPolicy,
     options: TransactionOptions,
 }
 
@@ -106,7 +106,7 @@ impl Transaction {
     }
 
     /// Sets the policy by which the transaction is tried again.
-    pub fn retry(mut self, policy: Retry) -> Self {
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
         self
     }
@@ -152,14 +152,14 @@ impl Transaction {
     }
 
     /// The attempts at it.
-    pub(crate) fn repeated<M, Conn>(self, conn: &mut Conn) -> QueryResult<Repeated>
+    pub(crate) fn repeated<M, Conn>(self, conn: &mut Conn) -> QueryResult<RetryLoop>
     where
         M: Io<Conn>,
     {
         if self.options.outermost && in_transaction::<M, _>(conn)? {
             return Err(DieselError::AlreadyInTransaction);
         }
-        Repeated::closure::<M, _>(conn, self.retry, self.options)
+        RetryLoop::closure::<M, _>(conn, self.retry, self.options)
     }
 }
 
@@ -173,10 +173,10 @@ pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
     use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture, InUse};
+    use crate::connection::{Async, BoxFuture, CancelGuard};
     use crate::engine::Failed;
     use crate::operation::retry::Transaction;
-    use crate::policy::Retry;
+    use crate::policy::RetryPolicy;
 
     /// Runs `f` in a transaction, and again from the start when it meets a conflict; see
     /// [`retry::transaction`](crate::retry::transaction()), which sends the same.
@@ -186,7 +186,11 @@ pub mod asynchronous {
     ///
     /// # Errors
     /// As [`retry::transaction`](crate::retry::transaction())'s.
-    pub async fn transaction<Conn, T, E, F>(conn: &mut Conn, policy: Retry, f: F) -> Result<T, E>
+    pub async fn transaction<Conn, T, E, F>(
+        conn: &mut Conn,
+        policy: RetryPolicy,
+        f: F,
+    ) -> Result<T, E>
     where
         Conn: AsyncConnection,
         Conn::Backend: BackendOf<Conn>,
@@ -217,7 +221,7 @@ pub mod asynchronous {
         {
             Box::pin(async move {
                 let mut repeated = self.repeated::<Async, _>(conn)?;
-                let mut held = InUse::<Async, _>::new(conn);
+                let mut held = CancelGuard::<Async, _>::new(conn);
                 let conn = &mut *held.conn;
                 let done = loop {
                     let outcome = match repeated.begin::<Async, _, _>(conn).await {

@@ -15,7 +15,7 @@ use crate::engine::{Held, KeyedTable, Sums, explain, holding, in_chunks, retry_l
 use crate::error::Error;
 use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn};
 use crate::operation::update::UpdateSource;
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::{
     KeysAre, PickKeys, push_bind, push_key, push_select_keys_as_parent, push_zeros,
 };
@@ -140,7 +140,7 @@ where
 pub struct SetTotal<Q, A, Run = Blocking> {
     query: Q,
     assignment: A,
-    retry: Option<Retry>,
+    retry: Option<RetryPolicy>,
     run: PhantomData<fn() -> Run>,
 }
 
@@ -157,8 +157,8 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
         }
     }
 
-    /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
-    pub fn retry(mut self, policy: Retry) -> Self {
+    /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
     }
@@ -267,7 +267,7 @@ where
 {
     let keys = KeysAre(vec![C::Table::key_is(key)]);
     let to_total = ToValue::<C>(total);
-    let holding = holding::<M, _>(conn, Retry::default())?;
+    let holding = holding::<M, _>(conn, RetryPolicy::default())?;
     let set = retry_loop!(M, conn, holding, {
         let held = Held::<C::Table, DB>::lock_all::<M, _>(conn, &keys).await?;
         assign::<M, _, _, _, _>(conn, &held, &to_total).await

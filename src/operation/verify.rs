@@ -14,12 +14,12 @@ use diesel::sql_types::Integer;
 
 use crate::backend::{BackendOf, Isolation, ShardedBackend, Strength};
 use crate::connection::{Blocking, Io, LoadIo, TransactionOptions, in_transaction, now};
-use crate::engine::{Held, KeyedTable, Repeated, Sums, explain, field, in_chunks, retry_loop};
+use crate::engine::{Held, KeyedTable, RetryLoop, Sums, explain, field, in_chunks, retry_loop};
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, ShardedColumn, ShardedTable};
 use crate::operation::row_counter::{AddTo, IntegerField};
 use crate::operation::update::UpdateSource;
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::push_column;
 use crate::unfit::Unfit;
 
@@ -90,7 +90,7 @@ pub struct Verify<Rows, C, Q, Run = Blocking> {
     query: Rows,
     column: C,
     expected: Q,
-    retry: Option<Retry>,
+    retry: Option<RetryPolicy>,
     run: PhantomData<fn() -> Run>,
 }
 
@@ -120,8 +120,8 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         }
     }
 
-    /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one.
-    pub fn retry(mut self, policy: Retry) -> Self {
+    /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
     }
@@ -245,7 +245,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         let repaired = retry_loop!(M, conn, repeated, {
             let mut held = vec![];
             for keys in &suspects {
-                let strength = Strength::ButForReferences;
+                let strength = Strength::NoKeyUpdate;
                 let locked = Held::<T, DB>::lock_parents::<M, _>(conn, keys, strength).await?;
                 locked.refuse_hidden_shards::<M, _>(conn).await?;
                 if let Some(key) = locked.not_locked::<M, _>(conn, keys).await?.pop() {
@@ -396,7 +396,11 @@ impl<T: 'static> QueryId for FindPaddedKey<T> {
 ///
 /// # Errors
 /// Inside another transaction, whose snapshot may be older.
-fn in_a_snapshot<M, Conn>(conn: &mut Conn, retry: Retry, writes: bool) -> QueryResult<Repeated>
+fn in_a_snapshot<M, Conn>(
+    conn: &mut Conn,
+    retry: RetryPolicy,
+    writes: bool,
+) -> QueryResult<RetryLoop>
 where
     M: Io<Conn>,
 {
@@ -409,7 +413,7 @@ where
         guarded: writes,
         outermost: true,
     };
-    Repeated::transaction::<M, _>(conn, retry, options)
+    RetryLoop::transaction::<M, _>(conn, retry, options)
 }
 
 impl<K> Drift<K> {

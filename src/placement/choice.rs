@@ -25,9 +25,9 @@ use crate::policy::Attempts;
 /// ```
 /// use diesel_sharded::shard_choice::ShardChoice;
 ///
-/// ShardChoice::Striped.make_process_wide();
-/// assert_eq!(ShardChoice::process_wide(), ShardChoice::Striped);
-/// # ShardChoice::default().make_process_wide();
+/// ShardChoice::Striped.set_global();
+/// assert_eq!(ShardChoice::global(), ShardChoice::Striped);
+/// # ShardChoice::default().set_global();
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -39,7 +39,7 @@ pub enum ShardChoice {
     /// Each thread keeps to a shard of its own, the same for all keys, until it meets a conflict; then it keeps to another. The
     /// least work for the process; each key has as many shards as threads ever counted on it.
     Striped,
-    /// A random shard for each attempt, by [`Retry::with_random`](crate::retry::Retry::with_random) where that was given. Each
+    /// A random shard for each attempt, by [`RetryPolicy::with_random`](crate::retry::RetryPolicy::with_random) where that was given. Each
     /// key comes to have all its shards.
     Random,
 }
@@ -48,12 +48,12 @@ static PROCESS_WIDE: AtomicU8 = AtomicU8::new(ShardChoice::Adaptive as u8);
 
 impl ShardChoice {
     /// Makes this the choice of every counting update in this process that is given none of its own.
-    pub fn make_process_wide(self) {
+    pub fn set_global(self) {
         PROCESS_WIDE.store(self as u8, Ordering::Relaxed);
     }
 
     /// The choice of counting updates that are given none of their own.
-    pub fn process_wide() -> Self {
+    pub fn global() -> Self {
         let number = PROCESS_WIDE.load(Ordering::Relaxed);
         [ShardChoice::Striped, ShardChoice::Random]
             .into_iter()
@@ -373,7 +373,7 @@ pub(super) fn later(time: Instant, span: Duration) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Retry;
+    use crate::policy::RetryPolicy;
 
     const SUBJECT: Subject = Subject {
         choice: ShardChoice::Adaptive,
@@ -396,7 +396,7 @@ mod tests {
     }
 
     fn attempts() -> Attempts {
-        Attempts::start(Retry::new())
+        Attempts::start(RetryPolicy::new())
     }
 
     fn choose(process: &'static Process, subject: Subject) -> Choice {
@@ -577,7 +577,7 @@ mod tests {
     fn other_choices_claim_nothing() {
         let process = process();
         let with = |choice| Subject { choice, ..SUBJECT };
-        let random = Retry::new().with_random(|| 11);
+        let random = RetryPolicy::new().with_random(|| 11);
         let attempts = Attempts::start(random);
         let choice = Choice::new(with(ShardChoice::Random), process, &attempts);
         assert_eq!(choice.shard(), 3);

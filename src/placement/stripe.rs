@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::Error;
-use crate::operation::shard_numbers::ShardNumber;
+use crate::operation::shard_counts::ShardCount;
 
 /// The part of each key's shards that the counting updates of this process keep to: of `of` stripes the one with this index, from
 /// 0 on, which is shards `index`, `index + of`, `index + 2 * of` and so on.
@@ -17,8 +17,8 @@ use crate::operation::shard_numbers::ShardNumber;
 ///
 /// # fn main() -> Result<(), diesel_sharded::Error> {
 /// // This process writes to the first of three nodes.
-/// Stripe::new(0, 3)?.make_process_wide();
-/// # Stripe::ALL.make_process_wide();
+/// Stripe::new(0, 3)?.set_global();
+/// # Stripe::ALL.set_global();
 /// # Ok(())
 /// # }
 /// ```
@@ -28,7 +28,7 @@ use crate::operation::shard_numbers::ShardNumber;
 ///
 /// Which one is advice to this process and no condition for a count to be right: it may change at any time, and processes may
 /// disagree on the number of stripes. How many shards each stripe has follows from
-/// [`#[sharded(shards = ..)]`](derive@crate::ShardedField) and [`ShardNumber`](crate::shard_numbers::ShardNumber): of 128 shards and three
+/// [`#[sharded(shards = ..)]`](derive@crate::ShardedField) and [`ShardCount`](crate::shard_counts::ShardCount): of 128 shards and three
 /// stripes, 43, 43 and 42. It is one shard at least: where there are fewer shards than stripes, that is the shard `index`, whatever
 /// the number of shards.
 ///
@@ -58,25 +58,25 @@ impl Stripe {
     /// use diesel_sharded::shard_choice::Stripe;
     ///
     /// assert!(Stripe::new(2, 3).is_ok());
-    /// assert!(matches!(Stripe::new(3, 3), Err(Error::Stripe { index: 3, of: 3 })));
+    /// assert!(matches!(Stripe::new(3, 3), Err(Error::InvalidStripe { index: 3, of: 3 })));
     /// ```
     ///
     /// # Errors
-    /// [`Error::Stripe`] if `index` is not below `of`, or there are more stripes than shards can be, 4096.
+    /// [`Error::InvalidStripe`] if `index` is not below `of`, or there are more stripes than shards can be, 4096.
     pub fn new(index: u16, of: u16) -> Result<Self, Error> {
-        match index < of && of <= ShardNumber::MAX {
+        match index < of && of <= ShardCount::MAX {
             true => Ok(Stripe { index, of }),
-            false => Err(Error::Stripe { index, of }),
+            false => Err(Error::InvalidStripe { index, of }),
         }
     }
 
     /// Makes every counting update in this process keep to it.
-    pub fn make_process_wide(self) {
+    pub fn set_global(self) {
         PROCESS_WIDE.store(self.packed(), Ordering::Relaxed);
     }
 
     /// What the counting updates of this process keep to.
-    pub fn process_wide() -> Self {
+    pub fn global() -> Self {
         let packed = PROCESS_WIDE.load(Ordering::Relaxed);
         Stripe {
             index: (packed >> 16) as u16,
@@ -149,7 +149,9 @@ mod tests {
         for (index, of) in [(0, 0), (1, 1), (3, 3), (4, 3), (0, 4097), (u16::MAX, 0)] {
             let refused = Stripe::new(index, of);
             let error = refused.unwrap_err();
-            assert!(matches!(error, Error::Stripe { index: i, of: o } if (i, o) == (index, of)));
+            assert!(
+                matches!(error, Error::InvalidStripe { index: i, of: o } if (i, o) == (index, of))
+            );
         }
     }
 
@@ -163,6 +165,6 @@ mod tests {
                 (stripe.index, stripe.of)
             );
         }
-        assert_eq!(Stripe::process_wide(), Stripe::ALL);
+        assert_eq!(Stripe::global(), Stripe::ALL);
     }
 }

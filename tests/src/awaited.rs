@@ -93,22 +93,22 @@ pub mod idempotency {
 }
 
 /// Numbers of shards.
-pub mod shard_numbers {
+pub mod shard_counts {
     use diesel::QueryResult;
     use diesel_async::AsyncConnection;
     use diesel_sharded::{BackendOf, ShardedColumn};
 
     use super::{asynchronous, wait};
 
-    pub use diesel_sharded::shard_numbers::*;
+    pub use diesel_sharded::shard_counts::*;
 
-    pub struct ShardNumber(asynchronous::shard_numbers::ShardNumber);
+    pub struct ShardCount(asynchronous::shard_counts::ShardCount);
 
-    impl ShardNumber {
-        pub const MAX: u16 = diesel_sharded::shard_numbers::ShardNumber::MAX;
+    impl ShardCount {
+        pub const MAX: u16 = diesel_sharded::shard_counts::ShardCount::MAX;
 
         pub fn of<C: ShardedColumn>(column: C) -> Self {
-            ShardNumber(asynchronous::shard_numbers::ShardNumber::of(column))
+            ShardCount(asynchronous::shard_counts::ShardCount::of(column))
         }
 
         pub fn get<Conn>(&self, conn: &mut Conn) -> QueryResult<u16>
@@ -141,7 +141,7 @@ pub mod shard_numbers {
         Conn: AsyncConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        wait(asynchronous::shard_numbers::refresh(conn))
+        wait(asynchronous::shard_counts::refresh(conn))
     }
 }
 
@@ -158,7 +158,7 @@ pub mod retry {
 
     pub use diesel_sharded::retry::*;
 
-    pub fn transaction<Conn, T, E, F>(conn: &mut Conn, policy: Retry, f: F) -> Result<T, E>
+    pub fn transaction<Conn, T, E, F>(conn: &mut Conn, policy: RetryPolicy, f: F) -> Result<T, E>
     where
         Conn: AsyncConnection,
         Conn::Backend: BackendOf<Conn>,
@@ -177,7 +177,7 @@ pub mod retry {
             Self::default()
         }
 
-        pub fn retry(self, policy: Retry) -> Self {
+        pub fn retry(self, policy: RetryPolicy) -> Self {
             Transaction(self.0.retry(policy))
         }
 

@@ -27,7 +27,7 @@ use diesel::sql_types::Text;
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
 use diesel_sharded::Conflict;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use tempfile::TempDir;
 
 use self::awaited::Awaited;
@@ -225,10 +225,10 @@ in_file! {
 }
 
 /// A policy that writes down the conflicts it meets.
-pub fn recording() -> (Retry, Arc<Mutex<Vec<Conflict>>>) {
+pub fn recording() -> (RetryPolicy, Arc<Mutex<Vec<Conflict>>>) {
     let met = Arc::new(Mutex::new(vec![]));
     let writes = Arc::clone(&met);
-    let policy = Retry::new().with_notify(move |attempted| {
+    let policy = RetryPolicy::new().with_notify(move |attempted| {
         writes
             .lock()
             .expect("no panic while it is held")

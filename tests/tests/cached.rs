@@ -11,7 +11,7 @@ use diesel_sharded::cached::{
     CacheError, Cached, CachedCounter, MokaCache, RedisCache, TotalCache,
 };
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Error, update};
 use diesel_sharded_tests::redis::RedisServer;
 use diesel_sharded_tests::schema::{self, comments, videos::dsl::*};
@@ -181,14 +181,14 @@ fn transactions(cache: impl TotalCache) {
     for video in [1, 2] {
         cached.get(&Views(video), conn).unwrap();
     }
-    let counted = cached.transaction(conn, Retry::default(), |conn, uncommitted| {
+    let counted = cached.transaction(conn, RetryPolicy::default(), |conn, uncommitted| {
         uncommitted.add(&Views(1), -300, conn)?;
         uncommitted.add(&Views(2), 5, conn)?;
         cached.get(&Views(1), conn)
     });
     assert_eq!(counted, Ok(-200));
     let rolled_back: QueryResult<()> =
-        cached.transaction(conn, Retry::default(), |conn, uncommitted| {
+        cached.transaction(conn, RetryPolicy::default(), |conn, uncommitted| {
             uncommitted.add(&Views(2), 5, conn)?;
             Err(diesel::result::Error::RollbackTransaction)
         });
@@ -415,7 +415,7 @@ fn a_transaction_whose_outcome_is_unknown_removes_its_totals() {
         cached.get(&Views(video), &mut conn).unwrap();
     }
 
-    let aborted = cached.transaction(&mut conn, Retry::never(), |conn, uncommitted| {
+    let aborted = cached.transaction(&mut conn, RetryPolicy::never(), |conn, uncommitted| {
         uncommitted.add(&Views(1), 1, conn)?;
         let _ = conn.batch_execute("SELECT 1 / 0");
         QueryResult::Ok(())
@@ -426,7 +426,7 @@ fn a_transaction_whose_outcome_is_unknown_removes_its_totals() {
 
     cached.get(&Views(1), &mut conn).unwrap();
     let unknown: QueryResult<usize> =
-        cached.transaction(&mut conn, Retry::never(), |conn, uncommitted| {
+        cached.transaction(&mut conn, RetryPolicy::never(), |conn, uncommitted| {
             uncommitted.add(&Views(1), 1, conn)?;
             diesel::insert_into(comments::table)
                 .values((comments::id.eq(9), comments::video_id.eq(1)))

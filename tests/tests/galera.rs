@@ -16,7 +16,7 @@ use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_choice::{ShardChoice, Stripe};
 use diesel_sharded::{Counter, Error, MIGRATIONS, RowCounter, fold, set_total, update};
 use diesel_sharded_tests::galera::{Galera, NODES};
@@ -159,7 +159,7 @@ fn by_other_ways(conn: &mut MysqlConnection, round: i64) {
 }
 
 fn in_a_transaction(conn: &mut MysqlConnection, comment: i64) {
-    let counted: QueryResult<usize> = retry::transaction(conn, Retry::new(), |conn| {
+    let counted: QueryResult<usize> = retry::transaction(conn, RetryPolicy::new(), |conn| {
         let row = (comments::id.eq(100 + comment), comments::video_id.eq(1));
         diesel::insert_into(comments::table)
             .values(row)
@@ -230,8 +230,8 @@ fn transactions_of_several_statements_beside_writers_on_all_nodes() {
         }
     });
     let stocked = stocked.into_inner();
-    let stripe = Stripe::process_wide();
-    Stripe::new(1, NODES as u16).unwrap().make_process_wide();
+    let stripe = Stripe::global();
+    Stripe::new(1, NODES as u16).unwrap().set_global();
     // All others in those that have a stripe.
     beside_writers(&|node| {
         let pool = Pool::builder()
@@ -266,7 +266,7 @@ fn transactions_of_several_statements_beside_writers_on_all_nodes() {
         coalescer.close().unwrap();
     });
     what_follows_a_lost_transaction_is_not_committed(&mut galera.connect(2));
-    stripe.make_process_wide();
+    stripe.set_global();
     assert!(folds.into_inner() > 0 && conflicts(&galera) > 0);
     let totals: Vec<(i64, i32)> = on_all_nodes(&galera, |conn| {
         let totals = videos.select((views.total(), likes.total()));
@@ -303,8 +303,10 @@ fn autocommit(conn: &mut MysqlConnection) -> i64 {
 }
 
 /// As often as it takes.
-fn patient() -> Retry {
-    Retry::new().with_attempts(1000).with_deadline(PATIENCE)
+fn patient() -> RetryPolicy {
+    RetryPolicy::new()
+        .with_attempts(1000)
+        .with_deadline(PATIENCE)
 }
 
 fn one_view(video: i64, conn: &mut MysqlConnection) {
@@ -372,14 +374,15 @@ impl Ledger {
                 .execute(connected);
             let ok = self.note(counted, |told| self.counts.lock().unwrap().push(told));
             let token = TOKEN.fetch_add(1, Ordering::Relaxed);
-            let counted: QueryResult<usize> = retry::transaction(connected, Retry::new(), |conn| {
-                diesel::insert_into(tokens::table)
-                    .values(tokens::id.eq(token))
-                    .execute(conn)?;
-                update(videos.find(1))
-                    .set(likes.eq(likes + 1))
-                    .execute(conn)
-            });
+            let counted: QueryResult<usize> =
+                retry::transaction(connected, RetryPolicy::new(), |conn| {
+                    diesel::insert_into(tokens::table)
+                        .values(tokens::id.eq(token))
+                        .execute(conn)?;
+                    update(videos.find(1))
+                        .set(likes.eq(likes + 1))
+                        .execute(conn)
+                });
             let tokens = |told| self.tokens.lock().unwrap().push((token, told));
             if !(self.note(counted, tokens) && ok) {
                 conn = None;
@@ -506,7 +509,7 @@ fn a_minority_refuses_and_has_changed_nothing() {
         );
         refused(Counter::named("page").increment(conn));
         refused(fold(videos).run(conn).map(drop));
-        refused(retry::transaction(conn, Retry::new(), |conn| {
+        refused(retry::transaction(conn, RetryPolicy::new(), |conn| {
             one().execute(conn).map(drop)
         }));
         wait_for_all(&ledgers[..2]);

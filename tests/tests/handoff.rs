@@ -283,7 +283,7 @@ fn no_bell_is_lost() {
 }
 
 /// The same code as the library runs it.
-#[path = "../../src/coalescer"]
+#[path = "../../src/operation/coalescer"]
 mod real {
     mod handoff;
     mod sync;

@@ -10,7 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Counter, MIGRATIONS, RowCounter, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self};
@@ -66,7 +66,7 @@ fn interrupted(url: &str, set: &str, kills: bool) {
                         let count = || {
                             update(videos.find(1))
                                 .set(views.eq(views + 1))
-                                .retry(Retry::new())
+                                .retry(RetryPolicy::new())
                         };
                         let counted = match round % 5 {
                             0 => count().returning(views).get_result::<i64>(conn).map(|_| 1),

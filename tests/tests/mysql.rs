@@ -7,7 +7,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{Isolation, Retry, Transaction};
+use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, set_total, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -193,7 +193,7 @@ fn a_guarded_transaction_leaves_autocommit_on() {
         .unwrap();
     conn.batch_execute("SET SESSION innodb_lock_wait_timeout = 1")
         .unwrap();
-    let set = set_total(videos.find(1), likes, 9).retry(Retry::never());
+    let set = set_total(videos.find(1), likes, 9).retry(RetryPolicy::never());
     let error = diesel_sharded::Error::from(set.execute(conn).unwrap_err());
     assert!(
         matches!(error, diesel_sharded::Error::ConflictPersisted { .. }),

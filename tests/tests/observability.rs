@@ -15,7 +15,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::cached::{CacheError, Cached, CachedCounter, MokaCache, TotalCache};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{
     Error, MIGRATIONS, RowCounter, ShardsTable, fold, observability::describe_metrics, update,
@@ -254,7 +254,7 @@ macro_rules! on {
                 update(seats.find(MARKER))
                     .set(taken.eq(taken + AMOUNT))
                     .shard_choice(ShardChoice::Striped)
-                    .retry(Retry::new().with_attempts(2))
+                    .retry(RetryPolicy::new().with_attempts(2))
                     .execute(conn)
             }
 
@@ -379,7 +379,7 @@ macro_rules! on {
                 let (_database, mut conn, _other) = connect();
                 let (counted, told, numbers) = told_by(|| {
                     let mut attempts = 0;
-                    retry::transaction(&mut conn, Retry::default(), |conn| {
+                    retry::transaction(&mut conn, RetryPolicy::default(), |conn| {
                         attempts += 1;
                         count(conn)?;
                         match attempts {
@@ -554,17 +554,18 @@ fn everything() {
     let count = |conn: &mut Conn| {
         update(seats.find(MARKER))
             .set(taken.eq(taken + 1))
-            .retry(Retry::new().with_attempts(2))
+            .retry(RetryPolicy::new().with_attempts(2))
             .execute(conn)
     };
     count(&mut conn).unwrap();
     // Two writers for one shard, and the second one meets the first.
-    retry::transaction(&mut conn, Retry::default(), |conn| {
+    retry::transaction(&mut conn, RetryPolicy::default(), |conn| {
         count(conn)?;
         thread::scope(|scope| {
             let second = scope.spawn(|| {
                 assert!(count(&mut other).is_err());
-                retry::transaction(&mut other, Retry::new().with_attempts(2), count).unwrap_err();
+                retry::transaction(&mut other, RetryPolicy::new().with_attempts(2), count)
+                    .unwrap_err();
             });
             second.join().unwrap();
         });

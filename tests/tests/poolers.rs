@@ -12,7 +12,7 @@ use diesel_async::{AsyncConnection, AsyncPgConnection};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{
     Conflict, Counter, Error, MIGRATIONS, RowCounter, ShardsTable, asynchronous, update,
 };
@@ -126,7 +126,7 @@ macro_rules! count_in_some_way {
                 $tally[1] += 1;
             }
             3 => {
-                retry::transaction(conn, Retry::new(), |conn| {
+                retry::transaction(conn, RetryPolicy::new(), |conn| {
                     update(all.find(2)).set(n.eq(n + 1)).execute(conn)?;
                     update(all.find(3)).set(n.eq(n + 1)).execute(conn)
                 })?;

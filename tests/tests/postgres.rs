@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Text};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{Isolation, Retry, Transaction};
+use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{ShardsTable, Unfit, fold, update};
 use diesel_sharded_tests::TestConnection;
@@ -145,7 +145,7 @@ fn rows_of_an_attempt_that_was_taken_back_are_not_given_out() {
         conn.batch_execute("ALTER SEQUENCE commits RESTART")
             .unwrap();
         let key = if by_key { 1 } else { 2 };
-        let policy = Retry::new().with_notify(move |_| {
+        let policy = RetryPolicy::new().with_notify(move |_| {
             let other = &mut Conn::establish(&url).unwrap();
             diesel::delete(videos.find(key)).execute(other).unwrap();
         });

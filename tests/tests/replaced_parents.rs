@@ -10,7 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Counter, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -70,8 +70,8 @@ macro_rules! on_every_database {
                 });
             }
 
-            fn patient() -> Retry {
-                Retry::new().with_attempts(1000)
+            fn patient() -> RetryPolicy {
+                RetryPolicy::new().with_attempts(1000)
             }
 
             #[test]

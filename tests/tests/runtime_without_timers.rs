@@ -9,7 +9,7 @@ use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
 use diesel_sharded::asynchronous::{retry, update};
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, schema};
 
@@ -21,11 +21,11 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-fn policy() -> Retry {
+fn policy() -> RetryPolicy {
     let delay = Duration::from_millis(20);
-    Retry::new()
-        .with_base(delay)
-        .with_cap(delay)
+    RetryPolicy::new()
+        .with_min_delay(delay)
+        .with_max_delay(delay)
         .with_jitter(false)
 }
 

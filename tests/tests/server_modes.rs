@@ -9,7 +9,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::shard_numbers::ShardNumber;
+use diesel_sharded::shard_counts::ShardCount;
 use diesel_sharded::{
     Counter, Error, MIGRATIONS, RowCounter, ShardsTable, fold, set_total, update, verify,
 };
@@ -273,7 +273,7 @@ macro_rules! on {
                     },
                 ),
                 ("resize", NOTHING, |conn, _, _| {
-                    let number = ShardNumber::of(views);
+                    let number = ShardCount::of(views);
                     number.resize(6, conn)?;
                     assert_eq!(number.get(conn)?, 6);
                     number.resize(4, conn)

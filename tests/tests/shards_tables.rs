@@ -375,7 +375,7 @@ on! { mysql, MysqlConnection, {
         )
         .unwrap();
         let error = Error::from(ShardsTable::of(pages::table).create(&mut conn).unwrap_err());
-        let Error::KeyType { table: "pages_shards", column: "name", sql_type, .. } = &error else {
+        let Error::KeyTypeMismatch { table: "pages_shards", column: "name", sql_type, .. } = &error else {
             panic!("{error:?}");
         };
         assert_eq!(sql_type, "varchar(60) CHARACTER SET latin1 COLLATE latin1_bin");

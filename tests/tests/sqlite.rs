@@ -5,7 +5,7 @@ mod cases;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry, Transaction};
+use diesel_sharded::retry::{self, RetryPolicy, Transaction};
 use diesel_sharded::{Conflict, Error, ShardsTable, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, recording, schema};
@@ -36,7 +36,7 @@ fn busy() {
     let (_database, mut conn, mut writer) = impatient();
     writer.batch_execute("BEGIN IMMEDIATE").unwrap();
     for by_key in [true, false] {
-        let policy = Retry::new().with_attempts(3);
+        let policy = RetryPolicy::new().with_attempts(3);
         let counted = match by_key {
             true => update(videos.find(1))
                 .set(views.eq(views + 1))
@@ -102,11 +102,11 @@ fn busy_snapshot() {
 #[test]
 fn immediate_is_the_default() {
     let (_database, mut conn, mut other) = impatient();
-    let counted: QueryResult<usize> = retry::transaction(&mut conn, Retry::never(), |conn| {
+    let counted: QueryResult<usize> = retry::transaction(&mut conn, RetryPolicy::never(), |conn| {
         assert_eq!(total(conn), 100);
         let busy = update(videos.find(1))
             .set(views.eq(views + 1))
-            .retry(Retry::never())
+            .retry(RetryPolicy::never())
             .execute(&mut other);
         assert!(busy.is_err(), "{busy:?}");
         update(videos.find(1))
@@ -126,7 +126,7 @@ fn table_locked_in_a_shared_cache() {
     writer
         .batch_execute("BEGIN IMMEDIATE; UPDATE videos_shards SET views = 0")
         .unwrap();
-    let policy = Retry::new().with_attempts(2);
+    let policy = RetryPolicy::new().with_attempts(2);
     let error = update(videos.find(1))
         .set(views.eq(views + 1))
         .retry(policy)

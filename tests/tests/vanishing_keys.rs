@@ -11,7 +11,7 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Conflict, Counter, Error, RowCounter, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -154,7 +154,7 @@ macro_rules! on {
                      ALTER TABLE videos_shards ADD CONSTRAINT another FOREIGN KEY (shard) REFERENCES nobody (id)",
                 )
                 .unwrap();
-                let policy = || Retry::new().with_attempts(3).with_base(Duration::from_millis(1));
+                let policy = || RetryPolicy::new().with_attempts(3).with_min_delay(Duration::from_millis(1));
                 let by_key = update(videos.find(1)).set(views.eq(views + 1)).retry(policy());
                 let by_filter = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
                 let by_filter = by_filter.retry(policy());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use diesel::connection::{LoadConnection, SimpleConnection};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Counter, Error, fold, idempotency, set_total, update};
 
@@ -132,13 +132,13 @@ const OLD_KEYS: i64 = 6;
 const OLD_BATCHES: i64 = 7;
 
 impl Round<'_> {
-    fn policy(&self, attempts: u32) -> Retry {
+    fn policy(&self, attempts: u32) -> RetryPolicy {
         let conflicts = Arc::clone(&self.conflicts);
         let longest = Arc::clone(&self.longest_sleep);
-        Retry::new()
+        RetryPolicy::new()
             .with_attempts(attempts)
             .with_deadline(Duration::from_secs(1))
-            .with_cap(CAP)
+            .with_max_delay(CAP)
             .with_clock(clock)
             .with_notify(move |_| {
                 conflicts.fetch_add(1, Ordering::Relaxed);
@@ -156,8 +156,8 @@ impl Round<'_> {
     where
         Conn::Backend: diesel_sharded::BackendOf<Conn>,
     {
-        let before = Retry::process_wide();
-        self.policy(u32::MAX).make_process_wide();
+        let before = RetryPolicy::global();
+        self.policy(u32::MAX).set_global();
         let deadline = Duration::from_secs(60);
         let coalescer = coalescer::<Conn>(&self.place.url, deadline).expect("a coalescer");
         let jumps = thread::scope(|scope| {
@@ -192,7 +192,7 @@ impl Round<'_> {
         });
         drop(coalescer);
         OFF.store(0, Ordering::Relaxed);
-        before.make_process_wide();
+        before.set_global();
         jumps
     }
 
@@ -286,7 +286,7 @@ trait Timed: ChaosConnection {
     /// Waits for no lock, or hardly.
     fn be_impatient(&mut self);
 
-    fn count(&mut self, way: i64, row: i64, policy: Retry) -> Result<usize, Error>;
+    fn count(&mut self, way: i64, row: i64, policy: RetryPolicy) -> Result<usize, Error>;
 
     /// Locks the shards of a round for so long.
     fn hold(&mut self, first: i64, time: Duration);
@@ -312,7 +312,7 @@ macro_rules! timed {
                 self.batch_execute($impatient).expect("a setting");
             }
 
-            fn count(&mut self, way: i64, row: i64, policy: Retry) -> Result<usize, Error> {
+            fn count(&mut self, way: i64, row: i64, policy: RetryPolicy) -> Result<usize, Error> {
                 let conn = self;
                 let count = || update(chaos_rows.find(row)).set(views.eq(views + 1));
                 Ok(match way {
@@ -335,7 +335,7 @@ macro_rules! timed {
             }
 
             fn hold(&mut self, first: i64, time: Duration) {
-                let held = Retry::new().with_attempts(u32::MAX).with_deadline(LONGEST);
+                let held = RetryPolicy::new().with_attempts(u32::MAX).with_deadline(LONGEST);
                 let held: QueryResult<()> = retry::transaction(self, held, |conn| {
                     // A fold locks its rows and all their shards, and takes the counts into the rows.
                     fold(chaos_rows.filter(id.between(first, first + 4))).run(conn)?;

@@ -12,7 +12,7 @@ use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, Error, RowCounter, fold, set_total, update};
 use diesel_sharded_tests::proxy::{Cut, Proxy};
 use rand::SeedableRng;
@@ -271,7 +271,7 @@ macro_rules! cuttable {
                         exactly((BASE + ADDED) as usize, read.1 as usize)
                     }
                     (Call::Transaction, _) => {
-                        let counted: QueryResult<usize> = retry::transaction(conn, Retry::default(), |conn| {
+                        let counted: QueryResult<usize> = retry::transaction(conn, RetryPolicy::default(), |conn| {
                             diesel::insert_into(chaos_tokens::table)
                                 .values(chaos_tokens::token.eq(&key))
                                 .execute(conn)?;

@@ -16,8 +16,8 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Retry;
-use diesel_sharded::shard_numbers::ShardNumber;
+use diesel_sharded::retry::RetryPolicy;
+use diesel_sharded::shard_counts::ShardCount;
 use diesel_sharded::{Counter, Error, RowCounter, ShardsTable, fold, set_total, update, verify};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
@@ -95,15 +95,15 @@ const MOST: i64 = 10;
 /// Follows the orders, and comes to an end only if the step is never reached.
 pub fn step(orders: &str) -> io::Result<()> {
     let orders: Orders = serde_json::from_str(orders)?;
-    patient().make_process_wide();
+    patient().set_global();
     with_connection!(orders.backend, Conn => step_on::<Conn>(&orders)).map_err(io::Error::other)
 }
 
-fn patient() -> Retry {
-    Retry::new()
+fn patient() -> RetryPolicy {
+    RetryPolicy::new()
         .with_attempts(u32::MAX)
         .with_deadline(PATIENCE)
-        .with_cap(Duration::from_millis(2))
+        .with_max_delay(Duration::from_millis(2))
 }
 
 fn step_on<Conn: Stepping>(orders: &Orders) -> Result<(), Error> {
@@ -191,8 +191,8 @@ macro_rules! stepping {
                     Action::FoldTable => drop(fold(chaos_rows).batch(5).run(conn)?),
                     Action::FoldNamed => drop(Counter::named(format!("round {round}")).fold(conn)?),
                     Action::Resize => {
-                        ShardNumber::of(views).resize(u16::try_from(n).unwrap_or(1), conn)?;
-                        ShardNumber::of(views).increase(20, conn)?;
+                        ShardCount::of(views).resize(u16::try_from(n).unwrap_or(1), conn)?;
+                        ShardCount::of(views).increase(20, conn)?;
                     }
                     Action::SetTotal => {
                         set_total(chaos_rows.find(row), views, n).execute(conn)?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 
 use super::{Extent, Fault, keep_logs};
 use crate::backend::Backend;
@@ -46,12 +46,12 @@ fn run_on<Conn: LivesConnection + Send>(extent: &Extent, backend: Backend) -> Li
         place.execute("PRAGMA journal_mode = WAL"); // who reads waits for nobody
     }
     place.connect::<Conn>().create_lives();
-    let before = Retry::process_wide();
-    Retry::new()
+    let before = RetryPolicy::global();
+    RetryPolicy::new()
         .with_attempts(u32::MAX)
         .with_deadline(DEADLINE)
-        .with_cap(Duration::from_millis(5))
-        .make_process_wide();
+        .with_max_delay(Duration::from_millis(5))
+        .set_global();
     let mut played = Scene::ALL.map(|_| Played::default());
     while extent.goes_on(line.rounds) {
         let n = line.rounds as usize % Scene::ALL.len();
@@ -62,7 +62,7 @@ fn run_on<Conn: LivesConnection + Send>(extent: &Extent, backend: Backend) -> Li
         play::<Conn>(&place, round, extent, &mut line, &mut played[n]);
         line.progress(extent);
     }
-    before.make_process_wide();
+    before.set_global();
     for (scene, played) in Scene::ALL.iter().zip(played) {
         let Played {
             replaced,

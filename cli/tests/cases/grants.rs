@@ -6,7 +6,7 @@ use std::process::Command;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::shard_numbers::ShardNumber;
+use diesel_sharded::shard_counts::ShardCount;
 use diesel_sharded::{MIGRATIONS, ShardsTable, update};
 use diesel_sharded_tests::role::{self, Privilege, Role};
 use diesel_sharded_tests::schema;
@@ -48,8 +48,8 @@ fn run(url: &str, arguments: &[&str], code: i32) -> Result<String> {
 /// The same, with numbers of shards that `resize` has set.
 fn counted_and_resized(conn: &mut Conn) -> Result {
     counted(conn)?;
-    ShardNumber::of(views).resize(4, conn)?;
-    ShardNumber::of(likes).resize(4, conn)?;
+    ShardCount::of(views).resize(4, conn)?;
+    ShardCount::of(likes).resize(4, conn)?;
     Ok(())
 }
 

@@ -81,7 +81,7 @@ fn fewer_shards_are_folded_away_once_every_field_has_a_number() {
     let printed = run(&database, &["resize", "videos", "views", "--to=3"], 0);
     assert_eq!(printed, "videos.views: 2 before, now 3\n");
     // The library counts by what the tool has set.
-    let number = diesel_sharded::shard_numbers::ShardNumber::of(dsl::views);
+    let number = diesel_sharded::shard_counts::ShardCount::of(dsl::views);
     assert_eq!(number.get(&mut conn), Ok(3));
 
     let (_, says) = run_noting(&database, &["resize", "videos", "title", "--to=2"], 1);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::update;
 use diesel_sharded_tests::schema::videos::dsl;
 use diesel_sharded_tests::{Database, TestConnection};
@@ -80,7 +80,7 @@ fn what_is_counted_meanwhile_stays_counted() {
                 while !stop.load(Ordering::SeqCst) {
                     video = video % 200 + 1;
                     // What is counted, and the count, in one transaction.
-                    let done = retry::transaction(&mut conn, Retry::default(), |conn| {
+                    let done = retry::transaction(&mut conn, RetryPolicy::default(), |conn| {
                         diesel::sql_query(format!("INSERT INTO events VALUES ({video})"))
                             .execute(conn)?;
                         update(dsl::videos.find(video))

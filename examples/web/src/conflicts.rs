@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use diesel::result::Error as DieselError;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Conflict, Error};
 
 /// The kinds, with their names in SQL's words.
@@ -38,13 +38,13 @@ impl Conflicts {
 
 /// Lets every update of this process note its conflicts, for it has no other policy than this one.
 pub fn note_process_wide() {
-    let noting = Retry::new().with_notify(|attempted| {
+    let noting = RetryPolicy::new().with_notify(|attempted| {
         let kinds = KINDS.iter().zip(&RETRIED);
         for (_, count) in kinds.filter(|((kind, _), _)| *kind == attempted.conflict) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     });
-    noting.make_process_wide();
+    noting.set_global();
 }
 
 /// Notes an error if it is a conflict that no further attempt followed.

@@ -52,7 +52,7 @@ impl Database {
         let size = if let AnyConnection::Sqlite(_) = conn {
             // With its one writer at a time SQLite gains nothing by shards, and by default keeps to one. Here they are to be
             // seen on `/admin`.
-            ShardChoice::Striped.make_process_wide();
+            ShardChoice::Striped.set_global();
             4
         } else {
             16

@@ -61,7 +61,7 @@ impl From<Error> for PageError {
     fn from(error: Error) -> Self {
         match error {
             Error::Diesel(diesel::NotFound) => PageError::NotFound,
-            Error::ShardNumber { .. } => PageError::BadRequest(error.to_string()),
+            Error::InvalidShardCount { .. } => PageError::BadRequest(error.to_string()),
             error => PageError::Internal(error.into()),
         }
     }

@@ -3,7 +3,7 @@
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Amount, Counter, Total, counters, fold, update};
 
 use crate::database::AnyConnection;
@@ -79,7 +79,7 @@ pub fn like(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryRes
         video_likes::video_id.eq(video),
         video_likes::visitor.eq(visitor.as_str()),
     );
-    let liked = retry::transaction(conn, Retry::default(), |conn| {
+    let liked = retry::transaction(conn, RetryPolicy::default(), |conn| {
         diesel::insert_into(video_likes::table)
             .values(row)
             .execute(conn)?;
@@ -99,7 +99,7 @@ pub fn like(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryRes
 /// Takes a like back, if there is one.
 pub fn unlike(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryResult<()> {
     let row = video_likes::table.find((video, visitor.as_str()));
-    retry::transaction(conn, Retry::default(), |conn| {
+    retry::transaction(conn, RetryPolicy::default(), |conn| {
         let deleted = diesel::delete(row).execute(conn)?;
         if deleted == 1 {
             update(all.find(video))

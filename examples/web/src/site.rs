@@ -7,7 +7,7 @@ use std::time::Duration;
 use diesel::prelude::*;
 use diesel_sharded::cached::{Cached, MokaCache};
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::shard_numbers::{self, Following};
+use diesel_sharded::shard_counts::{self, Following};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -126,7 +126,7 @@ fn open(url: &str) -> Result<(Shared, Following)> {
     let background = database.background()?;
     let coalescer = Coalescer::new(background.clone())?;
     // Another process of this site may resize too.
-    let following = shard_numbers::follow(Duration::from_secs(10), move || background.get())?;
+    let following = shard_counts::follow(Duration::from_secs(10), move || background.get())?;
     let shared = Shared {
         database,
         coalescer,

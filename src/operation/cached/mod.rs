@@ -21,7 +21,7 @@
 //! use diesel::prelude::*;
 //! use diesel_sharded::cached::{Cached, CachedCounter, MokaCache};
 //! use diesel_sharded::prelude::*;
-//! use diesel_sharded::retry::Retry;
+//! use diesel_sharded::retry::RetryPolicy;
 //! use diesel_sharded::update;
 //! # #[derive(diesel_sharded::ShardedField)]
 //! # #[diesel(table_name = videos)]
@@ -52,7 +52,7 @@
 //! cached.add(&Views(7), 1, conn)?;
 //! assert_eq!(cached.get(&Views(7), conn)?, 101); // does not
 //!
-//! cached.transaction(conn, Retry::default(), |conn, uncommitted| {
+//! cached.transaction(conn, RetryPolicy::default(), |conn, uncommitted| {
 //!     uncommitted.add(&Views(7), -1, conn)?;
 //!     uncommitted.add(&Views(8), 1, conn)
 //! })?;
@@ -467,7 +467,7 @@ fn may_be_committed(error: &DieselError) -> bool {
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
     use super::*;
-    use crate::policy::Retry;
+    use crate::policy::RetryPolicy;
     use crate::prelude::*;
     use crate::test_schema::videos::dsl::*;
     use crate::{ShardsTable, update};
@@ -639,7 +639,7 @@ mod tests {
         let seen = conn.transaction(|conn| {
             cached.add(&Video(1), 1, conn)?;
             let seen = cached.get(&Video(1), conn)?;
-            cached.transaction(conn, Retry::never(), |conn, uncommitted| {
+            cached.transaction(conn, RetryPolicy::never(), |conn, uncommitted| {
                 uncommitted.add(&Video(1), 1, conn)
             })?;
             QueryResult::Ok(seen)
@@ -655,7 +655,7 @@ mod tests {
         for video in [1, 2] {
             cached.get(&Video(video), conn).unwrap();
         }
-        let counted = cached.transaction(conn, Retry::never(), |conn, uncommitted| {
+        let counted = cached.transaction(conn, RetryPolicy::never(), |conn, uncommitted| {
             uncommitted.add(&Video(1), 1, conn)?;
             uncommitted.add(&Video(2), -25, conn)?;
             uncommitted.add(&Video(9), 1, conn)?;
@@ -679,7 +679,7 @@ mod tests {
         };
         for error in [DieselError::RollbackTransaction, unknown.into()] {
             let mut error = Some(error);
-            let failed = cached.transaction(conn, Retry::never(), |conn, uncommitted| {
+            let failed = cached.transaction(conn, RetryPolicy::never(), |conn, uncommitted| {
                 uncommitted.add(&Video(1), 1, conn)?;
                 error.take().map_or(Ok(()), Err)
             });
@@ -694,7 +694,7 @@ mod tests {
         let (cached, map, conn) = &mut set_up();
         cached.get(&Video(1), conn).unwrap();
         let mut attempts = 0;
-        let counted = cached.transaction(conn, Retry::new(), |conn, uncommitted| {
+        let counted = cached.transaction(conn, RetryPolicy::new(), |conn, uncommitted| {
             attempts += 1;
             uncommitted.add(&Video(1), 1, conn)?;
             match attempts {
@@ -716,7 +716,7 @@ mod tests {
         let (cached, map, conn) = &mut set_up();
         for rolled_back in [true, false] {
             cached.get(&Video(1), conn).unwrap();
-            let counted = cached.transaction(conn, Retry::never(), |conn, uncommitted| {
+            let counted = cached.transaction(conn, RetryPolicy::never(), |conn, uncommitted| {
                 uncommitted.add(&Video(1), 1, conn)?;
                 let savepoint = conn.transaction(|conn| {
                     uncommitted.add(&Video(1), 1, conn)?;

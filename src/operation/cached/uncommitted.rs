@@ -10,7 +10,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use super::{Cached, CachedCounter, TotalCache, depth, may_be_committed};
 use crate::backend::BackendOf;
 use crate::operation::retry::Transaction;
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 
 impl<C: TotalCache> Cached<C> {
     /// Runs `f` as [`retry::transaction`](crate::retry::transaction) does, and adds what was counted through
@@ -27,7 +27,7 @@ impl<C: TotalCache> Cached<C> {
     pub fn transaction<Conn, T, E, F>(
         &self,
         conn: &mut Conn,
-        policy: Retry,
+        policy: RetryPolicy,
         mut f: F,
     ) -> Result<T, E>
     where

@@ -20,7 +20,7 @@ use crate::operation::named::{Counter, CounterBackend, counters};
 use crate::operation::row_counter::{AddTo, IntegerField, RowCounter};
 use crate::operation::update::{Changes, count_by_key};
 use crate::query_builder::{CreateShards, KeyIs, KeysAre, PickKeys};
-use crate::shard_numbers;
+use crate::shard_counts;
 
 use super::at_once::CommitAtOnce;
 use super::count_each::{CountEach, CountedRow};
@@ -156,7 +156,7 @@ where
     }
 
     fn shards(&self) -> u16 {
-        shard_numbers::known::<T>(std::iter::once(C::NAME))
+        shard_counts::known::<T>(std::iter::once(C::NAME))
     }
 
     fn count_shard(&self, conn: &mut Conn, key: T::Key, n: i64, shard: i32) -> QueryResult<usize> {

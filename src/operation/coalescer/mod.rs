@@ -57,7 +57,7 @@ use crate::backend::BackendOf;
 use crate::background::Background;
 use crate::error::Error;
 use crate::observe;
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 
 use self::batch::{Added, Caller, Landed, lost};
 pub use self::coalesced::Coalesced;
@@ -140,7 +140,7 @@ struct Shared<Conn> {
     stripes: [Stripe<Added<Conn>, Landed>; STRIPES],
     bell: Bell,
     limits: Limits,
-    retry: Retry,
+    retry: RetryPolicy,
     on_loss: Option<OnLoss>,
     /// When the worker stops trying: set when the coalescer is closed.
     gives_up_at: OnceLock<Instant>,
@@ -183,7 +183,7 @@ pub struct Loss {
 pub struct CoalescerBuilder<Conn: LoadConnection + 'static> {
     borrow: Borrow<Conn>,
     limits: Limits,
-    retry: Retry,
+    retry: RetryPolicy,
     on_loss: Option<OnLoss>,
 }
 
@@ -215,7 +215,7 @@ impl<Conn: LoadConnection + 'static> CoalescerBuilder<Conn> {
     }
 
     /// Tries a batch again by `policy` when it meets a conflict.
-    pub fn retry(mut self, policy: Retry) -> Self {
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
         self
     }
@@ -298,7 +298,7 @@ where
                 max_queued: 100_000,
                 deadline: Duration::from_secs(10),
             },
-            retry: Retry::default(),
+            retry: RetryPolicy::default(),
             on_loss: None,
         }
     }
@@ -369,8 +369,8 @@ where
     ///
     /// # Errors
     /// [`DeadlinePassed`](Error::DeadlinePassed) if there is no room until the deadline.
-    /// [`CoalescerClosed`](Error::CoalescerClosed). [`CounterName`](Error::CounterName) and
-    /// [`IdempotencyKey`](Error::IdempotencyKey) for a name or a key that cannot be.
+    /// [`CoalescerClosed`](Error::CoalescerClosed). [`InvalidCounterName`](Error::InvalidCounterName) and
+    /// [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a name or a key that cannot be.
     pub fn add_later<K: Coalesced<Conn>>(&self, counter: &K, n: i64) -> Result<(), Error> {
         let shared = &self.handle.shared;
         let (field, key) = (counter.field(), counter.key()?);

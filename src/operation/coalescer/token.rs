@@ -16,7 +16,7 @@ use diesel::sql_types::{BigInt, Binary};
 use crate::backend::{BackendOf, ShardedBackend, Strength};
 use crate::connection::{Blocking, Io, LoadIo, TransactionOptions, now};
 use crate::engine::{explain_missing, own_statement, own_transaction};
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::push_bind;
 
 pub(super) const TABLE: &str = "diesel_sharded_batches";
@@ -73,7 +73,7 @@ impl Token {
     {
         let row = Insert(self.mark());
         let old = DeleteOld(KEPT_SECONDS);
-        own_transaction(conn, Retry::default(), outermost(), |conn| {
+        own_transaction(conn, RetryPolicy::default(), outermost(), |conn| {
             now(Blocking::execute(conn, &old))
                 .and_then(|_| now(Blocking::execute(conn, &row)))
                 .map_err(|error| explained(conn, error))
@@ -95,7 +95,7 @@ impl Token {
     {
         let sent = self.batch;
         let beyond = self.next();
-        let committed = own_transaction(conn, Retry::default(), outermost(), |conn| {
+        let committed = own_transaction(conn, RetryPolicy::default(), outermost(), |conn| {
             let find = Find(self.coalescer);
             let rows = now(<Blocking as LoadIo<Conn>>::load(conn, find))?;
             let committed = rows.first().map(|(_, batch)| *batch == sent);
@@ -113,7 +113,7 @@ impl Token {
     /// ```sql
     /// DELETE FROM "diesel_sharded_batches" WHERE "coalescer" = $1
     /// ```
-    pub(super) fn remove<Conn>(&self, conn: &mut Conn, retry: Retry) -> QueryResult<()>
+    pub(super) fn remove<Conn>(&self, conn: &mut Conn, retry: RetryPolicy) -> QueryResult<()>
     where
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,

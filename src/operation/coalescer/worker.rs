@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::observe;
 use crate::operation::idempotency::{claim, release};
 use crate::placement::Stripe;
-use crate::policy::{Attempts, Retry};
+use crate::policy::{Attempts, RetryPolicy};
 
 use super::batch::{Amount, Batch, Chunk, Mode, Told, lost};
 use super::lane::{AnyLane, Place};
@@ -120,7 +120,7 @@ where
             }
         }
         if let Ok(mut conn) = self.take_connection() {
-            let retry = Retry::default().with_deadline(ROW_REMOVAL);
+            let retry = RetryPolicy::default().with_deadline(ROW_REMOVAL);
             let _ = self.token.remove(&mut **conn, retry); // a row that stays is removed by another coalescer, later
         }
     }
@@ -436,7 +436,7 @@ where
 
     /// The shard of each row that this coalescer adds to.
     fn shard(&self, lane: &dyn AnyLane<Conn>) -> i32 {
-        let stripe = Stripe::process_wide();
+        let stripe = Stripe::global();
         stripe.shard(self.place % stripe.shards(lane.shards()))
     }
 
@@ -456,7 +456,7 @@ where
         let mut count = |n: i64| -> Result<Told, Failed> {
             let options = TransactionOptions::default();
             let mut count = || {
-                own_transaction(conn, Retry::never(), options, |conn| {
+                own_transaction(conn, RetryPolicy::never(), options, |conn| {
                     to.count_one(conn, entry, n)
                 })
             };

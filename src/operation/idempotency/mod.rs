@@ -90,13 +90,13 @@ use fnv::FnvHasher;
 
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Blocking, Io, LoadIo, TransactionOptions, now};
-use crate::engine::{Repeated, explain_missing, retry_loop};
+use crate::engine::{RetryLoop, explain_missing, retry_loop};
 use crate::error::Error;
 use crate::model::ShardedColumn;
 use crate::operation::cached::CachedCounter;
 use crate::operation::named::Counter;
 use crate::operation::row_counter::RowCounter;
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 
 use self::keys::{DeleteKeys, FindKeys, FindOld, InsertKeys, NoteCounted, TABLE};
 #[cfg(feature = "async")]
@@ -143,7 +143,7 @@ impl<Of> Idempotent<Of> {
     /// then.
     ///
     /// # Errors
-    /// Those of the counter; [`IdempotencyKey`](Error::IdempotencyKey) for a key that is empty or too long,
+    /// Those of the counter; [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long,
     /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for one that came with another counter or amount before.
     pub fn add<Conn>(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>
     where
@@ -167,7 +167,7 @@ impl<Of> Idempotent<Of> {
         now(once::<Blocking, _, _>(
             conn,
             &request,
-            Retry::default(),
+            RetryPolicy::default(),
             &mut add,
         ))
     }
@@ -252,7 +252,7 @@ impl Request {
     ) -> Result<Self, Error> {
         let bytes = key.len();
         if !(1..=LONGEST).contains(&bytes) {
-            return Err(Error::IdempotencyKey { bytes });
+            return Err(Error::InvalidIdempotencyKey { bytes });
         }
         let mut fingerprint = Fingerprint(FnvHasher::default());
         let described = describe(&mut fingerprint);
@@ -289,7 +289,7 @@ pub(crate) enum Claimed {
     /// It is the first.
     First,
     /// It was counted before, on so many rows.
-    Repeated(usize),
+    RetryLoop(usize),
     /// Something else was counted under its key.
     Reused,
 }
@@ -299,7 +299,7 @@ pub(crate) enum Claimed {
 pub(crate) async fn once<M, Conn, W>(
     conn: &mut Conn,
     request: &Request,
-    retry: Retry,
+    retry: RetryPolicy,
     work: &mut W,
 ) -> QueryResult<W::Told>
 where
@@ -310,11 +310,11 @@ where
         isolation: M::Backend::backend_of(conn).dialect().own_isolation(),
         ..Default::default()
     };
-    let repeated = Repeated::transaction::<M, _>(conn, retry, options)?;
+    let repeated = RetryLoop::transaction::<M, _>(conn, retry, options)?;
     retry_loop!(M, conn, repeated, {
         match claim::<M, _>(conn, &[request]).await?.first() {
             Some(Claimed::First) | None => {}
-            Some(Claimed::Repeated(counted)) => {
+            Some(Claimed::RetryLoop(counted)) => {
                 return Ok(work.carry_out(conn, Some(*counted)).await?.1);
             }
             Some(Claimed::Reused) => return Err(Error::IdempotencyKeyReused.into()),
@@ -399,7 +399,7 @@ where
             row.map(|(_, fingerprint, claim, counted)| match () {
                 () if *claim == insert.claim => Claimed::First,
                 () if *fingerprint == request.fingerprint => {
-                    Claimed::Repeated(usize::try_from(*counted).unwrap_or(usize::MAX))
+                    Claimed::RetryLoop(usize::try_from(*counted).unwrap_or(usize::MAX))
                 }
                 () => Claimed::Reused,
             })
@@ -494,7 +494,7 @@ where
             isolation: M::Backend::backend_of(conn).dialect().own_isolation(),
             ..Default::default()
         };
-        let deleting = Repeated::transaction::<M, _>(conn, Retry::default(), options)?;
+        let deleting = RetryLoop::transaction::<M, _>(conn, RetryPolicy::default(), options)?;
         let step = retry_loop!(M, conn, deleting, {
             let delete = DeleteKeys {
                 keys: old.iter().map(|(key, ..)| key.as_slice()).collect(),

@@ -148,7 +148,7 @@ pub(super) fn explain_key<T: ShardedTable>(
         literal(quoted.dialect, column.name),
     );
     match read(sql).ok().and_then(|mut found| found.pop()) {
-        Some(sql_type) => Error::KeyType {
+        Some(sql_type) => Error::KeyTypeMismatch {
             table: T::SHARDS_TABLE,
             column: column.name,
             sql_type,

@@ -146,7 +146,7 @@ impl<T: ShardedTable> ShardsTable<T> {
     /// Creates it.
     ///
     /// # Errors
-    /// [`KeyType`](Error::KeyType) where MySQL does not let its key refer to the parent's; else the database's, also when it is
+    /// [`KeyTypeMismatch`](Error::KeyTypeMismatch) where MySQL does not let its key refer to the parent's; else the database's, also when it is
     /// there already. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction on MySQL, which would
     /// commit it.
     pub fn create<Conn>(&self, conn: &mut Conn) -> QueryResult<()>

@@ -34,12 +34,12 @@ use crate::operation::update::returning::{
     NoReturning, ReadAs, Returning, ReturningTotals, SelectTotals,
 };
 use crate::placement::ShardChoice;
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::{
     CountByKey, CountPicked, CreateShards, FindMissing, FindParent, KeyIs, KeysAre, PickKeys,
     ProbeShard, SelectParents, UnlessThere,
 };
-use crate::{observe, placement as shard_choice, shard_numbers};
+use crate::{observe, placement as shard_choice, shard_counts};
 
 /// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
 ///
@@ -119,7 +119,7 @@ use crate::{observe, placement as shard_choice, shard_numbers};
 /// It is part of the caller's transaction, and nothing is tried again: return the error of a conflict from the closure, and
 /// [`retry::transaction`](crate::retry::transaction) tries the whole again. Counted rows that are wanted back are counted and
 /// read in a savepoint: if reading them fails, they were not counted. Outside, each attempt is committed by itself and a
-/// conflict is tried again, on another shard; see [`Retry`] and [`shard_choice`](crate::shard_choice).
+/// conflict is tried again, on another shard; see [`RetryPolicy`] and [`shard_choice`](crate::shard_choice).
 ///
 /// # In generic functions
 ///
@@ -229,7 +229,7 @@ pub struct UpdateStatement<
 /// What holds whatever rows and values an update is about.
 #[derive(Debug, Clone, Default)]
 struct Options {
-    retry: Option<Retry>,
+    retry: Option<RetryPolicy>,
     shard_choice: Option<ShardChoice>,
     /// Stands instead of the number of shards that the table's writers choose from.
     shards: Option<u16>,
@@ -397,14 +397,14 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
         }
     }
 
-    /// Tries again by `policy` instead of the [process-wide](Retry::process_wide) one when the update meets a conflict.
+    /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one when the update meets a conflict.
     /// Without effect inside a transaction, where nothing is tried again.
-    pub fn retry(mut self, policy: Retry) -> Self {
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.options.retry = Some(policy);
         self
     }
 
-    /// Chooses the shard by `choice` instead of the [process-wide](ShardChoice::process_wide) one.
+    /// Chooses the shard by `choice` instead of the [process-wide](ShardChoice::global) one.
     ///
     /// ```
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -650,7 +650,7 @@ where
     {
         let dialect = DB::backend_of(conn).dialect();
         let shard_choice = self.options.shard_choice;
-        let shard_choice = shard_choice.unwrap_or_else(ShardChoice::process_wide);
+        let shard_choice = shard_choice.unwrap_or_else(ShardChoice::global);
         let key = match shard_choice {
             ShardChoice::Adaptive if dialect.has_row_locks() => {
                 shard_choice::hash_of::<DB>(T::SHARDS_TABLE, &self.filter)
@@ -668,12 +668,11 @@ where
             table: T::SHARDS_TABLE,
             keys: observe::Keys::of::<T>(dialect),
             key,
-            shards: shards
-                .unwrap_or_else(|| shard_numbers::known::<T>(self.fields.iter().copied())),
+            shards: shards.unwrap_or_else(|| shard_counts::known::<T>(self.fields.iter().copied())),
         })
     }
 
-    pub(crate) fn retry(&self) -> Retry {
+    pub(crate) fn retry(&self) -> RetryPolicy {
         self.options.retry.clone().unwrap_or_default()
     }
 

@@ -12,7 +12,7 @@ use diesel_async::methods::LoadQuery;
 use diesel_sharded::__bounds::{Assignment, KeyedTable, ToValue, ToZero};
 use diesel_sharded::asynchronous::{self, Async};
 use diesel_sharded::dsl::Value;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{
     BackendOf, Drift, Folded, IntegerField, ShardedColumn, ShardedTable, UpdateSource,
 };
@@ -53,7 +53,7 @@ where
         Fold(self.0.after(key))
     }
 
-    pub fn retry(self, policy: Retry) -> Self {
+    pub fn retry(self, policy: RetryPolicy) -> Self {
         Fold(self.0.retry(policy))
     }
 
@@ -112,7 +112,7 @@ impl<Q, A, T, W> SetTotal<Q, A>
 where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
 {
-    pub fn retry(self, policy: Retry) -> Self {
+    pub fn retry(self, policy: RetryPolicy) -> Self {
         SetTotal(self.0.retry(policy))
     }
 
@@ -149,7 +149,7 @@ impl<R, C, Q, T, W> Verify<R, C, Q>
 where
     R: IntoUpdateTarget<Table = T, WhereClause = W>,
 {
-    pub fn retry(self, policy: Retry) -> Self {
+    pub fn retry(self, policy: RetryPolicy) -> Self {
         Verify(self.0.retry(policy))
     }
 

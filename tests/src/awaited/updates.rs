@@ -15,7 +15,7 @@ use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 use diesel_sharded::asynchronous::{self, Async, LoadCounted};
 use diesel_sharded::idempotency::Idempotent;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::returning::{NoReturning, ReturningTotals, SelectTotals};
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{
@@ -68,7 +68,7 @@ impl<Q, V, R, I> Update<UpdateStatement<Q, V, R, I, Async>> {
         Update(self.0.into_boxed())
     }
 
-    pub fn retry(self, policy: Retry) -> Self {
+    pub fn retry(self, policy: RetryPolicy) -> Self {
         Update(self.0.retry(policy))
     }
 

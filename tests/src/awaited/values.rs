@@ -5,7 +5,7 @@ use std::fmt;
 use diesel::prelude::*;
 use diesel_async::AsyncConnection;
 use diesel_sharded::asynchronous::{self, Async, IdempotentCounter};
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{
     BackendOf, CounterBackend, Folded, IntegerField, ShardedColumn, ShardedTable, counters,
 };
@@ -152,7 +152,7 @@ impl<C: ShardedColumn> Bounded<C> {
         Bounded(self.0.never_above(most))
     }
 
-    pub fn retry(self, policy: Retry) -> Self {
+    pub fn retry(self, policy: RetryPolicy) -> Self {
         Bounded(self.0.retry(policy))
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use diesel::prelude::*;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::Stripe;
 use diesel_sharded::update;
 use diesel_sharded_tests::schema::Day;
@@ -26,12 +26,12 @@ fn main() {
     let [index, of, threads, counts] =
         [index, of, threads, counts].map(|text| text.parse::<u16>().expect("a number"));
     let stripe = Stripe::new(index, of).expect("an index below the number");
-    stripe.make_process_wide();
-    Retry::new()
+    stripe.set_global();
+    RetryPolicy::new()
         .with_notify(|_| {
             CONFLICTS.fetch_add(1, Ordering::Relaxed);
         })
-        .make_process_wide();
+        .set_global();
     let begin = Barrier::new(usize::from(threads) + 1);
     thread::scope(|scope| {
         for _ in 0..threads {

@@ -18,7 +18,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::asynchronous::{Counter, fold, retry, set_total, update};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{Isolation, Retry, Transaction};
+use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::{Error, MIGRATIONS, RowCounter};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, Video};
@@ -122,7 +122,7 @@ where
             let get = get.clone();
             tokio::spawn(async move {
                 let mut conn = get().await;
-                let patient = Retry::new().with_deadline(Duration::from_secs(60));
+                let patient = RetryPolicy::new().with_deadline(Duration::from_secs(60));
                 match task % 7 {
                     6 => {
                         let counted = retry::transaction(&mut *conn, patient, async |conn| {
@@ -339,8 +339,8 @@ fn r2d2_pool(database: &Database) -> Pool<ConnectionManager<Blocking>> {
 }
 
 /// Tries for as long as a test may hold a lock.
-fn patient() -> Retry {
-    Retry::new()
+fn patient() -> RetryPolicy {
+    RetryPolicy::new()
         .with_deadline(Duration::from_secs(60))
         .with_attempts(u32::MAX)
 }
@@ -529,9 +529,9 @@ async fn pauses_pass_by_the_runtimes_clock() {
     const HOUR: Duration = Duration::from_secs(3600);
     let (database, mut conn) = database();
     let mut counting = connect(database.url()).await.unwrap();
-    let policy = Retry::new()
-        .with_base(HOUR)
-        .with_cap(HOUR)
+    let policy = RetryPolicy::new()
+        .with_min_delay(HOUR)
+        .with_max_delay(HOUR)
         .with_random(|| u64::MAX)
         .with_attempts(5)
         .with_deadline(100 * HOUR);

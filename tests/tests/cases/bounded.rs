@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::api::bounded::Bounded;
-use crate::api::retry::{self, Retry};
-use crate::api::shard_numbers::ShardNumber;
+use crate::api::retry::{self, RetryPolicy};
+use crate::api::shard_counts::ShardCount;
 use crate::api::{Counter, RowCounter, counters, fold, reset, set_total};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
@@ -229,11 +229,11 @@ fn seats_are_sold_once_each_inside_transactions_too() {
                 for round in 0..20 {
                     let buys = |conn: &mut Conn| seats.add(-1, conn);
                     let bought = match (number + round) % 4 {
-                        0 => retry::transaction(conn, Retry::new(), buys),
+                        0 => retry::transaction(conn, RetryPolicy::new(), buys),
                         1 => {
                             // Bought, and then taken back with the transaction.
                             let taken_back: QueryResult<bool> =
-                                retry::transaction(conn, Retry::new(), |conn| {
+                                retry::transaction(conn, RetryPolicy::new(), |conn| {
                                     buys(conn)?;
                                     Err(DieselError::NotFound)
                                 });
@@ -249,7 +249,7 @@ fn seats_are_sold_once_each_inside_transactions_too() {
             8 => {
                 let mut shards = 1;
                 while buying.load(Ordering::SeqCst) > 0 {
-                    ShardNumber::of(counters::value)
+                    ShardCount::of(counters::value)
                         .resize(shards, conn)
                         .unwrap();
                     shards = shards % 9 + 2;

@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use diesel_sharded::cached::{Cached, MokaCache};
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Counter, RowCounter, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads};
@@ -84,7 +84,7 @@ fn a_transaction_reaches_the_cache_when_it_is_committed() {
     assert_eq!(cached.get(&named, conn), Ok(0));
     for commits in [false, true] {
         let result: QueryResult<()> =
-            cached.transaction(conn, Retry::new(), |conn, uncommitted| {
+            cached.transaction(conn, RetryPolicy::new(), |conn, uncommitted| {
                 uncommitted.add(&of_video_1, 1, conn)?;
                 uncommitted.add(&named, 2, conn)?;
                 match commits {

@@ -10,7 +10,7 @@ use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_sharded::coalescer::{Coalescer, Loss};
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{
     BackendOf, Counter, Dialect, Error, RowCounter, ShardedBackend, fold, set_total, update,
 };
@@ -61,8 +61,8 @@ fn lock_video_1(conn: &mut Conn) {
 }
 
 /// Tries for as long as a test may hold a lock.
-fn patient() -> Retry {
-    Retry::new()
+fn patient() -> RetryPolicy {
+    RetryPolicy::new()
         .with_deadline(Duration::from_secs(30))
         .with_attempts(u32::MAX)
 }
@@ -282,7 +282,7 @@ fn names_are_checked_before_anything_is_queued() {
         coalescer.add_later(&nameless, 1).unwrap_err(),
     ] {
         assert!(
-            matches!(error, Error::CounterName { bytes: 0 }),
+            matches!(error, Error::InvalidCounterName { bytes: 0 }),
             "{error:?}"
         );
     }

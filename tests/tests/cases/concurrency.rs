@@ -1,6 +1,6 @@
 //! Many writers: no loss, no double, no error.
 
-use crate::api::retry::{self, Retry};
+use crate::api::retry::{self, RetryPolicy};
 use crate::api::update;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
@@ -58,9 +58,9 @@ fn counts_race_inside_transactions() {
     let (database, mut conn) = database();
     // PostgreSQL, and MySQL without snapshot isolation, need no second attempt.
     let policy = match Conn::version(&mut conn).as_str() {
-        version if version.contains("MariaDB") && !version.starts_with("10.") => Retry::new(),
-        version if version.contains("SQLite") => Retry::new(),
-        _ => Retry::never(),
+        version if version.contains("MariaDB") && !version.starts_with("10.") => RetryPolicy::new(),
+        version if version.contains("SQLite") => RetryPolicy::new(),
+        _ => RetryPolicy::never(),
     };
     on_threads(16, &database, |_, conn| {
         for _ in 0..10 {

@@ -11,7 +11,7 @@ use diesel::result::Error as DieselError;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::shard_numbers::{self, ShardNumber};
+use diesel_sharded::shard_counts::{self, ShardCount};
 use diesel_sharded::{
     Counter, MIGRATIONS, RowCounter, ShardsTable, fold, idempotency, reset, set_total, update,
     verify,
@@ -255,8 +255,8 @@ fn the_coalescer() {
 #[test]
 fn numbers_of_shards() {
     needs(&["Numbers of shards"], nothing, |conn, _| {
-        shard_numbers::refresh(conn)?;
-        let number = ShardNumber::of(likes);
+        shard_counts::refresh(conn)?;
+        let number = ShardCount::of(likes);
         assert_eq!(number.increase(8, conn)?, 8);
         number.resize(4, conn)?; // as the derive says: other tests count meanwhile
         assert_eq!(number.get(conn)?, 4);

@@ -8,7 +8,7 @@ use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::result::Error as DieselError;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
+use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, Error, RowCounter, idempotency, update};
 use diesel_sharded_tests::schema::measures;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -145,7 +145,7 @@ fn keys_are_bytes_of_a_certain_length() {
             .map_err(Error::from);
         let bytes = key.len();
         assert!(
-            matches!(refused, Err(Error::IdempotencyKey { bytes: told }) if told == bytes),
+            matches!(refused, Err(Error::InvalidIdempotencyKey { bytes: told }) if told == bytes),
             "{refused:?}"
         );
     }
@@ -191,11 +191,12 @@ fn inside_a_transaction_the_key_goes_with_it() {
     assert_eq!(taken_back, Err(DieselError::RollbackTransaction));
     assert_eq!((total_of(1, conn), number_of_keys(conn)), (100, 0));
     for _ in 0..2 {
-        let counted: QueryResult<usize> = retry::transaction(conn, Retry::default(), |conn| {
-            assert_eq!(count_video(1, "b", conn), Ok(1));
-            assert!(is_reused(count_video(2, "b", conn))); // which takes a savepoint back, no more
-            count_video(3, "c", conn)
-        });
+        let counted: QueryResult<usize> =
+            retry::transaction(conn, RetryPolicy::default(), |conn| {
+                assert_eq!(count_video(1, "b", conn), Ok(1));
+                assert!(is_reused(count_video(2, "b", conn))); // which takes a savepoint back, no more
+                count_video(3, "c", conn)
+            });
         assert_eq!(counted, Ok(1));
     }
     let totals = [1, 2, 3].map(|video| total_of(video, conn));
@@ -323,7 +324,7 @@ fn a_coalescer_counts_repeats_once() {
         .add(&views_of(1).idempotency_key(""), 3)
         .unwrap_err();
     assert!(
-        matches!(empty, Error::IdempotencyKey { bytes: 0 }),
+        matches!(empty, Error::InvalidIdempotencyKey { bytes: 0 }),
         "{empty:?}"
     );
 }

@@ -128,7 +128,7 @@ fn a_shard_out_of_range_is_a_typed_error_and_counts_nothing() {
     use schema::measures::dsl::*;
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    let random = diesel_sharded::retry::Retry::new().with_random(|| 0);
+    let random = diesel_sharded::retry::RetryPolicy::new().with_random(|| 0);
     macro_rules! overflow {
         ($field:ident, $amount:expr) => {
             for _ in 0..2 {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use crate::api::retry::{self, Retry};
+use crate::api::retry::{self, RetryPolicy};
 use crate::api::shard_choice::ShardChoice;
 use crate::api::{Counter, fold, set_total, update};
 use diesel::prelude::*;
@@ -59,7 +59,7 @@ fn count(conn: &mut Conn, round: i64, n: i64) -> QueryResult<usize> {
             .returning(views)
             .get_results::<i64>(conn)
             .map(|rows| rows.len()),
-        3 => retry::transaction(conn, Retry::new(), |conn| {
+        3 => retry::transaction(conn, RetryPolicy::new(), |conn| {
             update(videos.find(1))
                 .set(views.eq(views + n))
                 .execute(conn)

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::api::retry::{self, Retry};
+use crate::api::retry::{self, RetryPolicy};
 use crate::api::shard_choice::ShardChoice;
-use crate::api::shard_numbers::{self, ShardNumber};
+use crate::api::shard_counts::{self, ShardCount};
 use crate::api::{Counter, Error, MIGRATIONS, ShardsTable, counters, fold, update, verify};
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
@@ -99,7 +99,9 @@ fn names_are_told_apart_by_their_bytes() {
             Counter::get_many(&[counter.name()], conn).unwrap_err(),
         ];
         for error in errors {
-            assert!(matches!(Error::from(error), Error::CounterName { bytes } if bytes == length),);
+            assert!(
+                matches!(Error::from(error), Error::InvalidCounterName { bytes } if bytes == length),
+            );
         }
     }
 }
@@ -146,7 +148,9 @@ fn the_first_use_of_64_threads_creates_one_counter() {
             match number % 4 {
                 0 => {
                     let counted: QueryResult<()> =
-                        retry::transaction(conn, Retry::new(), |conn| counter.increment(conn));
+                        retry::transaction(conn, RetryPolicy::new(), |conn| {
+                            counter.increment(conn)
+                        });
                     counted.unwrap();
                 }
                 _ => counter.increment(conn).unwrap(),
@@ -191,7 +195,7 @@ fn missing_tables_are_told_with_what_to_do() {
         counter.delete(conn).unwrap_err(),
         Counter::list("").load(conn).unwrap_err(),
         counter.increase_shards(3, conn).unwrap_err(),
-        shard_numbers::refresh(conn).unwrap_err(),
+        shard_counts::refresh(conn).unwrap_err(),
     ];
     for error in errors {
         let text = error.to_string();
@@ -246,7 +250,7 @@ fn numbers_of_shards_change_at_run_time() {
     };
     let mut expected = 0;
     // One writer comes to all of them. The tests beside this one get along with any choice.
-    ShardChoice::Random.make_process_wide();
+    ShardChoice::Random.set_global();
     eventually(|| {
         assert_eq!(counter.increase_shards(200, conn), Ok(200));
         for _ in 0..300 {
@@ -255,7 +259,7 @@ fn numbers_of_shards_change_at_run_time() {
         expected += 300;
         shards(conn) > 128
     });
-    ShardChoice::default().make_process_wide();
+    ShardChoice::default().set_global();
     counter.resize(1, conn).unwrap();
     assert_eq!(counter.shards(conn), Ok(1));
     assert!(shards(conn) <= 1); // the first one may have been drawn or not
@@ -279,7 +283,7 @@ fn numbers_of_shards_change_at_run_time() {
             counter.increase_shards(n, conn).map(drop),
         ] {
             let error = Error::from(error.unwrap_err());
-            assert!(matches!(error, Error::ShardNumber { number } if number == n));
+            assert!(matches!(error, Error::InvalidShardCount { number } if number == n));
         }
     }
 }
@@ -332,7 +336,7 @@ fn eventually(mut holds: impl FnMut() -> bool) {
 fn a_field_follows_its_number() {
     let (database, mut conn) = database_with_counters();
     let conn = &mut conn;
-    let number = ShardNumber::of(downloads::number);
+    let number = ShardCount::of(downloads::number);
     assert_eq!(number.get(conn), Ok(128));
     let row = (downloads::version.eq(1), downloads::day.eq(1));
     diesel::insert_into(downloads::table)
@@ -360,7 +364,7 @@ fn a_field_follows_its_number() {
         shards(conn) == 1
     });
     let every = Duration::from_millis(50);
-    let following = shard_numbers::follow(every, move || {
+    let following = shard_counts::follow(every, move || {
         Ok::<_, std::convert::Infallible>(Conn::connect(&database))
     })
     .unwrap();

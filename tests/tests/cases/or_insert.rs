@@ -1,6 +1,6 @@
 //! Counts on rows that may not be there yet.
 
-use crate::api::retry::{self, Retry};
+use crate::api::retry::{self, RetryPolicy};
 use crate::api::{Error, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
@@ -170,7 +170,7 @@ fn racing_callers_lose_nothing() {
         for day in 0..5 {
             if thread % 4 == 0 {
                 let counted: QueryResult<usize> =
-                    retry::transaction(conn, Retry::new(), |conn| download(conn, 7, day));
+                    retry::transaction(conn, RetryPolicy::new(), |conn| download(conn, 7, day));
                 assert_eq!(counted, Ok(1));
             } else {
                 assert_eq!(download(conn, 7, day), Ok(1));

@@ -2,7 +2,7 @@
 
 #![allow(clippy::op_ref, reason = "references are among the shapes")]
 
-use crate::api::retry::Retry;
+use crate::api::retry::RetryPolicy;
 use crate::api::shard_choice::ShardChoice;
 use crate::api::update;
 use diesel::prelude::*;
@@ -94,7 +94,7 @@ fn a_filter_on_the_counted_total_itself() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     for shard in 0..4 {
-        let policy = Retry::new().with_random(move || shard);
+        let policy = RetryPolicy::new().with_random(move || shard);
         update(videos.find(1))
             .set(views.eq(views + 0))
             .retry(policy)

@@ -11,8 +11,8 @@ use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as R2d2Error, P
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Retry;
-use diesel_sharded::shard_numbers::ShardNumber;
+use diesel_sharded::retry::RetryPolicy;
+use diesel_sharded::shard_counts::ShardCount;
 use diesel_sharded::{
     Counter, MIGRATIONS, RowCounter, ShardsTable, fold, set_total, update, verify,
 };
@@ -265,8 +265,8 @@ fn set(surrounded: &Surrounded<'_>) -> Result {
 /// To the number that the derive has: other tests count meanwhile.
 fn resize(surrounded: &Surrounded<'_>) -> Result {
     let conn = &mut surrounded.connect()?;
-    ShardNumber::of(views).resize(4, conn)?;
-    assert_eq!(ShardNumber::of(views).get(conn)?, 4);
+    ShardCount::of(views).resize(4, conn)?;
+    assert_eq!(ShardCount::of(views).get(conn)?, 4);
     Ok(())
 }
 
@@ -319,10 +319,8 @@ fn partition(conn: &mut Conn) {
 
 #[test]
 fn every_operation_does_what_the_table_says() {
-    let patient = Retry::new().with_attempts(10_000);
-    patient
-        .with_deadline(Duration::from_secs(60))
-        .make_process_wide();
+    let patient = RetryPolicy::new().with_attempts(10_000);
+    patient.with_deadline(Duration::from_secs(60)).set_global();
     let (operations, rows) = table();
     assert!(operations.len() > 10 && rows.len() > 5);
     let mut otherwise = vec![];

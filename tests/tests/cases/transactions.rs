@@ -1,7 +1,7 @@
 //! Inside the caller's transaction, beside other statements.
 
-use crate::api::retry::{self, Isolation, Retry, Transaction};
-use crate::api::shard_numbers::ShardNumber;
+use crate::api::retry::{self, Isolation, RetryPolicy, Transaction};
+use crate::api::shard_counts::ShardCount;
 use crate::api::{Counter, Error, fold, set_total, update};
 use diesel::connection::TransactionManager;
 use diesel::prelude::*;
@@ -99,7 +99,7 @@ fn the_crates_error_passes_through_a_transactions_closure() {
 fn a_retried_transaction_commits_once() {
     let (_database, mut conn) = database();
     let mut runs = 0;
-    let counted: QueryResult<usize> = retry::transaction(&mut conn, Retry::new(), |conn| {
+    let counted: QueryResult<usize> = retry::transaction(&mut conn, RetryPolicy::new(), |conn| {
         runs += 1;
         let counted = update(videos.find(1))
             .set(views.eq(views + 1))
@@ -132,7 +132,7 @@ fn deadlock() -> DieselError {
 fn a_retried_transaction_returns_other_errors_at_once() {
     let (_database, mut conn) = database();
     let mut runs = 0;
-    let result: QueryResult<()> = retry::transaction(&mut conn, Retry::new(), |conn| {
+    let result: QueryResult<()> = retry::transaction(&mut conn, RetryPolicy::new(), |conn| {
         runs += 1;
         update(videos.find(1))
             .set(views.eq(views + 1))
@@ -162,7 +162,7 @@ fn isolation_levels_are_set_and_refused_inside_a_transaction() {
         assert_eq!(counted, Ok(1));
     }
     let nested: QueryResult<()> = conn.transaction(|conn| {
-        retry::transaction(conn, Retry::new(), |conn| {
+        retry::transaction(conn, RetryPolicy::new(), |conn| {
             update(videos.find(1))
                 .set(views.eq(views + 1))
                 .execute(conn)
@@ -250,8 +250,8 @@ fn a_connection_that_diesel_gave_up_is_a_lost_one() {
         |conn| Counter::named("a").increment(conn),
         |conn| fold(videos).run(conn).map(drop),
         |conn| set_total(videos.find(1), views, 7).execute(conn).map(drop),
-        |conn| ShardNumber::of(views).resize(2, conn),
-        |conn| retry::transaction(conn, Retry::new(), |_| Ok(())),
+        |conn| ShardCount::of(views).resize(2, conn),
+        |conn| retry::transaction(conn, RetryPolicy::new(), |_| Ok(())),
     ];
     let (_database, mut conn) = database_with_counters();
     <Conn as Connection>::TransactionManager::transaction_manager_status_mut(&mut conn)

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::api::retry::{self, Retry};
+use crate::api::retry::{self, RetryPolicy};
 use crate::api::{Drift, Error, fold, update, verify};
 use diesel::dsl::count_star;
 use diesel::prelude::*;
@@ -95,14 +95,15 @@ fn backfill_while_the_application_runs() {
             for round in 0..25 {
                 let key = 1000 + number * 100 + round;
                 let video = key % 3 + 1;
-                let written: QueryResult<usize> = retry::transaction(conn, Retry::new(), |conn| {
-                    diesel::insert_into(comments::table)
-                        .values((comments::id.eq(key), comments::video_id.eq(video)))
-                        .execute(conn)?;
-                    update(videos.find(video))
-                        .set(likes.eq(likes + 1))
-                        .execute(conn)
-                });
+                let written: QueryResult<usize> =
+                    retry::transaction(conn, RetryPolicy::new(), |conn| {
+                        diesel::insert_into(comments::table)
+                            .values((comments::id.eq(key), comments::video_id.eq(video)))
+                            .execute(conn)?;
+                        update(videos.find(video))
+                            .set(likes.eq(likes + 1))
+                            .execute(conn)
+                    });
                 assert_eq!(written, Ok(1));
             }
             writing.fetch_sub(1, Ordering::SeqCst);

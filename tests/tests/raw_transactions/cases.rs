@@ -13,8 +13,8 @@ use diesel_sharded_tests::schema::{self, downloads, videos as table};
 use diesel_sharded_tests::{Database, TestConnection};
 
 use super::Conn;
-use super::api::retry::{self, Isolation, Retry, Transaction};
-use super::api::shard_numbers::ShardNumber;
+use super::api::retry::{self, Isolation, RetryPolicy, Transaction};
+use super::api::shard_counts::ShardCount;
 use super::api::{
     Counter, MIGRATIONS, RowCounter, ShardsTable, fold, reset, set_total, update, verify,
 };
@@ -76,7 +76,7 @@ fn state(conn: &mut Conn) -> State {
         counter: Counter::named("a").get(conn).unwrap(),
         counters: counters::table.count().get_result(conn).unwrap(),
         keys: keys::table.count().get_result(conn).unwrap(),
-        shards: ShardNumber::of(views).get(conn).unwrap(),
+        shards: ShardCount::of(views).get(conn).unwrap(),
     }
 }
 
@@ -246,13 +246,13 @@ const OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "a number of shards",
-        run: |conn| ShardNumber::of(views).resize(3, conn),
+        run: |conn| ShardCount::of(views).resize(3, conn),
         effect: |state| state.shards = 3,
     },
     Operation {
         name: "a transaction that is retried",
         run: |conn| {
-            retry::transaction(conn, Retry::new(), |conn| {
+            retry::transaction(conn, RetryPolicy::new(), |conn| {
                 update(videos.find(3)).set(views.eq(views + 1)).execute(conn)?;
                 update(videos.filter(slug.eq("c")))
                     .set(likes.eq(likes + 1))
@@ -385,7 +385,7 @@ fn a_failure_takes_back_the_operation_alone() {
     run(&mut conn, "BEGIN");
     edit(&mut conn, "kept");
     update(videos.find(1)).set(views.eq(views + 1)).execute(&mut conn).unwrap();
-    let failed: QueryResult<()> = retry::transaction(&mut conn, Retry::new(), |conn| {
+    let failed: QueryResult<()> = retry::transaction(&mut conn, RetryPolicy::new(), |conn| {
         update(videos.find(1)).set(views.eq(views + 10)).execute(conn)?;
         update(videos.find(2)).set(views.eq(views + 10)).execute(conn)?;
         Err(DieselError::NotFound)
@@ -459,7 +459,7 @@ fn a_conflict_is_told_and_not_tried_again() {
         // One shard, so that both meet.
         let count = update(videos.find(of)).set(views.eq(views + 1));
         let count = count.shard_choice(ShardChoice::Random);
-        count.retry(Retry::new().with_random(|| 0)).execute(conn)
+        count.retry(RetryPolicy::new().with_random(|| 0)).execute(conn)
     };
     for of in [1, 2] {
         assert_eq!(count(of, &mut conn), Ok(1));
@@ -475,7 +475,7 @@ fn a_conflict_is_told_and_not_tried_again() {
     assert!(matches!(failed, DieselError::DatabaseError(..)), "{failed:?}");
     let filtered = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
     let filtered = filtered.shard_choice(ShardChoice::Random);
-    let filtered = filtered.retry(Retry::new().with_random(|| 0));
+    let filtered = filtered.retry(RetryPolicy::new().with_random(|| 0));
     let failed = filtered.execute(&mut conn).unwrap_err();
     assert!(matches!(failed, DieselError::DatabaseError(..)), "{failed:?}");
     run(&mut conn, "ROLLBACK");

@@ -7,7 +7,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::update;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -23,7 +23,9 @@ macro_rules! the_victim_counts_nothing {
             let count = |of: i64, conn: &mut $conn| {
                 let count = update(videos.find(of)).set(views.eq(views + 1));
                 let count = count.shard_choice(ShardChoice::Random);
-                count.retry(Retry::new().with_random(|| 0)).execute(conn)
+                count
+                    .retry(RetryPolicy::new().with_random(|| 0))
+                    .execute(conn)
             };
             for of in [1, 2] {
                 assert_eq!(count(of, conn), Ok(1));

@@ -5,8 +5,8 @@ use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, Retry};
-use diesel_sharded::shard_numbers::ShardNumber;
+use diesel_sharded::retry::{self, RetryPolicy};
+use diesel_sharded::shard_counts::ShardCount;
 use diesel_sharded::{Counter, RowCounter, fold, reset, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, schema};
@@ -43,10 +43,10 @@ const OPERATIONS: [Operation; 12] = [
         reset(videos.find(2)).execute(conn).map(drop)
     }),
     ("a number of shards", |conn| {
-        ShardNumber::of(views).resize(3, conn)
+        ShardCount::of(views).resize(3, conn)
     }),
     ("retried", |conn| {
-        retry::transaction(conn, Retry::new(), |conn| {
+        retry::transaction(conn, RetryPolicy::new(), |conn| {
             let count = update(videos.find(1)).set(views.eq(views + 1));
             count.execute(conn).map(drop)
         })
@@ -120,7 +120,7 @@ fn without_pending_work_a_transaction_of_its_own_is_committed() {
         .execute(&mut conn)
         .unwrap();
     assert_eq!(total(&mut other), 7);
-    let counted: QueryResult<usize> = retry::transaction(&mut conn, Retry::new(), |conn| {
+    let counted: QueryResult<usize> = retry::transaction(&mut conn, RetryPolicy::new(), |conn| {
         update(videos.find(1))
             .set(views.eq(views + 1))
             .execute(conn)

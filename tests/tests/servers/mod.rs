@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::api::coalescer::Coalescer;
-use crate::api::retry::{self, Isolation, Retry, Transaction};
+use crate::api::retry::{self, Isolation, RetryPolicy, Transaction};
 use crate::api::shard_choice::ShardChoice;
 use crate::api::{Conflict, Counter, Error, MIGRATIONS, fold, set_total, update};
 use diesel::connection::SimpleConnection;
@@ -164,7 +164,7 @@ pub fn database() -> (diesel_sharded_tests::Database, Conn) {
     schema::create(&mut conn);
     // All four shards of video 1 are there, at zero.
     for shard in [0, 1, 2, 3] {
-        let policy = Retry::new().with_random(move || shard);
+        let policy = RetryPolicy::new().with_random(move || shard);
         update(videos.find(1))
             .set(views.eq(views + 0))
             .retry(policy)
@@ -180,7 +180,7 @@ pub fn total(conn: &mut Conn) -> i64 {
 }
 
 /// Counts video 1, found by its key or by another column.
-fn count_video_1(conn: &mut Conn, by_key: bool, policy: Retry) -> QueryResult<usize> {
+fn count_video_1(conn: &mut Conn, by_key: bool, policy: RetryPolicy) -> QueryResult<usize> {
     match by_key {
         true => update(videos.find(1))
             .set(views.eq(views + 1))
@@ -219,7 +219,7 @@ pub fn deadlock(prepare: &str) {
                 conn.batch_execute(prepare).unwrap();
                 let mut first = true;
                 let done: QueryResult<usize> = retry::transaction(&mut conn, policy, |conn| {
-                    let own_shard = Retry::new().with_random(move || shard);
+                    let own_shard = RetryPolicy::new().with_random(move || shard);
                     update(videos.find(1))
                         .set(views.eq(views + 1))
                         .retry(own_shard)
@@ -274,7 +274,7 @@ pub fn a_lock_that_stays(limit: &str, expected: Conflict) {
     lock_shard_0(&mut holder);
     conn.batch_execute(limit).unwrap();
     for by_key in [true, false] {
-        let policy = Retry::new().with_attempts(2).with_random(|| 0);
+        let policy = RetryPolicy::new().with_attempts(2).with_random(|| 0);
         let counted = count_video_1(&mut conn, by_key, policy);
         match Error::from(counted.unwrap_err()) {
             Error::ConflictPersisted {
@@ -320,9 +320,9 @@ pub fn serialization(isolation: Isolation, prepare: &str) {
     let mut other = Conn::connect(&database);
     conn.batch_execute(prepare).unwrap();
     let (policy, met) = recording();
-    let policy = policy.with_base(Duration::ZERO);
+    let policy = policy.with_min_delay(Duration::ZERO);
     let mut first = true;
-    let same_shard = Retry::new().with_random(|| 0);
+    let same_shard = RetryPolicy::new().with_random(|| 0);
     // Inside a transaction the shard is drawn by the update's own policy; nothing is tried again by it.
     let done: QueryResult<usize> =
         Transaction::new()
@@ -352,7 +352,7 @@ pub fn serialization(isolation: Isolation, prepare: &str) {
 /// The closure drops the error of a statement that made the database give up the transaction.
 pub fn a_swallowed_error_is_not_acknowledged(sql: &str, succeeds: bool) {
     let (_database, mut conn) = database();
-    let done: QueryResult<()> = retry::transaction(&mut conn, Retry::new(), |conn| {
+    let done: QueryResult<()> = retry::transaction(&mut conn, RetryPolicy::new(), |conn| {
         update(videos.find(1))
             .set(views.eq(views + 1))
             .execute(conn)?;
@@ -405,7 +405,7 @@ pub fn a_locked_parent_stops_no_count(lock: &str, limit: &str, nor_by_filter: bo
     holder.batch_execute("BEGIN").unwrap();
     diesel::sql_query(lock).execute(&mut holder).unwrap();
     conn.batch_execute(limit).unwrap();
-    let never = Retry::never;
+    let never = RetryPolicy::never;
     let by_key = update(videos.find(1))
         .set(views.eq(views + 1))
         .retry(never())
@@ -445,7 +445,7 @@ pub fn a_connection_cut(connection_id: &str, kill: impl Fn(i64) -> String + Sync
                 .get_result(&mut conn)
                 .unwrap();
         lock_shard_0(&mut holder);
-        let policy = Retry::new().with_random(|| 0);
+        let policy = RetryPolicy::new().with_random(|| 0);
         let error = thread::scope(|scope| {
             let counting = scope.spawn(|| count_video_1(&mut conn, by_key, policy));
             thread::sleep(Duration::from_millis(300)); // it waits for the lock by now
@@ -545,7 +545,7 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
     for shard in [0, 1] {
         // Both shards are there, of both videos.
         for key in [1, 2] {
-            let policy = Retry::new().with_random(move || shard);
+            let policy = RetryPolicy::new().with_random(move || shard);
             let counted = update(videos.find(key))
                 .set(views.eq(views + 1))
                 .retry(policy)
@@ -559,7 +559,7 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
         thread::sleep(Duration::from_millis(300)); // it tries that shard again and again by now
         let begun = Instant::now();
         for key in [1, 2] {
-            let policy = Retry::new().with_random(|| 1);
+            let policy = RetryPolicy::new().with_random(|| 1);
             let counted = update(videos.find(key))
                 .set(views.eq(views + 1))
                 .retry(policy)
@@ -576,7 +576,7 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
     // What others hold for longer than the policy allows is named, and the rest is folded.
     lock_shard_0(&mut idle);
     for key in [1, 2] {
-        let policy = Retry::new().with_random(|| 1);
+        let policy = RetryPolicy::new().with_random(|| 1);
         let counted = update(videos.find(key))
             .set(views.eq(views + 1))
             .retry(policy)
@@ -587,7 +587,7 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
         .set(views.eq(views + 1))
         .execute(&mut conn)
         .unwrap();
-    let impatient = Retry::new().with_attempts(2);
+    let impatient = RetryPolicy::new().with_attempts(2);
     let folded = fold(videos).retry(impatient).run(&mut conn).unwrap();
     assert_eq!((folded.finished, folded.busy), (true, vec![1]));
     let bases = videos.select(views).order(id);
@@ -626,7 +626,7 @@ pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
     new.resize(1, &mut other).unwrap(); // a new shard would be a count that comes after the set
     update(videos.find(1))
         .set(views.eq(views + 1))
-        .retry(Retry::new().with_random(|| 0))
+        .retry(RetryPolicy::new().with_random(|| 0))
         .shard_choice(ShardChoice::Random)
         .execute(&mut other)
         .unwrap();
@@ -642,7 +642,7 @@ pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
                     if std::mem::take(&mut first) {
                         update(videos.find(1))
                             .set(views.eq(views + 1))
-                            .retry(Retry::new().with_random(|| 0))
+                            .retry(RetryPolicy::new().with_random(|| 0))
                             .shard_choice(ShardChoice::Random)
                             .execute(&mut other)?;
                         new.increment(&mut other)?;
@@ -650,7 +650,7 @@ pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
                     match operation {
                         0 => fold(videos.find(1)).run(conn).map(drop),
                         // In a savepoint of the application's, which such a conflict takes along.
-                        1 => retry::transaction(conn, Retry::new(), |conn| {
+                        1 => retry::transaction(conn, RetryPolicy::new(), |conn| {
                             set_total(videos.find(1), views, 7).execute(conn).map(drop)
                         }),
                         2 => new.set(7, conn),
@@ -679,7 +679,7 @@ pub fn a_conflict_inside_a_savepoint_is_tried_again(isolation: Isolation, setup:
     let count = |conn: &mut Conn| {
         update(videos.find(1))
             .set(views.eq(views + 1))
-            .retry(Retry::new().with_random(|| 0))
+            .retry(RetryPolicy::new().with_random(|| 0))
             .shard_choice(ShardChoice::Random)
             .execute(conn)
     };
@@ -695,7 +695,7 @@ pub fn a_conflict_inside_a_savepoint_is_tried_again(isolation: Isolation, setup:
                 if std::mem::take(&mut first) {
                     count(&mut other)?;
                 }
-                retry::transaction(conn, Retry::new(), count)
+                retry::transaction(conn, RetryPolicy::new(), count)
             });
     assert_eq!(counted, Ok(1));
     assert_eq!(*met.lock().unwrap(), [Conflict::Serialization]);
@@ -812,7 +812,7 @@ pub fn a_coalescer_whose_row_is_removed_while_a_commit_is_unresolved() {
 fn count_own_video(conn: &mut Conn, key: i64) -> QueryResult<usize> {
     update(videos.find(key))
         .set(views.eq(views + 1))
-        .retry(Retry::never())
+        .retry(RetryPolicy::never())
         .shard_choice(ShardChoice::Adaptive)
         .execute(conn)
 }
@@ -990,7 +990,9 @@ pub fn a_fold_that_loses_its_connection_beside_a_lock() {
             let mut folds = tries.next().expect("a connection");
             let cuts = proxy.cuts();
             proxy.cut_after(request, cut);
-            let fold = fold(videos.find(1)).keep_shards(1).retry(Retry::never());
+            let fold = fold(videos.find(1))
+                .keep_shards(1)
+                .retry(RetryPolicy::never());
             let folded = fold.run(&mut folds);
             proxy.cut_no_more();
             let was_cut = proxy.cuts() > cuts;

@@ -11,7 +11,7 @@ use axum::extract::{Form, Query, State};
 use axum::response::Redirect;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use diesel_sharded::Amount;
-use diesel_sharded::shard_numbers::ShardNumber;
+use diesel_sharded::shard_counts::ShardCount;
 use maud::{Markup, PreEscaped, html};
 use serde::Deserialize;
 use tokio_stream::{Stream, StreamExt};
@@ -49,7 +49,7 @@ pub async fn page(
     let chosen = chosen.id()?;
     let reading = Arc::clone(&shared);
     let read = move |conn: &mut _| {
-        let number = ShardNumber::of(views).get(conn)?;
+        let number = ShardCount::of(views).get(conn)?;
         Ok((Video::list(conn)?, number, reading.pages_served(conn)?))
     };
     let (videos, number, served) = shared.database.run(read).await?;
@@ -95,7 +95,7 @@ fn controls(video: i64, number: u16) -> Markup {
             p { "How many shards writers choose from; in all processes of the site within 10 seconds." }
             input type="hidden" name="video" value=(video);
             p.fields {
-                label { "Shards " input type="number" name="shards" value=(number) min="1" max=(ShardNumber::MAX) required; }
+                label { "Shards " input type="number" name="shards" value=(number) min="1" max=(ShardCount::MAX) required; }
                 button { "Resize" }
             }
         }
@@ -168,8 +168,8 @@ pub async fn resize(
 ) -> Result<Redirect, PageError> {
     let ResizeForm { video, shards } = complete(form)?;
     let video = video_id(&video)?;
-    let number = within("shards", &shards, 1..=ShardNumber::MAX)?;
-    let resize = move |conn: &mut _| ShardNumber::of(views).resize(number, conn);
+    let number = within("shards", &shards, 1..=ShardCount::MAX)?;
+    let resize = move |conn: &mut _| ShardCount::of(views).resize(number, conn);
     shared.database.run(resize).await?;
     let shards = counted(number.into(), "shard");
     shared.note_action(format!("Writers choose from {shards} now."));

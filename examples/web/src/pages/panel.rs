@@ -1,7 +1,7 @@
 //! The part of `/admin` that is live.
 
 use diesel_sharded::coalescer::Stats;
-use diesel_sharded::shard_numbers::ShardNumber;
+use diesel_sharded::shard_counts::ShardCount;
 use maud::{Markup, html};
 
 use super::drawing::{bar, column};
@@ -16,7 +16,7 @@ use crate::site::Shared;
 /// As HTML without line breaks, which an event could not carry as they are.
 pub async fn read(shared: &Shared, video: i64) -> Result<String, PageError> {
     let read = move |conn: &mut _| {
-        let number = ShardNumber::of(views).get(conn)?;
+        let number = ShardCount::of(views).get(conn)?;
         Ok((Shards::of(video, conn)?, number))
     };
     let (shards, number) = shared.database.run(read).await?;

@@ -76,7 +76,8 @@ fn hostile_names_name_exactly_one_counter() {
         } else {
             let error = Error::from(done.unwrap_err());
             let bytes = name.len();
-            let is_refused = matches!(error, Error::CounterName { bytes: told } if told == bytes);
+            let is_refused =
+                matches!(error, Error::InvalidCounterName { bytes: told } if told == bytes);
             prop_assert!(is_refused, "{:?}", error);
         }
         prop_assert_eq!(number_of_counters(conn), model.len() as i64);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::Retry;
+use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Dialect, RowCounter, fold, set_total, update};
 use diesel_sharded_tests::schema::measures::dsl::*;
@@ -208,7 +208,7 @@ fn is_finite(held: &Held<f64>) -> bool {
 }
 
 fn count(conn: &mut Conn, shard: u64, event: &Event) -> QueryResult<usize> {
-    let retry = Retry::new().with_random(move || shard);
+    let retry = RetryPolicy::new().with_random(move || shard);
     macro_rules! count {
         ($column:ident, $plus:expr, $n:expr) => {
             match $plus {

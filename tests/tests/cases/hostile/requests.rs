@@ -41,7 +41,7 @@ fn hostile_keys_are_known_by_their_bytes() {
                 let error = Error::from(counted.unwrap_err());
                 let bytes = key.len();
                 let is_refused =
-                    matches!(error, Error::IdempotencyKey { bytes: told } if told == bytes);
+                    matches!(error, Error::InvalidIdempotencyKey { bytes: told } if told == bytes);
                 prop_assert!(is_refused, "{:?}", error);
             } else if *asked.entry(key.clone()).or_insert(n) == n {
                 prop_assert_eq!(counted, Ok(1));

@@ -18,13 +18,13 @@
 //! # use diesel_migrations::MigrationHarness;
 //! # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
 //! use std::time::{Duration, Instant};
-//! use diesel_sharded::shard_numbers::{ShardNumber, follow};
+//! use diesel_sharded::shard_counts::{ShardCount, follow};
 //!
 //! // Once, when the process starts: 10 s is how long a change takes to arrive here, at most.
 //! let following = follow(Duration::from_secs(10), move || SqliteConnection::establish(&url))?;
 //!
 //! // Anywhere, at any time: from now on more writers find a shard of their own.
-//! assert_eq!(ShardNumber::of(videos::views).increase(512, conn)?, 512);
+//! assert_eq!(ShardCount::of(videos::views).increase(512, conn)?, 512);
 //! # drop(following);
 //! # std::fs::remove_file(file)?;
 //! # Ok(())
@@ -48,10 +48,10 @@ use diesel::sql_types::{Binary, Integer};
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::background::Background;
 use crate::connection::{Blocking, Io, LoadIo, TransactionOptions, in_any_transaction, now};
-use crate::engine::{Repeated, explain_missing, retry_loop};
+use crate::engine::{RetryLoop, explain_missing, retry_loop};
 use crate::error::Error;
 use crate::model::{MAX_SHARDS, ShardedColumn, ShardedTable};
-use crate::policy::Retry;
+use crate::policy::RetryPolicy;
 use crate::query_builder::push_bind;
 
 /// The number of shards of one field, or of one named counter, as the database keeps it.
@@ -61,19 +61,19 @@ use crate::query_builder::push_bind;
 /// once chooses from the largest of their numbers.
 #[derive(Debug, Clone)]
 #[must_use = "a number does nothing until it is read or changed"]
-pub struct ShardNumber {
+pub struct ShardCount {
     table: &'static str,
     counter: Vec<u8>,
     default: u16,
 }
 
-impl ShardNumber {
+impl ShardCount {
     /// The largest number of shards.
     pub const MAX: u16 = MAX_SHARDS;
 
     /// Of a sharded field.
     pub fn of<C: ShardedColumn>(_column: C) -> Self {
-        ShardNumber {
+        ShardCount {
             table: <C::Table as ShardedTable>::SHARDS_TABLE,
             counter: C::NAME.into(),
             default: <C::Table as ShardedTable>::SHARDS,
@@ -82,7 +82,7 @@ impl ShardNumber {
 
     /// Of a field that a tool has found in the database, where the derive's number is not known.
     pub(crate) fn described(table: &'static str, field: &[u8]) -> Self {
-        ShardNumber {
+        ShardCount {
             table,
             counter: field.into(),
             default: 1, // `increase` begins with no less
@@ -91,7 +91,7 @@ impl ShardNumber {
 
     /// Of one counter among others in the same column. The zero keeps it apart from a field's: no column's name has one.
     pub(crate) fn of_counter<T: ShardedTable>(counter: &[u8]) -> Self {
-        ShardNumber {
+        ShardCount {
             table: T::SHARDS_TABLE,
             counter: [b"\0", counter].concat(),
             default: T::SHARDS,
@@ -118,7 +118,7 @@ impl ShardNumber {
     where
         M: LoadIo<Conn>,
     {
-        let reading = Repeated::read::<M, _>(conn, Retry::default())?;
+        let reading = RetryLoop::read::<M, _>(conn, RetryPolicy::default())?;
         retry_loop!(M, conn, reading, self.read::<M, _>(false, conn).await)
     }
 
@@ -148,7 +148,7 @@ impl ShardNumber {
     /// ```
     ///
     /// # Errors
-    /// [`ShardNumber`](Error::ShardNumber) unless `n` is from 1 to 4096; else as [`get`](Self::get).
+    /// [`InvalidShardCount`](Error::InvalidShardCount) unless `n` is from 1 to 4096; else as [`get`](Self::get).
     pub fn increase<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<u16>
     where
         Conn: LoadConnection,
@@ -185,7 +185,7 @@ impl ShardNumber {
         M: LoadIo<Conn>,
     {
         if !(1..=Self::MAX).contains(&n) {
-            return Err(Error::ShardNumber { number: n }.into());
+            return Err(Error::InvalidShardCount { number: n }.into());
         }
         let first = match only_up {
             true => n.max(self.default),
@@ -193,7 +193,7 @@ impl ShardNumber {
         };
         let inside = in_any_transaction::<M, _>(conn).await?;
         let options = TransactionOptions::guarded();
-        let repeated = Repeated::transaction::<M, _>(conn, Retry::default(), options)?;
+        let repeated = RetryLoop::transaction::<M, _>(conn, RetryPolicy::default(), options)?;
         let number = retry_loop!(M, conn, repeated, {
             let upsert = UpsertNumber {
                 of: self,
@@ -299,7 +299,7 @@ where
     if in_any_transaction::<M, _>(conn).await? {
         return Ok(known::<T>(fields()));
     }
-    let reading = Repeated::read::<M, _>(conn, Retry::default())?;
+    let reading = RetryLoop::read::<M, _>(conn, RetryPolicy::default())?;
     let read = retry_loop!(M, conn, reading, {
         load::<M, _>(conn, Only::Table(T::SHARDS_TABLE)).await
     });
@@ -346,7 +346,7 @@ where
 /// ```
 ///
 /// # Errors
-/// As [`ShardNumber::get`]; the numbers that were known stay in use. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction)
+/// As [`ShardCount::get`]; the numbers that were known stay in use. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction)
 /// inside a transaction.
 pub fn refresh<Conn>(conn: &mut Conn) -> QueryResult<()>
 where
@@ -365,7 +365,7 @@ where
     }
     loop {
         let changes = known_for_reading().changes;
-        let reading = Repeated::read::<M, _>(conn, Retry::default())?;
+        let reading = RetryLoop::read::<M, _>(conn, RetryPolicy::default())?;
         let numbers = retry_loop!(M, conn, reading, load::<M, _>(conn, Only::All).await)?;
         let mut known = known_for_writing();
         if known.changes == changes {
@@ -457,7 +457,7 @@ impl fmt::Debug for Following {
 
 /// A number as somebody else may have written it, brought into range.
 fn within(number: i32) -> u16 {
-    number.clamp(1, i32::from(ShardNumber::MAX)) as u16
+    number.clamp(1, i32::from(ShardCount::MAX)) as u16
 }
 
 const TABLE: &str = "diesel_sharded_shard_numbers";
@@ -486,10 +486,10 @@ enum Only<'a> {
     All,
     Table(&'static str),
     /// One, as it is now and not as a caller's transaction saw it, if it was just written.
-    Number(&'a ShardNumber, bool),
+    Number(&'a ShardCount, bool),
 }
 
-/// See [`refresh`] and [`ShardNumber::get`].
+/// See [`refresh`] and [`ShardCount::get`].
 struct SelectNumbers<'a> {
     only: Only<'a>,
 }
@@ -516,7 +516,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for SelectNumbers<'_> {
 }
 
 /// Forgets a number.
-struct DeleteNumber<'a>(&'a ShardNumber);
+struct DeleteNumber<'a>(&'a ShardCount);
 
 impl<DB: ShardedBackend> QueryFragment<DB> for DeleteNumber<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -528,7 +528,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for DeleteNumber<'_> {
 
 /// ` WHERE shards_table = $1 AND counter = $2`
 fn push_is<'b, DB: ShardedBackend>(
-    ShardNumber { table, counter, .. }: &'b ShardNumber,
+    ShardCount { table, counter, .. }: &'b ShardCount,
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
     push_is_of_table(table, out.reborrow())?;
@@ -553,9 +553,9 @@ impl Query for SelectNumbers<'_> {
     type SqlType = (Binary, Binary, Integer);
 }
 
-/// See [`ShardNumber::increase`] and [`ShardNumber::resize`].
+/// See [`ShardCount::increase`] and [`ShardCount::resize`].
 struct UpsertNumber<'a> {
-    of: &'a ShardNumber,
+    of: &'a ShardCount,
     first: i32,
     then: i32,
     only_up: bool,
@@ -638,7 +638,7 @@ impl QueryId for UpsertNumber<'_> {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-/// How many shards writers choose from, on connections of `diesel_async`; see [`shard_numbers`].
+/// How many shards writers choose from, on connections of `diesel_async`; see [`shard_counts`].
 #[cfg(feature = "async")]
 pub mod asynchronous {
     use diesel::result::QueryResult;
@@ -647,20 +647,20 @@ pub mod asynchronous {
     use crate::backend::BackendOf;
     use crate::connection::{Async, BoxFuture};
     use crate::model::ShardedColumn;
-    use crate::shard_numbers;
+    use crate::shard_counts;
 
-    /// See [`ShardNumber`](shard_numbers::ShardNumber).
+    /// See [`ShardCount`](shard_counts::ShardCount).
     #[derive(Debug, Clone)]
     #[must_use = "a number does nothing until it is read or changed"]
-    pub struct ShardNumber(shard_numbers::ShardNumber);
+    pub struct ShardCount(shard_counts::ShardCount);
 
-    impl ShardNumber {
+    impl ShardCount {
         /// The number of a field.
         pub fn of<C: ShardedColumn>(column: C) -> Self {
-            ShardNumber(shard_numbers::ShardNumber::of(column))
+            ShardCount(shard_counts::ShardCount::of(column))
         }
 
-        /// See [`ShardNumber::get`](shard_numbers::ShardNumber::get).
+        /// See [`ShardCount::get`](shard_counts::ShardCount::get).
         ///
         /// # Errors
         /// As there.
@@ -672,7 +672,7 @@ pub mod asynchronous {
             Box::pin(self.0.number::<Async, _>(conn))
         }
 
-        /// See [`ShardNumber::increase`](shard_numbers::ShardNumber::increase).
+        /// See [`ShardCount::increase`](shard_counts::ShardCount::increase).
         ///
         /// # Errors
         /// As there.
@@ -688,7 +688,7 @@ pub mod asynchronous {
             Box::pin(self.0.write::<Async, _>(n, true, conn))
         }
 
-        /// See [`ShardNumber::resize`](shard_numbers::ShardNumber::resize).
+        /// See [`ShardCount::resize`](shard_counts::ShardCount::resize).
         ///
         /// # Errors
         /// As there.
@@ -705,7 +705,7 @@ pub mod asynchronous {
         }
     }
 
-    /// Reads all numbers; see [`refresh`](shard_numbers::refresh).
+    /// Reads all numbers; see [`refresh`](shard_counts::refresh).
     ///
     /// # Errors
     /// As there.
@@ -714,7 +714,7 @@ pub mod asynchronous {
         Conn: AsyncConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        Box::pin(shard_numbers::read_all::<Async, _>(conn))
+        Box::pin(shard_counts::read_all::<Async, _>(conn))
     }
 }
 
@@ -733,7 +733,7 @@ mod tests {
     #[test]
     fn a_number_is_raised_by_an_upsert() {
         let raise = UpsertNumber {
-            of: &ShardNumber::of(videos::views),
+            of: &ShardCount::of(videos::views),
             first: 64,
             then: 64,
             only_up: true,
