@@ -78,11 +78,8 @@ chapters! {
 
 #[doc = include_str!("guide/benchmarks.md")]
 ///
-/// <div style="overflow-x: auto">
+/// <div class="charts"><style>.charts svg { max-width: 100%; height: auto }</style>
 #[doc = include_str!("../docs/contention-postgresql.svg")]
-/// </div>
-///
-/// <div style="overflow-x: auto">
 #[doc = include_str!("../docs/contention-mariadb.svg")]
 /// </div>
 ///
