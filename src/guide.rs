@@ -1,30 +1,50 @@
 //! A guide: from the first count to leaving again.
 //!
-//! The documentation of each item says exactly what it does and which SQL it sends. This guide says which item to use, in
-//! which order, and why. Its chapters stand alone; the first three are worth reading in order.
+//! The documentation of each item states what it does and which SQL it sends. This guide says which item to use, in which
+//! order, and why.
 //!
-//! | chapter | answers |
-//! |---|---|
-//! | [Why](why) | what a hot row costs, and what shards change about it |
-//! | [First use](first_use) | the smallest complete application |
-//! | [How it works](how_it_works) | base, shards and total; the one statement; a diagram |
-//! | [Choosing shards](choosing_shards) | how many, and who chooses which |
-//! | [Transactions](transactions) | counts inside `conn.transaction(..)`, and trying again |
-//! | [Which isolation](isolation) | for PostgreSQL, MySQL and MariaDB, SQLite, and clusters |
-//! | [Folding](folding) | shards into the plain column, and how often |
-//! | [Named counters](named_counters) | counters without a table of yours |
-//! | [Coalescing](coalescing) | the counts of many threads in one commit |
-//! | [Async](asynchronous) | the same on `diesel_async`, and what cancelling does |
-//! | [MultiConnection](multi_connection) | one binary for several databases |
-//! | [Migrating](migrating) | from a plain column to shards in three deploys, without a stop |
-//! | [Leaving](leaving) | and back, also in three |
-//! | [Surroundings](surroundings) | settings of the server and the session, and what holds in them |
-//! | [Grants](grants) | the privileges that each operation needs, as `GRANT` statements |
-//! | [FAQ](faq) | what else people ask |
-//! | [Comparison](comparison) | slotted counters, Redis write-behind, triggers, event rows and others |
+#![doc = include_str!("guide/diagram.svg")]
 //!
-//! All examples run on SQLite, most with the table and the model of [First use](first_use); on PostgreSQL and MySQL the same Rust
-//! code runs.
+//! Each chapter can be read by itself. The first three belong together, and each ends with a link to the next one.
+//!
+//! Begin:
+//!
+//! 1. [Why](why): what a hot row costs, and what shards change about it
+//! 2. [First use](first_use): the smallest complete application
+//! 3. [How it works](how_it_works): base, shards and total; the two statements; what always holds
+//!
+//! Count and read:
+//!
+//! 4. [Counting](counting): the updates that go to shards, and the queries that read totals
+//! 5. [SQL](sql): the shards table on each database
+//! 6. [Choosing shards](choosing_shards): how many there are, and which one a count takes
+//! 7. [Transactions](transactions): counts inside `conn.transaction(..)`, conflicts and retries
+//! 8. [Isolation](isolation): the level to use on each database
+//!
+//! Operate:
+//!
+//! 9. [Folding](folding): shards into the plain column, and how often
+//! 10. [Operations](operations): sets, limits, repairs, idempotency keys, caches, metrics
+//! 11. [Named counters](named_counters): counters without a table of yours
+//! 12. [Coalescing](coalescing): the counts of many threads in one commit
+//! 13. [Async](asynchronous): the same on `diesel_async`, and what cancelling does
+//! 14. [MultiConnection](multi_connection): one binary for several databases
+//!
+//! Move in and out:
+//!
+//! 15. [Migrating](migrating): from a plain column to shards in three deploys, without a stop
+//! 16. [Leaving](leaving): the way back, also in three deploys
+//!
+//! Look up:
+//!
+//! 17. [Surroundings](surroundings): settings of the server and the session, and what holds with them
+//! 18. [Grants](grants): the privileges that each operation needs, as `GRANT` statements
+//! 19. [Benchmarks](benchmarks): what was measured, and how
+//! 20. [Comparison](comparison): slotted counters, Redis write-behind, triggers, event rows and others
+//! 21. [FAQ](faq): what else people ask
+//!
+//! All examples run on SQLite. Most use the table and the model of [First use](first_use). The same Rust code runs on
+//! PostgreSQL and MySQL.
 
 macro_rules! chapters {
     ($($chapter:ident = $file:literal),* $(,)?) => {$(
@@ -37,10 +57,13 @@ chapters! {
     why = "guide/why.md",
     first_use = "guide/first_use.md",
     how_it_works = "guide/how_it_works.md",
+    counting = "guide/counting.md",
+    sql = "guide/sql.md",
     choosing_shards = "guide/choosing_shards.md",
     transactions = "guide/transactions.md",
     isolation = "guide/isolation.md",
     folding = "guide/folding.md",
+    operations = "guide/operations.md",
     named_counters = "guide/named_counters.md",
     coalescing = "guide/coalescing.md",
     asynchronous = "guide/asynchronous.md",
@@ -49,6 +72,16 @@ chapters! {
     leaving = "guide/leaving.md",
     surroundings = "guide/surroundings.md",
     grants = "guide/grants.md",
-    faq = "guide/faq.md",
     comparison = "guide/comparison.md",
+    faq = "guide/faq.md",
 }
+
+#[doc = include_str!("guide/benchmarks.md")]
+///
+/// <div class="charts"><style>.charts svg { max-width: 100%; height: auto }</style>
+#[doc = include_str!("../docs/contention-postgresql.svg")]
+#[doc = include_str!("../docs/contention-mariadb.svg")]
+/// </div>
+///
+/// Next: [Comparison](comparison)
+pub mod benchmarks {}

@@ -14,7 +14,7 @@
 //! The same code counts on PostgreSQL, MySQL, MariaDB and SQLite. No count is lost and none is doubled; the column stays
 //! as the *base*, so that code which was not changed yet stays correct.
 //!
-//! The [guide] begins at [why](guide::why), shows in a [diagram](guide::how_it_works) how it works, and leads a running
+//! The [guide] begins at [why](guide::why), shows in a [diagram](guide) how it works, and leads a running
 //! application [to shards](guide::migrating), and [back](guide::leaving), in three deploys each. This page is its summary.
 //!
 //! # First use
