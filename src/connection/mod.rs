@@ -3,7 +3,6 @@
 #[cfg(feature = "async")]
 mod asynchronous;
 mod blocking;
-mod cancel_guard;
 mod link;
 #[cfg(feature = "async")]
 pub(crate) mod pause;
@@ -15,8 +14,7 @@ mod transaction;
 pub use self::asynchronous::{Async, BoxFuture};
 pub use self::blocking::Blocking;
 pub(crate) use self::blocking::{done, now};
-pub(crate) use self::cancel_guard::CancelGuard;
-pub use self::link::{Io, LoadInto, LoadIo};
+pub use self::link::{Io, Link, LoadInto, LoadIo};
 pub(crate) use self::raw::{in_any_transaction, met_inside};
 pub(crate) use self::told::told;
 pub(crate) use self::transaction::{
