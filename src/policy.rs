@@ -251,8 +251,8 @@ impl Attempts {
             .unwrap_or(cap)
     }
 
-    /// The error of the last attempt, which ended in `source`.
-    pub(crate) fn used_up(&self, conflict: Conflict, source: DieselError) -> Error {
+    /// The error of the last attempt, which ended in the conflict `source`.
+    pub(crate) fn persisted(&self, conflict: Conflict, source: DieselError) -> Error {
         Error::ConflictPersisted {
             conflict,
             attempts: self.attempt,

@@ -12,7 +12,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 use crate::backend::BackendOf;
 pub use crate::backend::Isolation;
 use crate::connection::{Io, Link, TransactionOptions, in_transaction, now};
-use crate::engine::{Failed, RetryLoop};
+use crate::engine::{AttemptError, RetryLoop, retry_loop};
 #[cfg(doc)]
 use crate::placement::Stripe;
 pub use crate::policy::{Attempted, RetryPolicy};
@@ -140,15 +140,10 @@ impl Transaction {
         now(async {
             let link = &mut Link::blocking(conn);
             let mut retry = self.retry_loop(link)?;
-            loop {
-                let outcome = match retry.begin(link).await {
-                    Ok(()) => retry.scope().block(|| f(link.conn)).map_err(Failed::Body),
-                    Err(failed) => Err(failed),
-                };
-                if let Some(done) = retry.end(link, outcome).await {
-                    return done;
-                }
-            }
+            retry_loop!(link, retry => {
+                let outcome = retry.scope().block(|| f(link.conn));
+                outcome.map_err(AttemptError::Application)
+            })
         })
     }
 
@@ -175,7 +170,7 @@ pub mod asynchronous {
 
     use crate::backend::BackendOf;
     use crate::connection::{BoxFuture, Link};
-    use crate::engine::Failed;
+    use crate::engine::{AttemptError, retry_loop};
     use crate::operation::retry::Transaction;
     use crate::policy::RetryPolicy;
 
@@ -224,18 +219,10 @@ pub mod asynchronous {
                 let link = &mut Link::awaited(conn);
                 let mut retry = self.retry_loop(link)?;
                 link.enter();
-                let done = loop {
-                    let outcome = match retry.begin(link).await {
-                        Ok(()) => {
-                            let attempted = retry.scope().within(f.attempt(link.conn));
-                            attempted.await.map_err(Failed::Body)
-                        }
-                        Err(failed) => Err(failed),
-                    };
-                    if let Some(done) = retry.end(link, outcome).await {
-                        break done;
-                    }
-                };
+                let done = retry_loop!(link, retry => {
+                    let attempted = retry.scope().within(f.attempt(link.conn));
+                    attempted.await.map_err(AttemptError::Application)
+                });
                 link.leave();
                 done
             })
