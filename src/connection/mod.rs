@@ -3,6 +3,7 @@
 #[cfg(feature = "async")]
 mod asynchronous;
 mod blocking;
+mod depth;
 mod link;
 #[cfg(feature = "async")]
 pub(crate) mod pause;
@@ -14,9 +15,8 @@ mod transaction;
 pub use self::asynchronous::{Async, BoxFuture};
 pub use self::blocking::Blocking;
 pub(crate) use self::blocking::{done, now};
+pub(crate) use self::depth::{depth_of, in_transaction};
 pub use self::link::{Io, Link, LoadInto, LoadIo};
 pub(crate) use self::raw::{in_any_transaction, met_inside};
 pub(crate) use self::told::told;
-pub(crate) use self::transaction::{
-    OpenTransaction, TransactionOptions, begin, depth_of, in_transaction,
-};
+pub(crate) use self::transaction::{OpenTransaction, TransactionOptions, begin};

@@ -13,7 +13,7 @@
 //! Where others may hold the shard, Probe comes before all that; see [`shard_choice`](crate::shard_choice).
 //!
 //! Begin may turn out to be a savepoint in a transaction that Diesel does not know; from then on the update is inside the caller's. For
-//! a statement that commits by itself, the [retry loop](super::retry_loop) finds that out after a conflict, before it retries.
+//! a statement that commits by itself, the [`RetryLoop`] finds that out after a conflict, before it retries.
 
 use std::pin::pin;
 use std::time::Instant;

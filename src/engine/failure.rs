@@ -135,8 +135,8 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
 
 /// The conflict behind an application's error, if there is one.
 ///
-/// An error with `#[error(transparent)]` shows the database's text but hands out no source to find it by, so that the text
-/// has to do. Whatever it was, the attempt was rolled back, and trying again doubles nothing.
+/// An error with `#[error(transparent)]` shows the database's text but has no source, so the text has to do. Whatever the error was,
+/// the attempt was rolled back, and a retry counts nothing twice.
 fn conflict_behind(dialect: Dialect, error: &(dyn StdError + 'static)) -> Option<Conflict> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -152,7 +152,15 @@ fn conflict_behind(dialect: Dialect, error: &(dyn StdError + 'static)) -> Option
     None
 }
 
-/// The database's error that this one is, or holds without handing it out as its source.
+/// Whether a row did not hold what was written to it.
+pub(super) fn is_unfit(error: &DieselError) -> bool {
+    let DieselError::QueryBuilderError(boxed) = error else {
+        return false;
+    };
+    matches!(boxed.downcast_ref(), Some(Error::Unfit { .. }))
+}
+
+/// The database's error that this one is, or holds without giving it as its source.
 fn database_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a DieselError> {
     match error.downcast_ref::<DieselError>() {
         Some(DieselError::QueryBuilderError(boxed)) => database_error(boxed.as_ref()),

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::failure::AttemptError;
+use super::failure::{self, AttemptError};
 use crate::backend::{Dialect, SurvivalCheck};
 use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
 use crate::connection::{
     Io, Link, OpenTransaction, TransactionOptions, begin, in_transaction, met_inside,
 };
-use crate::error::Error;
 use crate::observe::{self, Observer, Scope, Work};
 use crate::policy::{Attempts, RetryPolicy};
 
@@ -319,8 +318,8 @@ impl<O: Observer> RetryLoop<O> {
                 }
                 Err(error) => error,
             },
-            // A cluster's node may have aborted the transaction unheard: what was compared was of another one then.
-            Err(AttemptError::Statement(error)) if is_unfit(&error) => {
+            // A cluster's node may have aborted the transaction without the client being told, and compared the rows of another one.
+            Err(AttemptError::Statement(error)) if failure::is_unfit(&error) => {
                 AttemptError::Statement(self.aborted_unheard(link).await.unwrap_or(error))
             }
             Err(error) => error,
@@ -329,6 +328,7 @@ impl<O: Observer> RetryLoop<O> {
         retried.err().map(Err)
     }
 
+    /// The error of a transaction that was aborted without the client being told.
     async fn aborted_unheard<M, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,
@@ -401,12 +401,4 @@ impl<O: Observer> RetryLoop<O> {
         M::sleep(self.attempts.retry(), delay).await;
         Ok(())
     }
-}
-
-/// Whether a row did not hold what was written to it.
-fn is_unfit(error: &DieselError) -> bool {
-    let DieselError::QueryBuilderError(boxed) = error else {
-        return false;
-    };
-    matches!(boxed.downcast_ref(), Some(Error::Unfit { .. }))
 }

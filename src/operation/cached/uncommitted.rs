@@ -140,8 +140,8 @@ impl Change {
     }
 }
 
-/// Keeps the transaction's own errors apart from those of the closure, which may come from another transaction. Not shown
-/// to anyone; its sources are what a conflict is found by.
+/// Keeps the transaction's own errors apart from those of the closure, which may come from another transaction. No caller sees it; a
+/// conflict is found by its sources.
 #[derive(Debug, thiserror::Error)]
 enum TransactionError<E: StdError + 'static> {
     #[error("the closure failed")]
