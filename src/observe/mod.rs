@@ -2,6 +2,10 @@
 //!
 //! Their names and meanings are documented in [`observability`](crate::observability). The rest of the crate calls the functions here
 //! whatever the features are; without its feature, each part is replaced by an empty twin.
+#![cfg_attr(
+    not(feature = "r2d2"),
+    allow(dead_code, reason = "coalescers, which need r2d2, are observed too")
+)]
 
 mod events;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
@@ -24,9 +28,11 @@ mod spans;
 mod work;
 
 pub(crate) use self::events::{
-    CacheRead, cache_read, cache_unavailable, crowded, flush, flush_conflict, flushed, fold,
-    folded, lost, more_shards_would_help, not_a_total, waited,
+    CacheRead, cache_read, cache_unavailable, crowded, fold, folded, more_shards_would_help,
+    not_a_total,
 };
+#[cfg(feature = "r2d2")]
+pub(crate) use self::events::{flush, flush_conflict, flushed, lost, waited};
 pub(crate) use self::metrics::Keys;
 #[cfg(feature = "metrics")]
 pub use self::metrics::describe_metrics;
