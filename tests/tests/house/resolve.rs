@@ -23,7 +23,7 @@ impl Crate {
         seen: &mut BTreeSet<(Id, String)>,
         found: &mut BTreeSet<Id>,
     ) {
-        let (mut at, mut rest) = match &path[..] {
+        let (mut at, mut rest) = match path {
             [first, rest @ ..] if first == "crate" => (vec![ROOT], rest),
             [first, rest @ ..] if first == "self" => (vec![from], rest),
             [first, ..] if first == "super" => (vec![from], path),
