@@ -3,12 +3,15 @@
 pub mod backend;
 pub mod checker;
 pub mod client;
+pub mod extent;
+pub mod fault;
 pub mod faults;
 pub mod history;
 pub mod lives;
 pub mod operation;
 pub mod place;
 pub mod report;
+pub mod round;
 pub mod schema;
 pub mod sql_store;
 pub mod store;

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use diesel_sharded_chaos::backend::Backend;
 use diesel_sharded_chaos::client;
-use diesel_sharded_chaos::faults::{self, Extent, Fault, fold_killed};
+use diesel_sharded_chaos::extent::Extent;
+use diesel_sharded_chaos::fault::Fault;
+use diesel_sharded_chaos::faults::{self, fold_killed};
 use diesel_sharded_chaos::report::{self, Line};
 
 /// Lets faults strike while client processes count on real servers, and judges what became of every count.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::checker::Judgement;
-use crate::faults::Extent;
+use crate::extent::Extent;
 use crate::history::{History, Outcome};
 
 /// One fault on one database.

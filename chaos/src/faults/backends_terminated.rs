@@ -3,10 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Crew, Extent, Fault, Process, play};
 use crate::backend::{Backend, ChaosConnection};
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::place::Place;
 use crate::report::Line;
+use crate::round::{Crew, Process, play};
 use crate::with_connection;
 use crate::workload::{Kind, everything};
 

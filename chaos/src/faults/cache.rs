@@ -10,8 +10,9 @@ use diesel_sharded::cached::{Cached, CachedCounter, RedisCache};
 use diesel_sharded::{Counter, RowCounter};
 use diesel_sharded_tests::redis::RedisServer;
 
-use super::{Extent, Fault};
 use crate::backend::{Backend, ChaosConnection};
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::place::Place;
 use crate::report::Line;
 use crate::schema::chaos_rows::views;

@@ -3,10 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
-use super::{Crew, Extent, Fault, play};
 use crate::backend::Backend;
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::place::Place;
 use crate::report::Line;
+use crate::round::{Crew, play};
 
 pub const FAULT: Fault = Fault {
     name: "client-killed",

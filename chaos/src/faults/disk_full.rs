@@ -16,11 +16,13 @@ use std::time::{Duration, Instant};
 use diesel::prelude::*;
 use diesel_sharded::{Error, update};
 
-use super::{Crew, Extent, Fault, play};
 use crate::backend::{Backend, ChaosConnection};
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::history::Outcome;
 use crate::place::Place;
 use crate::report::Line;
+use crate::round::{Crew, play};
 use crate::schema::chaos_rows::dsl::*;
 use crate::with_connection;
 

@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 
 use diesel_sharded::retry::Retry;
 
-use super::{Extent, Fault, keep_logs};
 use crate::backend::Backend;
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::history::Log;
 use crate::lives::sql::{LivesConnection, SqlLives};
 use crate::lives::workload::{Role, Round, Scene, Workload};
 use crate::lives::{Answer, History, Operation};
 use crate::place::Place;
 use crate::report::Line;
+use crate::round::keep_logs;
 use crate::store::Store;
 use crate::with_connection;
 

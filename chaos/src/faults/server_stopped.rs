@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 
-use super::{Crew, Extent, Fault, Playing, Process, play};
 use crate::backend::Backend;
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::history::Done;
 use crate::place::Place;
 use crate::report::Line;
+use crate::round::{Crew, Playing, Process, play};
 use crate::workload::{Kind, Mix, everything};
 
 pub const FAULT: Fault = Fault {

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Crew, Extent, Fault, Process, play};
 use crate::backend::Backend;
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::history::Outcome;
 use crate::operation::Begin;
 use crate::place::Place;
 use crate::report::{Line, tally};
+use crate::round::{Crew, Process, play};
 use crate::store::NO_CONNECTION;
 use crate::workload::Kind;
 
