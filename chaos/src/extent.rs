@@ -2,19 +2,19 @@
 
 use std::time::Instant;
 
-/// How much is done.
+/// The extent of a run of one fault on one database.
 #[derive(Debug, Clone)]
 pub struct Extent {
     pub short: bool,
-    /// The rounds of this fault.
+    /// The number of rounds, unless `until` is set.
     pub rounds: u32,
-    /// When no further round begins, if by time.
+    /// The moment after which no further round begins.
     pub until: Option<Instant>,
     pub seed: u64,
 }
 
 impl Extent {
-    /// Whether a round of this number, from 0, is played.
+    /// Whether the round of this number is played; the first is 0.
     pub fn goes_on(&self, round: u32) -> bool {
         match self.until {
             Some(until) => Instant::now() < until,
@@ -22,7 +22,7 @@ impl Extent {
         }
     }
 
-    /// One of two numbers.
+    /// Returns `full` or `short`, as the run is.
     pub fn choose<T>(&self, full: T, short: T) -> T {
         if self.short { short } else { full }
     }

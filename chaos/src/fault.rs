@@ -9,10 +9,10 @@ use crate::report::Line;
 pub struct Fault {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What strikes, and what has to hold.
+    /// The fault itself, and the property that must hold.
     pub about: &'static str,
     pub backends: &'static [Backend],
-    /// Rounds in the full form and in the short one.
+    /// The number of rounds of a full run and of a short one.
     pub rounds: (u32, u32),
     pub run: fn(&Extent, Backend) -> Line,
 }

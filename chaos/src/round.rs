@@ -15,13 +15,13 @@ use crate::place::Place;
 use crate::report::Line;
 use crate::workload::{Mix, Round, everything};
 
-/// Who counts in a round.
+/// The client processes of a round, and their settings.
 #[derive(Debug, Clone)]
 pub struct Crew {
     pub processes: Vec<Process>,
-    /// Of every call.
+    /// The deadline of every call.
     pub deadline: Duration,
-    /// Of every call, if not the library's own number.
+    /// The attempts of every call, if not the library's default.
     pub attempts: Option<u32>,
     /// The number of shards, if not the derive's.
     pub shards: Option<u16>,
@@ -30,13 +30,13 @@ pub struct Crew {
 /// One process of a crew.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// How many clients it has, each a thread with a connection.
+    /// The number of clients. Each is a thread with a connection.
     pub clients: u16,
     pub mix: Mix,
 }
 
 impl Crew {
-    /// Processes of two clients each that do everything.
+    /// Processes with two clients each, which run all operations.
     pub fn of_all_trades(processes: usize) -> Self {
         Crew {
             processes: vec![
@@ -53,23 +53,23 @@ impl Crew {
     }
 }
 
-/// What is known when a round is over.
+/// The records of a round that is over.
 pub struct Played {
     pub history: History,
     pub conflicts: Conflicts,
 }
 
-/// A round while it is played.
+/// A round that is being played.
 pub struct Playing {
     pub clients: Vec<Client>,
     progress: Progress,
 }
 
 impl Playing {
-    /// Waits until so many more operations are acknowledged.
+    /// Waits until `more` further operations are acknowledged.
     ///
     /// # Panics
-    /// If that takes longer than a minute, or a client ends by itself.
+    /// If that takes longer than a minute, or if a client process exits.
     pub fn wait_for(&mut self, more: usize) {
         let enough = self.acknowledged() + more;
         self.wait_until(|playing| playing.acknowledged() >= enough);
@@ -78,16 +78,16 @@ impl Playing {
     fn wait_until(&mut self, is_so: impl Fn(&mut Self) -> bool) {
         let patience = Instant::now() + Duration::from_secs(60);
         while !is_so(self) {
-            assert!(Instant::now() < patience, "the clients do not get on");
+            assert!(Instant::now() < patience, "the clients make no progress");
             for client in &mut self.clients {
                 let ended = client.has_ended().expect("a process");
-                assert_eq!(ended, None, "a client ended by itself");
+                assert_eq!(ended, None, "a client exited");
             }
             thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// How many operations are acknowledged by now.
+    /// Returns the number of operations that are acknowledged by now.
     pub fn acknowledged(&mut self) -> usize {
         self.progress.acknowledged().expect("the logs")
     }
@@ -99,10 +99,13 @@ impl Playing {
     }
 }
 
-/// Plays one round: clients begin, and when all processes are at work `strike` does what it does, they stop, and everything is judged. Adds it to `line`.
+/// Plays one round and adds it to `line`.
+///
+/// The clients start. As soon as every process has counted, `strike` runs the fault. Then the clients stop and the checker judges
+/// their history.
 ///
 /// # Panics
-/// If something else goes wrong than counting.
+/// If anything but the counting fails.
 pub fn play(
     place: &mut Place,
     crew: &Crew,
@@ -163,7 +166,7 @@ pub fn play(
     Played { history, conflicts }
 }
 
-/// Copies the logs of a round out of the folder of the database, which goes away with it, and what was found at its end.
+/// Copies the logs of a round out of the database's folder, which is deleted at the end, and adds the state at the round's end.
 pub(crate) fn keep_logs(line: &Line, round: i64, logs: &Path, aftermath: &impl Serialize) {
     let kept = std::env::temp_dir().join(format!(
         "diesel-sharded-chaos-{}-{}-{}-{round}",
@@ -171,7 +174,7 @@ pub(crate) fn keep_logs(line: &Line, round: i64, logs: &Path, aftermath: &impl S
         line.backend,
         std::process::id(),
     ));
-    copy(logs, &kept).expect("a folder for what went wrong");
+    copy(logs, &kept).expect("a folder for the logs");
     let aftermath = serde_json::to_vec_pretty(aftermath).expect("plain values");
     fs::write(kept.join("aftermath.json"), aftermath).expect("a folder");
     eprintln!("the logs of this round are kept in {}", kept.display());

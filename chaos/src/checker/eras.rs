@@ -2,24 +2,24 @@
 
 use crate::history::Moment;
 
-/// An amount that was, or may have been, added.
+/// An amount that was added, or may have been.
 pub(crate) struct Add {
     pub(crate) amount: i64,
     pub(crate) began: Moment,
-    /// When it had happened for certain; `None`: at any time since it began, if at all.
+    /// The moment by which it had certainly happened. `None`: it may have happened at any time since it began, or never.
     pub(crate) ended: Option<Moment>,
-    /// Whether it has happened by the end for certain.
+    /// Whether it has certainly happened by the end of the round.
     pub(crate) happened: bool,
 }
 
-/// A total that was, or may have been, set.
+/// A total that was set, or may have been.
 pub(crate) struct Set {
     pub(crate) value: i64,
     pub(crate) began: Moment,
     pub(crate) ended: Option<Moment>,
 }
 
-/// What happened, and may have happened, to one counter.
+/// The changes of one counter that happened, and those that may have.
 #[derive(Default)]
 pub(crate) struct Changes {
     pub(crate) adds: Vec<Add>,
@@ -27,7 +27,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Whether a counter that began with `base` may have this total when nobody counts any more.
+    /// Whether a counter that began with `base` may have this total at the end of the round.
     pub(crate) fn may_end_with(&self, base: i64, value: i64) -> bool {
         if !self.sets.is_empty() {
             return Eras::of(base, self)
@@ -40,19 +40,19 @@ impl Changes {
         is_some_sum_of(&unknown, value - acknowledged)
     }
 
-    /// `base`, and what was added for certain.
+    /// The sum of `base` and the amounts that were certainly added.
     pub(crate) fn acknowledged(&self, base: i64) -> i64 {
         let certain = self.adds.iter().filter(|add| add.happened);
         base + certain.map(|add| add.amount).sum::<i64>()
     }
 
-    /// How many amounts may have been added.
+    /// The number of amounts that may have been added.
     pub(crate) fn unknown(&self) -> usize {
         self.adds.iter().filter(|add| !add.happened).count()
     }
 }
 
-/// The beginning of a counter and all its sets, each with what is counted after it.
+/// The eras of a counter: its beginning and all its sets, each with the counts after it.
 pub(crate) struct Eras(Vec<Era>);
 
 impl Eras {
@@ -88,15 +88,15 @@ impl Eras {
     }
 }
 
-/// The time from a set on, or from the beginning.
+/// The time from a set on, or from the beginning of the round.
 struct Era {
     value: i64,
     began: Moment,
-    /// When a later set had happened for certain, if there is one.
+    /// The moment by which a later set had certainly happened, if there is one.
     over: Option<Moment>,
-    /// What was added after it for certain, by the time at which it was acknowledged.
+    /// The amounts that were certainly added after the set, by the moments of their acknowledgement.
     definite: Sums,
-    /// That, and what may have been added after it, by the time at which it began.
+    /// These and the amounts that may have been added after the set, by the moments at which they began.
     possible: Sums,
 }
 
@@ -122,7 +122,7 @@ impl Era {
         }
     }
 
-    /// The lowest and the highest value that a read between two moments may see in this era; `None` if it cannot hold then.
+    /// The lowest and the highest value that a read between two moments may return in this era; `None` if the era cannot hold then.
     fn bounds(&self, began: Moment, ended: Moment) -> Option<(i64, i64)> {
         let over = self.over.is_some_and(|over| over < began);
         if over || self.began > ended {
@@ -137,7 +137,7 @@ impl Era {
     }
 }
 
-/// Amounts in the order of some moments, added up from the first on.
+/// Running sums of amounts, in the order of their moments.
 struct Sums(Vec<(Moment, Sum)>);
 
 #[derive(Clone, Copy, Default)]
@@ -168,7 +168,7 @@ impl Sums {
     }
 }
 
-/// Whether some of `amounts`, or none, add up to `sum`.
+/// Whether any selection of `amounts`, perhaps an empty one, adds up to `sum`.
 fn is_some_sum_of(amounts: &[i64], sum: i64) -> bool {
     let lowest: i64 = amounts.iter().map(|amount| amount.min(&0)).sum();
     let highest: i64 = amounts.iter().map(|amount| amount.max(&0)).sum();

@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::operation::{Counter, Totals};
 
-/// Something that must not be.
+/// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// A read that no order of the operations explains. The interval is that of the last era.
+    /// A read returned a total that no order of the operations explains. The bounds are those of the last era.
     ReadOutOfBounds {
         client: String,
         number: u64,
@@ -16,26 +16,26 @@ pub enum Finding {
         lowest: i64,
         highest: i64,
     },
-    /// A total at the end that is not the sum of what was acknowledged and some of what is unknown.
+    /// A total at the end is not the sum of the acknowledged amounts and some of the unknown ones.
     WrongTotal {
         counter: Counter,
         value: i64,
         acknowledged: i64,
         unknown: usize,
     },
-    /// A transaction that was acknowledged, and has no token.
+    /// A transaction was acknowledged and has no token.
     AcknowledgedLost { token: String },
-    /// A transaction of which the library said that it changed nothing, and has a token.
+    /// The library reported that a transaction changed nothing, and it has a token.
     FailedButApplied { token: String, error: String },
-    /// A token that no transaction asked for, or one that is there twice.
+    /// A token belongs to no transaction, or is there twice.
     StrangeToken { token: String },
-    /// Rows that are counted together, apart.
+    /// Rows that are always counted together differ.
     TeamTorn {
         client: String,
         number: u64,
         totals: Totals,
     },
-    /// A total that only grows, smaller than it was read before.
+    /// A total that only grows is smaller than in an earlier read.
     WentBack {
         client: String,
         number: u64,
@@ -43,7 +43,7 @@ pub enum Finding {
         value: i64,
         before: i64,
     },
-    /// An error that no fault explains, or none of the library's kinds, where it promises one.
+    /// The library reported an error that no fault explains, or that does not tell the outcome.
     Unclassified {
         client: String,
         number: u64,
@@ -64,7 +64,7 @@ impl fmt::Display for Finding {
                 highest,
             } => write!(
                 f,
-                "read {number} of client {client}: {counter} is {value}, and cannot be but from {lowest} to {highest}"
+                "read {number} of client {client}: {counter} is {value}, outside of {lowest} to {highest}"
             ),
             Finding::WrongTotal {
                 counter,
@@ -73,18 +73,18 @@ impl fmt::Display for Finding {
                 unknown,
             } => write!(
                 f,
-                "at the end {counter} is {value}, which is not {acknowledged} and some of {unknown} unknown counts"
+                "at the end {counter} is {value}, which is not {acknowledged} plus some of {unknown} unknown counts"
             ),
             Finding::AcknowledgedLost { token } => {
-                write!(f, "transaction {token} was acknowledged, and is lost")
+                write!(f, "transaction {token} was acknowledged and is lost")
             }
             Finding::FailedButApplied { token, error } => {
-                write!(f, "transaction {token} is there, and had failed: {error}")
+                write!(f, "transaction {token} failed and was applied: {error}")
             }
             Finding::StrangeToken { token } => {
                 write!(
                     f,
-                    "token {token} is there, and nobody asked for it, or once only"
+                    "token {token} belongs to no operation, or is there twice"
                 )
             }
             Finding::TeamTorn {
@@ -93,7 +93,7 @@ impl fmt::Display for Finding {
                 totals,
             } => write!(
                 f,
-                "read {number} of client {client}: rows that are counted together differ: {totals:?}"
+                "read {number} of client {client}: rows that are always counted together differ: {totals:?}"
             ),
             Finding::WentBack {
                 client,
@@ -103,7 +103,7 @@ impl fmt::Display for Finding {
                 before,
             } => write!(
                 f,
-                "read {number} of client {client}: {counter} is {value}, and was {before} before"
+                "read {number} of client {client}: {counter} is {value} and was {before} before"
             ),
             Finding::Unclassified {
                 client,

@@ -10,12 +10,12 @@ use super::judgement::{Judgement, TOLD};
 use crate::history::{Done, History, Moment, Outcome};
 use crate::operation::{Counter, Operation, Totals};
 
-/// What a history began with.
+/// The state before a history, and its rules.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
-    /// Totals before the first operation; 0 where there is none.
+    /// The totals before the first operation; 0 for counters without an entry.
     pub base: BTreeMap<Counter, i64>,
-    /// Counters that are only counted all together, by the same amount.
+    /// The groups of counters that are always counted together, by the same amount.
     pub teams: Vec<Vec<Counter>>,
 }
 
@@ -25,14 +25,14 @@ impl Rules {
     }
 }
 
-/// What is found when nobody counts any more.
+/// The state of the database after all clients have stopped.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Aftermath {
     pub totals: Totals,
     pub tokens: Vec<String>,
 }
 
-/// Judges a history by what was found at its end.
+/// Judges a history, with the state at its end.
 pub fn judge(rules: &Rules, history: &History, aftermath: &Aftermath) -> Judgement {
     let mut judgement = Judgement::of(history);
     let tokens = judge_tokens(history, aftermath, &mut judgement.findings);
@@ -57,7 +57,7 @@ pub fn judge(rules: &Rules, history: &History, aftermath: &Aftermath) -> Judgeme
     judgement
 }
 
-/// A read that was answered, with zeros for what was not there yet.
+/// A read that returned totals, with zeros for rows that were not there yet.
 struct Read<'a> {
     done: &'a Done,
     totals: BTreeMap<&'a Counter, i64>,
@@ -86,7 +86,7 @@ fn reads_of<'a>(history: &'a History, counters: &'a BTreeMap<Counter, Changes>) 
     reads.collect()
 }
 
-/// The tokens that are there. Reports those that must not be, and those that must.
+/// Returns the tokens at the end. Reports tokens that must not be there, and those that are missing.
 fn judge_tokens<'a>(
     history: &History,
     aftermath: &'a Aftermath,
@@ -117,7 +117,7 @@ fn judge_tokens<'a>(
             }
             continue;
         }
-        // Whoever else asked for the same may have done it.
+        // Another client's request with the same token may have succeeded.
         let errors = outcomes.map(|outcome| match outcome {
             Outcome::Failed(refused) => Some(format!("{}: {}", refused.kind, refused.text)),
             Outcome::Ok(_) | Outcome::Unknown(_) => None,
@@ -140,7 +140,7 @@ fn judge_errors(history: &History, findings: &mut Vec<Finding>) {
         let (Outcome::Failed(refused) | Outcome::Unknown(Some(refused))) = &done.outcome else {
             continue;
         };
-        // Reads are Diesel's own queries; in a caller's transaction its statements' errors are told as they are.
+        // Reads are Diesel's own queries. In a caller's transaction, statements report Diesel's errors.
         let any_is_right = matches!(
             done.operation,
             Operation::ReadRows { .. }
@@ -158,7 +158,7 @@ fn judge_errors(history: &History, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The changes of every counter that appears anywhere.
+/// Collects the changes of every counter of the history and of its end.
 fn counters_of(
     history: &History,
     aftermath: &Aftermath,
@@ -168,7 +168,7 @@ fn counters_of(
     for (counter, _) in &aftermath.totals {
         counters.entry(counter.clone()).or_default();
     }
-    // When what was asked for more than once had happened for certain.
+    // The moment by which a request that was made more than once had certainly happened.
     let mut acknowledged: BTreeMap<&str, Moment> = BTreeMap::new();
     for done in history.operations.iter().filter(|done| done.is_ok()) {
         if let Some(token) = done.operation.token() {
@@ -178,7 +178,7 @@ fn counters_of(
     }
     let mut begun = BTreeSet::new();
     for done in &history.operations {
-        // A token is the truth, whatever was said to the client; what has it happened once, whoever asked for it first.
+        // A token proves that the operation happened once, whatever the client was told. The first request counts as the operation.
         let happened = match done.operation.token() {
             Some(token) => tokens.contains(token) && begun.insert(token),
             None => done.may_have_happened(),
@@ -249,7 +249,7 @@ fn judge_reads(
         .iter()
         .filter_map(|read| Some((read.done, *read.totals.get(counter)?)))
         .collect();
-    // The largest value by the time at which its read had ended.
+    // The largest value of all reads that had ended by each moment.
     let mut largest: Vec<(Moment, i64)> =
         values.iter().map(|(d, value)| (d.ended, *value)).collect();
     largest.sort_unstable();

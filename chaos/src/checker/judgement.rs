@@ -4,19 +4,19 @@ use super::finding::Finding;
 use crate::history::{History, Outcome};
 use crate::store::NO_CONNECTION;
 
-/// What the checker found, and how much it looked at.
+/// The checker's findings, and the numbers of operations that it checked.
 #[derive(Debug, Clone)]
 pub struct Judgement<F = Finding> {
     pub findings: Vec<F>,
     pub ok: usize,
     pub failed: usize,
     pub unknown: usize,
-    /// Reads that were compared with the bounds.
+    /// The number of totals that were compared with their bounds.
     pub reads: usize,
 }
 
 impl<F> Judgement<F> {
-    /// Counts the operations; nothing is found yet.
+    /// Counts the operations of a history, with no findings yet.
     pub(crate) fn of<O, A>(history: &History<O, A>) -> Self {
         let mut judgement = Judgement {
             findings: vec![],
@@ -36,7 +36,7 @@ impl<F> Judgement<F> {
     }
 }
 
-/// The kinds of errors by which the library may tell under faults what became of an operation of its own.
+/// The kinds of errors that the library's own operations may report under faults. Each tells the outcome, or that it is unknown.
 pub(crate) const TOLD: [&str; 6] = [
     "ConflictPersisted",
     "ConnectionLost",

@@ -1,4 +1,4 @@
-//! A client process is killed at a random moment, while another one goes on.
+//! A client process is killed at a random moment while another continues.
 
 use std::thread;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
             playing.wait_for(operations);
             thread::sleep(Duration::from_micros(rand::random_range(0..20_000)));
             playing.kill(0);
-            playing.wait_for(10); // what the dead one held does not stop the other one
+            playing.wait_for(10); // the dead process's locks do not stop the other
         });
         line.progress(extent);
     }

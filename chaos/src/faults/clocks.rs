@@ -1,7 +1,7 @@
-//! Clocks jump by anything from a moment to centuries, forwards and backwards, while clients meet conflicts.
+//! Clocks jump by up to centuries, forwards and backwards, while clients meet conflicts.
 //!
-//! The clock of a process, by which its attempts and its choice of shards go, is injected. The database's own is not moved; what
-//! it has dated is: that is the same to whoever compares.
+//! The process's clock, on which its attempts and its choice of shards depend, is injected. The database's clock stays as it is, and
+//! the dates in its tables are moved instead: a comparison of the two has the same result.
 
 mod clock;
 mod dates;
@@ -35,7 +35,7 @@ pub const FAULT: Fault = Fault {
     run,
 };
 
-/// Counts that have to be told in a round, each way.
+/// The counts that each client makes in a round.
 const COUNTS: u64 = 60;
 /// The longest sleep of a policy.
 const CAP: Duration = Duration::from_millis(20);
@@ -82,11 +82,11 @@ where
     line.finish()
 }
 
-/// What the clients of a round share.
+/// The state that the clients of a round share.
 struct Round<'a> {
     place: &'a Place,
     first: i64,
-    /// What was acknowledged, for each of the ways to count.
+    /// The acknowledged counts, by way to count.
     told: Vec<AtomicI64>,
     ok: AtomicU64,
     failed: AtomicU64,
@@ -116,7 +116,7 @@ impl Round<'_> {
             })
     }
 
-    /// Gives the number of jumps.
+    /// Plays the round, and returns the number of jumps.
     fn play<Conn: Timed + LoadConnection + Send>(&self) -> u64
     where
         Conn::Backend: diesel_sharded::BackendOf<Conn>,
@@ -131,7 +131,7 @@ impl Round<'_> {
                     self.working.fetch_add(1, Ordering::SeqCst);
                     let coalescer = &coalescer;
                     scope.spawn(move || {
-                        // Some rely on attempts alone, which end, others on the clock.
+                        // One client's retries end by their number, the other's only by the clock.
                         let policy = self.policy([32, u32::MAX][client]);
                         let mut conn = self.place.connect::<Conn>();
                         conn.be_impatient();
@@ -161,7 +161,7 @@ impl Round<'_> {
         jumps
     }
 
-    /// Holds locks on what the others count on, again and again.
+    /// Takes and releases locks on the rows that the others count on, again and again.
     fn be_in_the_way<Conn: Timed>(&self) {
         let mut conn = self.place.connect::<Conn>();
         while self.working.load(Ordering::SeqCst) > 0 {
@@ -170,7 +170,7 @@ impl Round<'_> {
         }
     }
 
-    /// A call ends, and tells what it did; gives whether it counted.
+    /// Makes a call, and checks that it ends and reports its outcome. Returns whether it counted.
     fn time(&self, way: i64, call: impl FnOnce() -> Result<usize, Error>) -> bool {
         let began = Instant::now();
         let told = call();
@@ -216,7 +216,9 @@ impl Round<'_> {
             };
             line.reads += 1;
             if is != expected {
-                line.find(format!("way {way}: {is} where {expected} was told"));
+                line.find(format!(
+                    "way {way}: the total is {is}, and {expected} was acknowledged"
+                ));
             }
         }
         if self.conflicts.load(Ordering::Relaxed) == 0 {
@@ -225,15 +227,15 @@ impl Round<'_> {
     }
 }
 
-/// Whether it tells that nothing was changed, since all attempts met conflicts.
+/// Whether an error reports that nothing was changed because all attempts met conflicts.
 fn is_used_up(error: &Error) -> bool {
     match error {
         Error::ConflictPersisted { .. } => true,
         Error::InBatch { source } => is_used_up(source),
-        // What a caller's own statements meet in his closure he is told as Diesel tells it.
+        // Statements in a caller's closure report Diesel's errors.
         Error::Diesel(diesel::result::Error::DatabaseError(_, information)) => {
             let text = information.message();
-            // PostgreSQL calls a lock timeout a user's request where the lock is given just as it fires.
+            // PostgreSQL reports a lock timeout as a user's request if it grants the lock at the same moment.
             let conflicts = [
                 "lock timeout",
                 "due to user request",

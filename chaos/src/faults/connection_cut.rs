@@ -1,8 +1,9 @@
-//! A proxy cuts the connection of a call at each of its requests in turn: before the server sees it, or before its answer comes.
+//! A proxy cuts the connection of a call at each of its requests in turn: before the request reaches the server, or before the answer
+//! reaches the client.
 //!
-//! A call is made again and again, on rows of its own, and cut one request later each time, until it comes through. With a
-//! connection that is new (each statement is prepared first, by a request of its own) and with one that made the same call before.
-//! So BEGIN, every statement and COMMIT are met, each on both sides.
+//! Each kind of call is repeated on rows of its own, and cut one request later each time, until it completes. It is made on a new
+//! connection, where a request of its own prepares each statement, and on a connection that made the same call before. So the cuts
+//! hit BEGIN, every statement and COMMIT, each before and after it is sent.
 
 mod call;
 
@@ -29,7 +30,7 @@ use crate::with_connection;
 
 pub const FAULT: Fault = Fault {
     name: "connection-cut",
-    about: "a proxy cuts the connection at every request of a call; with an idempotency key exactly once, else never twice",
+    about: "a proxy cuts the connection at every request of a call; with an idempotency key it counts exactly once, without one never twice",
     backends: &Backend::SERVERS,
     rounds: (1000, 60),
     run,
@@ -127,14 +128,14 @@ where
     line.finish()
 }
 
-/// Whether a request is a COMMIT, or what surrounds it on MySQL: a request that is not answered, so that its loss shows at
-/// the COMMIT behind it, and those by which Diesel allows it to be sent as text.
+/// Whether the loss of a request may show at a COMMIT: the request is the COMMIT, or one that surrounds it on MySQL. One of those has
+/// no answer, so its loss shows at the COMMIT behind it. With the others Diesel switches to a mode that sends the COMMIT as text.
 fn commits(request: &[u8]) -> bool {
     request.windows(6).any(|text| text == b"COMMIT") || is_housekeeping(request)
 }
 
-/// Whether it is one of MySQL's on which nothing depends any more where it is the last: the server does not answer it, it ends what
-/// allowed Diesel to send the COMMIT before, or it ends a guard.
+/// Whether a request of MySQL's may be lost without harm if it is the last of a call: the server does not answer it, or it only
+/// switches back the mode for the COMMIT, or it ends a guard.
 fn is_housekeeping(request: &[u8]) -> bool {
     const ENDS_A_GUARD: &[u8] = b"SET autocommit = 1";
     const COM_STMT_CLOSE: u8 = 0x19;
@@ -145,15 +146,15 @@ fn is_housekeeping(request: &[u8]) -> bool {
 }
 
 struct Judge<Conn: Cuttable> {
-    /// Not by the proxy.
+    /// A connection that bypasses the proxy.
     conn: Conn,
     proxy: Proxy,
     url: String,
     coalescer: Option<Coalescer<Conn>>,
     targets: i64,
-    /// How many cuts were at a COMMIT.
+    /// The number of cuts at a COMMIT.
     commits: u32,
-    /// What every call has left behind.
+    /// The state that every call left behind.
     told: Vec<(Way, Target, State)>,
 }
 
@@ -168,7 +169,7 @@ where
         target
     }
 
-    /// Makes one call, cut at its request of this number; gives whether it came to that.
+    /// Makes one call and cuts it at this request. Returns whether the call got that far.
     fn play(&mut self, way: Way, request: u32, line: &mut Line) -> bool {
         let target = self.target(way.call);
         let before = self.conn.state(way.call, target);
@@ -188,11 +189,11 @@ where
         if was_cut && !way.call.is_coalesced() {
             let request_cut = self.proxy.last_request();
             self.commits += u32::from(commits(&request_cut));
-            // Nothing else may be lost unheard, and nothing is sent again.
+            // The caller must hear of any other lost request, and none is sent again.
             if told.is_ok() && !is_housekeeping(&request_cut) {
                 let cut = String::from_utf8_lossy(&request_cut).into_owned();
                 line.find(format!(
-                    "{way:?}, cut at request {request}, {cut:?}: nobody was told"
+                    "{way:?}, cut at request {request}, {cut:?}: no error was reported"
                 ));
             }
         }
@@ -206,10 +207,13 @@ where
             ));
         }
         if way.keyed && !way.call.is_coalesced() {
-            // It is asked until it is told, and then once more.
+            // The call is repeated until it reports its outcome, and then once more.
             let patience = Instant::now() + Duration::from_secs(60);
             while let Err(Error::OutcomeUnknown { .. } | Error::ConnectionLost { .. }) = told {
-                assert!(Instant::now() < patience, "{way:?} is never told");
+                assert!(
+                    Instant::now() < patience,
+                    "{way:?} never reports its outcome"
+                );
                 told = self.connect().call(way.call, target, true);
             }
             if told.is_ok() {
@@ -228,13 +232,13 @@ where
             (Err(_), _) if way.keyed => &[],
             (Err(Error::OutcomeUnknown { .. }), _) => &[before, after],
             (Err(Error::ConnectionLost { .. }), _) => &[before],
-            // What a caller's own statements meet in his closure he is told as Diesel tells it.
+            // Statements in a caller's closure report Diesel's errors.
             (Err(Error::Diesel(_)), Call::Transaction) => &[before],
             (Err(_), _) => &[],
         };
         if !allowed.contains(&is) {
             line.find(format!(
-                "{way:?}, cut at request {request} ({was_cut}): {told:?}; it was {before:?} and is {is:?}"
+                "{way:?}, cut at request {request} ({was_cut}): {told:?}; the state was {before:?} and is {is:?}"
             ));
         }
         self.told.push((way, target, is));
@@ -242,7 +246,7 @@ where
     }
 
     fn connect(&self) -> Conn {
-        Conn::establish(&self.url).expect("a connection by the proxy")
+        Conn::establish(&self.url).expect("a connection through the proxy")
     }
 
     fn call(&mut self, way: Way, target: Target, request: u32) -> Result<(), Error> {
@@ -253,13 +257,13 @@ where
         }
         self.proxy.cut_after(request, way.cut());
         let told = conn.call(way.call, target, way.keyed);
-        self.proxy.cut_no_more(); // its farewell is not of the call
+        self.proxy.cut_no_more(); // closing the connection is not part of the call
         told
     }
 
     fn coalesce(&mut self, way: Way, target: Target, request: u32) -> Result<(), Error> {
         let coalescer = self.coalescer.take().unwrap_or_else(|| {
-            coalescer(&self.url, Duration::from_secs(60)).expect("a coalescer by the proxy")
+            coalescer(&self.url, Duration::from_secs(60)).expect("a coalescer through the proxy")
         });
         let coalescer = self.coalescer.insert(coalescer).clone();
         let other = self.target(way.call);
@@ -270,24 +274,27 @@ where
         told
     }
 
-    /// What was sent is done or taken back, once the server has no connection by the proxy any more.
+    /// Waits until the server has closed all connections through the proxy. Then it has committed or rolled back all requests.
     fn wait_for_the_server(&mut self) {
         self.coalescer = None;
         let patience = Instant::now() + Duration::from_secs(60);
         while self.conn.others().expect("the server answers") > 0 {
-            assert!(Instant::now() < patience, "connections that were cut stay");
+            assert!(
+                Instant::now() < patience,
+                "connections that were cut stay open"
+            );
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Nothing has changed behind anybody's back.
+    /// Checks that no call had an effect after its end.
     fn look_again(&mut self, line: &mut Line) {
         self.wait_for_the_server();
         for (way, target, was) in std::mem::take(&mut self.told) {
             let is = self.conn.state(way.call, target);
             if is != was {
                 line.find(format!(
-                    "{way:?}: it was {was:?} at its end and is {is:?} later"
+                    "{way:?}: the state was {was:?} at its end and is {is:?} later"
                 ));
             }
         }

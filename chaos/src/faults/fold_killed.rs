@@ -1,9 +1,9 @@
-//! A process that folds is killed at every step of it, while others count and read: and so one that sets, resizes, repairs, drops
-//! the shards table, or counts within bounds.
+//! A process is killed at every step of a fold while others count and read. So are processes that set a total, resize, repair, drop the
+//! shards table, or count within bounds.
 //!
-//! The steps are what Diesel tells its instrumentation: each statement before it is sent and when it is answered, and each begin, commit
-//! and rollback of a transaction. The process ends itself at one of them by SIGKILL, at a later one each time, until it comes through. In
-//! every second round it does so a moment later, from another thread, when the statement is on its way.
+//! The steps are the events of Diesel's instrumentation: before each statement is sent, after it is answered, and at each begin, commit
+//! and rollback of a transaction. The process kills itself (SIGKILL) at one step, one step later each time, until it completes. In every
+//! second round another thread kills it a moment later, while the statement is on its way.
 
 mod process;
 
@@ -32,11 +32,11 @@ pub const FAULT: Fault = Fault {
     run,
 };
 
-/// Kills an action at one step after the other until it comes through, or fails; gives the number of kills.
+/// Kills an action at one step after the other until it completes or fails. Returns the number of kills.
 fn sweep(extent: &Extent, mut play: impl FnMut(u32) -> Ended) -> u32 {
     let stride = extent.choose(1, 12);
     let mut kills = 0;
-    let mut at = rand::random_range(1..=stride.min(2)); // the shortest ones have few steps
+    let mut at = rand::random_range(1..=stride.min(2)); // the shortest actions have few steps
     while play(at) == Ended::Killed {
         kills += 1;
         at += stride;
@@ -51,15 +51,15 @@ fn run(extent: &Extent, backend: Backend) -> Line {
 fn run_on<Conn: Stepping>(extent: &Extent, backend: Backend) -> Line {
     let mut line = Line::new(FAULT.name, backend);
     let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
-    let not_mine =
+    let is_of_clients =
         |(kind, _): &(Kind, u32)| !matches!(kind, Kind::Fold | Kind::Resize | Kind::SetOwn);
     let crew = Crew {
         processes: vec![
             Process {
                 clients: extent.choose(2, 1),
-                mix: everything().into_iter().filter(not_mine).collect(),
+                mix: everything().into_iter().filter(is_of_clients).collect(),
             };
-            // SQLite has one writer at a time, and lets the others wait.
+            // SQLite has one writer at a time and makes the others wait.
             if backend == Backend::Sqlite { 1 } else { 2 }
         ],
         deadline: PATIENCE,
@@ -71,11 +71,11 @@ fn run_on<Conn: Stepping>(extent: &Extent, backend: Backend) -> Line {
         let later = later(line.rounds);
         let mut findings = vec![];
         let mut find = |finding: String| findings.push(finding);
-        // Before anybody is in the way.
+        // Before the clients hold locks.
         let mut conn = place.connect::<Conn>();
         set_up(&mut conn);
         play(&mut place, &crew, extent, &mut line, |place, playing| {
-            let mut conn = conn; // gone when the round is judged, which waits until all are
+            let mut conn = conn; // dropped before the round is judged, which waits for all connections to close
             playing.wait_for(50);
             for (n, action) in Action::UNDER_LOAD.into_iter().enumerate() {
                 let row = 1000 * round + 900 + n as i64;
@@ -113,12 +113,12 @@ fn run_on<Conn: Stepping>(extent: &Extent, backend: Backend) -> Line {
     line.finish()
 }
 
-/// At once in the first round and every second one after it.
+/// The delay of the kills: none in the first round and every second one after it.
 fn later(round: u32) -> Option<Duration> {
     (!round.is_multiple_of(2)).then(|| Duration::from_micros(rand::random_range(20..2_000)))
 }
 
-/// An action, and the row that it alone works on.
+/// An action, and the row that only it changes.
 struct Own<'a, Conn> {
     place: &'a Place,
     conn: &'a mut Conn,
@@ -129,11 +129,11 @@ struct Own<'a, Conn> {
 }
 
 impl<Conn: Stepping> Own<'_, Conn> {
-    /// Either nothing has happened or everything.
+    /// Plays the action, and checks that it happened completely or not at all.
     fn play(&mut self, step: u32, find: &mut impl FnMut(String)) -> Ended {
         if self.action == Action::Repair {
             let drifted = self.conn.count(self.row, 3);
-            drifted.expect("nobody else is there");
+            drifted.expect("no other client counts on this row");
         }
         let before = self.conn.total(self.row);
         let (n, after) = match self.action {
@@ -163,14 +163,14 @@ impl<Conn: Stepping> Own<'_, Conn> {
         };
         if !right {
             find(format!(
-                "{orders:?}: {ended:?}, it was {before} and is {is}"
+                "{orders:?}: {ended:?}, the total was {before} and is {is}"
             ));
         }
         ended
     }
 }
 
-/// The shards table is dropped and created again, while somebody counts.
+/// Drops the shards table and creates it again, while a client counts.
 fn drop_under_counts<Conn: Stepping>(
     extent: &Extent,
     place: &Place,
@@ -186,7 +186,7 @@ fn drop_under_counts<Conn: Stepping>(
             let more = told.load(Ordering::SeqCst) + 3;
             let patience = Instant::now() + Duration::from_secs(60);
             while told.load(Ordering::SeqCst) < more && !counting.is_finished() {
-                assert!(Instant::now() < patience, "the counts do not get on");
+                assert!(Instant::now() < patience, "the counts make no progress");
                 thread::sleep(Duration::from_millis(1));
             }
             let orders = Orders {
@@ -214,14 +214,14 @@ fn drop_under_counts<Conn: Stepping>(
     let (is, told) = (conn.total(row), told.into_inner());
     if is != BASE + told {
         find(format!(
-            "dropped and created: {is} where {} was told",
+            "dropped and created: the total is {is}, and {} was acknowledged",
             BASE + told
         ));
     }
     kills
 }
 
-/// Counts, and gives the errors that must not be.
+/// Counts until `stop` is set, and returns the unexpected errors.
 fn count_until<Conn: Stepping>(
     place: &Place,
     row: i64,

@@ -15,12 +15,12 @@ use tempfile::TempDir;
 
 use self::memory::{Bug, Memory, World};
 
-/// How often a bug has to show.
+/// The least number of times that a bug has to show.
 const ENOUGH: u32 = 10;
 /// The fewest operations that a right implementation has to pass.
 const OPERATIONS: u32 = 1500;
 
-/// Lets everybody in a scene work until the bug has shown some times.
+/// Runs the clients of a scene until the bug has shown several times, and judges their history.
 fn judged(bug: Bug, scene: Scene, seed: u64) -> Judgement<Finding> {
     let round = Round { scene, number: 1 };
     let world = Arc::new(Mutex::new(World::with(bug)));
@@ -41,7 +41,7 @@ fn judged(bug: Bug, scene: Scene, seed: u64) -> Judgement<Finding> {
                         return;
                     }
                     if world.operations > 200_000 {
-                        drop(world); // so that the others come to this too
+                        drop(world); // the other threads must get here too
                         panic!("{bug:?} does not show, {scene}");
                     }
                 }
@@ -52,7 +52,7 @@ fn judged(bug: Bug, scene: Scene, seed: u64) -> Judgement<Finding> {
     round.judge(&History::read(logs.path()).unwrap(), &aftermath)
 }
 
-/// The checker has to find the bug, as what it is, whatever the clients draw.
+/// Checks that the checker finds the bug, as the right kind of finding, whatever the clients draw.
 fn catches(bug: Bug, scene: Scene, as_it_is: fn(&Finding) -> bool) {
     for seed in 0..3 {
         let findings = judged(bug, scene, 100 * seed).findings;

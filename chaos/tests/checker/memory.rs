@@ -1,4 +1,4 @@
-//! Bases and shards in memory, by the rules and with a bug each.
+//! Bases and shards in memory: a right implementation, or one with a bug. Rows are deleted, inserted again and renamed while others fold.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,27 +12,27 @@ use diesel_sharded_chaos::store::Store;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
     None,
-    /// A fold goes on with a parent that it could not lock, since it was not there.
+    /// A fold moves the shards of a parent that was missing when it took its locks.
     FoldIgnoresLocked,
-    /// A fold empties shards though the base did not take what they held.
+    /// A fold empties shards without adding them to the base.
     FoldIgnoresWritten,
-    /// A total is told to be set, and the base was not written.
+    /// A set reports success without writing the base.
     SetIgnoresWritten,
-    /// A total is told to be repaired, and the base was not written.
+    /// A repair reports success without writing the base.
     RepairIgnoresWritten,
-    /// A count within bounds is told to be done, and no shard was written.
+    /// A count within bounds reports success without writing a shard.
     BoundedIgnoresWritten,
-    /// A count within bounds does not look at them.
+    /// A count within bounds ignores the bounds.
     BoundedIgnoresBounds,
-    /// The shards of a row that gets another key are gone.
+    /// A rename loses the row's shards.
     RenameLosesShards,
-    /// The shards of a row that is deleted wait for the next one of its key.
+    /// A delete leaves the row's shards to the next row with its key.
     DeleteLeavesShards,
-    /// A count is told to be done on a row that is not there.
+    /// A count reports success on a missing row.
     CountsOnNothing,
-    /// A row is told not to be there, and is.
+    /// A count reports a row as missing that is there.
     SaysNotThere,
-    /// A read leaves out a row.
+    /// A read leaves a row out.
     ReadLeavesOut,
 }
 
@@ -46,7 +46,7 @@ enum Key {
 struct Parent {
     life: i64,
     base: i64,
-    /// Its total was to be written, and was not.
+    /// Whether a write of its total was left out.
     is_stale: bool,
 }
 
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// Whether the bug shows at this chance for it: at each third one.
+    /// Whether the bug shows now, if this is a chance for it: at every third one.
     fn strikes(&mut self, bug: Bug, is_a_chance: bool) -> bool {
         let is_a_chance = is_a_chance && self.bug == bug;
         self.chances += u32::from(is_a_chance);
@@ -101,7 +101,7 @@ impl World {
         *self.shards.entry(shard).or_default() += n;
     }
 
-    /// Gives whether the base was there.
+    /// Writes a base, and returns whether it was there.
     fn write(&mut self, key: &Key, base: i64) -> bool {
         let parent = self.parents.get_mut(key);
         let is_there = parent.is_some();
@@ -123,7 +123,7 @@ impl World {
     fn insert(&mut self, key: Key, life: i64, base: i64) {
         let inherits = self.on_shards(&key);
         if inherits > 0 {
-            self.strikes += 1; // the only bug by which there is something
+            self.strikes += 1; // only this bug leaves shards without a row
         } else {
             self.empty(&key);
         }
@@ -238,7 +238,7 @@ impl Memory {
         self.0.lock().unwrap()
     }
 
-    /// Lets others do something, if they are still there.
+    /// Waits for some operations of other clients, unless these have ended.
     fn pause(&self) {
         let enough = self.world().operations + 3;
         for _ in 0..1000 {
@@ -249,7 +249,7 @@ impl Memory {
         }
     }
 
-    /// Pauses until it is so, or for long enough.
+    /// Pauses until a condition holds, or for a limited time.
     fn pause_until(&self, is_so: impl Fn(&World) -> bool) -> MutexGuard<'_, World> {
         for _ in 0..10 {
             self.pause();
@@ -261,7 +261,7 @@ impl Memory {
         self.world()
     }
 
-    /// Picks the parents whose shards hold something, and later moves it under their locks.
+    /// Picks the parents with non-empty shards, and later moves these under their locks.
     fn fold(&self, named: bool) -> Answer {
         let picked: Vec<_> = {
             let world = self.world();
@@ -294,7 +294,7 @@ impl Memory {
         Answer::Rows(folded)
     }
 
-    /// One statement adds what is there by now to the base, another one empties the shards, and others count between them.
+    /// Folds in two statements without a lock: one adds the shards to the base, the other empties them. Others count in between.
     fn fold_without_lock(&self, key: &Key) {
         let mut world = self.pause_until(|world| world.parents.contains_key(key));
         let moved = world.on_shards(key);
@@ -303,7 +303,7 @@ impl Memory {
         };
         let life = parent.life;
         parent.base += moved;
-        // Until it is emptied others would see it twice, as they do not in one transaction: nobody sees the base before that.
+        // In one transaction, nobody sees the new base before the shards are empty. Here the negative count hides it from others.
         world.add(key, -moved);
         drop(world);
         let mut world = self.pause_until(|world| world.on_shards(key) > 0);
@@ -322,7 +322,7 @@ impl Store<Operation, Answer> for Memory {
         let mut world = self.world();
         world.operations += 1;
         let answer = match operation {
-            // Mostly somebody has one of the locks.
+            // Most of the time another client holds one of the locks.
             Operation::Fold { .. } | Operation::FoldNamed { .. }
                 if !world.operations.is_multiple_of(5) =>
             {

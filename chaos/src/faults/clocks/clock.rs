@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Seconds by which the clock is off.
+/// The seconds by which the clock is off.
 static OFF: AtomicI64 = AtomicI64::new(0);
-/// Far from the least instant there is, so that it can go back.
+/// Far from the earliest instant, so that the clock can go back.
 static BEGAN: LazyLock<Instant> = LazyLock::new(|| Instant::now() + years(1000));
 
 fn years(number: u64) -> Duration {
@@ -22,7 +22,7 @@ pub(super) fn clock() -> Instant {
     if off < 0 { now - by } else { now + by }
 }
 
-/// Another time, nearby or far away.
+/// Moves the clock to another time, nearby or far away.
 pub(super) fn jump() {
     let longest = [0, 1, 3_600, 86_400, 86_400 * 365 * 500][rand::random_range(0..5)];
     OFF.store(rand::random_range(-longest..=longest), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The dates that the database has written, moved as if its clock had jumped in between.
+//! Moves the dates that the database has written, as if its clock had jumped in between.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -15,7 +15,7 @@ use crate::sql_store::coalescer;
 /// More than the days for which a coalescer's row is kept.
 const MONTHS: i64 = 100 * 24 * 3600;
 
-/// What the database has dated is as old, or as far ahead, as if its clock had jumped in between.
+/// Moves the dates of idempotency keys and of the coalescer's batches, and checks that keys and counts are right.
 pub(super) fn judge_database_clock<Conn: Timed + LoadConnection + Send>(
     place: &Place,
     conn: &mut Conn,
@@ -28,7 +28,7 @@ pub(super) fn judge_database_clock<Conn: Timed + LoadConnection + Send>(
     let row = first + OLD_KEYS;
     let key = format!("clocks {first}");
     let mut is = vec![];
-    // Ahead, since the clock was set back; a month old; and as it is.
+    // Each removal comes after a move of the dates: by nothing; ahead, as if the clock had gone back; and far back.
     for (by, removed) in [(0, 0), (MONTHS, 0), (-2 * MONTHS, 1)] {
         conn.batch_execute(&format!(
             "UPDATE diesel_sharded_idempotency_keys SET created = created + {by}"
@@ -38,7 +38,7 @@ pub(super) fn judge_database_clock<Conn: Timed + LoadConnection + Send>(
         let counted = conn.count_once(row, &key);
         is.push((counted, Ok(1)));
     }
-    // What came again after it was removed is counted again, as it is documented.
+    // By the documentation, a request that comes again after its key was removed is counted again.
     let told = conn.total(row);
     if is.iter().any(|(is, expected)| is != expected) || told != BASE + 2 {
         line.find(format!("idempotency keys: {is:?}, {told}"));
@@ -48,7 +48,7 @@ pub(super) fn judge_database_clock<Conn: Timed + LoadConnection + Send>(
         .expect("keys");
 }
 
-/// A coalescer counts on while its row seems months old or to come, and others remove what is old.
+/// Checks that a coalescer keeps counting while its row is dated months back or ahead, and others remove old rows.
 fn judge_batches<Conn: Timed + LoadConnection + Send>(
     place: &Place,
     conn: &mut Conn,
@@ -72,7 +72,7 @@ fn judge_batches<Conn: Timed + LoadConnection + Send>(
                     ))
                 });
                 moved.expect("batches");
-                drop(make()); // removes what is old
+                drop(make()); // removes old rows
                 removed.fetch_add(1, Ordering::SeqCst);
                 if stop.load(Ordering::SeqCst) {
                     break;
@@ -93,13 +93,13 @@ fn judge_batches<Conn: Timed + LoadConnection + Send>(
     let is = conn.total(row);
     if is != BASE + counted {
         line.find(format!(
-            "a coalescer at work: {is} where {} was told",
+            "a coalescer at work: the total is {is}, and {} was acknowledged",
             BASE + counted
         ));
     }
 }
 
-/// Tries again what met a conflict.
+/// Retries a statement until it succeeds.
 fn retry_busy<T>(mut statement: impl FnMut() -> QueryResult<T>) -> QueryResult<T> {
     let patience = Instant::now() + LONGEST;
     loop {

@@ -24,26 +24,26 @@ pub(super) const ADAPTIVE: i64 = 1;
 pub(super) const TRANSACTION: i64 = 2;
 pub(super) const COALESCED: i64 = 3;
 pub(super) const NAMED: i64 = 4;
-/// Rows that are not counted on.
+/// The rows that no client counts on.
 pub(super) const SET: i64 = 5;
 pub(super) const OLD_KEYS: i64 = 6;
 pub(super) const OLD_BATCHES: i64 = 7;
 
-/// What is done on each connection type.
+/// A connection with the statements of this fault.
 pub(super) trait Timed: ChaosConnection {
-    /// Waits for no lock, or hardly.
+    /// Makes statements wait for locks for a few milliseconds at most.
     fn be_impatient(&mut self);
 
     fn count(&mut self, way: i64, row: i64, policy: Retry) -> Result<usize, Error>;
 
-    /// Locks the shards of a round for so long.
+    /// Locks the shards of a round for this time.
     fn hold(&mut self, first: i64, time: Duration);
 
     fn total(&mut self, row: i64) -> i64;
 
     fn named(&mut self, row: i64) -> i64;
 
-    /// Counts with a key.
+    /// Counts with an idempotency key.
     fn count_once(&mut self, row: i64, key: &str) -> QueryResult<usize>;
 
     fn remove_keys(&mut self, age: Duration) -> QueryResult<usize>;
@@ -75,7 +75,7 @@ macro_rules! timed {
                     }
                     _ => retry::transaction(conn, policy, |conn| {
                         let counted = count().execute(conn)?;
-                        // Takes the row's lock, and is in the way of others.
+                        // Locks a row, so that the transactions conflict.
                         set_total(chaos_rows.find(row - way + SET), views, BASE).execute(conn)?;
                         QueryResult::Ok(counted)
                     })?,
@@ -85,7 +85,7 @@ macro_rules! timed {
             fn hold(&mut self, first: i64, time: Duration) {
                 let held = Retry::new().with_attempts(u32::MAX).with_deadline(LONGEST);
                 let held: QueryResult<()> = retry::transaction(self, held, |conn| {
-                    // A fold locks its rows and all their shards, and takes the counts into the rows.
+                    // A fold locks its rows and all their shards, and moves the counts into the rows.
                     fold(chaos_rows.filter(id.between(first, first + 4))).run(conn)?;
                     thread::sleep(time);
                     Ok(())

@@ -12,31 +12,31 @@ use crate::backend::ChaosConnection;
 use crate::schema::chaos_rows::dsl::*;
 use crate::schema::{chaos_rows, chaos_tokens};
 
-/// `views` of every row at the beginning, what is added and what is set.
+/// `views` of every row at the beginning, the amount that is added, and the total that is set.
 const BASE: i64 = 1000;
 const ADDED: i64 = 5;
 const SET: i64 = 7777;
 
-/// What is called.
+/// A kind of call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Call {
-    /// One row, by its key: one statement that commits by itself, if its shard is there.
+    /// A count on one row by its key. One statement, which commits by itself, if the shard is there.
     CountByKey,
-    /// Two rows, by a filter: a transaction of the library's.
+    /// A count on two rows by a filter: a transaction of the library's.
     CountByFilter,
-    /// The row is inserted.
+    /// A count that inserts the row.
     OrInsert,
     /// The first count by a name.
     Named,
-    /// The row is wanted back.
+    /// A count that returns the row.
     GetResult,
-    /// A transaction of the caller's.
+    /// A transaction of the caller's with several counts.
     Transaction,
     SetTotal,
     Fold,
-    /// One row, by the coalescer: one statement.
+    /// A count on one row through the coalescer: one statement.
     Coalesced,
-    /// Two rows and a name, at once, by the coalescer: a transaction.
+    /// Counts on two rows and a name, at once, through the coalescer: a transaction.
     CoalescedTogether,
 }
 
@@ -54,7 +54,7 @@ impl Call {
         Call::CoalescedTogether,
     ];
 
-    /// A transaction always, so that only its COMMIT can leave the outcome open.
+    /// Whether it is always a transaction, so that only its COMMIT can leave the outcome unknown.
     pub(super) fn is_a_transaction(self) -> bool {
         matches!(
             self,
@@ -71,7 +71,7 @@ impl Call {
     }
 }
 
-/// What one call is about: two rows and a name of its own.
+/// The two rows and the name that one call uses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target(pub(super) i64);
 
@@ -88,20 +88,20 @@ impl Target {
         format!("cut {}", self.0)
     }
 
-    /// Of a count, or its token.
+    /// The idempotency key or the token of a count.
     fn key(self, n: usize) -> String {
         format!("cut {}, {n}", self.0)
     }
 }
 
-/// Everything that a call may change.
+/// The values that a call may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct State {
     row: Option<i64>,
     other_row: Option<i64>,
     named: i64,
     tokens: i64,
-    /// The column itself of the row that is folded.
+    /// The plain column of the row that is folded.
     base: Option<i64>,
 }
 
@@ -130,12 +130,12 @@ impl State {
     }
 }
 
-/// What the calls are on each connection type.
+/// A connection with the calls of this fault.
 pub(super) trait Cuttable: ChaosConnection {
     /// Makes the call, with an idempotency key or without one.
     fn call(&mut self, call: Call, target: Target, keyed: bool) -> Result<(), Error>;
 
-    /// Makes the call by a coalescer.
+    /// Makes the call through a coalescer.
     fn call_coalesced(
         coalescer: &Coalescer<Self>,
         call: Call,
@@ -143,13 +143,13 @@ pub(super) trait Cuttable: ChaosConnection {
         keyed: bool,
     ) -> Result<(), Error>;
 
-    /// Inserts what the call needs.
+    /// Inserts the rows that the call needs.
     fn prepare(&mut self, call: Call, target: Target);
 
     fn state(&mut self, call: Call, target: Target) -> State;
 }
 
-/// One row was counted, or the library is wrong.
+/// Fails unless one row was counted.
 fn one(counted: usize) -> Result<(), Error> {
     exactly(1, counted)
 }
@@ -223,7 +223,7 @@ macro_rules! cuttable {
                         Ok(())
                     }
                     (Call::Coalesced | Call::CoalescedTogether, _) => {
-                        unreachable!("it is the coalescer that makes them")
+                        unreachable!("the coalescer makes these calls")
                     }
                 }
             }

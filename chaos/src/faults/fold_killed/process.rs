@@ -20,10 +20,10 @@ use crate::backend::{Backend, ChaosConnection};
 use crate::schema::chaos_rows::dsl::*;
 use crate::with_connection;
 
-/// The subcommand by which this program is the process that is killed.
+/// The subcommand that makes this program the process that is killed.
 pub const SUBCOMMAND: &str = "step";
 
-/// What is killed.
+/// An action that is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Action {
     FoldRow,
@@ -38,7 +38,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// Under everybody else's counts and reads.
+    /// The actions beside the counts and reads of clients.
     pub(super) const UNDER_LOAD: [Action; 8] = [
         Action::FoldRow,
         Action::FoldByFilter,
@@ -51,7 +51,7 @@ impl Action {
     ];
 }
 
-/// What the process does, and when it ends.
+/// The action of the process, and the step at which it kills itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Orders {
     pub(super) backend: Backend,
@@ -59,22 +59,23 @@ pub(super) struct Orders {
     pub(super) action: Action,
     /// The number of the round that is played.
     pub(super) round: i64,
-    /// The row that nobody else counts on.
+    /// The row that only this process changes.
     pub(super) row: i64,
-    /// What it sets, or adds.
+    /// The total that it sets, or the amount that it adds.
     pub(super) n: i64,
-    /// The step at which it is killed, from 1, and how much later.
+    /// The step at which it is killed; the first is 1.
     pub(super) step: u32,
+    /// The delay of the kill after that step; `None` kills at once.
     pub(super) later: Option<Duration>,
 }
 
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// `views` at the beginning, what a recount gives, and the bounds.
+/// `views` at the beginning, the result of a recount, and the upper bound.
 pub(super) const BASE: i64 = 5;
 pub(super) const RECOUNT: i64 = 5000;
 const MOST: i64 = 10;
 
-/// Follows the orders, and comes to an end only if the step is never reached.
+/// Follows the orders. Returns only if the action ends before the step.
 pub fn step(orders: &str) -> io::Result<()> {
     let orders: Orders = serde_json::from_str(orders)?;
     patient().make_process_wide();
@@ -112,7 +113,8 @@ fn step_on<Conn: Stepping>(orders: &Orders) -> Result<(), Error> {
     Ok(())
 }
 
-/// SQLite's own waiting for its one lock grows longer and longer beside clients that never rest.
+/// Configures a connection. SQLite's own wait for its one lock would grow longer and longer beside clients that never pause, so it is
+/// switched off.
 pub(super) fn set_up<Conn: Stepping>(conn: &mut Conn) {
     patiently(|| conn.set_up(PATIENCE));
     if Conn::OTHERS.is_none() {
@@ -124,9 +126,9 @@ fn end() {
     kill_process(getpid(), Signal::KILL).expect("a process may kill itself");
 }
 
-/// What is done on each connection type.
+/// A connection with the actions of this fault.
 pub(super) trait Stepping: ChaosConnection {
-    /// The server's number for this connection.
+    /// Returns the server's number for this connection.
     fn id(&mut self) -> QueryResult<i64>;
 
     /// Waits until the server has no connection of this number.
@@ -138,7 +140,7 @@ pub(super) trait Stepping: ChaosConnection {
 
     fn total(&mut self, row: i64) -> i64;
 
-    /// Creates the shards table again, if it is gone.
+    /// Creates the shards table if it is missing.
     fn create_again(&mut self);
 }
 
@@ -157,7 +159,7 @@ macro_rules! stepping {
                     if there.get_result(self) == Ok(0) {
                         return;
                     }
-                    assert!(Instant::now() < patience, "a connection that is gone stays");
+                    assert!(Instant::now() < patience, "the connection of a killed process stays open");
                     thread::sleep(Duration::from_millis(1));
                 }
             }
@@ -204,7 +206,7 @@ macro_rules! stepping {
             }
 
             fn create_again(&mut self) {
-                // Whether it is there is seen by reading from it.
+                // A read shows whether the table is there.
                 patiently(|| {
                     let read = chaos_rows.select(views.total()).limit(1).load::<i64>(self);
                     read.map(drop).or_else(|_| ShardsTable::of(chaos_rows).create(self))
@@ -219,11 +221,11 @@ stepping!(
         |number| format!("(SELECT COUNT(*) FROM pg_stat_activity WHERE pid = {number})");
     MysqlConnection: "CONNECTION_ID()",
         |number| format!("(SELECT COUNT(*) FROM information_schema.processlist WHERE id = {number})");
-    // Its locks end with the process.
+    // SQLite's locks end with the process.
     SqliteConnection: "0", |_| "0".to_owned()
 );
 
-/// Tries again what meets conflicts, as everything does on SQLite.
+/// Retries a statement until it succeeds: on SQLite any statement may meet a conflict.
 pub(super) fn patiently<T>(mut statement: impl FnMut() -> QueryResult<T>) -> T {
     let patience = Instant::now() + PATIENCE;
     loop {
@@ -235,7 +237,7 @@ pub(super) fn patiently<T>(mut statement: impl FnMut() -> QueryResult<T>) -> T {
     }
 }
 
-/// How a process came to its end.
+/// The end of a process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Killed,
@@ -244,7 +246,7 @@ pub(super) enum Ended {
 }
 
 impl Orders {
-    /// Lets a process follow them, and waits until the server has forgotten it.
+    /// Starts a process with these orders, and waits until the server has closed its connection.
     pub(super) fn play<Conn: Stepping>(&self, conn: &mut Conn) -> Ended {
         let orders = serde_json::to_string(self).expect("plain values");
         let this = std::env::current_exe().expect("this program");
@@ -254,7 +256,7 @@ impl Orders {
             .spawn()
             .expect("this program again");
         let mut number = String::new();
-        let output = process.stdout.take().expect("it is piped");
+        let output = process.stdout.take().expect("a piped output");
         BufReader::new(output)
             .read_line(&mut number)
             .expect("a number");

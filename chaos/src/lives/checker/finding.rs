@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use crate::lives::Seen;
 
-/// What is found when nobody counts any more.
+/// The state of the database after all clients have stopped.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Aftermath {
     pub lives: Vec<Seen>,
     pub named: Vec<(String, i64)>,
 }
 
-/// What has a total.
+/// A counter with a total: a life or a named counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Counted {
     Life(i64),
@@ -29,10 +29,10 @@ impl fmt::Display for Counted {
     }
 }
 
-/// Something that must not be.
+/// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// A total that no order of the operations explains. The interval is that of the last era.
+    /// No order of the operations explains a total. The bounds are those of the last era.
     OutOfBounds {
         at: String,
         counted: Counted,
@@ -40,7 +40,7 @@ pub enum Finding {
         lowest: i64,
         highest: i64,
     },
-    /// A total at the end that is not what was acknowledged and some of what may have been counted.
+    /// A total at the end is not the sum of the acknowledged amounts and some of those that may belong to another life.
     WrongTotal {
         counted: Counted,
         value: i64,
@@ -49,13 +49,13 @@ pub enum Finding {
     },
     /// All lives together have not grown by what was acknowledged.
     WrongSum { grown: i64, acknowledged: i64 },
-    /// A row was said not to be there, or not shown, and was there all along.
+    /// A row was reported missing, or not returned, and was there all along.
     NotThere { at: String, key: i64 },
-    /// A row was said to be where it cannot have been.
+    /// A row was reported where it cannot have been.
     CannotBeThere { at: String, key: i64 },
-    /// A total beyond bounds that every count keeps.
+    /// A total is outside the bounds of all counts.
     BeyondBounds { at: String, life: i64, value: i64 },
-    /// An error that nothing explains, or that does not tell the outcome.
+    /// Nothing explains an error, or it does not tell the outcome.
     Unclassified { at: String, error: String },
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Finding {
                 highest,
             } => write!(
                 f,
-                "{at}: {counted} is {value}, and cannot be but from {lowest} to {highest}"
+                "{at}: {counted} is {value}, outside of {lowest} to {highest}"
             ),
             Finding::WrongTotal {
                 counted,
@@ -79,7 +79,7 @@ impl fmt::Display for Finding {
                 unknown,
             } => write!(
                 f,
-                "{counted} ends with {value}, which is not {acknowledged} and some of {unknown} counts that may be another one's"
+                "{counted} ends with {value}, which is not {acknowledged} plus some of {unknown} counts that may belong to another life"
             ),
             Finding::WrongSum {
                 grown,
@@ -89,15 +89,15 @@ impl fmt::Display for Finding {
                 "all lives together have grown by {grown}, where {acknowledged} was acknowledged"
             ),
             Finding::NotThere { at, key } => {
-                write!(f, "{at}: no row {key}, and it was there all along")
+                write!(f, "{at}: row {key} is missing and was there all along")
             }
             Finding::CannotBeThere { at, key } => {
-                write!(f, "{at}: a row {key}, and it cannot have been there")
+                write!(f, "{at}: row {key} is there and cannot be")
             }
             Finding::BeyondBounds { at, life, value } => {
                 write!(
                     f,
-                    "{at}: life {life} is {value}, beyond bounds that every count keeps"
+                    "{at}: life {life} is {value}, outside the bounds of all counts"
                 )
             }
             Finding::Unclassified { at, error } => {

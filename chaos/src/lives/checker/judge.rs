@@ -9,7 +9,7 @@ use crate::checker::{Add, Changes, Eras, Judgement, Set, TOLD};
 use crate::history::Outcome;
 use crate::lives::{Answer, History, Operation, Seen};
 
-/// Judges a history by what was found at its end. `bounds`: between which totals every count keeps every row.
+/// Judges a history, with the state at its end. All counts keep every row within `bounds`.
 pub fn judge(
     bounds: Option<RangeInclusive<i64>>,
     history: &History,
@@ -116,7 +116,7 @@ fn judge_errors(history: &History, findings: &mut Vec<Finding>) {
         let error = match &done.outcome {
             Outcome::Ok(_) => continue,
             Outcome::Failed(refused) if TOLD.contains(&refused.kind.as_str()) => continue,
-            // Diesel's own queries.
+            // A read is Diesel's own query.
             Outcome::Failed(_) if matches!(done.operation, Operation::Read { .. }) => continue,
             Outcome::Failed(refused) | Outcome::Unknown(Some(refused)) => {
                 format!("{}: {}", refused.kind, refused.text)
@@ -130,7 +130,7 @@ fn judge_errors(history: &History, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whoever says that there is no row is right.
+/// Reports operations that wrongly found no row.
 fn judge_absences(history: &History, lives: &Lives, findings: &mut Vec<Finding>) {
     for done in &history.operations {
         let Outcome::Ok(answer) = &done.outcome else {
@@ -147,7 +147,7 @@ fn judge_absences(history: &History, lives: &Lives, findings: &mut Vec<Finding>)
             (Operation::Delete { key }, Answer::Lives(seen)) if seen.is_empty() => *key,
             (Operation::Rename { from, to }, Answer::Lives(seen)) if seen.is_empty() => {
                 if !lives.may_be_at(*to, meanwhile).is_empty() {
-                    continue; // the key may be taken
+                    continue; // the new key may be taken
                 }
                 *from
             }
@@ -159,16 +159,16 @@ fn judge_absences(history: &History, lives: &Lives, findings: &mut Vec<Finding>)
     }
 }
 
-/// The total of a life, as somebody saw it.
+/// A life's total in one read or answer.
 struct View {
     at: String,
     meanwhile: Span,
-    /// Its place among the lives.
+    /// The index of the life.
     life: usize,
     value: i64,
 }
 
-/// All totals that were seen. Reports what is shown and cannot be there, and what is there and not shown.
+/// Collects the totals of all reads and answers. Reports rows that cannot be there, and rows that are there and missing.
 fn views_of(
     history: &History,
     lives: &Lives,
@@ -239,13 +239,13 @@ fn judge_end(
     }
 }
 
-/// Every count fell on one life, whichever that is.
+/// Checks that every count fell on exactly one life.
 fn judge_sum(lives: &Lives, acknowledged: i64, findings: &mut Vec<Finding>) {
     if lives.0.iter().any(|life| !life.changes.sets.is_empty()) {
         return;
     }
     let grown = lives.0.iter().map(|life| Some(life.end? - life.base));
-    // A life without an end is reported by itself.
+    // Another check reports a life without an end.
     if let Some(grown) = grown.sum::<Option<i64>>()
         && grown != acknowledged
     {
@@ -256,7 +256,7 @@ fn judge_sum(lives: &Lives, acknowledged: i64, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Gives the number of reads.
+/// Checks the named counters, and returns the number of reads.
 fn judge_named(
     named: &BTreeMap<&str, Changes>,
     history: &History,

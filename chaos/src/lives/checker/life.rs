@@ -10,9 +10,9 @@ pub(super) struct Life {
     pub(super) number: i64,
     pub(super) base: i64,
     pub(super) changes: Changes,
-    /// The keys that it had, one after the other.
+    /// Its stays under one key after the other.
     pub(super) stays: Vec<Stay>,
-    /// Its last total.
+    /// Its last total, if it is known.
     pub(super) end: Option<i64>,
 }
 
@@ -20,18 +20,18 @@ pub(super) struct Life {
 pub(super) struct Stay {
     pub(super) key: i64,
     pub(super) came: Span,
-    /// At the end of time if it did not.
+    /// [`END`] if it never left.
     pub(super) left: Span,
 }
 
-/// From when something began until it had ended.
+/// The time between the beginning of an operation and its end.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
     pub(super) began: Moment,
     pub(super) ended: Moment,
 }
 
-/// What comes after everything.
+/// The span after everything.
 pub(super) const END: Span = Span {
     began: Moment::MAX,
     ended: Moment::MAX,
@@ -61,7 +61,7 @@ impl Life {
         stays.any(|stay| stay.key == key && stay.may_be(meanwhile))
     }
 
-    /// Whether it was there all along, under one key or another.
+    /// Whether the life was there all along, under any key.
     pub(super) fn is_alive(&self, meanwhile: Span) -> bool {
         let (Some(first), Some(last)) = (self.stays.first(), self.stays.last()) else {
             return false;
@@ -79,7 +79,7 @@ impl Life {
 pub(super) struct Lives(pub(super) Vec<Life>);
 
 impl Lives {
-    /// Reports ends and moves of what cannot have been there.
+    /// Collects the lives. Reports deletes and renames of rows that cannot have been there.
     pub(super) fn of(history: &History, findings: &mut Vec<Finding>) -> Self {
         let mut lives: Vec<Life> = vec![];
         for done in &history.operations {
@@ -139,7 +139,7 @@ impl Lives {
         there.map(|(n, _)| n).collect()
     }
 
-    /// Whether one life was there all along.
+    /// Whether a life was under this key all along.
     pub(super) fn is_at(&self, key: i64, meanwhile: Span) -> bool {
         let stays = self.0.iter().flat_map(|life| &life.stays);
         stays
@@ -147,7 +147,7 @@ impl Lives {
             .any(|stay| stay.key == key && stay.is_all_along(meanwhile))
     }
 
-    /// Adds an amount to the life on which it fell, or to all on which it may have fallen; gives whether there is one.
+    /// Adds an amount to the life on which it fell, or to all on which it may have fallen. Returns whether there is one.
     pub(super) fn add(&mut self, key: i64, amount: i64, meanwhile: Span) -> bool {
         let there = self.may_be_at(key, meanwhile);
         let only = there.len() == 1;
@@ -162,7 +162,7 @@ impl Lives {
         !there.is_empty()
     }
 
-    /// Sets a total as [`add`](Self::add) adds to it.
+    /// Sets the total of the same lives to which [`add`](Self::add) would add.
     pub(super) fn set(&mut self, key: i64, value: i64, meanwhile: Span) -> bool {
         let there = self.may_be_at(key, meanwhile);
         let only = there.len() == 1;
@@ -186,7 +186,7 @@ pub(super) fn span(done: &Done) -> Span {
     }
 }
 
-/// Where it is in the logs.
+/// Names an operation by its place in the logs.
 pub(super) fn at(done: &Done) -> String {
     let (client, number) = (&done.client, done.number);
     format!(
