@@ -77,13 +77,13 @@ pub trait ChaosConnection: LoadConnection + R2D2Connection + Sized + 'static {
     /// Runs one operation of the library on this connection.
     ///
     /// # Errors
-    /// As the library gives them.
+    /// The library's errors, unchanged.
     fn run(&mut self, operation: &Operation) -> Result<Done, Error>;
 
     /// Counts through the coalescer, with an idempotency key if `request` is set.
     ///
     /// # Errors
-    /// As the library gives them.
+    /// The library's errors, unchanged.
     fn coalesce(
         coalescer: &Coalescer<Self>,
         row: i64,

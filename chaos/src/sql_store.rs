@@ -74,7 +74,7 @@ impl<Conn: ChaosConnection> SqlStore<Conn> {
 }
 
 impl<Conn: ChaosConnection> Store for SqlStore<Conn> {
-    /// Makes a lost connection anew. Any other has to be as good as before.
+    /// Replaces a lost connection. Any other connection must still work.
     fn prepare(&mut self) {
         let is_lost = match &mut self.conn {
             Err(_) => true,

@@ -68,7 +68,7 @@ impl Eras {
         Eras(eras.collect())
     }
 
-    /// Whether a read between two moments may see this value; else the bounds in the last era that may hold then.
+    /// Checks that a read between two moments may return this value. If not, returns the bounds of the last era that may hold then.
     pub(crate) fn explain(
         &self,
         began: Moment,

@@ -136,7 +136,7 @@ fn an_unknown_set_may_come_at_any_time() {
     assert_eq!(readable(&operations, 1, 5), [100]);
     assert_eq!(readable(&operations, 20, 25), [50, 100]);
     assert_eq!(readable(&operations, 45, 46), [50, 51, 52, 102]);
-    // The acknowledged set is over what was before, but not over what may still come.
+    // The acknowledged set overrides earlier changes, but not those that may still happen.
     assert_eq!(readable(&operations, 70, 80), [7, 50, 51, 52]);
 }
 
@@ -267,7 +267,7 @@ fn a_total_that_grows_does_not_fall() {
         let read = Operation::ReadRows { first: 1, last: 1 };
         done(read, began, ended, Outcome::Ok(vec![(ROW, value)]))
     };
-    // The count goes on all the while: each read may see it or not.
+    // The count is open all the time: each read may include it or not.
     let fell = |n, reads: [Done; 2]| {
         let operations = reads.into_iter().chain([ok(count(n), 1, 90)]).collect();
         let fell = |finding: &Finding| matches!(finding, Finding::WentBack { .. });

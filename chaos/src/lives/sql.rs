@@ -28,7 +28,7 @@ pub trait LivesConnection: ChaosConnection {
     /// Runs one operation of the library.
     ///
     /// # Errors
-    /// As the library gives them.
+    /// The library's errors, unchanged.
     fn live(&mut self, operation: &Operation) -> Result<Answer, Error>;
 }
 

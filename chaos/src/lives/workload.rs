@@ -19,7 +19,7 @@ pub enum Scene {
     Replaced,
     /// A row is renamed from one key to another and back.
     Renamed,
-    /// As `Replaced`, and totals are set and repaired.
+    /// Two keys are deleted and inserted again, and totals are set and repaired.
     Set,
     /// A row is deleted, inserted again and renamed, and counted on within bounds.
     Bounded,

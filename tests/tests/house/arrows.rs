@@ -12,7 +12,7 @@ use crate::imports::imports_of;
 use crate::modules::{Crate, Id};
 use crate::test_only::{attributes, is_test_only};
 
-/// The first line that draws an arrow, by the files at its ends.
+/// The arrows by the files at their ends, each with the first line that draws it.
 pub type Arrows = BTreeMap<(String, String), Line>;
 
 /// A line of a file.
@@ -24,7 +24,7 @@ pub struct Line {
 
 /// Finds the arrows between the files of a crate.
 ///
-/// A re-export draws none by itself: an import through it draws its arrow to the file that defines the item.
+/// A re-export draws no arrow. An import through it draws its arrow to the file that defines the item.
 pub fn arrows_of(of: &Crate) -> Arrows {
     let mut arrows = Arrows::new();
     for (id, module) in of.modules.iter().enumerate() {
@@ -46,8 +46,9 @@ struct Uses<'a> {
 }
 
 impl Uses<'_> {
+    /// Draws an arrow from this module's file to another's, by the line of this number.
     fn draw(&mut self, to: Id, number: usize) {
-        // What is used through a facade draws arrows of its own.
+        // Items that are used through a facade draw arrows of their own.
         let is_facade = self.of.is_facade(to);
         let file = |id: Id| &self.of.files[self.of.modules[id].file];
         let (from, to) = (file(self.id), file(to));
@@ -63,6 +64,7 @@ impl Uses<'_> {
         self.arrows.entry(ends).or_insert(line);
     }
 
+    /// Draws the arrows of a private `use`.
     fn import(&mut self, tree: &UseTree) {
         for import in imports_of(tree, false) {
             for definer in self.of.definers(self.id, &import.path) {
@@ -71,8 +73,10 @@ impl Uses<'_> {
         }
     }
 
-    /// Draws the arrows of a path in code. A name that a `use` of this module imported has its arrow already, unless the `use`
-    /// hands it on or imports all names of a module.
+    /// Draws the arrows of a path in code.
+    ///
+    /// A single name needs none if a private `use` imports it, since that `use` has drawn the arrow. It needs one if it comes from a
+    /// re-export or from a glob.
     fn path(&mut self, path: &[String], line: usize) {
         let Some(first) = path.first() else { return };
         let imports = &self.of.modules[self.id].imports;
@@ -87,22 +91,25 @@ impl Uses<'_> {
         }
     }
 
-    /// Draws the arrows of a macro's name, which may be known without an import.
+    /// Draws the arrow of a macro's name, which may be known without an import.
     fn macro_name(&mut self, name: &Path) {
-        if let Some(name) = name.get_ident()
+        let Some(name) = name.get_ident() else { return };
+        let mut imports = self.of.modules[self.id].imports.iter();
+        let is_imported = imports.any(|import| import.is_named(&name.to_string()));
+        if !is_imported
             && let Some([definer]) = self.of.macros.get(&name.to_string()).map(Vec::as_slice)
         {
             self.draw(*definer, name.span().start().line);
         }
     }
 
-    /// Draws the arrows of tokens that only a macro understands: of their paths and imports.
+    /// Draws the arrows of the paths and imports among a macro's tokens.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut tokens = tokens.into_iter().peekable();
         let mut path: Vec<String> = vec![];
         let mut line = 0;
-        // Behind a `.` stands a method or a field.
-        let mut is_member = false;
+        // A method or a field follows one dot, and any expression follows two.
+        let mut dots = 0;
         while let Some(token) = tokens.next() {
             match token {
                 TokenTree::Ident(word) if word == "use" => {
@@ -126,15 +133,16 @@ impl Uses<'_> {
                     let ends = !goes_on || !matches!(tokens.peek(), Some(TokenTree::Ident(_)));
                     if ends {
                         let is_path = path.len() > 1 || path[0].starts_with(char::is_uppercase);
-                        if is_path && !is_member {
+                        if is_path && dots != 1 {
                             self.path(&path, line);
                         }
                         path.clear();
-                        is_member = false;
+                        dots = 0;
                     }
                 }
                 TokenTree::Group(group) => self.tokens(group.stream()),
-                TokenTree::Punct(punct) => is_member = punct.as_char() == '.',
+                TokenTree::Punct(punct) if punct.as_char() == '.' => dots += 1,
+                TokenTree::Punct(_) => dots = 0,
                 TokenTree::Literal(_) => {}
             }
         }

@@ -179,7 +179,7 @@ impl Crate {
     }
 }
 
-/// What lies between a file's beginning and its last `/`.
+/// Returns the folder of a file.
 fn parent_of(path: &str) -> String {
     path.rsplit_once('/')
         .expect("a file in a folder")

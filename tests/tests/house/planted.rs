@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::arrows::{Arrows, arrows_of};
 use crate::circles::{between_folders, circles};
+use crate::failures;
 use crate::modules::Crate;
 
 type Files<'a> = [(&'a str, &'a str)];
@@ -82,6 +83,27 @@ fn a_facade_is_looked_through() {
 }
 
 #[test]
+fn an_import_through_a_private_import_leads_to_the_definition() {
+    let files = [
+        ("src/lib.rs", "mod a; mod b;"),
+        ("src/a.rs", "mod child; use crate::b::{self, B};"),
+        ("src/a/child.rs", "use super::B; fn f() { super::b::f(); }"),
+        ("src/b.rs", "pub struct B; pub fn f() {}"),
+    ];
+    let arrows = ["src/a.rs -> src/b.rs", "src/a/child.rs -> src/b.rs"];
+    assert_eq!(drawn(&files), arrows);
+}
+
+#[test]
+fn an_exception_that_is_no_longer_needed_fails() {
+    let check = |found, allowed| failures(found, "LIST", allowed, |name| name == "bad.rs");
+    assert_eq!(check("", &["bad.rs"]), "");
+    assert_eq!(check("worse.rs: bad\n", &["bad.rs"]), "worse.rs: bad\n");
+    let unneeded = "good.rs is in order: remove it from LIST\n";
+    assert_eq!(check("", &["bad.rs", "good.rs"]), unneeded);
+}
+
+#[test]
 fn a_parent_that_uses_what_it_hands_on_draws_an_arrow() {
     let child = ("src/a/b.rs", "use super::A; pub struct B(A);");
     let facade = "mod b; pub use self::b::B; pub struct A;";
@@ -102,6 +124,7 @@ fn paths_draw_arrows_also_in_macros_and_attributes() {
         "fn f() -> crate::b::B { todo!() }",
         "fn f() { use crate::b::f; f(); }",
         "fn f() { println!(\"{}\", crate::b::f()); }",
+        "fn f() { dbg!(Some { ..crate::b::f() }); }",
         "macro_rules! m { () => { $crate::b::f() }; }",
         "macro_rules! m { () => { use crate::{b::f}; }; }",
         "#[derive(crate::b::B)] struct S;",
@@ -134,11 +157,13 @@ fn what_is_no_use_draws_no_arrow() {
         "#[cfg(all(test, feature = \"sqlite\"))] use crate::b::B;",
         "pub(in crate::b) struct A;",
         "pub use crate::b::B;",
+        "use other::in_b; fn f() { in_b!(); }",
+        "fn f() { println!(\"{}\", self.b.f()); }",
     ] {
         let files = [
             ("src/lib.rs", "mod a; mod b;"),
             ("src/a.rs", code),
-            ("src/b.rs", "pub struct B;"),
+            ("src/b.rs", "pub struct B; macro_rules! in_b { () => {} }"),
         ];
         assert_eq!(drawn(&files), [""; 0], "{code}");
     }

@@ -47,7 +47,7 @@ pub enum Finding {
         acknowledged: i64,
         unknown: usize,
     },
-    /// All lives together have not grown by what was acknowledged.
+    /// The growth of all lives together is not the sum of the acknowledged amounts.
     WrongSum { grown: i64, acknowledged: i64 },
     /// A row was reported missing, or not returned, and was there all along.
     NotThere { at: String, key: i64 },

@@ -72,7 +72,7 @@ fn a_count_falls_on_the_one_life_that_is_there() {
         ]
     };
     assert_eq!(findings(operations(105), &[(1, 2, 207)]), []);
-    // The sum is right, and each of them is not.
+    // The sum is right, and neither total is.
     let wrong = findings(operations(100), &[(1, 2, 212)]);
     assert!(
         !wrong.is_empty() && !wrong.iter().any(is_wrong_sum),
@@ -147,7 +147,7 @@ fn a_set_begins_an_era_of_the_life_that_is_there() {
         ]
     };
     assert_eq!(findings(operations(57), &[(1, 1, 57)]), []);
-    // The set was told, and its base was not written.
+    // The set reported success and did not write the base.
     for kept in [107, 112] {
         assert_eq!(findings(operations(kept), &[(1, 1, kept)]).len(), 3);
     }
