@@ -211,8 +211,10 @@ fn run_on<Conn: OnDisk>(extent: &Extent, backend: Backend) -> Line {
         }
         line.progress(extent);
     }
-    line.remarks
-        .push(format!("errors: {}", crate::report::tally(&kinds)));
+    line.remarks.push(format!(
+        "texts of the errors: {}",
+        crate::report::tally(&kinds)
+    ));
     drop(disk); // before the server, which deletes its folder
     line.finish()
 }
