@@ -95,7 +95,7 @@ impl Circle<'_> {
     }
 }
 
-/// The arrows between folders: files of one folder directly under `root` are one node, with the file of the same name.
+/// The arrows between the folders and files directly in `root`: all files below one folder are one node, with the file of the same name.
 pub fn between_folders(root: &str, files: &[String], arrows: &Arrows) -> Arrows {
     let below = |file: &str| -> Option<String> {
         let (folder, _) = file
@@ -112,8 +112,13 @@ pub fn between_folders(root: &str, files: &[String], arrows: &Arrows) -> Arrows 
             false => file.to_owned(),
         })
     };
+    let is_inside = |file: &str| {
+        file.strip_prefix(root)
+            .is_some_and(|rest| rest.starts_with('/'))
+    };
     let mut between = Arrows::new();
-    for ((from, to), line) in arrows {
+    let inside = |((from, to), _): &(&(String, String), _)| is_inside(from) && is_inside(to);
+    for ((from, to), line) in arrows.iter().filter(inside) {
         let ends = (node(from), node(to));
         if ends.0 != ends.1 {
             let mut line = line.clone();
@@ -124,4 +129,20 @@ pub fn between_folders(root: &str, files: &[String], arrows: &Arrows) -> Arrows 
         }
     }
     between
+}
+
+/// The folder `top`, and every folder below it that holds one of the files.
+pub fn folders_below(top: &str, files: &[String]) -> BTreeSet<String> {
+    let mut folders = BTreeSet::from([top.to_owned()]);
+    for file in files {
+        let mut path = file.as_str();
+        while let Some((folder, _)) = path.rsplit_once('/') {
+            if folder.len() <= top.len() {
+                break;
+            }
+            folders.insert(folder.to_owned());
+            path = folder;
+        }
+    }
+    folders
 }

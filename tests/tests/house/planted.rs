@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::arrows::{Arrows, arrows_of};
-use crate::circles::{between_folders, circles};
+use crate::circles::{between_folders, circles, folders_below};
 use crate::failures;
 use crate::modules::Crate;
 
@@ -185,6 +185,28 @@ fn folders_may_be_in_a_circle_where_files_are_not() {
     assert_eq!(circle_of(&arrows), [""; 0]);
     let folders = between_folders("src", &files, &arrows);
     assert_eq!(circle_of(&folders), ["src/a/", "src/b/"]);
+}
+
+#[test]
+fn folders_within_a_folder_are_looked_at_too() {
+    let of = read(&[
+        ("src/lib.rs", "mod top;"),
+        ("src/top/mod.rs", "pub mod a; pub mod b;"),
+        ("src/top/a/mod.rs", "pub mod one; pub mod two;"),
+        ("src/top/a/one.rs", "use crate::top::b::below::B;"),
+        ("src/top/a/two.rs", "pub struct Two;"),
+        ("src/top/b/mod.rs", "pub mod above; pub mod below;"),
+        ("src/top/b/above.rs", "use crate::top::a::two::Two;"),
+        ("src/top/b/below.rs", "pub struct B;"),
+    ]);
+    let files: Vec<_> = of.files.iter().map(|file| file.path.clone()).collect();
+    let arrows = arrows_of(&of);
+    assert_eq!(circle_of(&arrows), [""; 0]);
+    let folders: Vec<_> = folders_below("src", &files).into_iter().collect();
+    assert_eq!(folders, ["src", "src/top", "src/top/a", "src/top/b"]);
+    assert_eq!(circle_of(&between_folders("src", &files, &arrows)), [""; 0]);
+    let within = between_folders("src/top", &files, &arrows);
+    assert_eq!(circle_of(&within), ["src/top/a/", "src/top/b/"]);
 }
 
 #[test]
