@@ -14,7 +14,7 @@ use futures_util::{StreamExt, TryFutureExt, TryStreamExt, future};
 
 use super::pause::pause;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
-use crate::connection::{Io, LoadInto, LoadIo, told};
+use crate::connection::{Io, Link, LoadInto, LoadIo, told};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Keep, Kept, KeptQuery, Passing};
 
@@ -146,5 +146,15 @@ where
         };
         let rows = rows.and_then(move |rows| rows.map(read).try_collect());
         Box::pin(rows.map_err(move |error| told(backend.dialect(), error)))
+    }
+}
+
+impl<'c, Conn> Link<'c, Async, Conn>
+where
+    Async: Io<Conn>,
+{
+    /// A connection of `diesel_async`.
+    pub(crate) fn awaited(conn: &'c mut Conn) -> Self {
+        Self::new(conn)
     }
 }

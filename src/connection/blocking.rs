@@ -13,7 +13,7 @@ use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::link::{Io, LoadInto, LoadIo};
+use super::link::{Io, Link, LoadInto, LoadIo};
 use super::told::told;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::policy::RetryPolicy;
@@ -157,6 +157,16 @@ where
     conn.load(query)?
         .map(|row| U::build_from_row(&row?).map_err(DieselError::DeserializationError))
         .collect()
+}
+
+impl<'c, Conn> Link<'c, Blocking, Conn>
+where
+    Blocking: Io<Conn>,
+{
+    /// One of Diesel's own connections.
+    pub(crate) fn blocking(conn: &'c mut Conn) -> Self {
+        Self::new(conn)
+    }
 }
 
 /// What became of steps on a [`Blocking`] connection, each of which was done when it was called.

@@ -1,14 +1,14 @@
-//! What the crate asks of a connection, and how one that blocks and one that is awaited do it.
+//! A connection as an operation sees it: [`Link`], over [`Io`], which a connection that blocks and one that is awaited have each.
 //!
-//! Everything that takes several statements is written once, as an `async fn` that is generic over [`Io`]. On a blocking
-//! connection each of its steps is done by the time that it is called, so that the whole is done at its first poll: [`now`].
-//! On an asynchronous one it is awaited.
+//! An operation of several statements is written once, as an `async fn` over a [`Link`]. On a blocking connection each step is done when
+//! it is called, so that the whole is done at its first poll: [`now`](super::now). On an asynchronous one it is awaited.
 //!
-//! The futures of single steps name no query, but only the connection's lifetime: compilers cannot tell that what holds
-//! anything else across an `.await` is `Send` (<https://github.com/rust-lang/rust/issues/100013>). For the same reason what is to
-//! be tried again stands in a [loop](crate::retry) and not in a closure.
+//! The futures of single steps name no query, but only the connection's lifetime: compilers cannot tell that a future which holds
+//! anything else across an `.await` is `Send` (<https://github.com/rust-lang/rust/issues/100013>). For the same reason an operation that
+//! is tried again stands in a [loop](crate::retry) and not in a closure.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use diesel::connection::TransactionManagerStatus;
@@ -17,7 +17,7 @@ use diesel::expression::QueryMetadata;
 use diesel::query_builder::{Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
-use crate::backend::{BackendOf, Reads};
+use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
 use crate::policy::RetryPolicy;
 use crate::query_builder::Keep;
 
@@ -100,4 +100,144 @@ pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
         Q: Query + QueryFragment<Self::Backend> + QueryId + 'c,
         Self::Backend: QueryMetadata<Q::SqlType>,
         U: 'c;
+}
+
+/// A connection on which an operation runs.
+///
+/// Its methods send one step each. While the operation is [under way](Self::enter), dropping the link breaks the connection where it
+/// has to: a future that is dropped leaves its transaction open, in which whatever is counted next would be acknowledged and never
+/// committed; and inside a caller's own nobody knows what would be committed with it. It leaves the answer to its last statement
+/// behind too: tokio-postgres throws that away, mysql_async reads it in the place of the next statement's. It also leaves the settings
+/// that MySQL is given before and after a transaction (`SET autocommit`). A broken connection takes no more, and a pool drops it. Only
+/// a statement that commits by itself leaves a connection to PostgreSQL or SQLite as it was.
+pub struct Link<'c, M, Conn>
+where
+    M: Io<Conn>,
+{
+    pub(crate) conn: &'c mut Conn,
+    /// In a caller's transaction.
+    inside: bool,
+    /// How many operations, each inside the one before, are under way.
+    under_way: u32,
+    io: PhantomData<M>,
+}
+
+impl<'c, M, Conn> Link<'c, M, Conn>
+where
+    M: Io<Conn>,
+{
+    pub(crate) fn new(conn: &'c mut Conn) -> Self {
+        Link {
+            conn,
+            inside: false,
+            under_way: 0,
+            io: PhantomData,
+        }
+    }
+
+    /// Steps are under way from now on.
+    pub(crate) fn enter(&mut self) {
+        if self.under_way == 0 {
+            self.inside = M::may_be_in_transaction(self.conn);
+        }
+        self.under_way += 1;
+    }
+
+    /// The steps are part of a caller's transaction, of which Diesel does not know.
+    pub(crate) fn is_inside(&mut self) {
+        self.inside = true;
+    }
+
+    /// No step is under way any more.
+    pub(crate) fn leave(&mut self) {
+        self.under_way -= 1;
+    }
+
+    /// The backend of the connection.
+    pub(crate) fn backend(&self) -> M::Backend {
+        M::Backend::backend_of(self.conn)
+    }
+
+    /// The dialect of the connection.
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.backend().dialect()
+    }
+
+    /// See [`Io::execute_kept`].
+    pub(crate) fn execute_kept<'s, Q>(
+        &'s mut self,
+        statement: Q,
+    ) -> M::Future<'s, QueryResult<usize>>
+    where
+        Q: Keep<M::Backend> + QueryId + 's,
+    {
+        M::execute_kept(self.conn, statement)
+    }
+
+    /// See [`Io::execute`].
+    pub(crate) fn execute<'s, Q>(&'s mut self, statement: Q) -> M::Future<'s, QueryResult<usize>>
+    where
+        Q: QueryFragment<M::Backend> + QueryId + 's,
+    {
+        M::execute(self.conn, statement)
+    }
+
+    /// See [`Io::execute_query`].
+    pub(crate) fn execute_query<'s, Q>(&'s mut self, query: Q) -> M::Future<'s, QueryResult<usize>>
+    where
+        Q: Query + QueryFragment<M::Backend> + QueryId + 's,
+    {
+        M::execute_query(self.conn, query)
+    }
+
+    /// See [`Io::batch_execute`].
+    pub(crate) fn batch_execute<'s>(&'s mut self, sql: &'s str) -> M::Future<'s, QueryResult<()>> {
+        M::batch_execute(self.conn, sql)
+    }
+
+    /// See [`Io::begin`].
+    pub(crate) fn begin(&mut self) -> M::Future<'_, QueryResult<()>> {
+        M::begin(self.conn)
+    }
+
+    /// See [`Io::commit`].
+    pub(crate) fn commit(&mut self) -> M::Future<'_, QueryResult<()>> {
+        M::commit(self.conn)
+    }
+
+    /// See [`Io::roll_back`].
+    pub(crate) fn roll_back(&mut self) -> M::Future<'_, QueryResult<()>> {
+        M::roll_back(self.conn)
+    }
+
+    /// See [`Io::transaction_status`].
+    pub(crate) fn transaction_status(&mut self) -> &mut TransactionManagerStatus {
+        M::transaction_status(self.conn)
+    }
+
+    /// See [`LoadIo::load`].
+    pub(crate) fn load<'s, U, Q>(&'s mut self, query: Q) -> M::Future<'s, QueryResult<Vec<U>>>
+    where
+        M: LoadIo<Conn>,
+        Q: Query + QueryFragment<M::Backend> + QueryId + 's,
+        U: Send + 'static,
+        M::Backend: Reads<Q::SqlType, U>,
+    {
+        M::load(self.conn, query)
+    }
+}
+
+impl<M, Conn> Drop for Link<'_, M, Conn>
+where
+    M: Io<Conn>,
+{
+    fn drop(&mut self) {
+        if self.under_way > 0
+            && (self.inside
+                || self.dialect().unread_reply_breaks_connection()
+                || M::may_be_in_transaction(self.conn))
+        {
+            self.transaction_status().set_in_error();
+        }
+    }
 }

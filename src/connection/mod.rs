@@ -3,7 +3,6 @@
 #[cfg(feature = "async")]
 mod asynchronous;
 mod blocking;
-mod cancel_guard;
 mod link;
 mod other_writers;
 #[cfg(feature = "async")]
@@ -16,8 +15,7 @@ mod transaction;
 pub use self::asynchronous::{Async, BoxFuture};
 pub use self::blocking::Blocking;
 pub(crate) use self::blocking::{done, now};
-pub(crate) use self::cancel_guard::CancelGuard;
-pub use self::link::{Io, LoadInto, LoadIo};
+pub use self::link::{Io, Link, LoadInto, LoadIo};
 pub(crate) use self::other_writers::set_other_nodes_write;
 pub(crate) use self::raw::{in_any_transaction, met_inside};
 pub(crate) use self::told::told;

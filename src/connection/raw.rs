@@ -21,25 +21,25 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::Integer;
 
+use super::link::{Io, Link};
 use super::transaction::depth;
-use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use crate::backend::{Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
-use crate::connection::{CancelGuard, Io};
 use crate::error::Error;
 use crate::query_builder::Keep;
 
 /// Whether a transaction is open on `conn`, be it one that Diesel knows or another.
-pub(crate) async fn in_any_transaction<M, Conn>(conn: &mut Conn) -> QueryResult<bool>
+pub(crate) async fn in_any_transaction<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
 where
     M: Io<Conn>,
 {
-    if depth::<M, _>(conn)? > 0 {
+    if depth(link)? > 0 {
         return Ok(true);
     }
-    let held = CancelGuard::<M, _>::new(conn);
-    let found = is_open::<M, _>(held.conn).await;
-    let dialect = M::Backend::backend_of(held.conn).dialect();
-    held.answered();
+    link.enter();
+    let found = is_open(link).await;
+    link.leave();
+    let dialect = link.dialect();
     found.map_err(|source| match dialect.classify(&source) {
         Failure::ConnectionLost => Error::ConnectionLost { source }.into(),
         _ => source,
@@ -47,17 +47,17 @@ where
 }
 
 /// Whether a transaction is open on `conn`, which is none that Diesel knows.
-pub(super) async fn is_open<M, Conn>(conn: &mut Conn) -> QueryResult<bool>
+pub(super) async fn is_open<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
 where
     M: Io<Conn>,
 {
-    match M::Backend::backend_of(conn).dialect() {
+    match link.dialect() {
         Dialect::Postgres => {
             let mut tries = 0;
             loop {
-                let open = match M::execute_kept(conn, IsOlder).await {
+                let open = match link.execute_kept(IsOlder).await {
                     Ok(0) => return Ok(false),
-                    Ok(_) => M::execute_query(conn, IsSame).await.map(|rows| rows > 0),
+                    Ok(_) => link.execute_query(IsSame).await.map(|rows| rows > 0),
                     Err(error) => Err(error),
                 };
                 let Err(error) = open else { return open };
@@ -72,8 +72,8 @@ where
                 }
             }
         }
-        Dialect::Mysql => fails(M::execute(conn, IsOpen).await),
-        Dialect::Sqlite => fails(M::batch_execute(conn, "BEGIN; ROLLBACK").await),
+        Dialect::Mysql => fails(link.execute(IsOpen).await),
+        Dialect::Sqlite => fails(link.batch_execute("BEGIN; ROLLBACK").await),
     }
 }
 
@@ -110,14 +110,17 @@ const REFUSED_INSIDE: [&str; 3] = [
 /// PostgreSQL takes no statement in a transaction that met an error. MySQL has ended it at a deadlock, and nothing of it is left; but a
 /// connection counts its statements, and a `BEGIN` without its `COMMIT` or `ROLLBACK` is missed there. (One more of these than
 /// of the others, as after a `COMMIT` that failed, hides one.)
-pub(crate) async fn met_inside<M, Conn>(conn: &mut Conn, ended: bool) -> QueryResult<bool>
+pub(crate) async fn met_inside<M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    ended: bool,
+) -> QueryResult<bool>
 where
     M: Io<Conn>,
 {
-    match M::Backend::backend_of(conn).dialect() {
-        Dialect::Postgres => Ok(M::batch_execute(conn, "SELECT 1").await.is_err()),
-        Dialect::Mysql if ended => fails(M::execute(conn, WasOpen).await),
-        Dialect::Mysql | Dialect::Sqlite => is_open::<M, _>(conn).await,
+    match link.dialect() {
+        Dialect::Postgres => Ok(link.batch_execute("SELECT 1").await.is_err()),
+        Dialect::Mysql if ended => fails(link.execute(WasOpen).await),
+        Dialect::Mysql | Dialect::Sqlite => is_open(link).await,
     }
 }
 
@@ -127,27 +130,27 @@ pub(super) struct Savepoint(u64);
 
 impl Savepoint {
     /// Sets one. Each has another name: MySQL forgets an earlier one of the same.
-    pub(super) async fn set<M, Conn>(conn: &mut Conn) -> QueryResult<Self>
+    pub(super) async fn set<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<Self>
     where
         M: Io<Conn>,
     {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let sql = format!("SAVEPOINT diesel_sharded_{number}");
-        M::batch_execute(conn, &sql).await?;
+        link.batch_execute(&sql).await?;
         Ok(Savepoint(number))
     }
 
-    pub(super) async fn release<M, Conn>(self, conn: &mut Conn) -> QueryResult<()>
+    pub(super) async fn release<M, Conn>(self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>
     where
         M: Io<Conn>,
     {
         let Savepoint(number) = self;
         let sql = format!("RELEASE SAVEPOINT diesel_sharded_{number}");
-        M::batch_execute(conn, &sql).await
+        link.batch_execute(&sql).await
     }
 
-    pub(super) async fn roll_back<M, Conn>(self, conn: &mut Conn) -> QueryResult<()>
+    pub(super) async fn roll_back<M, Conn>(self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>
     where
         M: Io<Conn>,
     {
@@ -155,7 +158,7 @@ impl Savepoint {
         let sql = format!(
             "ROLLBACK TO SAVEPOINT diesel_sharded_{number}; RELEASE SAVEPOINT diesel_sharded_{number}"
         );
-        M::batch_execute(conn, &sql).await
+        link.batch_execute(&sql).await
     }
 }
 
@@ -224,20 +227,20 @@ mod tests {
     #[cfg(feature = "sqlite")]
     #[test]
     fn a_transaction_begun_by_text_is_found_and_left_as_it_is() {
-        use crate::connection::{Blocking, now};
+        use crate::connection::now;
         use diesel::connection::SimpleConnection;
         let conn = &mut diesel::SqliteConnection::establish(":memory:").unwrap();
-        let is_open = |conn: &mut _| now(is_open::<Blocking, diesel::SqliteConnection>(conn));
+        let is_open = |conn: &mut diesel::SqliteConnection| now(is_open(&mut Link::blocking(conn)));
         assert_eq!(is_open(conn), Ok(false));
         conn.batch_execute("BEGIN; CREATE TABLE t (x INTEGER)")
             .unwrap();
         assert_eq!(is_open(conn), Ok(true));
-        let savepoint = now(Savepoint::set::<Blocking, _>(conn)).unwrap();
-        let nested = now(Savepoint::set::<Blocking, _>(conn)).unwrap();
+        let savepoint = now(Savepoint::set(&mut Link::blocking(conn))).unwrap();
+        let nested = now(Savepoint::set(&mut Link::blocking(conn))).unwrap();
         conn.batch_execute("INSERT INTO t VALUES (1)").unwrap();
-        assert_eq!(now(nested.roll_back::<Blocking, _>(conn)), Ok(()));
+        assert_eq!(now(nested.roll_back(&mut Link::blocking(conn))), Ok(()));
         conn.batch_execute("INSERT INTO t VALUES (2)").unwrap();
-        assert_eq!(now(savepoint.release::<Blocking, _>(conn)), Ok(()));
+        assert_eq!(now(savepoint.release(&mut Link::blocking(conn))), Ok(()));
         conn.batch_execute("COMMIT").unwrap();
         assert_eq!(is_open(conn), Ok(false));
         let kept = diesel::sql_query("DELETE FROM t WHERE x = 2").execute(conn);

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use diesel::connection::TransactionManagerStatus;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
-use super::link::Io;
+use super::link::{Io, Link};
 use super::other_writers::other_nodes_write;
 use super::raw::{self, Savepoint};
 use crate::backend::{Dialect, Guard, Isolation};
@@ -47,8 +47,8 @@ impl Default for TransactionOptions {
 
 /// How deep the transactions on `conn` are nested, as far as Diesel knows; 0 outside of any. Diesel does not know after a
 /// connection was lost: then nothing is sent on it.
-pub(crate) fn depth<M: Io<Conn>, Conn>(conn: &mut Conn) -> QueryResult<u32> {
-    depth_of(M::transaction_status(conn))
+pub(crate) fn depth<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<u32> {
+    depth_of(link.transaction_status())
 }
 
 /// The same, of what Diesel knows.
@@ -59,24 +59,24 @@ pub(crate) fn depth_of(status: &TransactionManagerStatus) -> QueryResult<u32> {
 }
 
 /// Whether a transaction is open on `conn`.
-pub(crate) fn in_transaction<M: Io<Conn>, Conn>(conn: &mut Conn) -> QueryResult<bool> {
-    Ok(depth::<M, _>(conn)? > 0)
+pub(crate) fn in_transaction<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
+    Ok(depth(link)? > 0)
 }
 
 /// Begins a transaction, or a savepoint inside one; on an error neither is open.
 pub(crate) async fn begin<M: Io<Conn>, Conn>(
-    conn: &mut Conn,
+    link: &mut Link<'_, M, Conn>,
     dialect: Dialect,
     options: TransactionOptions,
 ) -> QueryResult<OpenTransaction> {
-    let outer = depth::<M, _>(conn)?;
+    let outer = depth(link)?;
     let nothing = OpenTransaction {
         outer,
         guard: None,
         savepoint: None,
     };
     if outer > 0 {
-        M::begin(conn).await?;
+        link.begin().await?;
         return Ok(nothing);
     }
     let guard = match options.guarded || other_nodes_write() {
@@ -89,24 +89,24 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
         Some((sql, false)) => (None, Some(sql)),
         None => (None, None),
     };
-    if !prepare::<M, _>(conn, dialect, guard, before).await? {
-        return savepoint::<M, _>(conn, nothing, options).await;
+    if !prepare(link, dialect, guard, before).await? {
+        return savepoint(link, nothing, options).await;
     }
     let begun = OpenTransaction { guard, ..nothing };
-    match M::begin(conn).await {
+    match link.begin().await {
         Ok(()) => {}
         Err(error) if raw::is_refused_inside(&error) => {
-            return savepoint::<M, _>(conn, nothing, options).await;
+            return savepoint(link, nothing, options).await;
         }
         Err(error) => {
-            begun.roll_back::<M, _>(conn).await;
+            begun.roll_back(link).await;
             return Err(error);
         }
     }
-    match open::<M, _>(conn, dialect, options, guard, after).await {
+    match open(link, dialect, options, guard, after).await {
         Ok(()) => Ok(begun),
         Err(error) => {
-            begun.roll_back::<M, _>(conn).await;
+            begun.roll_back(link).await;
             Err(error)
         }
     }
@@ -114,22 +114,23 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
 
 /// Sends what stands before `BEGIN`, unless a transaction is open that Diesel does not know.
 async fn prepare<M: Io<Conn>, Conn>(
-    conn: &mut Conn,
+    link: &mut Link<'_, M, Conn>,
     dialect: Dialect,
     guard: Option<Guard>,
     isolation: Option<&'static str>,
 ) -> QueryResult<bool> {
     let told_by_begin = dialect == Dialect::Sqlite;
-    if isolation.is_none() && !told_by_begin && raw::is_open::<M, _>(conn).await? {
+    if isolation.is_none() && !told_by_begin && raw::is_open(link).await? {
         return Ok(false);
     }
     let sent = match (isolation, guard) {
         // The isolation first: inside a transaction nothing of it is done then.
         (Some(sql), Some(guard)) => {
-            M::batch_execute(conn, &format!("{sql}; {}", guard.before)).await
+            link.batch_execute(&format!("{sql}; {}", guard.before))
+                .await
         }
-        (Some(sql), None) => M::batch_execute(conn, sql).await,
-        (None, Some(guard)) => M::batch_execute(conn, guard.before).await,
+        (Some(sql), None) => link.batch_execute(sql).await,
+        (None, Some(guard)) => link.batch_execute(guard.before).await,
         (None, None) => return Ok(true),
     };
     match sent {
@@ -141,7 +142,7 @@ async fn prepare<M: Io<Conn>, Conn>(
 
 /// Takes the place of a transaction inside one that Diesel does not know.
 async fn savepoint<M: Io<Conn>, Conn>(
-    conn: &mut Conn,
+    link: &mut Link<'_, M, Conn>,
     nothing: OpenTransaction,
     options: TransactionOptions,
 ) -> QueryResult<OpenTransaction> {
@@ -149,30 +150,30 @@ async fn savepoint<M: Io<Conn>, Conn>(
         return Err(DieselError::AlreadyInTransaction);
     }
     Ok(OpenTransaction {
-        savepoint: Some(Savepoint::set::<M, _>(conn).await?),
+        savepoint: Some(Savepoint::set(link).await?),
         ..nothing
     })
 }
 
 /// Sends what follows `BEGIN`.
 async fn open<M: Io<Conn>, Conn>(
-    conn: &mut Conn,
+    link: &mut Link<'_, M, Conn>,
     dialect: Dialect,
     options: TransactionOptions,
     guard: Option<Guard>,
     isolation: Option<&'static str>,
 ) -> QueryResult<()> {
     match isolation {
-        Some(sql) => M::batch_execute(conn, sql).await?,
+        Some(sql) => link.batch_execute(sql).await?,
         // Diesel's transaction manager says `BEGIN` for every connection behind a generic `Conn`. This puts the immediate
         // transaction in its place: both are a transaction at depth one. Where it fails there is none, and Diesel notices.
         None if options.immediate && dialect.begins_immediate() => {
-            M::batch_execute(conn, "COMMIT; BEGIN IMMEDIATE").await?
+            link.batch_execute("COMMIT; BEGIN IMMEDIATE").await?
         }
         None => {}
     }
     match guard {
-        Some(guard) => M::batch_execute(conn, guard.at_begin).await,
+        Some(guard) => link.batch_execute(guard.at_begin).await,
         None => Ok(()),
     }
 }
@@ -202,13 +203,13 @@ impl OpenTransaction {
     /// Asks, where there is a guard, whether the transaction still lives. If not it is a conflict: nothing was committed.
     pub(crate) async fn check<M: Io<Conn>, Conn>(
         &self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         dialect: Dialect,
     ) -> QueryResult<()> {
         let Some(guard) = self.guard else {
             return Ok(());
         };
-        let alive = M::batch_execute(conn, guard.before_commit).await;
+        let alive = link.batch_execute(guard.before_commit).await;
         alive.map_err(|error| match dialect.classify(&error) {
             Failure::Other => DieselError::DatabaseError(
                 DatabaseErrorKind::SerializationFailure,
@@ -219,44 +220,47 @@ impl OpenTransaction {
     }
 
     /// Commits it. After an error it is still to be rolled back.
-    pub(crate) async fn commit<M: Io<Conn>, Conn>(&self, conn: &mut Conn) -> QueryResult<()> {
+    pub(crate) async fn commit<M: Io<Conn>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()> {
         if let Some(savepoint) = self.savepoint {
-            return savepoint.release::<M, _>(conn).await;
+            return savepoint.release(link).await;
         }
-        M::commit(conn).await?;
-        self.lift_guard::<M, _>(conn).await;
+        link.commit().await?;
+        self.lift_guard(link).await;
         Ok(())
     }
 
     /// Rolls it back if it still is open: Diesel has rolled back what it could not commit. A failure leaves the
     /// transaction manager in its error state, where a pool drops the connection; the error that led here says more than
     /// that one would.
-    pub(crate) async fn roll_back<M: Io<Conn>, Conn>(&self, conn: &mut Conn) {
+    pub(crate) async fn roll_back<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) {
         if let Some(savepoint) = self.savepoint {
-            let _ = savepoint.roll_back::<M, _>(conn).await; // it fails where a conflict has ended the whole transaction
+            let _ = savepoint.roll_back(link).await; // it fails where a conflict has ended the whole transaction
             return;
         }
-        if depth::<M, _>(conn).is_ok_and(|depth| depth > self.outer) {
+        if depth(link).is_ok_and(|depth| depth > self.outer) {
             if let Some(guard) = self.guard {
-                let _ = M::batch_execute(conn, guard.rollback).await; // the next one tells whether the connection is well
+                let _ = link.batch_execute(guard.rollback).await; // the next one tells whether the connection is well
             }
-            let _ = M::roll_back(conn).await;
+            let _ = link.roll_back().await;
         }
-        self.lift_guard::<M, _>(conn).await;
+        self.lift_guard(link).await;
     }
 
     /// Once there is no transaction any more. On a connection that stayed without autocommit, later statements would be lost:
     /// it is broken then.
-    async fn lift_guard<M: Io<Conn>, Conn>(&self, conn: &mut Conn) {
+    async fn lift_guard<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) {
         let Some(guard) = self.guard else {
             return;
         };
-        let lifted = match depth::<M, _>(conn) {
-            Ok(0) => M::batch_execute(conn, guard.after).await.is_ok(),
+        let lifted = match depth(link) {
+            Ok(0) => link.batch_execute(guard.after).await.is_ok(),
             _ => false,
         };
         if !lifted {
-            M::transaction_status(conn).set_in_error();
+            link.transaction_status().set_in_error();
         }
     }
 }
@@ -265,7 +269,7 @@ impl OpenTransaction {
 mod tests {
     use super::*;
     use crate::conflict::Conflict;
-    use crate::connection::{Blocking, now};
+    use crate::connection::now;
     use diesel::Connection;
 
     /// A guard in words that SQLite understands.
@@ -275,7 +279,12 @@ mod tests {
         let mysqls = Dialect::Mysql.guard().unwrap();
         let guard = Guard { after, ..mysqls };
         let options = TransactionOptions::guarded();
-        let begun = now(begin::<Blocking, _>(&mut conn, Dialect::Sqlite, options)).unwrap();
+        let begun = now(begin(
+            &mut Link::blocking(&mut conn),
+            Dialect::Sqlite,
+            options,
+        ))
+        .unwrap();
         assert!(!begun.is_guarded());
         conn.batch_execute(guard.at_begin).unwrap();
         let guard = Some(guard);
@@ -287,27 +296,27 @@ mod tests {
         use diesel::connection::SimpleConnection;
         let (mut conn, begun) = guarded("SELECT 1");
         assert_eq!(
-            now(begun.check::<Blocking, _>(&mut conn, Dialect::Mysql)),
+            now(begun.check(&mut Link::blocking(&mut conn), Dialect::Mysql)),
             Ok(())
         );
-        assert_eq!(now(begun.commit::<Blocking, _>(&mut conn)), Ok(()));
+        assert_eq!(now(begun.commit(&mut Link::blocking(&mut conn))), Ok(()));
         let (mut conn, begun) = guarded("SELECT 1");
         conn.batch_execute("ROLLBACK; BEGIN").unwrap(); // as if without autocommit
-        let gone = now(begun.check::<Blocking, _>(&mut conn, Dialect::Mysql)).unwrap_err();
+        let gone = now(begun.check(&mut Link::blocking(&mut conn), Dialect::Mysql)).unwrap_err();
         let conflict = Failure::Conflict(Conflict::Deadlock);
         assert_eq!(Dialect::Mysql.classify(&gone), conflict);
-        now(begun.roll_back::<Blocking, _>(&mut conn));
-        assert_eq!(in_transaction::<Blocking, _>(&mut conn), Ok(false));
+        now(begun.roll_back(&mut Link::blocking(&mut conn)));
+        assert_eq!(in_transaction(&mut Link::blocking(&mut conn)), Ok(false));
     }
 
     /// What is committed stays so, and the connection takes no more.
     #[test]
     fn a_connection_whose_guard_stays_is_broken() {
         let (mut conn, begun) = guarded("no such statement");
-        assert_eq!(now(begun.commit::<Blocking, _>(&mut conn)), Ok(()));
-        assert!(in_transaction::<Blocking, _>(&mut conn).is_err());
+        assert_eq!(now(begun.commit(&mut Link::blocking(&mut conn))), Ok(()));
+        assert!(in_transaction(&mut Link::blocking(&mut conn)).is_err());
         let (mut conn, begun) = guarded("no such statement");
-        now(begun.roll_back::<Blocking, _>(&mut conn));
-        assert!(in_transaction::<Blocking, _>(&mut conn).is_err());
+        now(begun.roll_back(&mut Link::blocking(&mut conn)));
+        assert!(in_transaction(&mut Link::blocking(&mut conn)).is_err());
     }
 }

@@ -3,27 +3,26 @@
 use diesel::query_builder::{QueryBuilder, QueryFragment};
 use diesel::result::Error as DieselError;
 
-use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use crate::backend::{Dialect, ShardedBackend};
 use crate::error::Error;
 use crate::model::ShardedTable;
 
 /// Finds a clearer reason for an error that the database gave for a statement about `T` and its shards.
-pub(crate) fn explain<T, DB, Conn>(conn: &Conn, error: DieselError) -> DieselError
+pub(crate) fn explain<T, DB>(backend: &DB, error: DieselError) -> DieselError
 where
     T: ShardedTable + QueryFragment<DB>,
-    DB: BackendOf<Conn>,
+    DB: ShardedBackend,
 {
     if !matches!(error, DieselError::DatabaseError(..)) {
         return error;
     }
-    let backend = DB::backend_of(conn);
     let mut name = backend.query_builder();
-    match T::TABLE.to_sql(&mut name, &backend).map(|()| name.finish()) {
+    match T::TABLE.to_sql(&mut name, backend).map(|()| name.finish()) {
         Ok(table) if table.contains("\".\"") || table.contains("`.`") => {
             Error::QualifiedTable { table }.into()
         }
         _ if is_nan::<T>(backend.dialect(), &error) => Error::Overflow { source: error }.into(),
-        _ => explain_missing(&backend, T::SHARDS_TABLE, error),
+        _ => explain_missing(backend, T::SHARDS_TABLE, error),
     }
 }
 

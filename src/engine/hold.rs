@@ -13,8 +13,8 @@ use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment, QueryId
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::{Integer, Nullable, Text};
 
-use crate::backend::{BackendOf, ShardedBackend, Strength};
-use crate::connection::{Io, LoadIo, TransactionOptions};
+use crate::backend::{ShardedBackend, Strength};
+use crate::connection::{Io, Link, LoadIo, TransactionOptions};
 use crate::engine::{KeyedTable, RetryLoop};
 use crate::error::Error;
 use crate::model::{Amount, SHARD, ShardedColumn, ShardedTable, ShardsColumn};
@@ -70,16 +70,19 @@ impl Shards {
 }
 
 /// A transaction of its own that may hold parents and is tried again after a conflict, or a savepoint of the caller's.
-pub(crate) fn holding<M, Conn>(conn: &mut Conn, retry: RetryPolicy) -> QueryResult<RetryLoop>
+pub(crate) fn holding<M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    retry: RetryPolicy,
+) -> QueryResult<RetryLoop>
 where
     M: Io<Conn>,
 {
-    let dialect = M::Backend::backend_of(conn).dialect();
+    let dialect = link.dialect();
     let options = TransactionOptions {
         isolation: dialect.holding_isolation(),
         ..TransactionOptions::guarded()
     };
-    RetryLoop::transaction::<M, _>(conn, retry, options)
+    RetryLoop::transaction(link, retry, options)
 }
 
 impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
@@ -95,25 +98,25 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
 
     /// Locks the parents that `keys` names and that are there, and then their shards, in the transaction that is open.
     pub(crate) async fn lock<M, Conn>(
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         keys: &KeysAre<T::KeyIs>,
         shards: Shards,
     ) -> QueryResult<Self>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let strength = match shards.at_once {
             true => Strength::ExclusiveAtOnce,
             false => Strength::Exclusive,
         };
-        let mut held = Self::lock_parents::<M, _>(conn, keys, strength).await?;
+        let mut held = Self::lock_parents(link, keys, strength).await?;
         held.shard = shards.only;
-        let clause = DB::backend_of(conn).dialect().locks_rows(strength);
+        let clause = link.dialect().locks_rows(strength);
         if let (Some(clause), false) = (clause, held.is_empty()) {
             let of = held.rows(Rows::Shards);
             let lock = LockShards { of, clause };
-            let locked = M::load::<i32, _>(conn, lock).await?;
+            let locked = link.load::<i32, _>(lock).await?;
             held.filled = Some(locked.iter().filter(|filled| **filled != 0).count());
         }
         Ok(held)
@@ -122,21 +125,21 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     /// Locks the parents that `keys` names and that are there, without their shards. On SQLite, where other writers already
     /// wait, it only finds them.
     pub(crate) async fn lock_parents<M, Conn>(
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         keys: &KeysAre<T::KeyIs>,
         strength: Strength,
     ) -> QueryResult<Self>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
-        let clause = DB::backend_of(conn).dialect().locks_rows(strength);
+        let clause = link.dialect().locks_rows(strength);
         let lock = LockParents::<T, _> {
             keys,
             clause: clause.unwrap_or_default(),
             table: PhantomData,
         };
-        let locked = T::load_keys::<M, _, _>(conn, lock).await?;
+        let locked = T::load_keys(link, lock).await?;
         Ok(Self::locked(locked))
     }
 
@@ -145,18 +148,18 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     /// # Errors
     /// [`Unfit::NotLocked`] for a parent that can be seen and not be locked.
     pub(crate) async fn lock_all<M, Conn>(
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         keys: &KeysAre<T::KeyIs>,
     ) -> QueryResult<Self>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let mut tries = 0;
         loop {
-            let held = Self::lock::<M, _>(conn, keys, Shards::ALL).await?;
-            held.refuse_hidden_shards::<M, _>(conn).await?;
-            let Some(key) = held.not_locked::<M, _>(conn, keys).await?.pop() else {
+            let held = Self::lock(link, keys, Shards::ALL).await?;
+            held.refuse_hidden_shards(link).await?;
+            let Some(key) = held.not_locked(link, keys).await?.pop() else {
                 return Ok(held);
             };
             tries += 1;
@@ -170,15 +173,15 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     /// back since may be among them.
     pub(crate) async fn not_locked<M, Conn>(
         &self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         keys: &KeysAre<T::KeyIs>,
     ) -> QueryResult<Vec<T::Key>>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let all_are_locked = self.locked.len() == keys.0.len();
-        if all_are_locked || !DB::backend_of(conn).dialect().hides_rows_from_locks() {
+        if all_are_locked || !link.dialect().hides_rows_from_locks() {
             return Ok(vec![]);
         }
         let not_locked = NotLocked::<T, _> {
@@ -186,24 +189,27 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
             locked: &self.keys,
             table: PhantomData,
         };
-        T::load_keys::<M, _, _>(conn, not_locked).await
+        T::load_keys(link, not_locked).await
     }
 
     /// Refuses parents whose totals may be other than this role sees.
     ///
     /// # Errors
     /// [`Unfit::HiddenShards`].
-    pub(crate) async fn refuse_hidden_shards<M, Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    pub(crate) async fn refuse_hidden_shards<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
-        let hides_rows = DB::backend_of(conn).dialect().hides_rows_from_locks();
+        let hides_rows = link.dialect().hides_rows_from_locks();
         let (true, Some(key)) = (hides_rows, self.locked.first()) else {
             return Ok(());
         };
         let find = FindShardsPolicy::<T>(PhantomData);
-        let active = M::load::<i32, _>(conn, find).await?;
+        let active = link.load::<i32, _>(find).await?;
         match active.is_empty() {
             true => Ok(()),
             false => Err(Self::unfit(key.clone(), Unfit::HiddenShards)),
@@ -226,12 +232,15 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     }
 
     /// The numbers of the shards that there are, held or not.
-    pub(crate) async fn shards<M, Conn>(&self, conn: &mut Conn) -> QueryResult<Vec<i32>>
+    pub(crate) async fn shards<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Vec<i32>>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
-        shards_of::<M, T, _, _>(conn, &self.keys).await
+        shards_of::<T, _, _, _>(link, &self.keys).await
     }
 
     /// What the parents that are held hold of `fields`: the bases, and the sums of the shards unless these are to be `Replaced`,
@@ -241,17 +250,17 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     /// [`Unfit::Removed`] if not all of them are there, [`Unfit::Altered`] for a base that is no number.
     pub(crate) async fn states<M, Conn>(
         &self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         fields: &Fields,
         sums: Sums,
     ) -> QueryResult<States>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let of = self.rows(Rows::Parents);
         let read = ReadStates { of, fields, sums };
-        let texts = M::load::<Option<String>, _>(conn, read);
+        let texts = link.load::<Option<String>, _>(read);
         let texts = texts.await?;
         if let (true, Some(key)) = (texts.len() != self.locked.len(), self.locked.first()) {
             return Err(Self::unfit(key.clone(), Unfit::Removed));
@@ -272,17 +281,17 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     /// [`Error::Unfit`] if anything differs, whatever the reason.
     async fn check<M, Conn>(
         &self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         fields: &Fields,
         before: &States,
         expected: &States,
     ) -> QueryResult<()>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
-        let dialect = DB::backend_of(conn).dialect();
-        let found = self.states::<M, _>(conn, fields, Sums::Read).await?;
+        let dialect = link.dialect();
+        let found = self.states(link, fields, Sums::Read).await?;
         let parents = before.iter().zip(expected).zip(&found).zip(&self.locked);
         for (((before, expected), found), key) in parents {
             let fields = before.iter().zip(expected).zip(found).zip(fields);
@@ -315,10 +324,10 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     ///
     /// # Errors
     /// [`Error::Unfit`] if a base or a shard came to hold anything else.
-    pub(crate) async fn fold<M, Conn>(&self, conn: &mut Conn) -> QueryResult<Moved>
+    pub(crate) async fn fold<M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Moved>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let mut sums = zeros(T::FIELDS);
         if self.is_empty() {
@@ -329,7 +338,7 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
             });
         }
         let fields: Vec<_> = T::FIELDS.iter().collect();
-        let before = self.states::<M, _>(conn, &fields, Sums::Read).await?;
+        let before = self.states(link, &fields, Sums::Read).await?;
         let mut added = before.clone();
         let mut expected = before.clone();
         for (added, expected) in added.iter_mut().zip(&mut expected) {
@@ -344,14 +353,14 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
             }
         }
         let of = self.rows(Rows::Parents);
-        let parents = M::execute(conn, AddShardsToBases { of }).await?;
+        let parents = link.execute(AddShardsToBases { of }).await?;
         // What a trigger on the parent adds to shards must not be emptied with the rest.
-        self.check::<M, _>(conn, &fields, &before, &added).await?;
-        let shards = self.empty::<M, _>(conn, fields.clone()).await?;
+        self.check(link, &fields, &before, &added).await?;
+        let shards = self.empty(link, fields.clone()).await?;
         if self.filled.is_some_and(|filled| shards > filled) {
             return Err(appeared());
         }
-        self.check::<M, _>(conn, &fields, &added, &expected).await?;
+        self.check(link, &fields, &added, &expected).await?;
         Ok(Moved {
             parents,
             shards,
@@ -364,9 +373,9 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     ///
     /// # Errors
     /// [`Error::Unfit`] if they do not.
-    pub(crate) async fn write_bases<M, Conn, A>(
+    pub(crate) async fn write_bases<A, M, Conn>(
         &self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         assignments: &A,
         fields: &Fields,
         empties: bool,
@@ -375,21 +384,21 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     ) -> QueryResult<()>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
         A: QueryFragment<DB>,
     {
         let of = self.rows(Rows::Parents);
-        M::execute(conn, Write { of, assignments }).await?;
+        link.execute(Write { of, assignments }).await?;
         if empties {
-            self.empty::<M, _>(conn, fields.to_vec()).await?;
+            self.empty(link, fields.to_vec()).await?;
         }
-        self.check::<M, _>(conn, fields, before, expected).await
+        self.check(link, fields, before, expected).await
     }
 
     /// Writes columns of the shards, whatever that does to the totals: the bases are to be [written](Self::write_bases) next.
-    pub(crate) async fn write_shards<M, Conn, A>(
+    pub(crate) async fn write_shards<A, M, Conn>(
         &self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         assignments: &A,
     ) -> QueryResult<usize>
     where
@@ -397,38 +406,38 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
         A: QueryFragment<DB>,
     {
         let of = self.rows(Rows::Shards);
-        M::execute(conn, Write { of, assignments }).await
+        link.execute(Write { of, assignments }).await
     }
 
     /// Sets fields of the shards to zero. The number of shards that were not.
     async fn empty<M, Conn>(
         &self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         fields: Vec<&'static ShardsColumn>,
     ) -> QueryResult<usize>
     where
         M: Io<Conn, Backend = DB>,
     {
         let of = self.rows(Rows::Shards);
-        M::execute(conn, EmptyShards { of, fields }).await
+        link.execute(EmptyShards { of, fields }).await
     }
 
     /// Removes the shards numbered `first` and above that are empty. The number removed.
     pub(crate) async fn remove_shards<M, Conn>(
         &self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         first: u16,
     ) -> QueryResult<usize>
     where
         M: Io<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         if self.is_empty() {
             return Ok(0);
         }
         let of = self.rows(Rows::Shards);
         let first = i32::from(first);
-        M::execute(conn, RemoveShards { of, first }).await
+        link.execute(RemoveShards { of, first }).await
     }
 
     fn rows(&self, rows: Rows) -> HeldRows<'_, T, KeysAre<T::KeyIs>> {
@@ -455,14 +464,14 @@ fn appeared() -> DieselError {
 pub(crate) const TRIES_TO_LOCK: u8 = 3;
 
 /// The numbers of the shards that parents have.
-pub(crate) async fn shards_of<M, T, DB, Conn>(
-    conn: &mut Conn,
+pub(crate) async fn shards_of<T, DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
     keys: &KeysAre<T::KeyIs>,
 ) -> QueryResult<Vec<i32>>
 where
     T: KeyedTable<DB>,
     M: LoadIo<Conn, Backend = DB>,
-    DB: BackendOf<Conn>,
+    DB: ShardedBackend,
 {
     let of = HeldRows::<T, _> {
         rows: Rows::Shards,
@@ -470,7 +479,7 @@ where
         shard: None,
         table: PhantomData,
     };
-    M::load::<i32, _>(conn, SelectShards { of }).await
+    link.load::<i32, _>(SelectShards { of }).await
 }
 
 /// Nothing of each field.

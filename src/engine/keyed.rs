@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
-use crate::connection::LoadIo;
+use crate::connection::{Link, LoadIo};
 use crate::model::ShardedTable;
 use crate::query_builder::KeysAre;
 
@@ -27,13 +27,13 @@ pub trait KeyedTable<DB: ShardedBackend>: ShardedTable + QueryFragment<DB> + Que
     ) -> QueryResult<()>;
 
     /// Reads keys.
-    fn load_keys<'c, M, Conn, Q>(
-        conn: &'c mut Conn,
+    fn load_keys<'s, Q, M, Conn>(
+        link: &'s mut Link<'_, M, Conn>,
         query: Q,
-    ) -> M::Future<'c, QueryResult<Vec<Self::Key>>>
+    ) -> M::Future<'s, QueryResult<Vec<Self::Key>>>
     where
         M: LoadIo<Conn, Backend = DB>,
-        Q: Query<SqlType = SqlTypeOf<Self::PrimaryKey>> + QueryFragment<DB> + QueryId + 'c;
+        Q: Query<SqlType = SqlTypeOf<Self::PrimaryKey>> + QueryFragment<DB> + QueryId + 's;
 }
 
 impl<T, DB> KeyedTable<DB> for T
@@ -53,15 +53,15 @@ where
         after.walk_ast(out)
     }
 
-    fn load_keys<'c, M, Conn, Q>(
-        conn: &'c mut Conn,
+    fn load_keys<'s, Q, M, Conn>(
+        link: &'s mut Link<'_, M, Conn>,
         query: Q,
-    ) -> M::Future<'c, QueryResult<Vec<T::Key>>>
+    ) -> M::Future<'s, QueryResult<Vec<T::Key>>>
     where
         M: LoadIo<Conn, Backend = DB>,
-        Q: Query<SqlType = SqlTypeOf<T::PrimaryKey>> + QueryFragment<DB> + QueryId + 'c,
+        Q: Query<SqlType = SqlTypeOf<T::PrimaryKey>> + QueryFragment<DB> + QueryId + 's,
     {
-        M::load(conn, query)
+        link.load(query)
     }
 }
 

@@ -5,10 +5,10 @@ use std::error::Error as StdError;
 use diesel::Connection;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::backend::{BackendOf, Dialect, ShardedBackend, SurvivalCheck};
+use crate::backend::{BackendOf, Dialect, SurvivalCheck};
 use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
 use crate::connection::{
-    Blocking, Io, OpenTransaction, TransactionOptions, begin, in_transaction, met_inside, now,
+    Io, Link, OpenTransaction, TransactionOptions, begin, in_transaction, met_inside, now,
 };
 use crate::error::Error;
 use crate::observe::{self, Scope, Work};
@@ -38,34 +38,29 @@ enum What {
     Read,
 }
 
-/// Does `$body`, an expression with `?`, on the connection `$conn`, as often as `$repeated` has it.
+/// The loop of `$retry`, a [`RetryLoop`]: does `$body`, an expression with `?`, on the `$link`, until it succeeds or is not to be tried again.
 macro_rules! retry_loop {
-    ($io:ty, $conn:ident, $repeated:expr, $body:expr) => {{
-        let mut repeated: $crate::engine::RetryLoop = $repeated;
-        let mut held = $crate::connection::CancelGuard::<$io, _>::new($conn);
-        let $conn = &mut *held.conn;
+    ($link:expr, $retry:expr, $body:expr) => {{
+        let mut retry: $crate::engine::RetryLoop = $retry;
+        $link.enter();
         let done = loop {
-            let outcome = match repeated
-                .begin::<$io, _, ::diesel::result::Error>($conn)
-                .await
-            {
+            let outcome = match retry.begin($link).await {
                 Ok(()) => {
-                    held.inside |= repeated.is_inside();
                     let body = async { $body };
                     let outcome: ::diesel::result::QueryResult<_> =
-                        repeated.scope().within(body).await;
-                    outcome.map_err(|error| repeated.own_failure(error))
+                        retry.scope().within(body).await;
+                    outcome.map_err(|error| retry.own_failure(error))
                 }
                 Err(failed) => Err(failed),
             };
-            if let Some(done) = repeated
-                .end::<$io, _, _, ::diesel::result::Error>($conn, outcome)
+            if let Some(done) = retry
+                .end::<_, ::diesel::result::Error, _, _>($link, outcome)
                 .await
             {
                 break done;
             }
         };
-        held.answered();
+        $link.leave();
         done
     }};
 }
@@ -74,21 +69,21 @@ pub(crate) use retry_loop;
 impl RetryLoop {
     /// An application's transaction.
     pub(crate) fn closure<M, Conn>(
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         retry: RetryPolicy,
         options: TransactionOptions,
     ) -> QueryResult<Self>
     where
         M: Io<Conn>,
     {
-        let survival = M::Backend::backend_of(conn).dialect().survival_check();
+        let survival = link.dialect().survival_check();
         let what = What::Transaction(options, survival);
-        Self::new::<M, _>(conn, retry, what, Work::Closure)
+        Self::new(link, retry, what, Work::Closure)
     }
 
     /// One of the crate's own transactions.
     pub(crate) fn transaction<M, Conn>(
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         retry: RetryPolicy,
         options: TransactionOptions,
     ) -> QueryResult<Self>
@@ -96,27 +91,33 @@ impl RetryLoop {
         M: Io<Conn>,
     {
         // It returns every error that it sees: no question whether it survived.
-        Self::new::<M, _>(conn, retry, What::Transaction(options, None), Work::Own)
+        Self::new(link, retry, What::Transaction(options, None), Work::Own)
     }
 
     /// A statement that commits by itself.
-    pub(crate) fn statement<M, Conn>(conn: &mut Conn, retry: RetryPolicy) -> QueryResult<Self>
+    pub(crate) fn statement<M, Conn>(
+        link: &mut Link<'_, M, Conn>,
+        retry: RetryPolicy,
+    ) -> QueryResult<Self>
     where
         M: Io<Conn>,
     {
-        Self::new::<M, _>(conn, retry, What::Statement, Work::Statement)
+        Self::new(link, retry, What::Statement, Work::Statement)
     }
 
     /// A query.
-    pub(crate) fn read<M, Conn>(conn: &mut Conn, retry: RetryPolicy) -> QueryResult<Self>
+    pub(crate) fn read<M, Conn>(
+        link: &mut Link<'_, M, Conn>,
+        retry: RetryPolicy,
+    ) -> QueryResult<Self>
     where
         M: Io<Conn>,
     {
-        Self::new::<M, _>(conn, retry, What::Read, Work::Read)
+        Self::new(link, retry, What::Read, Work::Read)
     }
 
     fn new<M, Conn>(
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         retry: RetryPolicy,
         what: What,
         work: Work,
@@ -124,14 +125,14 @@ impl RetryLoop {
     where
         M: Io<Conn>,
     {
-        let inside = in_transaction::<M, _>(conn)?;
+        let inside = in_transaction(link)?;
         let (what, work) = match what {
             What::Transaction(options, _) if inside => {
                 (What::Transaction(options, None), Work::Savepoint)
             }
             what => (what, work),
         };
-        let dialect = M::Backend::backend_of(conn).dialect();
+        let dialect = link.dialect();
         Ok(RetryLoop {
             what,
             dialect,
@@ -142,18 +143,16 @@ impl RetryLoop {
         })
     }
 
-    /// Whether it is part of a caller's transaction, as far as that is known.
-    pub(crate) fn is_inside(&self) -> bool {
-        self.inside
-    }
-
     /// What the attempt runs in.
     pub(crate) fn scope(&self) -> Scope {
         self.told.scope()
     }
 
     /// Begins an attempt.
-    pub(crate) async fn begin<M, Conn, E>(&mut self, conn: &mut Conn) -> Result<(), Failed<E>>
+    pub(crate) async fn begin<E, M, Conn>(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> Result<(), Failed<E>>
     where
         M: Io<Conn>,
     {
@@ -162,20 +161,19 @@ impl RetryLoop {
             return Ok(());
         };
         let scope = self.scope();
-        let begun = scope
-            .within(begin::<M, _>(conn, self.dialect, options))
-            .await;
+        let begun = scope.within(begin(link, self.dialect, options)).await;
         let begun = begun.map_err(Failed::Begin)?;
         self.begun = Some(begun);
         if begun.is_in_anothers() {
             self.inside = true;
+            link.is_inside();
             self.what = What::Transaction(options, None);
             return Ok(());
         }
         let mark = survival.and_then(|check| check.at_begin);
         match mark.filter(|_| !begun.is_guarded()) {
             Some(mark) => {
-                let marked = scope.within(async { M::batch_execute(conn, mark).await });
+                let marked = scope.within(async { link.batch_execute(mark).await });
                 marked.await.map_err(Failed::Begin)
             }
             None => Ok(()),
@@ -193,9 +191,9 @@ impl RetryLoop {
     }
 
     /// Ends an attempt: by what came of it all, or by `None` if it is to be made again.
-    pub(crate) async fn end<M, Conn, T, E>(
+    pub(crate) async fn end<T, E, M, Conn>(
         &mut self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         outcome: Result<T, Failed<E>>,
     ) -> Option<Result<T, E>>
     where
@@ -207,13 +205,13 @@ impl RetryLoop {
             // On a cluster's node that has aborted the transaction unheard, the states of another one were compared.
             Err(Failed::Own(error)) if is_unfit(&error) => Failed::Own(match &self.begun {
                 Some(begun) => {
-                    let alive = scope.within(begun.check::<M, _>(conn, self.dialect));
+                    let alive = scope.within(begun.check(link, self.dialect));
                     alive.await.err().unwrap_or(error)
                 }
                 None => error,
             }),
             Err(failed) => failed,
-            Ok(value) => match scope.within(self.commit::<M, _, E>(conn)).await {
+            Ok(value) => match scope.within(self.commit(link)).await {
                 Ok(()) => {
                     self.told.ended(self.attempts.number(), true);
                     return Some(Ok(value));
@@ -222,11 +220,11 @@ impl RetryLoop {
             },
         };
         if let Some(begun) = self.begun.take() {
-            scope.within(begun.roll_back::<M, _>(conn)).await;
+            scope.within(begun.roll_back(link)).await;
         }
         if let (What::Statement | What::Read, false) = (self.what, self.inside) {
             if let Some(ended) = failed.ended_transaction(self.dialect) {
-                let looking = met_inside::<M, _>(conn, ended);
+                let looking = met_inside(link, ended);
                 // Where it cannot be told, nothing is tried again.
                 self.inside = scope.within(looking).await.unwrap_or(true);
             }
@@ -256,7 +254,7 @@ impl RetryLoop {
         }
     }
 
-    async fn commit<M, Conn, E>(&mut self, conn: &mut Conn) -> Result<(), Failed<E>>
+    async fn commit<E, M, Conn>(&mut self, link: &mut Link<'_, M, Conn>) -> Result<(), Failed<E>>
     where
         M: Io<Conn>,
     {
@@ -265,11 +263,11 @@ impl RetryLoop {
         };
         match survival {
             None => {
-                let alive = begun.check::<M, _>(conn, self.dialect).await;
+                let alive = begun.check(link, self.dialect).await;
                 alive.map_err(Failed::Own)?;
             }
             Some(check) => {
-                let alive = M::batch_execute(conn, check.before_commit).await;
+                let alive = link.batch_execute(check.before_commit).await;
                 alive.map_err(|e| match self.dialect.classify(&e) {
                     // A conflict of its own: what a cluster's node has met since the closure's last statement is told at the next.
                     Failure::ConnectionLost | Failure::NodeNotReady | Failure::Conflict(_) => {
@@ -280,7 +278,7 @@ impl RetryLoop {
                 })?;
             }
         }
-        begun.commit::<M, _>(conn).await.map_err(Failed::Commit)
+        begun.commit(link).await.map_err(Failed::Commit)
     }
 }
 
@@ -294,15 +292,15 @@ where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
 {
-    let dialect = Conn::Backend::backend_of(conn).dialect();
+    let link = &mut Link::blocking(conn);
     now(async {
-        let begun = begin::<Blocking, _>(conn, dialect, options).await?;
-        let done = match f(conn) {
-            Ok(value) => begun.commit::<Blocking, _>(conn).await.map(|()| value),
+        let begun = begin(link, link.dialect(), options).await?;
+        let done = match f(link.conn) {
+            Ok(value) => begun.commit(link).await.map(|()| value),
             Err(error) => Err(error),
         };
         if done.is_err() {
-            begun.roll_back::<Blocking, _>(conn).await;
+            begun.roll_back(link).await;
         }
         done
     })
@@ -321,9 +319,10 @@ where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
 {
+    let link = &mut Link::blocking(conn);
     now(async {
-        let repeated = RetryLoop::transaction::<Blocking, _>(conn, retry, options)?;
-        retry_loop!(Blocking, conn, repeated, f(conn))
+        let retrying = RetryLoop::transaction(link, retry, options)?;
+        retry_loop!(link, retrying, f(link.conn))
     })
 }
 
@@ -339,9 +338,10 @@ where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
 {
+    let link = &mut Link::blocking(conn);
     now(async {
-        let repeated = RetryLoop::statement::<Blocking, _>(conn, retry)?;
-        retry_loop!(Blocking, conn, repeated, f(conn))
+        let retrying = RetryLoop::statement(link, retry)?;
+        retry_loop!(link, retrying, f(link.conn))
     })
 }
 

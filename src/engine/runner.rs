@@ -5,18 +5,18 @@ use std::pin::pin;
 
 use diesel::result::QueryResult;
 
-use crate::connection::{CancelGuard, Io, OpenTransaction, TransactionOptions, begin, met_inside};
+use crate::connection::{Io, Link, OpenTransaction, TransactionOptions, begin, met_inside};
 use crate::engine::attempt::{CountingAttempt, Plan, Statement, Step};
 use crate::error::Error;
 use crate::observe;
 use crate::policy::RetryPolicy;
 
 /// Sends the statements of a counting update.
-pub(crate) trait Sender<M, Conn> {
+pub(crate) trait Sender<M: Io<Conn>, Conn> {
     /// Sends one statement for one shard. The number of rows that it met.
     fn send(
         &mut self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         statement: Statement,
         shard: i32,
     ) -> impl Future<Output = QueryResult<usize>>;
@@ -24,7 +24,7 @@ pub(crate) trait Sender<M, Conn> {
 
 /// Runs a counting update to its end. The number of parents that it counted on.
 pub(crate) async fn count<M, Conn>(
-    conn: &mut Conn,
+    link: &mut Link<'_, M, Conn>,
     plan: Plan,
     retry: RetryPolicy,
     sender: &mut impl Sender<M, Conn>,
@@ -32,16 +32,14 @@ pub(crate) async fn count<M, Conn>(
 where
     M: Io<Conn>,
 {
-    let mut held = CancelGuard::<M, _>::new(conn);
-    let counted = run(&mut *held.conn, &mut held.inside, plan, retry, sender).await;
-    held.answered();
+    link.enter();
+    let counted = run(link, plan, retry, sender).await;
+    link.leave();
     counted
 }
 
-/// `inside`: in a caller's transaction.
 async fn run<M, Conn>(
-    conn: &mut Conn,
-    inside: &mut bool,
+    link: &mut Link<'_, M, Conn>,
     mut plan: Plan,
     retry: RetryPolicy,
     sender: &mut impl Sender<M, Conn>,
@@ -62,11 +60,11 @@ where
         told.step(&plan, &attempt, &step);
         outcome = match step {
             Step::Begin => {
-                let beginning = begin::<M, _>(conn, plan.dialect, options);
+                let beginning = begin(link, plan.dialect, options);
                 match told.within(beginning).await {
                     Ok(transaction) => {
                         if transaction.is_in_anothers() {
-                            *inside = true;
+                            link.is_inside();
                             plan.in_transaction = true;
                             attempt.is_inside();
                         }
@@ -77,14 +75,14 @@ where
                 }
             }
             Step::Run(statement) => {
-                let sent = pin!(sender.send(conn, statement, attempt.shard()));
+                let sent = pin!(sender.send(link, statement, attempt.shard()));
                 told.within(sent).await
             }
             Step::Commit => match begun {
                 Some(begun) => {
-                    let alive = begun.check::<M, _>(conn, plan.dialect);
+                    let alive = begun.check(link, plan.dialect);
                     match told.within(alive).await {
-                        Ok(()) => told.within(begun.commit::<M, _>(conn)).await.map(|()| 0),
+                        Ok(()) => told.within(begun.commit(link)).await.map(|()| 0),
                         Err(error) => Err(error),
                     }
                 }
@@ -92,12 +90,12 @@ where
             },
             Step::Rollback => {
                 if let Some(begun) = begun.take() {
-                    told.within(begun.roll_back::<M, _>(conn)).await;
+                    told.within(begun.roll_back(link)).await;
                 }
                 Ok(0)
             }
             Step::LookInside { ended } => {
-                let looking = met_inside::<M, _>(conn, ended);
+                let looking = met_inside(link, ended);
                 told.within(looking).await.map(usize::from)
             }
             Step::Sleep(delay) => {

@@ -25,7 +25,7 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Integer};
 
 use crate::backend::{BackendOf, ShardedBackend};
-use crate::connection::{Blocking, Io, LoadIo, in_any_transaction, now};
+use crate::connection::{Io, Link, LoadIo, in_any_transaction, now};
 use crate::engine::{
     Held, KeyedTable, RetryLoop, States, Sums, explain, field, holding, retry_loop,
 };
@@ -158,30 +158,34 @@ impl<C: ShardedColumn> Bounded<C> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.count::<Blocking, _, _>(n, conn))
+        now(self.count(n, &mut Link::blocking(conn)))
     }
 
-    pub(crate) async fn count<M, Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
+    pub(crate) async fn count<DB, M, Conn>(
+        &self,
+        n: i64,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool>
     where
         C: IntegerField<DB>,
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
-        let added = self.try_add::<M, _, _>(n, conn).await;
-        added.map_err(|error| explain::<C::Table, DB, _>(conn, error))
+        let added = self.try_add::<_, _, _>(n, link).await;
+        added.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))
     }
 
-    async fn try_add<M, Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
+    async fn try_add<DB, M, Conn>(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
     where
         C: IntegerField<DB>,
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let retry = self.retry.clone().unwrap_or_default();
         let slots = slots::<C>();
         for _ in 0..2 {
             let added = self
-                .add_to_a_shard::<M, _, _>(n, slots, retry.clone(), conn)
+                .add_to_a_shard::<_, _, _>(n, slots, retry.clone(), link)
                 .await;
             match added.map_err(Error::from) {
                 Ok(true) => return Ok(true),
@@ -193,9 +197,9 @@ impl<C: ShardedColumn> Bounded<C> {
             }
         }
         // A caller's transaction may see an older total than the one that counts.
-        if !in_any_transaction::<M, _>(conn).await? {
-            let reading = RetryLoop::read::<M, _>(conn, retry.clone())?;
-            let total = retry_loop!(M, conn, reading, self.counter.total::<M, _, _>(conn).await)?;
+        if !in_any_transaction(link).await? {
+            let reading = RetryLoop::read(link, retry.clone())?;
+            let total = retry_loop!(link, reading, self.counter.total(link).await)?;
             let total = total.ok_or(DieselError::NotFound)?;
             if !self.bounds.allow(i128::from(total), n) {
                 return Ok(false);
@@ -203,21 +207,21 @@ impl<C: ShardedColumn> Bounded<C> {
         }
         // The parent's key as it is stored: the shards may compare it in another way than the parent does.
         let by_key = self.counter.key_is::<DB>();
-        let reading = RetryLoop::read::<M, _>(conn, retry.clone())?;
-        let stored = retry_loop!(M, conn, reading, {
+        let reading = RetryLoop::read(link, retry.clone())?;
+        let stored = retry_loop!(link, reading, {
             let pick = PickKeys::<C::Table, _> {
                 filter: &by_key,
                 table: PhantomData,
             };
-            C::Table::load_keys::<M, _, _>(conn, pick).await
+            C::Table::load_keys(link, pick).await
         })?;
         let stored = stored.into_iter().next();
         let key = stored.unwrap_or_else(|| self.counter.key.clone());
         let keys = KeysAre(vec![C::Table::key_is(key)]);
-        let holding = holding::<M, _>(conn, retry)?;
-        let added = retry_loop!(M, conn, holding, {
-            let held = Held::<C::Table, DB>::lock_all::<M, _>(conn, &keys).await?;
-            match self.add_to_held::<M, _, _>(n, slots, &held, conn).await? {
+        let holding = holding(link, retry)?;
+        let added = retry_loop!(link, holding, {
+            let held = Held::<C::Table, DB>::lock_all(link, &keys).await?;
+            match self.add_to_held::<_, _, _>(n, slots, &held, link).await? {
                 true => Ok(()),
                 false => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
             }
@@ -232,21 +236,21 @@ impl<C: ShardedColumn> Bounded<C> {
     /// Adds `n` to a shard at random, if that has room for it by itself. All were handed the same, and none is to be used up
     /// before the others. What gives room is added only where there is some left: that was handed out when the total was
     /// within its bounds, and it still is. Out of them, it pays a debt.
-    async fn add_to_a_shard<M, Conn, DB>(
+    async fn add_to_a_shard<DB, M, Conn>(
         &self,
         n: i64,
         slots: u16,
         retry: RetryPolicy,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<bool>
     where
         C: IntegerField<DB>,
         M: Io<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let upwards = self.bounds.uses_room_above(n);
-        let statement = RetryLoop::statement::<M, _>(conn, retry.clone())?;
-        let counted = retry_loop!(M, conn, statement, {
+        let statement = RetryLoop::statement(link, retry.clone())?;
+        let counted = retry_loop!(link, statement, {
             let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
             let add = AddWithin::<C, _> {
                 add: AddTo::new(n),
@@ -255,29 +259,29 @@ impl<C: ShardedColumn> Bounded<C> {
                 upwards,
                 gives: self.bounds.leave_free(n),
             };
-            M::execute_kept(conn, add).await
+            link.execute_kept(add).await
         })?;
         Ok(counted > 0)
     }
 
     /// Decides on the exact total, and hands the room out anew.
-    async fn add_to_held<M, Conn, DB>(
+    async fn add_to_held<DB, M, Conn>(
         &self,
         n: i64,
         slots: u16,
         held: &Held<C::Table, DB>,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<bool>
     where
         C: IntegerField<DB>,
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         if held.is_empty() {
             return Err(DieselError::NotFound);
         }
         let field = field::<C>()?;
-        let before = held.states::<M, _>(conn, &[field], Sums::Read).await?;
+        let before = held.states(link, &[field], Sums::Read).await?;
         let state = only_state(&before)?;
         let total = integer(&state.base)? + integer(&state.shards)?;
         if !self.bounds.allow(total, n) {
@@ -289,7 +293,7 @@ impl<C: ShardedColumn> Bounded<C> {
             return Err(out_of_range(total).into());
         }
         let (down, up) = self.bounds.shares(total, slots, field.column_type);
-        let there = held.shards::<M, _>(conn).await?;
+        let there = held.shards(link).await?;
         for shard in 0..2 * i32::from(slots) {
             let share = if shard % 2 == 0 { down } else { up };
             if share != 0 && !there.contains(&shard) {
@@ -298,7 +302,7 @@ impl<C: ShardedColumn> Bounded<C> {
                     shard,
                     table: PhantomData,
                 };
-                M::execute(conn, create).await?;
+                link.execute(create).await?;
             }
         }
         let to_shares = ToShares::<C> {
@@ -307,16 +311,16 @@ impl<C: ShardedColumn> Bounded<C> {
             up,
             column: PhantomData,
         };
-        held.write_shards::<M, _, _>(conn, &to_shares).await?;
+        held.write_shards(link, &to_shares).await?;
         // Whatever the shards hold now, the base holds the rest of the total.
-        let mut expected = held.states::<M, _>(conn, &[field], Sums::Read).await?;
+        let mut expected = held.states(link, &[field], Sums::Read).await?;
         let shards = integer(&only_state(&expected)?.shards)?;
         let base = narrow(total - shards)?;
         for state in expected.iter_mut().flatten() {
             state.base = Amount::Integer(base.into());
         }
         let base = Base::<C>(base, PhantomData);
-        held.write_bases::<M, _, _>(conn, &base, &[field], false, &before, &expected)
+        held.write_bases(link, &base, &[field], false, &before, &expected)
             .await?;
         Ok(true)
     }
@@ -515,7 +519,7 @@ pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
     use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture};
+    use crate::connection::{BoxFuture, Link};
     use crate::model::ShardedColumn;
     use crate::operation::row_counter::IntegerField;
     use crate::policy::RetryPolicy;
@@ -554,7 +558,7 @@ pub mod asynchronous {
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
         {
-            Box::pin(self.0.count::<Async, _, _>(n, conn))
+            Box::pin(async move { self.0.count(n, &mut Link::awaited(conn)).await })
         }
     }
 }

@@ -14,7 +14,7 @@ use diesel::sql_types::{BigInt, Integer};
 
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
-use crate::connection::{Blocking, LoadIo, in_any_transaction, now};
+use crate::connection::{Blocking, Link, LoadIo, in_any_transaction, now};
 use crate::engine::{
     Held, KEYS_IN_A_STATEMENT, KeyedTable, RetryLoop, Shards, TRIES_TO_LOCK, explain, holding,
     retry_loop, shards_of, zeros,
@@ -225,14 +225,14 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.folded::<Blocking, _, _, _, _>(conn, &mut progress))
+        now(self.folded(&mut Link::blocking(conn), &mut progress))
     }
 }
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
-    pub(crate) async fn folded<M, Conn, DB, T, W>(
+    pub(crate) async fn folded<DB, T, W, M, Conn>(
         self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         progress: &mut impl FnMut(&Folded<T>) -> ControlFlow<()>,
     ) -> QueryResult<Folded<T>>
     where
@@ -241,22 +241,20 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         T::PrimaryKey: Expression,
         W: QueryFragment<DB> + QueryId,
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
-        let dialect = DB::backend_of(conn).dialect();
+        let dialect = link.dialect();
         let retry = self.retry.unwrap_or_default();
         if dialect.has_triggers() {
-            let looking = RetryLoop::read::<M, _>(conn, retry.clone())?;
-            retry_loop!(M, conn, looking, {
-                check_triggers::<M, T, DB, _>(conn).await
-            })?;
+            let looking = RetryLoop::read(link, retry.clone())?;
+            retry_loop!(link, looking, check_triggers::<T, DB, _, _>(link).await)?;
         }
         let filter = self.query.into_update_target().where_clause;
         let keep = match self.keep_shards {
             Some(number) => number,
-            None => shard_counts::wished::<M, T, _>(conn).await?,
+            None => shard_counts::wished::<T, _, _>(link).await?,
         };
-        let inside = in_any_transaction::<M, _>(conn).await?;
+        let inside = in_any_transaction(link).await?;
         let pace = self.per_second.filter(|_| !inside);
         let batch = pace.map_or(self.batch, |rate| self.batch.min(rate as usize));
         let folding = Folding {
@@ -271,22 +269,22 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
             let after = folded.last.as_ref().map(T::key_after);
             let first_to_remove = i32::from(keep);
             let limit = batch as i64;
-            let reading = RetryLoop::read::<M, _>(conn, retry.clone())?;
-            let keys = retry_loop!(M, conn, reading, {
+            let reading = RetryLoop::read(link, retry.clone())?;
+            let keys = retry_loop!(link, reading, {
                 let pick = PickFoldable::<T, W> {
                     filter: &filter,
                     after: after.as_ref(),
                     first_to_remove,
                     limit,
                 };
-                T::load_keys::<M, _, _>(conn, pick).await
+                T::load_keys(link, pick).await
             });
-            let keys = keys.map_err(|error| explain::<T, DB, _>(conn, error))?;
+            let keys = keys.map_err(|error| explain::<T, DB>(&link.backend(), error))?;
             folded.finished = keys.len() < batch;
             if let Some(last) = keys.last().cloned() {
                 let parents = keys.len();
                 let told = observe::fold(dialect, T::SHARDS_TABLE, parents);
-                let moving = folding.fold::<M, T, DB, _>(keys, &mut folded, conn);
+                let moving = folding.fold::<T, DB, _, _>(keys, &mut folded, link);
                 told.within(moving).await?;
                 folded.last = Some(last);
                 if progress(&folded).is_break() {
@@ -331,21 +329,21 @@ enum Trouble {
 impl Folding {
     /// Folds parents together if all their locks can be had at once; else one by one, and what is busy shard by shard, so
     /// that nobody waits for a fold that waits.
-    async fn fold<M, T, DB, Conn>(
+    async fn fold<T, DB, M, Conn>(
         &self,
         keys: Vec<T::Key>,
         folded: &mut Folded<T>,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()>
     where
         T: KeyedTable<DB>,
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let mut left = vec![(keys, 0)];
         while let Some((keys, tries)) = left.pop() {
             let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
-            match self.fold_together::<M, T, DB, _>(&named, conn).await {
+            match self.fold_together::<T, DB, _, _>(&named, link).await {
                 Ok((batch, not_locked)) => {
                     folded.add(batch);
                     for key in not_locked {
@@ -365,7 +363,7 @@ impl Folding {
                         folded.unfit.extend(unfit);
                     }
                     (Trouble::Blocked(_), _) => {
-                        self.fold_shard_by_shard::<M, T, DB, _>(keys, folded, conn)
+                        self.fold_shard_by_shard::<T, DB, _, _>(keys, folded, link)
                             .await?;
                     }
                 },
@@ -374,44 +372,44 @@ impl Folding {
         Ok(())
     }
 
-    async fn fold_together<M, T, DB, Conn>(
+    async fn fold_together<T, DB, M, Conn>(
         &self,
         named: &KeysAre<T::KeyIs>,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<(Folded<T>, Vec<T::Key>)>
     where
         T: KeyedTable<DB>,
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         // On SQLite there are no locks but that on the database.
         let (shards, retry) = match self.dialect.has_row_locks() {
             true => (AT_ONCE, RetryPolicy::never()),
             false => (Shards::ALL, self.retry.clone()),
         };
-        self.fold_held::<M, T, DB, _>(named, shards, retry, conn)
+        self.fold_held::<T, DB, _, _>(named, shards, retry, link)
             .await
     }
 
     /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. One that does not
     /// fit is tried again as long as others change the base.
-    async fn fold_shard_by_shard<M, T, DB, Conn>(
+    async fn fold_shard_by_shard<T, DB, M, Conn>(
         &self,
         keys: Vec<T::Key>,
         folded: &mut Folded<T>,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()>
     where
         T: KeyedTable<DB>,
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
-        let reading = RetryLoop::read::<M, _>(conn, self.retry.clone())?;
-        let shards = retry_loop!(M, conn, reading, {
-            shards_of::<M, T, DB, _>(conn, &named).await
+        let reading = RetryLoop::read(link, self.retry.clone())?;
+        let shards = retry_loop!(link, reading, {
+            shards_of::<T, DB, _, _>(link, &named).await
         });
-        let mut left = shards.map_err(|error| explain::<T, DB, _>(conn, error))?;
+        let mut left = shards.map_err(|error| explain::<T, DB>(&link.backend(), error))?;
         let mut parent = Folded::nothing(None);
         let (mut busy, mut tried) = (false, usize::MAX);
         let mut reason = None;
@@ -425,7 +423,7 @@ impl Folding {
                 };
                 let retry = self.retry.clone();
                 match self
-                    .fold_held::<M, T, DB, _>(&named, shards, retry, conn)
+                    .fold_held::<T, DB, _, _>(&named, shards, retry, link)
                     .await
                 {
                     Ok((batch, _)) => parent.add(batch),
@@ -453,28 +451,28 @@ impl Folding {
     }
 
     /// Folds the parents whose locks can be acquired. The others that can be seen come back.
-    async fn fold_held<M, T, DB, Conn>(
+    async fn fold_held<T, DB, M, Conn>(
         &self,
         keys: &KeysAre<T::KeyIs>,
         shards: Shards,
         retry: RetryPolicy,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<(Folded<T>, Vec<T::Key>)>
     where
         T: KeyedTable<DB>,
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
-        let holding = holding::<M, _>(conn, retry)?;
-        let folded = retry_loop!(M, conn, holding, {
-            let held = Held::<T, DB>::lock::<M, _>(conn, keys, shards).await?;
-            let not_locked = held.not_locked::<M, _>(conn, keys).await?;
-            let moved = held.fold::<M, _>(conn).await?;
-            let removed = held.remove_shards::<M, _>(conn, self.keep).await?;
+        let holding = holding(link, retry)?;
+        let folded = retry_loop!(link, holding, {
+            let held = Held::<T, DB>::lock(link, keys, shards).await?;
+            let not_locked = held.not_locked(link, keys).await?;
+            let moved = held.fold(link).await?;
+            let removed = held.remove_shards(link, self.keep).await?;
             Ok((moved, removed, not_locked))
         });
         let (moved, removed, not_locked) =
-            folded.map_err(|error| explain::<T, DB, _>(conn, error))?;
+            folded.map_err(|error| explain::<T, DB>(&link.backend(), error))?;
         observe::folded(self.dialect, T::SHARDS_TABLE, &moved, removed);
         let folded = Folded {
             parents: moved.parents as u64,
@@ -635,7 +633,7 @@ pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
     use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture};
+    use crate::connection::{Async, BoxFuture, Link};
     use crate::engine::KeyedTable;
     use crate::model::ShardedTable;
     use crate::operation::fold::{Fold, Folded};
@@ -689,7 +687,7 @@ pub mod asynchronous {
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
         {
-            Box::pin(async move { self.folded::<Async, _, _, _, _>(conn, &mut progress).await })
+            Box::pin(async move { self.folded(&mut Link::awaited(conn), &mut progress).await })
         }
     }
 }

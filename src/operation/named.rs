@@ -16,7 +16,9 @@ use diesel::sql_types::{BigInt, Binary};
 
 use crate::ShardedField;
 use crate::backend::{BackendOf, ShardedBackend};
-use crate::connection::{Blocking, Io, LoadIo, TransactionOptions, done, in_any_transaction, now};
+use crate::connection::{
+    Blocking, Io, Link, LoadIo, TransactionOptions, done, in_any_transaction, now,
+};
 use crate::engine::{KeyedTable, RetryLoop, explain_missing, retry_loop};
 use crate::error::Error;
 use crate::model::ShardedTable;
@@ -162,7 +164,7 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        now(self.total::<Blocking, _, Conn::Backend>(true, conn))
+        now(self.total(true, &mut Link::blocking(conn)))
     }
 
     /// The base alone, without the sum: as fresh as the last [`fold`](Self::fold) or [`set`](Self::set).
@@ -174,16 +176,20 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        now(self.total::<Blocking, _, Conn::Backend>(false, conn))
+        now(self.total(false, &mut Link::blocking(conn)))
     }
 
-    pub(crate) async fn total<M, Conn, DB>(&self, exact: bool, conn: &mut Conn) -> QueryResult<i64>
+    pub(crate) async fn total<DB, M, Conn>(
+        &self,
+        exact: bool,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<i64>
     where
         M: Io<Conn, Backend = DB>,
         DB: CounterBackend<Conn, M>,
     {
         let rows = SelectedRows::Named(vec![self.key()?]);
-        let found = DB::select(conn, SelectCounters { rows, exact }).await?;
+        let found = DB::select(link.conn, SelectCounters { rows, exact }).await?;
         Ok(found.first().map_or(0, |(_, value)| *value))
     }
 
@@ -203,12 +209,12 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        now(Self::totals::<Blocking, _, Conn::Backend, _>(names, conn))
+        now(Self::totals(names, &mut Link::blocking(conn)))
     }
 
-    pub(crate) async fn totals<M, Conn, DB, S>(
+    pub(crate) async fn totals<DB, S, M, Conn>(
         names: &[S],
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<Vec<i64>>
     where
         S: AsRef<str>,
@@ -222,7 +228,7 @@ impl Counter {
         let mut totals = std::collections::HashMap::with_capacity(keys.len());
         for keys in keys.chunks(10_000) {
             let rows = SelectedRows::Named(keys.to_vec());
-            totals.extend(DB::select(conn, SelectCounters { rows, exact: true }).await?);
+            totals.extend(DB::select(link.conn, SelectCounters { rows, exact: true }).await?);
         }
         let total = |key| totals.get(key).copied().unwrap_or(0);
         Ok(keys.iter().map(total).collect())
@@ -298,22 +304,22 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        now(self.folded::<Blocking, _, Conn::Backend>(conn))
+        now(self.folded(&mut Link::blocking(conn)))
     }
 
-    pub(crate) async fn folded<M, Conn, DB>(
+    pub(crate) async fn folded<DB, M, Conn>(
         &self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<Folded<counters::table>>
     where
         M: LoadIo<Conn, Backend = DB>,
         DB: CounterBackend<Conn, M>,
     {
-        let keep = match in_any_transaction::<M, _>(conn).await? {
+        let keep = match in_any_transaction(link).await? {
             true => self.shard_count().known(),
-            false => self.shard_count().number::<M, _>(conn).await?,
+            false => self.shard_count().number(link).await?,
         };
-        DB::fold(conn, self.key()?, keep).await
+        DB::fold(link.conn, self.key()?, keep).await
     }
 
     /// How many shards writers choose from; 128 unless it was changed.
@@ -353,17 +359,21 @@ impl Counter {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        now(self.resized::<Blocking, _, Conn::Backend>(n, conn))
+        now(self.resized(n, &mut Link::blocking(conn)))
     }
 
-    pub(crate) async fn resized<M, Conn, DB>(&self, n: u16, conn: &mut Conn) -> QueryResult<()>
+    pub(crate) async fn resized<DB, M, Conn>(
+        &self,
+        n: u16,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
     where
         M: LoadIo<Conn, Backend = DB>,
         DB: CounterBackend<Conn, M>,
     {
         let key = self.key()?;
-        self.shard_count().write::<M, _>(n, false, conn).await?;
-        DB::fold(conn, key, n).await.map(drop)
+        self.shard_count().write(n, false, link).await?;
+        DB::fold(link.conn, key, n).await.map(drop)
     }
 
     pub(crate) fn key(&self) -> QueryResult<Vec<u8>> {
@@ -491,10 +501,13 @@ impl CounterList {
         Conn: LoadConnection,
         Conn::Backend: CounterBackend<Conn>,
     {
-        now(self.page::<Blocking, _, Conn::Backend>(conn))
+        now(self.page(&mut Link::blocking(conn)))
     }
 
-    pub(crate) async fn page<M, Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Vec<(String, i64)>>
+    pub(crate) async fn page<DB, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Vec<(String, i64)>>
     where
         M: Io<Conn, Backend = DB>,
         DB: CounterBackend<Conn, M>,
@@ -505,7 +518,7 @@ impl CounterList {
             after: self.after.as_ref().map(|name| name.as_bytes().to_vec()),
             limit: self.limit.into(),
         };
-        let page = DB::select(conn, SelectCounters { rows, exact: true }).await?;
+        let page = DB::select(link.conn, SelectCounters { rows, exact: true }).await?;
         page.into_iter()
             .map(|(name, total)| match String::from_utf8(name) {
                 Ok(name) => Ok((name, total)),
@@ -570,13 +583,14 @@ macro_rules! counter_backend {
                 n: i64,
             ) -> <$io as Io<Conn>>::Future<'_, QueryResult<()>> {
                 $done(async move {
-                    shard_counts::keep_fresh::<$io, _>(conn).await?;
+                    let link = &mut Link::<$io, _>::new(conn);
+                    shard_counts::keep_fresh(link).await?;
                     let number = ShardCount::of_counter::<counters::table>(&name).known();
                     let key = KeyIs(<counters::table as KeyedTable<DB>>::key_is(name.clone()));
                     let add = AddTo::<counters::value>::new(n);
                     let mut add = Ready::by_key(key, add, &[counters::value::NAME])
                         .or_insert(InsertCounter { name }, number);
-                    add.count::<$io, _, _>(conn).await.map(drop)
+                    add.count(link).await.map(drop)
                 })
             }
 
@@ -586,15 +600,17 @@ macro_rules! counter_backend {
                 total: i64,
             ) -> <$io as Io<Conn>>::Future<'_, QueryResult<()>> {
                 $done(async move {
+                    let link = &mut Link::<$io, _>::new(conn);
                     // One that is deleted as soon as it is created is created again, but not for ever.
                     for left in (0..4).rev() {
                         let key = name.clone();
-                        let set = set_by_key::<$io, counters::value, _, _>(conn, key, total).await;
-                        if set.map_err(|error| explain_counters::<DB, _>(conn, error))? > 0 {
+                        let set = set_by_key::<counters::value, _, _, _>(link, key, total).await;
+                        if set.map_err(|error| explain_counters(&link.backend(), error))? > 0 {
                             return Ok(());
                         }
                         if left > 0 {
-                            <Self as CounterBackend<Conn, $io>>::add(conn, name.clone(), 0).await?;
+                            <Self as CounterBackend<Conn, $io>>::add(link.conn, name.clone(), 0)
+                                .await?;
                         }
                     }
                     Err(DieselError::NotFound)
@@ -607,11 +623,12 @@ macro_rules! counter_backend {
                 keep_shards: u16,
             ) -> <$io as Io<Conn>>::Future<'_, QueryResult<Folded<counters::table>>> {
                 $done(async move {
+                    let link = &mut Link::<$io, _>::new(conn);
                     let fold =
                         Fold::<_, $io>::of(counters::table.find(name)).keep_shards(keep_shards);
                     let to_the_end = &mut |_: &Folded<_>| ControlFlow::Continue(());
-                    let folded = fold.folded::<$io, _, _, _, _>(conn, to_the_end).await;
-                    folded.map_err(|error| explain_counters::<DB, _>(conn, error))
+                    let folded = fold.folded(link, to_the_end).await;
+                    folded.map_err(|error| explain_counters(&link.backend(), error))
                 })
             }
 
@@ -620,10 +637,11 @@ macro_rules! counter_backend {
                 select: SelectCounters,
             ) -> <$io as Io<Conn>>::Future<'_, QueryResult<Vec<(Vec<u8>, i64)>>> {
                 $done(async move {
-                    let found = <$io as LoadIo<_>>::load(conn, select);
+                    let link = &mut Link::<$io, _>::new(conn);
+                    let found = link.load(select);
                     found
                         .await
-                        .map_err(|error| explain_counters::<DB, _>(conn, error))
+                        .map_err(|error| explain_counters(&link.backend(), error))
                 })
             }
 
@@ -632,13 +650,13 @@ macro_rules! counter_backend {
                 name: Vec<u8>,
             ) -> <$io as Io<Conn>>::Future<'_, QueryResult<bool>> {
                 $done(async move {
+                    let link = &mut Link::<$io, _>::new(conn);
                     let number = ShardCount::of_counter::<counters::table>(&name);
                     let options = TransactionOptions::guarded();
-                    let repeated =
-                        RetryLoop::transaction::<$io, _>(conn, RetryPolicy::default(), options)?;
-                    retry_loop!($io, conn, repeated, {
-                        number.forget::<$io, _>(conn).await?;
-                        Ok(<$io>::execute(conn, DeleteCounter { name: name.clone() }).await? > 0)
+                    let repeated = RetryLoop::transaction(link, RetryPolicy::default(), options)?;
+                    retry_loop!(link, repeated, {
+                        number.forget(link).await?;
+                        Ok(link.execute(DeleteCounter { name: name.clone() }).await? > 0)
                     })
                 })
             }
@@ -680,13 +698,12 @@ where
 }
 
 /// The tables come from one migration: whichever is missing, it has not run.
-pub(crate) fn explain_counters<DB, Conn>(conn: &Conn, error: DieselError) -> DieselError
-where
-    DB: BackendOf<Conn>,
-{
-    let backend = DB::backend_of(conn);
-    let error = explain_missing(&backend, "diesel_sharded_counters", error);
-    explain_missing(&backend, counters::table::SHARDS_TABLE, error)
+pub(crate) fn explain_counters<DB: ShardedBackend>(
+    backend: &DB,
+    error: DieselError,
+) -> DieselError {
+    let error = explain_missing(backend, "diesel_sharded_counters", error);
+    explain_missing(backend, counters::table::SHARDS_TABLE, error)
 }
 
 /// Reads names with totals, or with bases.

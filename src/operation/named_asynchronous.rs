@@ -9,7 +9,7 @@ use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 
 use crate::backend::BackendOf;
-use crate::connection::{Async, BoxFuture, Io, LoadIo, TransactionOptions};
+use crate::connection::{Async, BoxFuture, Io, Link, TransactionOptions};
 use crate::engine::{KeyedTable, RetryLoop, retry_loop};
 use crate::operation::fold::{Fold, Folded};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
@@ -89,7 +89,7 @@ impl Counter {
         Conn: AsyncConnection,
         Conn::Backend: CounterBackend<Conn, Async>,
     {
-        Box::pin(self.0.total::<Async, _, _>(true, conn))
+        Box::pin(async move { self.0.total(true, &mut Link::awaited(conn)).await })
     }
 
     /// The base alone; see [`Counter::estimate`](crate::Counter::estimate).
@@ -101,7 +101,7 @@ impl Counter {
         Conn: AsyncConnection,
         Conn::Backend: CounterBackend<Conn, Async>,
     {
-        Box::pin(self.0.total::<Async, _, _>(false, conn))
+        Box::pin(async move { self.0.total(false, &mut Link::awaited(conn)).await })
     }
 
     /// The totals of many counters; see [`Counter::get_many`](crate::Counter::get_many).
@@ -117,7 +117,7 @@ impl Counter {
         Conn: AsyncConnection,
         Conn::Backend: CounterBackend<Conn, Async>,
     {
-        Box::pin(crate::Counter::totals::<Async, _, _, _>(names, conn))
+        Box::pin(async move { crate::Counter::totals(names, &mut Link::awaited(conn)).await })
     }
 
     /// Counters whose names begin so; see [`Counter::list`](crate::Counter::list).
@@ -175,7 +175,7 @@ impl Counter {
         Conn: AsyncConnection,
         Conn::Backend: CounterBackend<Conn, Async>,
     {
-        Box::pin(self.0.folded::<Async, _, _>(conn))
+        Box::pin(async move { self.0.folded(&mut Link::awaited(conn)).await })
     }
 
     /// How many shards writers choose from; see [`Counter::shards`](crate::Counter::shards).
@@ -189,7 +189,7 @@ impl Counter {
     {
         Box::pin(async move {
             self.0.key()?;
-            self.0.shard_count().number::<Async, _>(conn).await
+            self.0.shard_count().number(&mut Link::awaited(conn)).await
         })
     }
 
@@ -208,7 +208,10 @@ impl Counter {
     {
         Box::pin(async move {
             self.0.key()?;
-            self.0.shard_count().write::<Async, _>(n, true, conn).await
+            self.0
+                .shard_count()
+                .write(n, true, &mut Link::awaited(conn))
+                .await
         })
     }
 
@@ -221,7 +224,7 @@ impl Counter {
         Conn: AsyncConnection,
         Conn::Backend: CounterBackend<Conn, Async>,
     {
-        Box::pin(self.0.resized::<Async, _, _>(n, conn))
+        Box::pin(async move { self.0.resized(n, &mut Link::awaited(conn)).await })
     }
 
     /// Counts only if nothing was counted with this key before; see [`idempotency`](crate::idempotency).
@@ -276,7 +279,7 @@ impl CounterList {
         Conn: AsyncConnection,
         Conn::Backend: CounterBackend<Conn, Async>,
     {
-        Box::pin(self.0.page::<Async, _, _>(conn))
+        Box::pin(async move { self.0.page(&mut Link::awaited(conn)).await })
     }
 }
 
@@ -298,7 +301,13 @@ impl IdempotentCounter {
         Box::pin(async move {
             let request = Request::to_add(&self.0.key, &self.0.of.cached_as(), n)?;
             let mut add = AddOnce { to: &self.0.of, n };
-            once::<Async, _, _>(conn, &request, RetryPolicy::default(), &mut add).await
+            once(
+                &mut Link::awaited(conn),
+                &request,
+                RetryPolicy::default(),
+                &mut add,
+            )
+            .await
         })
     }
 
@@ -341,13 +350,13 @@ where
 
     async fn carry_out(
         &mut self,
-        conn: &mut Conn,
+        link: &mut Link<'_, Async, Conn>,
         counted: Option<usize>,
     ) -> QueryResult<(usize, usize)> {
         let counted = match counted {
             Some(counted) => counted,
             None => {
-                Conn::Backend::add(conn, self.to.key()?, self.n).await?;
+                Conn::Backend::add(link.conn, self.to.key()?, self.n).await?;
                 1
             }
         };

@@ -11,7 +11,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::BackendOf;
 pub use crate::backend::Isolation;
-use crate::connection::{Blocking, Io, TransactionOptions, in_transaction, now};
+use crate::connection::{Io, Link, TransactionOptions, in_transaction, now};
 use crate::engine::{Failed, RetryLoop};
 #[cfg(doc)]
 use crate::placement::Stripe;
@@ -138,13 +138,14 @@ impl Transaction {
         E: From<DieselError> + StdError + 'static,
     {
         now(async {
-            let mut repeated = self.repeated::<Blocking, _>(conn)?;
+            let link = &mut Link::blocking(conn);
+            let mut retry = self.retry_loop(link)?;
             loop {
-                let outcome = match repeated.begin::<Blocking, _, _>(conn).await {
-                    Ok(()) => repeated.scope().block(|| f(conn)).map_err(Failed::Body),
+                let outcome = match retry.begin(link).await {
+                    Ok(()) => retry.scope().block(|| f(link.conn)).map_err(Failed::Body),
                     Err(failed) => Err(failed),
                 };
-                if let Some(done) = repeated.end::<Blocking, _, _, _>(conn, outcome).await {
+                if let Some(done) = retry.end(link, outcome).await {
                     return done;
                 }
             }
@@ -152,14 +153,14 @@ impl Transaction {
     }
 
     /// The attempts at it.
-    pub(crate) fn repeated<M, Conn>(self, conn: &mut Conn) -> QueryResult<RetryLoop>
+    pub(crate) fn retry_loop<M, Conn>(self, link: &mut Link<'_, M, Conn>) -> QueryResult<RetryLoop>
     where
         M: Io<Conn>,
     {
-        if self.options.outermost && in_transaction::<M, _>(conn)? {
+        if self.options.outermost && in_transaction(link)? {
             return Err(DieselError::AlreadyInTransaction);
         }
-        RetryLoop::closure::<M, _>(conn, self.retry, self.options)
+        RetryLoop::closure(link, self.retry, self.options)
     }
 }
 
@@ -173,7 +174,7 @@ pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
     use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture, CancelGuard};
+    use crate::connection::{BoxFuture, Link};
     use crate::engine::Failed;
     use crate::operation::retry::Transaction;
     use crate::policy::RetryPolicy;
@@ -220,23 +221,22 @@ pub mod asynchronous {
             E: From<DieselError> + StdError + Send + 'static,
         {
             Box::pin(async move {
-                let mut repeated = self.repeated::<Async, _>(conn)?;
-                let mut held = CancelGuard::<Async, _>::new(conn);
-                let conn = &mut *held.conn;
+                let link = &mut Link::awaited(conn);
+                let mut retry = self.retry_loop(link)?;
+                link.enter();
                 let done = loop {
-                    let outcome = match repeated.begin::<Async, _, _>(conn).await {
+                    let outcome = match retry.begin(link).await {
                         Ok(()) => {
-                            held.inside |= repeated.is_inside();
-                            let attempted = repeated.scope().within(f.attempt(conn));
+                            let attempted = retry.scope().within(f.attempt(link.conn));
                             attempted.await.map_err(Failed::Body)
                         }
                         Err(failed) => Err(failed),
                     };
-                    if let Some(done) = repeated.end::<Async, _, _, _>(conn, outcome).await {
+                    if let Some(done) = retry.end(link, outcome).await {
                         break done;
                     }
                 };
-                held.answered();
+                link.leave();
                 done
             })
         }

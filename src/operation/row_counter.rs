@@ -13,7 +13,7 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
 
 use crate::backend::{BackendOf, ShardedBackend};
-use crate::connection::{Blocking, Io, LoadIo, now};
+use crate::connection::{Io, Link, LoadIo, now};
 use crate::dsl::Value;
 use crate::engine::{KeyedTable, explain};
 use crate::model::{ShardedColumn, ShardedTable};
@@ -73,7 +73,7 @@ impl<C: ShardedColumn> RowCounter<C> {
         Conn: Connection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.count::<Blocking, _, _>(n, conn))
+        now(self.count(n, &mut Link::blocking(conn)))
     }
 
     /// The exact total; `None` if there is no such row.
@@ -90,7 +90,7 @@ impl<C: ShardedColumn> RowCounter<C> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.total::<Blocking, _, _>(conn))
+        now(self.total(&mut Link::blocking(conn)))
     }
 
     /// What it is known by in a cache, and what is asked of it under an idempotency key.
@@ -102,25 +102,32 @@ impl<C: ShardedColumn> RowCounter<C> {
         format!("{table}.{}:{:?}", C::NAME, self.key)
     }
 
-    pub(crate) async fn count<M, Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>
+    pub(crate) async fn count<DB, M, Conn>(
+        &self,
+        n: i64,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<usize>
     where
         C: IntegerField<DB>,
         M: Io<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let add = AddTo::<C>::new(n);
-        count_by_key::<M, C::Table, _, DB, _>(conn, self.key_is(), add, const { &[C::NAME] }).await
+        count_by_key::<C::Table, _, DB, _, _>(link, self.key_is(), add, const { &[C::NAME] }).await
     }
 
-    pub(crate) async fn total<M, Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Option<i64>>
+    pub(crate) async fn total<DB, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Option<i64>>
     where
         C: IntegerField<DB>,
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let key = self.key_is();
-        let totals = self.column.load_totals::<M, _, _>(conn, &key).await;
-        let totals = totals.map_err(|error| explain::<C::Table, DB, _>(conn, error))?;
+        let totals = self.column.load_totals(link, &key).await;
+        let totals = totals.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))?;
         Ok(totals.into_iter().next().map(|(_, total)| total.into()))
     }
 
@@ -184,9 +191,9 @@ pub trait IntegerField<DB: ShardedBackend>: ShardedColumn<Table: KeyedTable<DB>>
     type Row: Into<i64> + Send + 'static;
 
     #[doc(hidden)]
-    fn load_totals<'c, M, Conn, W>(
+    fn load_totals<'c, W, M, Conn>(
         self,
-        conn: &'c mut Conn,
+        link: &'c mut Link<'_, M, Conn>,
         filter: &'c W,
     ) -> M::Future<'c, Totals<Key<Self>, Self::Row>>
     where
@@ -207,9 +214,9 @@ where
 {
     type Row = Value<C>;
 
-    fn load_totals<'c, M, Conn, W>(
+    fn load_totals<'c, W, M, Conn>(
         self,
-        conn: &'c mut Conn,
+        link: &'c mut Link<'_, M, Conn>,
         filter: &'c W,
     ) -> M::Future<'c, Totals<T::Key, Value<C>>>
     where
@@ -222,7 +229,7 @@ where
             filter,
             table: PhantomData,
         };
-        M::load_kept::<Row<T, C>, (T::Key, Value<C>), _>(conn, select)
+        M::load_kept::<Row<T, C>, (T::Key, Value<C>), _>(link.conn, select)
     }
 }
 
@@ -293,7 +300,7 @@ pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
     use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture};
+    use crate::connection::{BoxFuture, Link};
     use crate::model::{ShardedColumn, ShardedTable};
     use crate::operation::bounded::asynchronous::Bounded;
     use crate::operation::row_counter::IntegerField;
@@ -323,7 +330,7 @@ pub mod asynchronous {
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
         {
-            Box::pin(self.0.count::<Async, _, _>(n, conn))
+            Box::pin(async move { self.0.count(n, &mut Link::awaited(conn)).await })
         }
 
         /// The exact total; see [`RowCounter::get`](crate::RowCounter::get).
@@ -339,7 +346,7 @@ pub mod asynchronous {
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
         {
-            Box::pin(self.0.total::<Async, _, _>(conn))
+            Box::pin(async move { self.0.total(&mut Link::awaited(conn)).await })
         }
 
         /// Bounds the total from below; see [`bounded`](crate::bounded).

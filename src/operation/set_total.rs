@@ -9,7 +9,7 @@ use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, Que
 use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, Binds, ShardedBackend};
-use crate::connection::{Blocking, LoadIo, now};
+use crate::connection::{Blocking, Link, LoadIo, now};
 use crate::dsl::Value;
 use crate::engine::{Held, KeyedTable, Sums, explain, holding, in_chunks, retry_loop};
 use crate::error::Error;
@@ -179,12 +179,15 @@ impl<Q, A> SetTotal<Q, A> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.set::<Blocking, _, _, _, _>(conn))
+        now(self.set(&mut Link::blocking(conn)))
     }
 }
 
 impl<Q, A, Run> SetTotal<Q, A, Run> {
-    pub(crate) async fn set<M, Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<usize>
+    pub(crate) async fn set<DB, T, W, M, Conn>(
+        self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<usize>
     where
         Q: IntoUpdateTarget<Table = T, WhereClause = W>,
         A: Assignment + QueryFragment<DB>,
@@ -192,20 +195,20 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
         T::PrimaryKey: Expression + QueryId,
         W: QueryFragment<DB> + QueryId,
         M: LoadIo<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         self.assignment.check()?;
         let filter = self.query.into_update_target().where_clause;
         let assignment = self.assignment;
-        let holding = holding::<M, _>(conn, self.retry.unwrap_or_default())?;
-        let set = retry_loop!(M, conn, holding, {
+        let holding = holding(link, self.retry.unwrap_or_default())?;
+        let set = retry_loop!(link, holding, {
             let pick = PickKeys::<T, W> {
                 filter: &filter,
                 table: PhantomData,
             };
             let mut set = 0;
-            for keys in in_chunks::<T, DB>(T::load_keys::<M, _, _>(conn, pick).await?) {
-                let held = Held::<T, DB>::lock_all::<M, _>(conn, &keys).await?;
+            for keys in in_chunks::<T, DB>(T::load_keys(link, pick).await?) {
+                let held = Held::<T, DB>::lock_all(link, &keys).await?;
                 if held.is_empty() {
                     continue;
                 }
@@ -215,25 +218,25 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
                     keys: held.keys(),
                     table: PhantomData,
                 };
-                let still = T::load_keys::<M, _, _>(conn, again).await?;
+                let still = T::load_keys(link, again).await?;
                 let still = Held::<T, DB>::locked(still);
-                set += assign::<M, _, _, _, _>(conn, &still, &assignment).await?;
+                set += assign(link, &still, &assignment).await?;
             }
             Ok(set)
         });
-        set.map_err(|error| explain::<T, DB, _>(conn, error))
+        set.map_err(|error| explain::<T, DB>(&link.backend(), error))
     }
 }
 
 /// Sets the totals of parents that are held. The number of parents.
-async fn assign<M, T, DB, A, Conn>(
-    conn: &mut Conn,
+async fn assign<T, DB, A, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
     held: &Held<T, DB>,
     assignment: &A,
 ) -> QueryResult<usize>
 where
     T: KeyedTable<DB>,
-    DB: BackendOf<Conn>,
+    DB: ShardedBackend,
     A: Assignment + QueryFragment<DB>,
     M: LoadIo<Conn, Backend = DB>,
 {
@@ -243,36 +246,36 @@ where
     let set = T::FIELDS.iter();
     let set = set.filter_map(|field| Some((field, assignment.sets(field)?)));
     let (fields, totals): (Vec<_>, Vec<_>) = set.unzip();
-    let before = held.states::<M, _>(conn, &fields, Sums::Replaced).await?;
+    let before = held.states(link, &fields, Sums::Replaced).await?;
     let parent = fields.iter().zip(totals).map(|(field, base)| FieldState {
         base,
         shards: Amount::zero(field.column_type),
     });
     let expected = vec![parent.collect(); before.len()];
-    held.write_bases::<M, _, _>(conn, assignment, &fields, true, &before, &expected)
+    held.write_bases(link, assignment, &fields, true, &before, &expected)
         .await?;
     Ok(before.len())
 }
 
 /// Sets the total of the one parent that has `key`. The number of parents.
-pub(crate) async fn set_by_key<M, C, DB, Conn>(
-    conn: &mut Conn,
+pub(crate) async fn set_by_key<C, DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
     key: <C::Table as ShardedTable>::Key,
     total: Value<C>,
 ) -> QueryResult<usize>
 where
     C: ShardedColumn<Table: KeyedTable<DB>>,
-    DB: BackendOf<Conn> + Binds<C::SqlType, Value<C>>,
+    DB: ShardedBackend + Binds<C::SqlType, Value<C>>,
     M: LoadIo<Conn, Backend = DB>,
 {
     let keys = KeysAre(vec![C::Table::key_is(key)]);
     let to_total = ToValue::<C>(total);
-    let holding = holding::<M, _>(conn, RetryPolicy::default())?;
-    let set = retry_loop!(M, conn, holding, {
-        let held = Held::<C::Table, DB>::lock_all::<M, _>(conn, &keys).await?;
-        assign::<M, _, _, _, _>(conn, &held, &to_total).await
+    let holding = holding(link, RetryPolicy::default())?;
+    let set = retry_loop!(link, holding, {
+        let held = Held::<C::Table, DB>::lock_all(link, &keys).await?;
+        assign(link, &held, &to_total).await
     });
-    set.map_err(|error| explain::<C::Table, DB, _>(conn, error))
+    set.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))
 }
 
 /// Reads the keys of parents that are held and still match the filter.
@@ -388,7 +391,7 @@ pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
     use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture};
+    use crate::connection::{Async, BoxFuture, Link};
     use crate::dsl::Value;
     use crate::engine::KeyedTable;
     use crate::model::{ShardedColumn, ShardedTable};
@@ -437,7 +440,7 @@ pub mod asynchronous {
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
         {
-            Box::pin(self.set::<Async, _, _, _, _>(conn))
+            Box::pin(async move { self.set(&mut Link::awaited(conn)).await })
         }
     }
 }

@@ -47,7 +47,7 @@ use diesel::sql_types::{Binary, Integer};
 
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::background::Background;
-use crate::connection::{Blocking, Io, LoadIo, TransactionOptions, in_any_transaction, now};
+use crate::connection::{Io, Link, LoadIo, TransactionOptions, in_any_transaction, now};
 use crate::engine::{RetryLoop, explain_missing, retry_loop};
 use crate::error::Error;
 use crate::model::{MAX_SHARDS, ShardedColumn, ShardedTable};
@@ -111,23 +111,23 @@ impl ShardCount {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        now(self.number::<Blocking, _>(conn))
+        now(self.number(&mut Link::blocking(conn)))
     }
 
-    pub(crate) async fn number<M, Conn>(&self, conn: &mut Conn) -> QueryResult<u16>
+    pub(crate) async fn number<M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<u16>
     where
         M: LoadIo<Conn>,
     {
-        let reading = RetryLoop::read::<M, _>(conn, RetryPolicy::default())?;
-        retry_loop!(M, conn, reading, self.read::<M, _>(false, conn).await)
+        let reading = RetryLoop::read(link, RetryPolicy::default())?;
+        retry_loop!(link, reading, self.read(false, link).await)
     }
 
-    async fn read<M, Conn>(&self, locked: bool, conn: &mut Conn) -> QueryResult<u16>
+    async fn read<M, Conn>(&self, locked: bool, link: &mut Link<'_, M, Conn>) -> QueryResult<u16>
     where
         M: LoadIo<Conn>,
     {
         let only = Only::Number(self, locked);
-        let number = load::<M, _>(conn, only).await?.into_iter().next();
+        let number = load(link, only).await?.into_iter().next();
         Ok(number.map_or(self.default, |(_, _, number)| within(number)))
     }
 
@@ -154,7 +154,7 @@ impl ShardCount {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        now(self.write::<Blocking, _>(n, true, conn))
+        now(self.write(n, true, &mut Link::blocking(conn)))
     }
 
     /// Sets the number to `n`, up or down. Shards beyond it are still read; [`fold`](crate::fold()) removes them.
@@ -172,14 +172,14 @@ impl ShardCount {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        now(self.write::<Blocking, _>(n, false, conn)).map(drop)
+        now(self.write(n, false, &mut Link::blocking(conn))).map(drop)
     }
 
     pub(crate) async fn write<M, Conn>(
         &self,
         n: u16,
         only_up: bool,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<u16>
     where
         M: LoadIo<Conn>,
@@ -191,19 +191,19 @@ impl ShardCount {
             true => n.max(self.default),
             false => n,
         };
-        let inside = in_any_transaction::<M, _>(conn).await?;
+        let inside = in_any_transaction(link).await?;
         let options = TransactionOptions::guarded();
-        let repeated = RetryLoop::transaction::<M, _>(conn, RetryPolicy::default(), options)?;
-        let number = retry_loop!(M, conn, repeated, {
+        let repeated = RetryLoop::transaction(link, RetryPolicy::default(), options)?;
+        let number = retry_loop!(link, repeated, {
             let upsert = UpsertNumber {
                 of: self,
                 first: i32::from(first),
                 then: i32::from(n),
                 only_up,
             };
-            let upserted = M::execute(conn, upsert).await;
-            upserted.map_err(|error| explained::<M, _>(conn, error))?;
-            self.read::<M, _>(true, conn).await
+            let upserted = link.execute(upsert).await;
+            upserted.map_err(|error| explained(link, error))?;
+            self.read(true, link).await
         })?;
         if !inside {
             self.learn(number); // what a caller's transaction changes is not committed yet
@@ -212,12 +212,12 @@ impl ShardCount {
     }
 
     /// Forgets the number, so that the default holds again.
-    pub(crate) async fn forget<M, Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    pub(crate) async fn forget<M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>
     where
         M: Io<Conn>,
     {
-        let deleted = M::execute(conn, DeleteNumber(self)).await;
-        deleted.map_err(|error| explained::<M, _>(conn, error))?;
+        let deleted = link.execute(DeleteNumber(self)).await;
+        deleted.map_err(|error| explained(link, error))?;
         if let Some(counters) = known_for_writing().numbers.get_mut(self.table.as_bytes()) {
             counters.remove(&self.counter);
         }
@@ -290,18 +290,18 @@ fn known_for_writing() -> RwLockWriteGuard<'static, Known> {
 
 /// The number below which a fold keeps shards: the largest in the database of any field or counter of `T`. Inside a
 /// transaction, where a read could do harm, and without the library's tables, the one that is known here.
-pub(crate) async fn wished<M, T, Conn>(conn: &mut Conn) -> QueryResult<u16>
+pub(crate) async fn wished<T, M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<u16>
 where
     T: ShardedTable,
     M: LoadIo<Conn>,
 {
     let fields = || T::FIELDS.iter().map(|field| field.name);
-    if in_any_transaction::<M, _>(conn).await? {
+    if in_any_transaction(link).await? {
         return Ok(known::<T>(fields()));
     }
-    let reading = RetryLoop::read::<M, _>(conn, RetryPolicy::default())?;
-    let read = retry_loop!(M, conn, reading, {
-        load::<M, _>(conn, Only::Table(T::SHARDS_TABLE)).await
+    let reading = RetryLoop::read(link, RetryPolicy::default())?;
+    let read = retry_loop!(link, reading, {
+        load(link, Only::Table(T::SHARDS_TABLE)).await
     });
     let numbers = match read.map_err(Error::from) {
         Ok(numbers) => numbers,
@@ -319,13 +319,13 @@ where
 
 /// Refreshes the numbers if they are old and nobody is at it. They are only advice: where they cannot be read, the old ones
 /// stay in use, and whoever wants to know why calls [`refresh`].
-pub(crate) async fn keep_fresh<M, Conn>(conn: &mut Conn) -> QueryResult<()>
+pub(crate) async fn keep_fresh<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()>
 where
     M: LoadIo<Conn>,
 {
     let is_old = |known: &Known| known.read.is_none_or(|read| read.elapsed() >= FRESH);
     let old = is_old(&known_for_reading());
-    if !old || in_any_transaction::<M, _>(conn).await? {
+    if !old || in_any_transaction(link).await? {
         return Ok(());
     }
     {
@@ -335,7 +335,7 @@ where
         }
         known.read = Some(Instant::now());
     }
-    let _ = read_all::<M, _>(conn).await;
+    let _ = read_all(link).await;
     Ok(())
 }
 
@@ -353,20 +353,20 @@ where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
-    now(read_all::<Blocking, _>(conn))
+    now(read_all(&mut Link::blocking(conn)))
 }
 
-pub(crate) async fn read_all<M, Conn>(conn: &mut Conn) -> QueryResult<()>
+pub(crate) async fn read_all<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()>
 where
     M: LoadIo<Conn>,
 {
-    if in_any_transaction::<M, _>(conn).await? {
+    if in_any_transaction(link).await? {
         return Err(DieselError::AlreadyInTransaction); // what it sees may never be committed
     }
     loop {
         let changes = known_for_reading().changes;
-        let reading = RetryLoop::read::<M, _>(conn, RetryPolicy::default())?;
-        let numbers = retry_loop!(M, conn, reading, load::<M, _>(conn, Only::All).await)?;
+        let reading = RetryLoop::read(link, RetryPolicy::default())?;
+        let numbers = retry_loop!(link, reading, load(link, Only::All).await)?;
         let mut known = known_for_writing();
         if known.changes == changes {
             known.numbers.clear();
@@ -465,20 +465,20 @@ const TABLE: &str = "diesel_sharded_shard_numbers";
 /// The shards table, the counter, and its number.
 type NumberRow = (Vec<u8>, Vec<u8>, i32);
 
-async fn load<M, Conn>(conn: &mut Conn, only: Only<'_>) -> QueryResult<Vec<NumberRow>>
+async fn load<M, Conn>(link: &mut Link<'_, M, Conn>, only: Only<'_>) -> QueryResult<Vec<NumberRow>>
 where
     M: LoadIo<Conn>,
 {
     let select = SelectNumbers { only };
-    let rows = M::load(conn, select).await;
-    rows.map_err(|error| explained::<M, _>(conn, error))
+    let rows = link.load(select).await;
+    rows.map_err(|error| explained(link, error))
 }
 
-fn explained<M, Conn>(conn: &Conn, error: DieselError) -> DieselError
+fn explained<M, Conn>(link: &Link<'_, M, Conn>, error: DieselError) -> DieselError
 where
     M: Io<Conn>,
 {
-    explain_missing(&M::Backend::backend_of(conn), TABLE, error)
+    explain_missing(&link.backend(), TABLE, error)
 }
 
 /// Which numbers are read.
@@ -645,7 +645,7 @@ pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
     use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture};
+    use crate::connection::{BoxFuture, Link};
     use crate::model::ShardedColumn;
     use crate::shard_counts;
 
@@ -669,7 +669,7 @@ pub mod asynchronous {
             Conn: AsyncConnection,
             Conn::Backend: BackendOf<Conn>,
         {
-            Box::pin(self.0.number::<Async, _>(conn))
+            Box::pin(async move { self.0.number(&mut Link::awaited(conn)).await })
         }
 
         /// See [`ShardCount::increase`](shard_counts::ShardCount::increase).
@@ -685,7 +685,7 @@ pub mod asynchronous {
             Conn: AsyncConnection,
             Conn::Backend: BackendOf<Conn>,
         {
-            Box::pin(self.0.write::<Async, _>(n, true, conn))
+            Box::pin(async move { self.0.write(n, true, &mut Link::awaited(conn)).await })
         }
 
         /// See [`ShardCount::resize`](shard_counts::ShardCount::resize).
@@ -701,7 +701,12 @@ pub mod asynchronous {
             Conn: AsyncConnection,
             Conn::Backend: BackendOf<Conn>,
         {
-            Box::pin(async move { self.0.write::<Async, _>(n, false, conn).await.map(drop) })
+            Box::pin(async move {
+                self.0
+                    .write(n, false, &mut Link::awaited(conn))
+                    .await
+                    .map(drop)
+            })
         }
     }
 
@@ -714,7 +719,7 @@ pub mod asynchronous {
         Conn: AsyncConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        Box::pin(shard_counts::read_all::<Async, _>(conn))
+        Box::pin(async move { shard_counts::read_all(&mut Link::awaited(conn)).await })
     }
 }
 

@@ -13,7 +13,7 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::Integer;
 
 use crate::backend::{BackendOf, Isolation, ShardedBackend, Strength};
-use crate::connection::{Blocking, Io, LoadIo, TransactionOptions, in_transaction, now};
+use crate::connection::{Blocking, Io, Link, LoadIo, TransactionOptions, in_transaction, now};
 use crate::engine::{Held, KeyedTable, RetryLoop, Sums, explain, field, in_chunks, retry_loop};
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, ShardedColumn, ShardedTable};
@@ -151,7 +151,7 @@ impl<R, C, Q> Verify<R, C, Q> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.find_drifts::<Blocking, _, _, _, _>(conn))
+        now(self.find_drifts(&mut Link::blocking(conn)))
     }
 
     /// Adds to every total that is not as expected what it lacks, and gives what it has repaired. What is counted meanwhile
@@ -189,14 +189,14 @@ impl<R, C, Q> Verify<R, C, Q> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.repair_drifts::<Blocking, _, _, _, _>(conn))
+        now(self.repair_drifts(&mut Link::blocking(conn)))
     }
 }
 
 impl<R, C, Q, Run> Verify<R, C, Q, Run> {
-    pub(crate) async fn find_drifts<'q, M, Conn, DB, T, W>(
+    pub(crate) async fn find_drifts<'q, DB, T, W, M, Conn>(
         self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<Vec<Drift<T::Key>>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W>,
@@ -205,23 +205,23 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         T: KeyedTable<DB, Key: Eq + Hash>,
         W: QueryFragment<DB> + QueryId,
         M: LoadIo<Conn, Backend = DB> + Recount<'q, Conn, Q, T::Key>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let filter = self.query.into_update_target().where_clause;
         let (column, query) = (self.column, self.expected);
-        let repeated = in_a_snapshot::<M, _>(conn, self.retry.unwrap_or_default(), false)?;
-        let drifts = retry_loop!(M, conn, repeated, {
-            refuse_padded_keys::<M, T, _, _>(conn).await?;
-            refuse_cut_recounts::<M, DB, _>(conn).await?;
-            let expected = by_key(M::recount(conn, query.clone()).await?)?;
-            compare::<M, _, _, _, _, _>(conn, column, &filter, &expected).await
+        let repeated = in_a_snapshot(link, self.retry.unwrap_or_default(), false)?;
+        let drifts = retry_loop!(link, repeated, {
+            refuse_padded_keys::<T, _, _, _>(link).await?;
+            refuse_cut_recounts::<DB, _, _>(link).await?;
+            let expected = by_key(M::recount(link.conn, query.clone()).await?)?;
+            compare(link, column, &filter, &expected).await
         });
-        drifts.map_err(|error| explain::<T, DB, _>(conn, error))
+        drifts.map_err(|error| explain::<T, DB>(&link.backend(), error))
     }
 
-    pub(crate) async fn repair_drifts<'q, M, Conn, DB, T, W>(
+    pub(crate) async fn repair_drifts<'q, DB, T, W, M, Conn>(
         self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<Vec<Drift<T::Key>>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W> + Clone,
@@ -230,34 +230,34 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         T: KeyedTable<DB, Key: Eq + Hash>,
         W: QueryFragment<DB> + QueryId,
         M: LoadIo<Conn, Backend = DB> + Recount<'q, Conn, Q, T::Key>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
         let (column, query) = (self.column, self.expected.clone());
         let fields = [field::<C>()?];
         let retry = self.retry.clone().unwrap_or_default();
-        let suspects = self.find_drifts::<M, _, _, _, _>(conn).await?;
+        let suspects = self.find_drifts(link).await?;
         let suspects = suspects.into_iter().map(|drift| drift.key);
         let suspects = in_chunks::<T, DB>(suspects.collect());
         if suspects.is_empty() {
             return Ok(vec![]);
         }
-        let repeated = in_a_snapshot::<M, _>(conn, retry, true)?;
-        let repaired = retry_loop!(M, conn, repeated, {
+        let repeated = in_a_snapshot(link, retry, true)?;
+        let repaired = retry_loop!(link, repeated, {
             let mut held = vec![];
             for keys in &suspects {
                 let strength = Strength::NoKeyUpdate;
-                let locked = Held::<T, DB>::lock_parents::<M, _>(conn, keys, strength).await?;
-                locked.refuse_hidden_shards::<M, _>(conn).await?;
-                if let Some(key) = locked.not_locked::<M, _>(conn, keys).await?.pop() {
+                let locked = Held::<T, DB>::lock_parents(link, keys, strength).await?;
+                locked.refuse_hidden_shards(link).await?;
+                if let Some(key) = locked.not_locked(link, keys).await?.pop() {
                     return Err(Held::<T, DB>::unfit(key, Unfit::NotLocked));
                 }
                 held.push(locked);
             }
-            let expected = by_key(M::recount(conn, query.clone()).await?)?;
+            let expected = by_key(M::recount(link.conn, query.clone()).await?)?;
             let mut repaired = vec![];
             for held in held.iter().filter(|held| !held.is_empty()) {
                 let keys = held.keys();
-                repaired.extend(compare::<M, _, _, _, _, _>(conn, column, keys, &expected).await?);
+                repaired.extend(compare(link, column, keys, &expected).await?);
             }
             let mut lacking = HashMap::new();
             for drift in &repaired {
@@ -272,37 +272,37 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                 }
                 for (lacks, keys) in equal {
                     let held = Held::<T, DB>::locked(keys);
-                    let before = held.states::<M, _>(conn, &fields, Sums::Read).await?;
+                    let before = held.states(link, &fields, Sums::Read).await?;
                     let mut expected = before.clone();
                     for state in expected.iter_mut().flatten() {
                         state.base += &Amount::Integer(lacks.into());
                     }
                     let add = AddTo::<C>::new(lacks);
-                    held.write_bases::<M, _, _>(conn, &add, &fields, false, &before, &expected)
+                    held.write_bases(link, &add, &fields, false, &before, &expected)
                         .await?;
                 }
             }
             Ok(repaired)
         });
-        repaired.map_err(|error| explain::<T, DB, _>(conn, error))
+        repaired.map_err(|error| explain::<T, DB>(&link.backend(), error))
     }
 }
 
 /// Refuses a table whose keys PostgreSQL pads with spaces where it gives them out: a recount may give them with the padding or
 /// without, and the two would be compared as different keys.
-async fn refuse_padded_keys<M, T, DB, Conn>(conn: &mut Conn) -> QueryResult<()>
+async fn refuse_padded_keys<T, DB, M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()>
 where
     T: KeyedTable<DB>,
     M: LoadIo<Conn, Backend = DB>,
-    DB: BackendOf<Conn>,
+    DB: ShardedBackend,
 {
     let texts = T::KEY.iter().map(|column| column.column_type);
     let has_text = texts.into_iter().any(|column| column == ColumnType::Text);
-    if !has_text || !DB::backend_of(conn).dialect().pads_text() {
+    if !has_text || !link.dialect().pads_text() {
         return Ok(());
     }
     let find = FindPaddedKey::<T>(PhantomData);
-    match M::load::<i32, _>(conn, find).await?.is_empty() {
+    match link.load::<i32, _>(find).await?.is_empty() {
         true => Ok(()),
         false => Err(Error::PaddedKey {
             shards_table: T::SHARDS_TABLE,
@@ -313,15 +313,15 @@ where
 
 /// Refuses a session whose `sql_select_limit` may cut the recount, which is the application's own query: what is cut off would
 /// be taken for 0.
-async fn refuse_cut_recounts<M, DB, Conn>(conn: &mut Conn) -> QueryResult<()>
+async fn refuse_cut_recounts<DB, M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()>
 where
     M: LoadIo<Conn, Backend = DB>,
-    DB: BackendOf<Conn>,
+    DB: ShardedBackend,
 {
-    if !DB::backend_of(conn).dialect().cuts_queries() {
+    if !link.dialect().cuts_queries() {
         return Ok(());
     }
-    let limits = M::load::<i32, _>(conn, FindSelectLimit).await?;
+    let limits = link.load::<i32, _>(FindSelectLimit).await?;
     match limits.is_empty() {
         true => Ok(()),
         false => Err(Error::RefusedBySetting {
@@ -397,14 +397,14 @@ impl<T: 'static> QueryId for FindPaddedKey<T> {
 /// # Errors
 /// Inside another transaction, whose snapshot may be older.
 fn in_a_snapshot<M, Conn>(
-    conn: &mut Conn,
+    link: &mut Link<'_, M, Conn>,
     retry: RetryPolicy,
     writes: bool,
 ) -> QueryResult<RetryLoop>
 where
     M: Io<Conn>,
 {
-    if in_transaction::<M, _>(conn)? {
+    if in_transaction(link)? {
         return Err(DieselError::AlreadyInTransaction);
     }
     let options = TransactionOptions {
@@ -413,7 +413,7 @@ where
         guarded: writes,
         outermost: true,
     };
-    RetryLoop::transaction::<M, _>(conn, retry, options)
+    RetryLoop::transaction(link, retry, options)
 }
 
 impl<K> Drift<K> {
@@ -458,8 +458,8 @@ fn by_key<K: Eq + Hash>(recounted: Vec<(K, i64)>) -> QueryResult<HashMap<K, i64>
 }
 
 /// The drifts of the rows that `filter` matches.
-async fn compare<M, C, T, W, Conn, DB>(
-    conn: &mut Conn,
+async fn compare<C, T, W, DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
     column: C,
     filter: &W,
     expected: &HashMap<T::Key, i64>,
@@ -469,9 +469,9 @@ where
     T: KeyedTable<DB, Key: Eq + Hash>,
     W: QueryFragment<DB> + QueryId,
     M: LoadIo<Conn, Backend = DB>,
-    DB: BackendOf<Conn>,
+    DB: ShardedBackend,
 {
-    let totals = column.load_totals::<M, _, _>(conn, filter).await?;
+    let totals = column.load_totals(link, filter).await?;
     let compared = totals.into_iter().map(|(key, total)| Drift {
         expected: expected.get(&key).copied().unwrap_or(0),
         total: total.into(),
@@ -493,7 +493,7 @@ pub mod asynchronous {
     use diesel_async::{AsyncConnection, RunQueryDsl};
 
     use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture};
+    use crate::connection::{Async, BoxFuture, Link};
     use crate::engine::KeyedTable;
     use crate::model::ShardedColumn;
     use crate::operation::row_counter::IntegerField;
@@ -548,7 +548,7 @@ pub mod asynchronous {
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
         {
-            Box::pin(self.find_drifts::<Async, _, _, _, _>(conn))
+            Box::pin(async move { self.find_drifts(&mut Link::awaited(conn)).await })
         }
 
         /// Repairs the totals that are not as expected; see [`Verify::repair`](crate::Verify::repair).
@@ -568,7 +568,7 @@ pub mod asynchronous {
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
         {
-            Box::pin(self.repair_drifts::<Async, _, _, _, _>(conn))
+            Box::pin(async move { self.repair_drifts(&mut Link::awaited(conn)).await })
         }
     }
 }

@@ -100,7 +100,7 @@ pub mod shard_counts {
 
     use super::{asynchronous, wait};
 
-    pub use diesel_sharded::shard_counts::*;
+    pub use diesel_sharded::shard_counts::{Following, follow};
 
     pub struct ShardCount(asynchronous::shard_counts::ShardCount);
 

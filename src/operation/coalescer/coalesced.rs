@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 
 use crate::backend::{AtOnce, BackendOf, ShardedBackend};
-use crate::connection::{Blocking, Io, now};
+use crate::connection::{Blocking, Io, Link, now};
 use crate::engine::attempt::Statement;
 use crate::engine::{KeyedTable, explain};
 use crate::error::Error;
@@ -162,8 +162,8 @@ where
     fn count_shard(&self, conn: &mut Conn, key: T::Key, n: i64, shard: i32) -> QueryResult<usize> {
         let changes = Changes::<T, AddTo<C>>::new(AddTo::new(n));
         let (count, key) = (Statement::CountByKey, KeyIs(T::key_is(key)));
-        let counted = now(changes.send::<Blocking, _, _, _>(conn, count, &key, shard));
-        counted.map_err(|error| explain::<T, DB, _>(conn, error))
+        let counted = now(changes.send(&mut Link::blocking(conn), count, &key, shard));
+        counted.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
 
     fn count_shards(
@@ -174,7 +174,7 @@ where
     ) -> QueryResult<usize> {
         let count = count_each::<C, DB>(amounts, shard);
         let counted = now(Blocking::execute_kept(conn, count));
-        counted.map_err(|error| explain::<T, DB, _>(conn, error))
+        counted.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
 
     fn commit_at_once(
@@ -189,7 +189,7 @@ where
             conn,
             CommitAtOnce::new(form, mark, count),
         ));
-        Ok(committed.map_err(|error| explain::<T, DB, _>(conn, error))? > 0)
+        Ok(committed.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))? > 0)
     }
 
     fn create_shards(&self, conn: &mut Conn, keys: Vec<T::Key>, shard: i32) -> QueryResult<()> {
@@ -201,7 +201,7 @@ where
         let created = now(Blocking::execute(conn, create));
         created
             .map(drop)
-            .map_err(|error| explain::<T, DB, _>(conn, error))
+            .map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
 
     fn there(&self, conn: &mut Conn, keys: Vec<T::Key>) -> QueryResult<Vec<T::Key>> {
@@ -209,15 +209,15 @@ where
             filter: &KeysAre(keys.into_iter().map(T::key_is).collect()),
             table: PhantomData,
         };
-        now(T::load_keys::<Blocking, _, _>(conn, pick))
-            .map_err(|error| explain::<T, DB, _>(conn, error))
+        let keys = now(T::load_keys(&mut Link::blocking(conn), pick));
+        keys.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
 
     fn count(&self, conn: &mut Conn, key: &T::Key, n: i64) -> QueryResult<usize> {
         let key = KeyIs(T::key_is(key.clone()));
         let add = AddTo::<C>::new(n);
-        now(count_by_key::<Blocking, T, _, DB, _>(
-            conn,
+        now(count_by_key::<T, _, DB, _, _>(
+            &mut Link::blocking(conn),
             key,
             add,
             const { &[C::NAME] },

@@ -12,7 +12,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
-use crate::connection::{Blocking, TransactionOptions, begin, now};
+use crate::connection::{Link, TransactionOptions, begin, now};
 use crate::engine::{KEYS_IN_A_STATEMENT, own_transaction};
 use crate::error::Error;
 use crate::observe;
@@ -281,7 +281,8 @@ where
                 return done;
             }
         }
-        let begun = now(begin::<Blocking, _>(conn, dialect, options)).map_err(Failed::Before)?;
+        let begun =
+            now(begin(&mut Link::blocking(conn), dialect, options)).map_err(Failed::Before)?;
         let stamped = stamp(conn, mark).map_err(Failed::Before);
         let sent = stamped.and_then(|stamped| {
             if !stamped {
@@ -296,18 +297,19 @@ where
                 self.send_chunk(conn, dialect, batch, chunk, amounts, exceptions)?;
             }
             release_requests(conn, batch, &requests, exceptions).map_err(Failed::Before)?;
-            now(begun.check::<Blocking, _>(conn, dialect)).map_err(Failed::Before)
+            now(begun.check(&mut Link::blocking(conn), dialect)).map_err(Failed::Before)
         });
         if let Err(failed) = sent {
-            now(begun.roll_back::<Blocking, _>(conn));
+            now(begun.roll_back(&mut Link::blocking(conn)));
             if let Failed::Unregistered = failed {
                 self.token.register(conn).map_err(Failed::Before)?;
                 return Err(Failed::Again);
             }
             return Err(failed);
         }
-        now(begun.commit::<Blocking, _>(conn)).map_err(|error| {
-            now(begun.roll_back::<Blocking, _>(conn));
+        let committed = now(begun.commit(&mut Link::blocking(conn)));
+        committed.map_err(|error| {
+            now(begun.roll_back(&mut Link::blocking(conn)));
             Failed::AtCommit(error)
         })
     }
@@ -616,7 +618,7 @@ where
 {
     for requests in requests.chunks(KEYS_IN_A_STATEMENT) {
         let asked = requests.iter().filter_map(|caller| batch.request(*caller));
-        let claimed = now(claim::<Blocking, _>(conn, &asked.collect::<Vec<_>>()))?;
+        let claimed = now(claim(&mut Link::blocking(conn), &asked.collect::<Vec<_>>()))?;
         for (caller, claimed) in requests.iter().zip(claimed) {
             batch.claimed(*caller, claimed);
         }
@@ -651,7 +653,7 @@ where
         .filter_map(|caller| Some(batch.request(*caller)?.key.as_slice()))
         .collect();
     for keys in keys.chunks(KEYS_IN_A_STATEMENT) {
-        now(release::<Blocking, _>(conn, keys.to_vec()))?;
+        now(release(&mut Link::blocking(conn), keys.to_vec()))?;
     }
     Ok(())
 }

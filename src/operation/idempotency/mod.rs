@@ -89,7 +89,7 @@ use diesel::result::Error as DieselError;
 use fnv::FnvHasher;
 
 use crate::backend::{BackendOf, ShardedBackend};
-use crate::connection::{Blocking, Io, LoadIo, TransactionOptions, now};
+use crate::connection::{Blocking, Io, Link, LoadIo, TransactionOptions, now};
 use crate::engine::{RetryLoop, explain_missing, retry_loop};
 use crate::error::Error;
 use crate::model::ShardedColumn;
@@ -164,8 +164,8 @@ impl<Of> Idempotent<Of> {
     {
         let request = self.request::<Conn>(n)?;
         let mut add = Add { to: &self.of, n };
-        now(once::<Blocking, _, _>(
-            conn,
+        now(once(
+            &mut Link::blocking(conn),
             &request,
             RetryPolicy::default(),
             &mut add,
@@ -289,15 +289,15 @@ pub(crate) enum Claimed {
     /// It is the first.
     First,
     /// It was counted before, on so many rows.
-    RetryLoop(usize),
+    Repeated(usize),
     /// Something else was counted under its key.
     Reused,
 }
 
 /// Carries out what was not carried out before under the same key, in one transaction with the key; inside a caller's, in a
 /// savepoint. `f` is told how many rows were counted before, if it is a repeat, and gives how many are by now.
-pub(crate) async fn once<M, Conn, W>(
-    conn: &mut Conn,
+pub(crate) async fn once<W, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
     request: &Request,
     retry: RetryPolicy,
     work: &mut W,
@@ -307,37 +307,37 @@ where
     W: Requested<M, Conn>,
 {
     let options = TransactionOptions {
-        isolation: M::Backend::backend_of(conn).dialect().own_isolation(),
+        isolation: link.dialect().own_isolation(),
         ..Default::default()
     };
-    let repeated = RetryLoop::transaction::<M, _>(conn, retry, options)?;
-    retry_loop!(M, conn, repeated, {
-        match claim::<M, _>(conn, &[request]).await?.first() {
+    let repeated = RetryLoop::transaction(link, retry, options)?;
+    retry_loop!(link, repeated, {
+        match claim(link, &[request]).await?.first() {
             Some(Claimed::First) | None => {}
-            Some(Claimed::RetryLoop(counted)) => {
-                return Ok(work.carry_out(conn, Some(*counted)).await?.1);
+            Some(Claimed::Repeated(counted)) => {
+                return Ok(work.carry_out(link, Some(*counted)).await?.1);
             }
             Some(Claimed::Reused) => return Err(Error::IdempotencyKeyReused.into()),
         }
-        let (counted, told) = work.carry_out(conn, None).await?;
+        let (counted, told) = work.carry_out(link, None).await?;
         match counted {
-            0 => release::<M, _>(conn, vec![&request.key]).await?,
+            0 => release(link, vec![&request.key]).await?,
             1 => {} // as it was claimed
-            _ => note::<M, _>(conn, &request.key, counted).await?,
+            _ => note(link, &request.key, counted).await?,
         }
         Ok(told)
     })
 }
 
 /// What is requested, and done once.
-pub(crate) trait Requested<M, Conn> {
+pub(crate) trait Requested<M: Io<Conn>, Conn> {
     /// What the caller is told.
     type Told;
 
     /// Counts, unless `counted` tells that this was done before. The number of rows counted, and what the caller is told.
     fn carry_out(
         &mut self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         counted: Option<usize>,
     ) -> impl Future<Output = QueryResult<(usize, Self::Told)>>;
 }
@@ -350,17 +350,18 @@ struct Add<'a, Of> {
 
 impl<Of, Conn> Requested<Blocking, Conn> for Add<'_, Of>
 where
+    Blocking: Io<Conn>,
     Of: CachedCounter<Conn>,
 {
     type Told = (usize, bool);
 
     async fn carry_out(
         &mut self,
-        conn: &mut Conn,
+        link: &mut Link<'_, Blocking, Conn>,
         counted: Option<usize>,
     ) -> QueryResult<(usize, (usize, bool))> {
         let now = counted.is_none();
-        let counted = counted.map_or_else(|| self.to.add(self.n, conn), Ok)?;
+        let counted = counted.map_or_else(|| self.to.add(self.n, link.conn), Ok)?;
         Ok((counted, (counted, now)))
     }
 }
@@ -368,7 +369,7 @@ where
 /// Claims keys, which differ, for the open transaction: what they are known of, in their order. Waits for other transactions
 /// that claim the same ones.
 pub(crate) async fn claim<M, Conn>(
-    conn: &mut Conn,
+    link: &mut Link<'_, M, Conn>,
     requests: &[&Request],
 ) -> QueryResult<Vec<Claimed>>
 where
@@ -384,22 +385,22 @@ where
         claim: rand::random(),
         keys,
     };
-    let dialect = M::Backend::backend_of(conn).dialect();
+    let dialect = link.dialect();
     // A key that is there at first may have been removed for its age before it is read.
     for _ in 0..3 {
-        let inserted = M::execute_kept(conn, &insert).await;
-        let inserted = inserted.map_err(|error| explained::<M, _>(conn, error))?;
+        let inserted = link.execute_kept(&insert).await;
+        let inserted = inserted.map_err(|error| explained(link, error))?;
         if dialect.counts_inserted_alone() && inserted == requests.len() {
             return Ok(vec![Claimed::First; requests.len()]);
         }
         let keys = insert.keys.iter().map(|(key, _)| *key).collect();
-        let rows = M::load(conn, FindKeys(keys)).await?;
+        let rows = link.load(FindKeys(keys)).await?;
         let known = |request: &&Request| {
             let row = rows.iter().find(|(key, ..)| *key == request.key);
             row.map(|(_, fingerprint, claim, counted)| match () {
                 () if *claim == insert.claim => Claimed::First,
                 () if *fingerprint == request.fingerprint => {
-                    Claimed::RetryLoop(usize::try_from(*counted).unwrap_or(usize::MAX))
+                    Claimed::Repeated(usize::try_from(*counted).unwrap_or(usize::MAX))
                 }
                 () => Claimed::Reused,
             })
@@ -412,17 +413,20 @@ where
 }
 
 /// Lets go of keys that were claimed in the open transaction, for what counted nothing.
-pub(crate) async fn release<M, Conn>(conn: &mut Conn, keys: Vec<&[u8]>) -> QueryResult<()>
+pub(crate) async fn release<M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    keys: Vec<&[u8]>,
+) -> QueryResult<()>
 where
     M: LoadIo<Conn>,
 {
     let older_than = None;
-    M::execute(conn, DeleteKeys { keys, older_than })
+    link.execute(DeleteKeys { keys, older_than })
         .await
         .map(drop)
 }
 
-async fn note<M, Conn>(conn: &mut Conn, key: &[u8], counted: usize) -> QueryResult<()>
+async fn note<M, Conn>(link: &mut Link<'_, M, Conn>, key: &[u8], counted: usize) -> QueryResult<()>
 where
     M: LoadIo<Conn>,
 {
@@ -430,7 +434,7 @@ where
         key: [key],
         counted: i64::try_from(counted).unwrap_or(i64::MAX),
     };
-    M::execute(conn, note).await.map(drop)
+    link.execute(note).await.map(drop)
 }
 
 /// Removes the keys that are older than `age`, by the database's clock, in whole seconds; gives their number. Their requests
@@ -466,10 +470,13 @@ where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
-    now(remove::<Blocking, _>(age, conn))
+    now(remove(age, &mut Link::blocking(conn)))
 }
 
-pub(crate) async fn remove<M, Conn>(age: Duration, conn: &mut Conn) -> QueryResult<usize>
+pub(crate) async fn remove<M, Conn>(
+    age: Duration,
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<usize>
 where
     M: LoadIo<Conn>,
 {
@@ -484,23 +491,23 @@ where
             seconds,
             limit: STEP,
         };
-        let old = M::load(conn, old).await;
-        let old = old.map_err(|error| explained::<M, _>(conn, error))?;
+        let old = link.load(old).await;
+        let old = old.map_err(|error| explained(link, error))?;
         if old.is_empty() {
             return Ok(removed);
         }
         // Of several rows: a deadlock may end it where it commits by itself, or end a transaction that Diesel does not know.
         let options = TransactionOptions {
-            isolation: M::Backend::backend_of(conn).dialect().own_isolation(),
+            isolation: link.dialect().own_isolation(),
             ..Default::default()
         };
-        let deleting = RetryLoop::transaction::<M, _>(conn, RetryPolicy::default(), options)?;
-        let step = retry_loop!(M, conn, deleting, {
+        let deleting = RetryLoop::transaction(link, RetryPolicy::default(), options)?;
+        let step = retry_loop!(link, deleting, {
             let delete = DeleteKeys {
                 keys: old.iter().map(|(key, ..)| key.as_slice()).collect(),
                 older_than: Some(seconds),
             };
-            M::execute(conn, delete).await
+            link.execute(delete).await
         })?;
         if step == 0 {
             return Ok(removed); // or others are removing them
@@ -509,11 +516,11 @@ where
     }
 }
 
-fn explained<M, Conn>(conn: &Conn, error: DieselError) -> DieselError
+fn explained<M, Conn>(link: &Link<'_, M, Conn>, error: DieselError) -> DieselError
 where
     M: Io<Conn>,
 {
-    explain_missing(&M::Backend::backend_of(conn), TABLE, error)
+    explain_missing(&link.backend(), TABLE, error)
 }
 
 /// Idempotency keys, on connections of `diesel_async`; see [`idempotency`].
@@ -525,7 +532,7 @@ pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
     use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture};
+    use crate::connection::{BoxFuture, Link};
     use crate::idempotency;
 
     /// Removes old keys; see [`remove_older_than`](idempotency::remove_older_than).
@@ -540,6 +547,6 @@ pub mod asynchronous {
         Conn: AsyncConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        Box::pin(idempotency::remove::<Async, _>(age, conn))
+        Box::pin(async move { idempotency::remove(age, &mut Link::awaited(conn)).await })
     }
 }

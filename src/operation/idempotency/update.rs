@@ -12,7 +12,7 @@ use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryI
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 
 use crate::backend::{BackendOf, ShardedBackend};
-use crate::connection::{Blocking, Io, LoadInto, now};
+use crate::connection::{Io, Link, LoadInto, now};
 use crate::engine::KeyedTable;
 use crate::model::ShardedTable;
 use crate::operation::update::returning::{ReadAs, Returning};
@@ -44,7 +44,7 @@ where
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
         let mut ready = update.of.ready::<DB>();
         let (request, retry) = (ready.request::<DB>(&update.key)?, ready.retry());
-        now(once::<Blocking, _, _>(conn, &request, retry, &mut ready))
+        now(once(&mut Link::blocking(conn), &request, retry, &mut ready))
     }
 }
 
@@ -76,7 +76,12 @@ where
             selection: &mut selection,
             rows: PhantomData,
         };
-        let rows = now(once::<Blocking, _, _>(conn, &request, retry, &mut counted))?;
+        let rows = now(once(
+            &mut Link::blocking(conn),
+            &request,
+            retry,
+            &mut counted,
+        ))?;
         Ok(rows.into_iter().map(Ok).collect::<Vec<_>>().into_iter())
     }
 }
@@ -94,12 +99,12 @@ where
 
     async fn carry_out(
         &mut self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         counted: Option<usize>,
     ) -> QueryResult<(usize, usize)> {
         let counted = match counted {
             Some(counted) => counted,
-            None => self.count::<M, _, _>(conn).await?,
+            None => self.count(link).await?,
         };
         Ok((counted, counted))
     }
@@ -127,7 +132,7 @@ where
 
     async fn carry_out(
         &mut self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         counted: Option<usize>,
     ) -> QueryResult<(usize, Vec<U>)> {
         let Counted {
@@ -136,10 +141,10 @@ where
         let rows = match counted {
             None => {
                 ready
-                    .count_and_load::<M, Ret, U, _, _>(conn, selection)
+                    .count_and_load::<Ret, U, _, _, _>(link, selection)
                     .await?
             }
-            Some(_) => ready.load::<M, Ret, U, _, _>(conn, selection).await?,
+            Some(_) => ready.load::<Ret, U, _, _, _>(link, selection).await?,
         };
         Ok((rows.len(), rows))
     }

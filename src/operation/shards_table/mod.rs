@@ -19,7 +19,7 @@ use diesel::result::Error as DieselError;
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::conflict::Failure;
 use crate::connection;
-use crate::connection::{Blocking, TransactionOptions, in_any_transaction, now};
+use crate::connection::{Link, TransactionOptions, in_any_transaction, now};
 use crate::engine::{enclosed, explain};
 use crate::error::Error;
 use crate::model::ShardedTable;
@@ -264,7 +264,7 @@ where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,
 {
-    match now(in_any_transaction::<Blocking, _>(conn))? {
+    match now(in_any_transaction(&mut Link::blocking(conn)))? {
         true => Err(diesel::result::Error::AlreadyInTransaction),
         false => Ok(()),
     }
@@ -303,7 +303,7 @@ where
     let error = connection::told(dialect, explain_unfit::<T>(dialect, error));
     match dialect.classify(&error) {
         Failure::Overflow => Error::Overflow { source: error }.into(),
-        _ => explain::<T, DB, _>(conn, error),
+        _ => explain::<T, DB>(&DB::backend_of(conn), error),
     }
 }
 

@@ -10,7 +10,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Nullable, Text};
 
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
-use crate::connection::{Blocking, LoadIo, now};
+use crate::connection::{Link, LoadIo, now};
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::query_builder::Names;
@@ -93,22 +93,22 @@ impl Quoted<'_> {
 ///
 /// # Errors
 /// [`MissingTriggers`](Error::MissingTriggers).
-pub(crate) async fn check_triggers<M, T, DB, Conn>(conn: &mut Conn) -> QueryResult<()>
+pub(crate) async fn check_triggers<T, DB, M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     M: LoadIo<Conn, Backend = DB>,
-    DB: BackendOf<Conn>,
+    DB: ShardedBackend,
 {
-    let backend = DB::backend_of(conn);
+    let backend = link.backend();
     let quoted = Quoted::new(Names::<DB>::of::<T>(), &backend)?;
     let is_there = |found: &[String]| found.iter().any(|name| name == T::SHARDS_TABLE);
     let mut schema = None;
-    let mut found = texts::<M, DB, _>(conn, quoted.select_triggers("main")).await?;
+    let mut found = texts::<DB, _, _>(link, quoted.select_triggers("main")).await?;
     if !is_there(&found) {
         // Not in the main database, but in the temporary one or in one that is attached.
         let schemas = "SELECT name FROM pragma_database_list WHERE name <> 'main' ORDER BY seq";
-        for name in texts::<M, DB, _>(conn, schemas.to_owned()).await? {
-            found = texts::<M, DB, _>(conn, quoted.select_triggers(&name)).await?;
+        for name in texts::<DB, _, _>(link, schemas.to_owned()).await? {
+            found = texts::<DB, _, _>(link, quoted.select_triggers(&name)).await?;
             schema = Some(name);
             if is_there(&found) {
                 break;
@@ -168,12 +168,12 @@ fn schema_name(name: &str) -> String {
 }
 
 /// What a query of one column of texts gives.
-async fn texts<M, DB, Conn>(conn: &mut Conn, sql: String) -> QueryResult<Vec<String>>
+async fn texts<DB, M, Conn>(link: &mut Link<'_, M, Conn>, sql: String) -> QueryResult<Vec<String>>
 where
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
-    let texts = M::load::<Option<String>, _>(conn, Texts(sql));
+    let texts = link.load::<Option<String>, _>(Texts(sql));
     Ok(texts.await?.into_iter().flatten().collect())
 }
 
@@ -183,7 +183,7 @@ where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
-    now(texts::<Blocking, Conn::Backend, _>(conn, sql))
+    now(texts::<Conn::Backend, _, _>(&mut Link::blocking(conn), sql))
 }
 
 /// A query of one column of texts.

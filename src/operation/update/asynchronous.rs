@@ -11,7 +11,7 @@ use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 
 use crate::backend::BackendOf;
-use crate::connection::{Async, BoxFuture};
+use crate::connection::{Async, BoxFuture, Link};
 use crate::engine::KeyedTable;
 use crate::model::ShardedTable;
 use crate::operation::idempotency::{Counted, Idempotent, once};
@@ -90,7 +90,7 @@ where
         DB: BackendOf<Conn>,
     {
         let mut ready = self.ready::<DB>();
-        Box::pin(async move { ready.count::<Async, _, _>(conn).await })
+        Box::pin(async move { ready.count(&mut Link::awaited(conn)).await })
     }
 
     gives_rows!();
@@ -115,7 +115,7 @@ where
     {
         let mut ready = self.of.ready::<DB>();
         let (request, retry) = (ready.request::<DB>(&self.key), ready.retry());
-        Box::pin(async move { once::<Async, _, _>(conn, &request?, retry, &mut ready).await })
+        Box::pin(async move { once(&mut Link::awaited(conn), &request?, retry, &mut ready).await })
     }
 
     gives_rows!();
@@ -165,7 +165,7 @@ where
         let mut ready = update.ready::<DB>();
         Box::pin(async move {
             ready
-                .count_and_load::<Async, Ret, U, _, _>(self, &mut selection)
+                .count_and_load::<Ret, U, _, _, _>(&mut Link::awaited(self), &mut selection)
                 .await
         })
     }
@@ -198,7 +198,7 @@ where
                 selection: &mut selection,
                 rows: PhantomData,
             };
-            once::<Async, _, _>(self, &request?, retry, &mut counted).await
+            once(&mut Link::awaited(self), &request?, retry, &mut counted).await
         })
     }
 }

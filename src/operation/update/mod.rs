@@ -22,14 +22,13 @@ use diesel::query_builder::{
 use diesel::query_dsl::methods::{ExecuteDsl, FilterDsl, FindDsl, LoadQuery};
 
 use crate::backend::{BackendOf, ShardedBackend};
-use crate::connection::{Blocking, Io, LoadInto, in_transaction, now};
+use crate::connection::{Blocking, Io, Link, LoadInto, in_transaction, now};
 use crate::engine::attempt::{Plan, Statement};
 use crate::engine::runner::Sender;
 use crate::engine::{KeyedTable, explain, in_chunks, runner};
 #[cfg(doc)]
 use crate::error::Error;
-use crate::model::ShardedTable;
-use crate::model::{CountingUpdate, are_distinct};
+use crate::model::{CountingUpdate, ShardedTable, are_distinct};
 use crate::operation::update::returning::{
     NoReturning, ReadAs, Returning, ReturningTotals, SelectTotals,
 };
@@ -524,13 +523,13 @@ where
     DB: BackendOf<Conn>,
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
-        now(update.ready::<DB>().count::<Blocking, _, _>(conn))
+        now(update.ready::<DB>().count(&mut Link::blocking(conn)))
     }
 }
 
 /// Counts `changes`, which are of the fields named, on the one parent that `key` names.
-pub(crate) async fn count_by_key<M, T, V, DB, Conn>(
-    conn: &mut Conn,
+pub(crate) async fn count_by_key<T, V, DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
     key: KeyIs<T::KeyIs>,
     changes: V,
     fields: &'static [&'static str],
@@ -539,10 +538,10 @@ where
     T: KeyedTable<DB>,
     V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
     M: Io<Conn, Backend = DB>,
-    DB: BackendOf<Conn>,
+    DB: ShardedBackend,
 {
     let mut ready = Ready::<T, V, _, ()>::by_key(key, changes, fields);
-    ready.count::<M, _, DB>(conn).await
+    ready.count(link).await
 }
 
 impl<'query, Q, V, Ret, Ins, Conn, DB, T, W, U> LoadQuery<'query, Conn, U>
@@ -567,7 +566,9 @@ where
     fn internal_load(self, conn: &mut Conn) -> QueryResult<Self::RowIter<'_>> {
         let mut selection = self.selection();
         let mut ready = self.ready::<DB>();
-        let rows = now(ready.count_and_load::<Blocking, Ret, U, _, _>(conn, &mut selection))?;
+        let rows = now(
+            ready.count_and_load::<Ret, U, _, _, _>(&mut Link::blocking(conn), &mut selection)
+        )?;
         Ok(rows.into_iter().map(Ok).collect::<Vec<_>>().into_iter())
     }
 }
@@ -642,13 +643,13 @@ where
     T: ShardedTable,
     V: AsChangeset<Target = T> + QueryId,
 {
-    fn plan<M, Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Plan>
+    fn plan<DB, M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Plan>
     where
         W: QueryFragment<DB>,
         M: Io<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
-        let dialect = DB::backend_of(conn).dialect();
+        let dialect = link.dialect();
         let shard_choice = self.options.shard_choice;
         let shard_choice = shard_choice.unwrap_or_else(ShardChoice::global);
         let key = match shard_choice {
@@ -662,7 +663,7 @@ where
             by_key: self.by_key,
             returning: false,
             inserts: self.insert.is_some(),
-            in_transaction: in_transaction::<M, _>(conn)?,
+            in_transaction: in_transaction(link)?,
             dialect,
             shard_choice,
             table: T::SHARDS_TABLE,
@@ -677,24 +678,27 @@ where
     }
 
     /// Gives the number of rows counted.
-    pub(crate) async fn count<M, Conn, DB>(&mut self, conn: &mut Conn) -> QueryResult<usize>
+    pub(crate) async fn count<DB, M, Conn>(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<usize>
     where
         T: QueryFragment<DB> + QueryId,
         V::Changeset: QueryFragment<DB>,
         W: QueryFragment<DB> + QueryId,
         I: QueryFragment<DB> + QueryId,
         M: Io<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
     {
-        let plan = self.plan::<M, _, DB>(conn)?;
-        let counted = runner::count::<M, _>(conn, plan, self.retry(), self).await;
-        counted.map_err(|error| explain::<T, DB, _>(conn, error.into()))
+        let plan = self.plan(link)?;
+        let counted = runner::count(link, plan, self.retry(), self).await;
+        counted.map_err(|error| explain::<T, DB>(&link.backend(), error.into()))
     }
 
     /// Gives the rows counted.
-    pub(crate) async fn count_and_load<M, Ret, U, Conn, DB>(
+    pub(crate) async fn count_and_load<Ret, U, DB, M, Conn>(
         &mut self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         selection: &mut Ret::Selection,
     ) -> QueryResult<Vec<U>>
     where
@@ -705,11 +709,11 @@ where
         I: QueryFragment<DB> + QueryId,
         Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
         M: LoadInto<Conn, Row<Ret, T, U, DB>, U, Backend = DB>,
-        DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+        DB: ShardedBackend + QueryMetadata<SqlTypeOf<Ret::Selection>>,
     {
         let plan = Plan {
             returning: true,
-            ..self.plan::<M, _, DB>(conn)?
+            ..self.plan(link)?
         };
         let retry = self.retry();
         let mut returning = CountAndLoad::<_, _, _, _, _, _, Ret> {
@@ -719,16 +723,16 @@ where
             picked: vec![],
             rows: vec![],
         };
-        let counted = runner::count::<M, _>(conn, plan, retry, &mut returning).await;
+        let counted = runner::count(link, plan, retry, &mut returning).await;
         let rows = returning.rows;
-        counted.map_err(|error| explain::<T, DB, _>(conn, error.into()))?;
+        counted.map_err(|error| explain::<T, DB>(&link.backend(), error.into()))?;
         Ok(rows)
     }
 
     /// Gives the rows as they are, without counting.
-    pub(crate) async fn load<M, Ret, U, Conn, DB>(
+    pub(crate) async fn load<Ret, U, DB, M, Conn>(
         &mut self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         selection: &mut Ret::Selection,
     ) -> QueryResult<Vec<U>>
     where
@@ -736,17 +740,17 @@ where
         W: QueryFragment<DB> + QueryId,
         Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId>,
         M: LoadInto<Conn, Row<Ret, T, U, DB>, U, Backend = DB>,
-        DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+        DB: ShardedBackend + QueryMetadata<SqlTypeOf<Ret::Selection>>,
     {
-        let rows = M::load_into(conn, select::<T, _, _>(&*selection, &self.filter)).await;
-        rows.map_err(|error| explain::<T, DB, _>(conn, error))
+        let rows = M::load_into(link.conn, select::<T, _, _>(&*selection, &self.filter)).await;
+        rows.map_err(|error| explain::<T, DB>(&link.backend(), error))
     }
 }
 
 impl<M, Conn, DB, T, V, W, I> Sender<M, Conn> for Ready<T, V, W, I>
 where
     M: Io<Conn, Backend = DB>,
-    DB: BackendOf<Conn>,
+    DB: ShardedBackend,
     T: ShardedTable + QueryFragment<DB> + QueryId,
     V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
     W: QueryFragment<DB> + QueryId,
@@ -754,20 +758,16 @@ where
 {
     async fn send(
         &mut self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         statement: Statement,
         shard: i32,
     ) -> QueryResult<usize> {
         match (&self.insert, statement) {
-            (Some(insert), Statement::InsertUnlessThere) => {
-                M::execute(conn, UnlessThere(insert)).await
-            }
-            (Some(insert), Statement::Insert) => M::execute(conn, insert).await,
+            (Some(insert), Statement::InsertUnlessThere) => link.execute(UnlessThere(insert)).await,
+            (Some(insert), Statement::Insert) => link.execute(insert).await,
             _ => {
                 let (changes, filter) = (&self.changes, &self.filter);
-                changes
-                    .send::<M, _, _, _>(conn, statement, filter, shard)
-                    .await
+                changes.send(link, statement, filter, shard).await
             }
         }
     }
@@ -795,7 +795,7 @@ struct CountAndLoad<
 impl<M, Conn, DB, T, V, W, I, U, Ret> Sender<M, Conn> for CountAndLoad<'_, T, V, W, I, U, DB, Ret>
 where
     M: LoadInto<Conn, Row<Ret, T, U, DB>, U, Backend = DB>,
-    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
+    DB: ShardedBackend + QueryMetadata<SqlTypeOf<Ret::Selection>>,
     T: KeyedTable<DB>,
     T::PrimaryKey: QueryId,
     V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
@@ -805,7 +805,7 @@ where
 {
     async fn send(
         &mut self,
-        conn: &mut Conn,
+        link: &mut Link<'_, M, Conn>,
         statement: Statement,
         shard: i32,
     ) -> QueryResult<usize> {
@@ -816,20 +816,20 @@ where
                     filter: &self.ready.filter,
                     table: PhantomData,
                 };
-                let keys = T::load_keys::<M, _, _>(conn, pick).await?;
+                let keys = T::load_keys(link, pick).await?;
                 let met = keys.len();
                 self.picked = in_chunks::<T, DB>(keys);
                 Ok(met)
             }
             Statement::Load if self.by_key => {
                 let query = select::<T, _, _>(&*self.selection, &self.ready.filter);
-                self.rows = M::load_into(conn, query).await?;
+                self.rows = M::load_into(link.conn, query).await?;
                 Ok(self.rows.len())
             }
             Statement::Load => {
                 for keys in &self.picked {
                     let query = select::<T, _, _>(&*self.selection, keys);
-                    self.rows.append(&mut M::load_into(conn, query).await?);
+                    self.rows.append(&mut M::load_into(link.conn, query).await?);
                 }
                 Ok(self.rows.len())
             }
@@ -837,13 +837,11 @@ where
                 let mut met = 0;
                 for keys in &self.picked {
                     let changes = &self.ready.changes;
-                    met += changes
-                        .send::<M, _, _, _>(conn, statement, keys, shard)
-                        .await?;
+                    met += changes.send(link, statement, keys, shard).await?;
                 }
                 Ok(met)
             }
-            statement => Sender::<M, Conn>::send(self.ready, conn, statement, shard).await,
+            statement => Sender::<M, Conn>::send(self.ready, link, statement, shard).await,
         }
     }
 }
@@ -866,16 +864,16 @@ impl<T, V: AsChangeset> Changes<T, V> {
     }
 
     /// Sends a statement about the parents that `filter` matches. `Probe`, `FindMissing` and `CountByKey` take only one by key.
-    pub(crate) fn send<'c, M, Conn, W, DB>(
+    pub(crate) fn send<'c, W, DB, M, Conn>(
         &'c self,
-        conn: &'c mut Conn,
+        link: &'c mut Link<'_, M, Conn>,
         statement: Statement,
         filter: &'c W,
         shard: i32,
     ) -> M::Future<'c, QueryResult<usize>>
     where
         M: Io<Conn, Backend = DB>,
-        DB: BackendOf<Conn>,
+        DB: ShardedBackend,
         T: ShardedTable + QueryFragment<DB> + QueryId,
         W: QueryFragment<DB> + QueryId,
         V: QueryId,
@@ -884,54 +882,39 @@ impl<T, V: AsChangeset> Changes<T, V> {
         let table = PhantomData::<T>;
         let types = PhantomData;
         match statement {
-            Statement::Probe => M::execute(
-                conn,
-                ProbeShard {
-                    filter,
-                    shard,
-                    table,
-                },
-            ),
-            Statement::FindMissing => M::execute_query(
-                conn,
-                FindMissing {
-                    filter,
-                    shard,
-                    table,
-                },
-            ),
-            Statement::FindParent => M::execute_query(conn, FindParent { filter, table }),
-            Statement::Create => M::execute_kept(
-                conn,
-                CreateShards {
-                    filter,
-                    shard,
-                    table,
-                },
-            ),
-            Statement::CountByKey => M::execute_kept(
-                conn,
-                CountByKey::<T, _, V, _> {
-                    changes: &self.changeset,
-                    filter,
-                    shard,
-                    types,
-                },
-            ),
-            Statement::CountPicked => M::execute_kept(
-                conn,
-                CountPicked::<T, _, V, _> {
-                    changes: &self.changeset,
-                    filter,
-                    shard,
-                    types,
-                },
-            ),
+            Statement::Probe => link.execute(ProbeShard {
+                filter,
+                shard,
+                table,
+            }),
+            Statement::FindMissing => link.execute_query(FindMissing {
+                filter,
+                shard,
+                table,
+            }),
+            Statement::FindParent => link.execute_query(FindParent { filter, table }),
+            Statement::Create => link.execute_kept(CreateShards {
+                filter,
+                shard,
+                table,
+            }),
+            Statement::CountByKey => link.execute_kept(CountByKey::<T, _, V, _> {
+                changes: &self.changeset,
+                filter,
+                shard,
+                types,
+            }),
+            Statement::CountPicked => link.execute_kept(CountPicked::<T, _, V, _> {
+                changes: &self.changeset,
+                filter,
+                shard,
+                types,
+            }),
             // These are the caller's, who has what they need.
             Statement::Insert
             | Statement::InsertUnlessThere
             | Statement::Pick
-            | Statement::Load => M::nothing(conn),
+            | Statement::Load => M::nothing(link.conn),
         }
     }
 }
