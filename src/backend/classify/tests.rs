@@ -230,9 +230,9 @@ fn a_nan_is_told_from_any_other_null() {
 }
 
 /// An error as a driver gives it, with a position where PostgreSQL tells one.
-struct Told(String, Option<i32>);
+struct DriverError(String, Option<i32>);
 
-impl diesel::result::DatabaseErrorInformation for Told {
+impl diesel::result::DatabaseErrorInformation for DriverError {
     fn message(&self) -> &str {
         &self.0
     }
@@ -257,7 +257,7 @@ impl diesel::result::DatabaseErrorInformation for Told {
 }
 
 fn told(text: impl Into<String>, position: Option<i32>) -> DieselError {
-    let told = Told(text.into(), position);
+    let told = DriverError(text.into(), position);
     DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(told))
 }
 

@@ -18,7 +18,7 @@ use super::shared::CoalescerState;
 use super::stats::Stats;
 use super::worker::LONGEST_LEAVE;
 
-/// Adds up the counts of many threads, and commits the sums; see the [module](self).
+/// Adds up the counts of many threads, and commits the sums; see [`coalescer`](crate::coalescer).
 ///
 /// It has a thread, and holds one connection of the pool while it is busy. Clones share both. Dropping the last clone closes it.
 ///
@@ -166,7 +166,7 @@ where
         tickets
     }
 
-    /// Adds `n`, which may be negative, and returns at once. It is committed within [`max_delay`](CoalescerBuilder::max_delay) and a
+    /// Adds `n`, which may be negative, and returns at once. It is committed within [`max_delay`](super::CoalescerBuilder::max_delay) and a
     /// flush, unless the process crashes before. If there is no such row, it counts nothing. A named counter is created if it is
     /// missing.
     ///
@@ -213,7 +213,7 @@ where
     }
 
     /// Refuses further additions, commits the rest, and ends the worker. Dropping the last clone does the same, but reports
-    /// additions that could not be committed only to [`on_loss`](CoalescerBuilder::on_loss).
+    /// additions that could not be committed only to [`on_loss`](super::CoalescerBuilder::on_loss).
     ///
     /// # Errors
     /// [`NotFlushed`](Error::NotFlushed) if additions that nobody waits for could not be committed until the deadline.

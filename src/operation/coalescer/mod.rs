@@ -25,8 +25,8 @@
 //! - A batch that meets a conflict is retried, as everywhere.
 //! - A row that cannot take its count (an overflow, a check) fails its own callers; the others of the batch are committed.
 //! - While the database is away, callers wait, at most until their [`deadline`](CoalescerBuilder::deadline):
-//!   [`DeadlinePassed`](Error::DeadlinePassed) says for certain that nothing was counted,
-//!   [`OutcomeUnknown`](Error::OutcomeUnknown) that the batch was in flight at that moment.
+//!   [`DeadlinePassed`](crate::Error::DeadlinePassed) says for certain that nothing was counted,
+//!   [`OutcomeUnknown`](crate::Error::OutcomeUnknown) that the batch was in flight at that moment.
 //! - When the queue is full, callers wait for room, at most until the deadline too. Memory is bounded.
 //!
 //! The idea is that of group commit, one level up. Reads see a count as soon as it is committed.
