@@ -3,8 +3,8 @@
 /// The family of SQL that a connection speaks.
 ///
 /// It is a value, not a type, so that an application's own `MultiConnection` enum can tell at run time which of its variants it
-/// holds. What its methods know of each database stands beside this file, one file for each subject. They know no policy: one
-/// says that an error is a deadlock, not what to do about it.
+/// holds. Its methods stand in the files beside this one, by subject. They know no policy: `classify` says that an error is a
+/// deadlock, not what to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {

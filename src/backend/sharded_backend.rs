@@ -9,8 +9,8 @@ use crate::backend::{Binds, Dialect, Reads};
 /// A Diesel backend whose connections can count on shards.
 ///
 /// Implemented for `Pg`, `Mysql` and `Sqlite` (each behind the feature of its name), and by
-/// [`multi_connection!`](crate::multi_connection) for the `MultiBackend` of an application. (The default of that is its first
-/// variant, in whose words filters are told apart.)
+/// [`multi_connection!`](crate::multi_connection) for the `MultiBackend` of an application. (Its `Default` is its first
+/// variant, in whose SQL filters are compared.)
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a backend that `diesel_sharded` can count on",
     note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` (or `postgres_backend`, `mysql_backend`)",
@@ -37,13 +37,13 @@ pub trait ShardedBackend:
     /// A builder for SQL in this dialect.
     fn query_builder(&self) -> Self::QueryBuilder;
 
-    /// The backend of a connection of unknown type, if it can be told.
+    /// The backend of a connection of unknown type; `None` if this backend does not know the type.
     fn backend_behind(conn: &dyn BoxableConnection<Self>) -> Option<Self>
     where
         Self: Sized;
 }
 
-/// Tells the backend of a connection as a value.
+/// Returns the backend of a connection as a value.
 ///
 /// Separate from [`ShardedBackend`] because the backend of a `MultiConnection` enum does not know which variant a
 /// connection is; only the connection does.

@@ -18,7 +18,7 @@ mod sync {
 use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use self::handoff::{Bell, Refused, Queue, Ticket, TimedOut, Urgency};
+use self::handoff::{Bell, Queue, Refused, Ticket, TimedOut, Urgency};
 use self::sync::{Arc, Condvar, Mutex};
 
 /// What is added is a number, the result is how many threads were counted together; nothing, if nobody knows.
@@ -294,7 +294,7 @@ mod real {
     use std::thread::{self, Thread};
     use std::time::{Duration, Instant};
 
-    use self::handoff::{Bell, Refused, Queue, Ticket, TimedOut, Urgency};
+    use self::handoff::{Bell, Queue, Refused, Ticket, TimedOut, Urgency};
 
     struct Unpark(Thread);
 

@@ -3,17 +3,17 @@
 //! Source: the message catalogues (`postgres-*.mo`) of PostgreSQL 15 and 18. `%s` stands for the name of a relation, or at the end of
 //! a text for whatever follows.
 
-/// 53100, in English alone: the reason at its end is the C library's, and in that one's language.
+/// 53100, in English only: the reason at the end comes from the C library, in the C library's language.
 pub(super) const DISK_FULL: &[&str] = &[
     "could not extend file \"%s\": No space left on device",
     "could not write to file \"%s\": No space left on device",
 ];
 
-/// 40003, of a commit whose outcome CockroachDB cannot tell. Its texts are English alone.
+/// 40003: CockroachDB does not know the outcome of a commit. Its texts are in English only.
 pub(super) const AMBIGUOUS: &[&str] = &["result is ambiguous%s"];
 
-/// 57P01, 57P02, 57P05, 25P03, 25P04, and 40001 of a standby: the last that a connection is told. Diesel's own connection tells by a
-/// kind that it is closed; tokio-postgres hands on the text.
+/// 57P01, 57P02, 57P05, 25P03, 25P04, and 40001 of a standby: the last message on a connection. Diesel's own connection reports the
+/// close by a kind; tokio-postgres hands on the text.
 pub(super) const TERMINATED: &[&str] = &[
     "terminating connection due to administrator command",
     "Verbindung wird abgebrochen aufgrund von Anweisung des Administrators",
@@ -86,7 +86,7 @@ pub(super) const TERMINATED: &[&str] = &[
     "terminating connection due to transaction timeout",
 ];
 
-/// 26000, 42P05, and 08P01 and 22P03 where another statement is given the binds
+/// 26000 and 42P05; 08P01 and 22P03 if another statement gets the binds
 pub(super) const STATEMENT_LOST: &[&str] = &[
     "prepared statement \"%s\" does not exist",
     "vorbereitete Anweisung »%s« existiert nicht",
@@ -227,7 +227,7 @@ pub(super) const LOCK_TIMEOUT: &[&str] = &[
     "由于锁超时，取消语句操作",
 ];
 
-/// 57014, of which a request to cancel is not one
+/// 57014 of a timeout. A request to cancel has the same code and is no conflict.
 pub(super) const STATEMENT_TIMEOUT: &[&str] = &[
     "canceling statement due to statement timeout",
     "storniere Anfrage wegen Zeitüberschreitung der Anfrage",
@@ -248,7 +248,7 @@ pub(super) const STATEMENT_TIMEOUT: &[&str] = &[
     "由于语句执行超时，正在取消查询命令",
 ];
 
-/// 40001, of which Diesel tells the kind, but an application's error only the text
+/// 40001. Diesel reports it by a kind, but an application's own error may carry only the text.
 pub(super) const SERIALIZATION: &[&str] = &[
     "restart transaction%s", // CockroachDB
     "could not serialize access due to concurrent update",
