@@ -1,13 +1,23 @@
 //! The coalescer as applications hold it.
 
 use std::fmt;
+#[cfg(feature = "async")]
+use std::future::poll_fn;
 use std::sync::Arc;
+#[cfg(feature = "async")]
+use std::sync::atomic::{AtomicU32, Ordering};
+#[cfg(feature = "async")]
+use std::time::Duration;
 use std::time::Instant;
 
 use diesel::connection::LoadConnection;
 
 use crate::backend::BackendOf;
 use crate::background::Background;
+#[cfg(feature = "async")]
+use crate::connection::BoxFuture;
+#[cfg(feature = "async")]
+use crate::connection::pause::{pause, within};
 use crate::error::Error;
 use crate::observe;
 
@@ -17,6 +27,14 @@ use super::handoff::{Ticket, TimedOut, Urgency};
 use super::shared::CoalescerState;
 use super::stats::Stats;
 use super::worker::LONGEST_LEAVE;
+
+/// The number of the next task that flushes, in the upper half of all numbers. Callers are numbered from 0 on.
+#[cfg(feature = "async")]
+static FLUSHES: AtomicU32 = AtomicU32::new(0);
+
+/// The pause between two looks for room in the queue.
+#[cfg(feature = "async")]
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Adds up the counts of many threads, and commits the sums; see [`coalescer`](crate::coalescer).
 ///
@@ -84,9 +102,9 @@ struct Handle<Conn: LoadConnection + 'static> {
 }
 
 /// A caller who waits for a batch.
-pub(super) struct WaitingCaller {
-    pub(super) number: u32,
-    pub(super) ticket: Arc<Ticket<Landed>>,
+struct WaitingCaller {
+    number: u32,
+    ticket: Arc<Ticket<Landed>>,
 }
 
 impl<Conn: LoadConnection + 'static> Coalescer<Conn> {
@@ -96,7 +114,7 @@ impl<Conn: LoadConnection + 'static> Coalescer<Conn> {
         }
     }
 
-    pub(super) fn shared(&self) -> &CoalescerState<Conn> {
+    fn shared(&self) -> &CoalescerState<Conn> {
         &self.handle.shared
     }
 }
@@ -125,8 +143,50 @@ where
         }
     }
 
+    /// [`add`](Self::add) for a task: adds `n`, waits for the commit and returns the number of rows counted. No thread waits.
+    ///
+    /// An addition in the queue is counted once, also if the task is cancelled and its future dropped: it goes on as if it was
+    /// made by [`add_later`](Self::add_later). A future that was never polled, or still waits for room in the queue, has added
+    /// nothing.
+    ///
+    /// The coalescer's own connection is an ordinary one, on its own thread. For an application without the C libraries it
+    /// is `diesel_async::async_connection_wrapper::AsyncConnectionWrapper<AsyncPgConnection>`; build and close the coalescer inside
+    /// `tokio::task::spawn_blocking` then, since that connection blocks its thread.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add)'s.
+    #[cfg(feature = "async")]
+    pub fn add_async<'a, K>(&'a self, counter: &'a K, n: i64) -> BoxFuture<'a, Result<usize, Error>>
+    where
+        K: Coalesced<Conn> + Sync,
+    {
+        Box::pin(async move {
+            let began = Instant::now();
+            let deadline = began + self.shared().limits.deadline;
+            let WaitingCaller { number, ticket } = loop {
+                match self.board(counter, n, began) {
+                    Err(Error::DeadlinePassed { .. }) if Instant::now() < deadline => {
+                        pause(LOOK_AGAIN).await;
+                    }
+                    boarded => break boarded?,
+                }
+            };
+            let landed =
+                poll_fn(|context| ticket.poll(number, context.waker(), |landed| landed.of(number)));
+            let waited = within(deadline.saturating_duration_since(Instant::now()), landed).await;
+            observe::waited(began);
+            match waited {
+                Some(result) => result,
+                None => match ticket.wait(number, began, |landed| landed.of(number)) {
+                    Ok(result) => result, // it has landed at this very moment
+                    Err(timed_out) => Err(self.timed_out(timed_out, began)),
+                },
+            }
+        })
+    }
+
     /// Adds `n` to the next batch, as soon as there is room, for a caller who waits for the result.
-    pub(super) fn board<K: Coalesced<Conn>>(
+    fn board<K: Coalesced<Conn>>(
         &self,
         counter: &K,
         n: i64,
@@ -150,7 +210,7 @@ where
         Ok(WaitingCaller { number, ticket })
     }
 
-    pub(super) fn timed_out(&self, timed_out: TimedOut, began: Instant) -> Error {
+    fn timed_out(&self, timed_out: TimedOut, began: Instant) -> Error {
         match timed_out {
             TimedOut::InFlight => outcome_unknown("its batch was in flight at the deadline"),
             TimedOut::Withdrawn => self.shared().deadline_passed(began),
@@ -158,7 +218,7 @@ where
     }
 
     /// The tickets of everything that was added before.
-    pub(super) fn in_hand(&self) -> Vec<Arc<Ticket<Landed>>> {
+    fn in_hand(&self) -> Vec<Arc<Ticket<Landed>>> {
         let shared = self.shared();
         let tickets = shared.queues.iter().flat_map(|queue| queue.tickets());
         let tickets = tickets.collect();
@@ -210,6 +270,26 @@ where
             landed.map_err(|_| shared.flush_pending(began))?;
         }
         Ok(())
+    }
+
+    /// [`flush`](Self::flush) for a task.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush)'s.
+    #[cfg(feature = "async")]
+    pub fn flush_async(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let began = Instant::now();
+            let deadline = began + self.shared().limits.deadline;
+            let number = FLUSHES.fetch_add(1, Ordering::Relaxed) | 1 << 31;
+            for ticket in self.in_hand() {
+                let landed = poll_fn(|context| ticket.poll(number, context.waker(), |_| ()));
+                let landed =
+                    within(deadline.saturating_duration_since(Instant::now()), landed).await;
+                landed.ok_or_else(|| self.shared().flush_pending(began))?;
+            }
+            Ok(())
+        })
     }
 
     /// Refuses further additions, commits the rest, and ends the worker. Dropping the last clone does the same, but reports

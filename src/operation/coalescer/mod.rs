@@ -33,8 +33,6 @@
 
 mod added;
 mod at_once;
-#[cfg(feature = "async")]
-mod awaited;
 mod batch;
 mod builder;
 mod chunk;
