@@ -4,6 +4,7 @@
 mod asynchronous;
 mod blocking;
 mod link;
+mod other_writers;
 #[cfg(feature = "async")]
 pub(crate) mod pause;
 mod raw;
@@ -15,6 +16,7 @@ pub use self::asynchronous::{Async, BoxFuture};
 pub use self::blocking::Blocking;
 pub(crate) use self::blocking::{done, now};
 pub use self::link::{Io, Link, LoadInto, LoadIo};
+pub(crate) use self::other_writers::set_other_nodes_write;
 pub(crate) use self::raw::{in_any_transaction, met_inside};
 pub(crate) use self::told::told;
 pub(crate) use self::transaction::{

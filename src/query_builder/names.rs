@@ -1,4 +1,4 @@
-//! The columns of a table and of its key in SQL; what statements bind and read.
+//! The columns of a table and of its key in SQL, and the binds of statements.
 
 use diesel::backend::Backend;
 use diesel::prelude::*;
@@ -156,7 +156,7 @@ pub(crate) fn push_unique_key_of<DB: ShardedBackend>(
     Ok(())
 }
 
-/// What `push` writes for each column of the key, with `separator` between them. `push` is told the column's number and name.
+/// Calls `push` with the number and the name of each column of the key, and writes `separator` between them.
 pub(crate) fn push_each_key<'b, T, DB>(
     separator: &str,
     out: AstPass<'_, 'b, DB>,
@@ -194,8 +194,8 @@ where
     push_each_key::<T, DB>(", ", out, |_, name, out| push_column::<T, DB>(name, out))
 }
 
-/// `parent.key` for reading it. PostgreSQL pads a `CHAR(n)` that it gives out, and compares it with the text that comes back
-/// as if the padding were part of it; a cast removes the padding.
+/// `parent.key` for reading it. PostgreSQL pads a `CHAR(n)` in its results. It would compare the padding too when the text comes
+/// back as a bind. A cast removes it.
 pub(crate) fn push_key_to_read<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
@@ -217,7 +217,7 @@ where
     Ok(())
 }
 
-/// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`: predicates on the key may follow, whatever
+/// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`: a ` WHERE` on the key may follow, whatever
 /// the filter is.
 pub(crate) fn push_select_keys_as_parent<'b, T, W, DB>(
     filter: &'b W,

@@ -1,58 +1,20 @@
 //! The texts of those of PostgreSQL's errors that matter here, in every language that it ships.
 //!
-//! Diesel hands on the server's text and no SQLSTATE, and the text is in the language of `lc_messages`, which only a
-//! superuser may change. Source: the message catalogues (`postgres-*.mo`) of PostgreSQL 15 and 18.
+//! Source: the message catalogues (`postgres-*.mo`) of PostgreSQL 15 and 18. `%s` stands for the name of a relation, or at the end of
+//! a text for whatever follows.
 
-use crate::backend::TAKEN_FOR_ANOTHER;
-use crate::conflict::{Conflict, Failure};
-
-/// What a text means; `%s` in a pattern stands for the name of a relation, or at its end for what follows.
-pub(super) fn classify(message: &str) -> Failure {
-    if message.contains(TAKEN_FOR_ANOTHER) {
-        return Failure::Conflict(Conflict::StatementLost);
-    }
-    PATTERNS
-        .iter()
-        .find(|(patterns, _)| patterns.iter().any(|pattern| matches(pattern, message)))
-        .map_or(Failure::Other, |(_, failure)| *failure)
-}
-
-fn matches(pattern: &str, message: &str) -> bool {
-    match pattern.split_once("%s") {
-        Some((before, after)) => message
-            .strip_prefix(before)
-            .is_some_and(|rest| rest.ends_with(after)),
-        None => pattern == message,
-    }
-}
-
-const PATTERNS: &[(&[&str], Failure)] = &[
-    (DEADLOCK, Failure::Conflict(Conflict::Deadlock)),
-    (LOCK_TIMEOUT, Failure::Conflict(Conflict::LockTimeout)),
-    (
-        STATEMENT_TIMEOUT,
-        Failure::Conflict(Conflict::StatementTimeout),
-    ),
-    (SERIALIZATION, Failure::Conflict(Conflict::Serialization)),
-    (OVERFLOW, Failure::Overflow),
-    (AMBIGUOUS, Failure::ConnectionLost),
-    (TERMINATED, Failure::ConnectionLost),
-    (DISK_FULL, Failure::DiskFull),
-    (STATEMENT_LOST, Failure::Conflict(Conflict::StatementLost)),
-];
-
-/// 53100, in English alone: the reason at its end is the C library's, and in that one's language.
-const DISK_FULL: &[&str] = &[
+/// 53100, in English only: the reason at the end comes from the C library, in the C library's language.
+pub(super) const DISK_FULL: &[&str] = &[
     "could not extend file \"%s\": No space left on device",
     "could not write to file \"%s\": No space left on device",
 ];
 
-/// 40003, of a commit whose outcome CockroachDB cannot tell. Its texts are English alone.
-const AMBIGUOUS: &[&str] = &["result is ambiguous%s"];
+/// 40003: CockroachDB does not know the outcome of a commit. Its texts are in English only.
+pub(super) const AMBIGUOUS: &[&str] = &["result is ambiguous%s"];
 
-/// 57P01, 57P02, 57P05, 25P03, 25P04, and 40001 of a standby: the last that a connection is told. Diesel's own connection tells by a
-/// kind that it is closed; tokio-postgres hands on the text.
-const TERMINATED: &[&str] = &[
+/// 57P01, 57P02, 57P05, 25P03, 25P04, and 40001 of a standby: the last message on a connection. Diesel's own connection reports the
+/// close by a kind; tokio-postgres hands on the text.
+pub(super) const TERMINATED: &[&str] = &[
     "terminating connection due to administrator command",
     "Verbindung wird abgebrochen aufgrund von Anweisung des Administrators",
     "terminando la conexión debido a una orden del administrador",
@@ -124,8 +86,8 @@ const TERMINATED: &[&str] = &[
     "terminating connection due to transaction timeout",
 ];
 
-/// 26000, 42P05, and 08P01 and 22P03 where another statement is given the binds
-const STATEMENT_LOST: &[&str] = &[
+/// 26000 and 42P05; 08P01 and 22P03 if another statement gets the binds
+pub(super) const STATEMENT_LOST: &[&str] = &[
     "prepared statement \"%s\" does not exist",
     "vorbereitete Anweisung »%s« existiert nicht",
     "no existe la sentencia preparada «%s»",
@@ -187,7 +149,7 @@ const STATEMENT_LOST: &[&str] = &[
 ];
 
 /// 40P01
-const DEADLOCK: &[&str] = &[
+pub(super) const DEADLOCK: &[&str] = &[
     "deadlock detected",
     "Verklemmung (Deadlock) entdeckt",
     "se ha detectado un deadlock",
@@ -208,7 +170,7 @@ const DEADLOCK: &[&str] = &[
 ];
 
 /// 55P03: `NOWAIT` and `lock_timeout`
-const LOCK_TIMEOUT: &[&str] = &[
+pub(super) const LOCK_TIMEOUT: &[&str] = &[
     "could not obtain lock on row in relation \"%s\"",
     "konnte Sperre für Zeile in Relation »%s« nicht setzen",
     "no se pudo bloquear un candado en la fila de la relación «%s»",
@@ -265,8 +227,8 @@ const LOCK_TIMEOUT: &[&str] = &[
     "由于锁超时，取消语句操作",
 ];
 
-/// 57014, of which a request to cancel is not one
-const STATEMENT_TIMEOUT: &[&str] = &[
+/// 57014 of a timeout. A request to cancel has the same code and is no conflict.
+pub(super) const STATEMENT_TIMEOUT: &[&str] = &[
     "canceling statement due to statement timeout",
     "storniere Anfrage wegen Zeitüberschreitung der Anfrage",
     "cancelando la sentencia debido a que se agotó el tiempo de espera de sentencias",
@@ -286,8 +248,8 @@ const STATEMENT_TIMEOUT: &[&str] = &[
     "由于语句执行超时，正在取消查询命令",
 ];
 
-/// 40001, of which Diesel tells the kind, but an application's error only the text
-const SERIALIZATION: &[&str] = &[
+/// 40001. Diesel reports it by a kind, but an application's own error may carry only the text.
+pub(super) const SERIALIZATION: &[&str] = &[
     "restart transaction%s", // CockroachDB
     "could not serialize access due to concurrent update",
     "konnte Zugriff nicht serialisieren wegen gleichzeitiger Aktualisierung",
@@ -344,7 +306,7 @@ parmi les transactions",
 ];
 
 /// 22003
-const OVERFLOW: &[&str] = &[
+pub(super) const OVERFLOW: &[&str] = &[
     "smallint out of range",
     "smallint ist außerhalb des gültigen Bereichs",
     "smallint fuera de rango",
@@ -433,77 +395,3 @@ const OVERFLOW: &[&str] = &[
     "valor fora do intervalo: estouro (overflow)",
     "değer kapsam dışıdır: overflow",
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_language_tells_the_same() {
-        for (message, conflict) in [
-            ("deadlock detected", Conflict::Deadlock),
-            ("Verklemmung (Deadlock) entdeckt", Conflict::Deadlock),
-            ("デッドロックを検出しました", Conflict::Deadlock),
-            (
-                "could not obtain lock on row in relation \"a\"",
-                Conflict::LockTimeout,
-            ),
-            (
-                "konnte Sperre für Zeile in Relation »a« nicht setzen",
-                Conflict::LockTimeout,
-            ),
-            (
-                "выполнение оператора отменено из-за тайм-аута блокировки",
-                Conflict::LockTimeout,
-            ),
-            (
-                "выполнение оператора отменено из-за тайм-аута",
-                Conflict::StatementTimeout,
-            ),
-        ] {
-            assert_eq!(classify(message), Failure::Conflict(conflict), "{message}");
-        }
-        assert_eq!(classify("ganzzahl"), Failure::Other);
-        assert_eq!(classify("bigint fuera de rango"), Failure::Overflow);
-    }
-
-    #[test]
-    fn a_statement_that_the_server_does_not_hold_is_lost() {
-        let guarded = format!("ungültige Eingabesyntax für Typ boolean: »{TAKEN_FOR_ANOTHER}«");
-        for message in [
-            "prepared statement \"__diesel_stmt_3\" does not exist",
-            "vorbereitete Anweisung »s7« existiert bereits",
-            "bind message supplies 4 parameters, but prepared statement \"s7\" requires 2",
-            "incorrect binary data format in bind parameter 2",
-            &guarded,
-        ] {
-            let lost = Failure::Conflict(Conflict::StatementLost);
-            assert_eq!(classify(message), lost, "{message}");
-        }
-        let quoted = "invalid input: \"prepared statement \"a\" does not exist";
-        assert_eq!(classify(quoted), Failure::Other);
-    }
-
-    #[test]
-    fn a_connection_that_is_terminated_is_lost() {
-        for message in [
-            "terminating connection due to administrator command",
-            "terminating connection due to idle-in-transaction timeout",
-            "Verbindung wird abgebrochen aufgrund von Anweisung des Administrators",
-            "закрытие подключения по команде администратора",
-        ] {
-            assert_eq!(classify(message), Failure::ConnectionLost, "{message}");
-        }
-        let quoted =
-            "invalid input syntax: \"terminating connection due to administrator command\"";
-        assert_eq!(classify(quoted), Failure::Other);
-    }
-
-    #[test]
-    fn a_cancel_request_is_no_conflict() {
-        assert_eq!(
-            classify("canceling statement due to user request"),
-            Failure::Other
-        );
-    }
-}
