@@ -1,11 +1,11 @@
-//! What a running process tells: spans and events by [`tracing`], numbers by [`metrics`], each behind the feature of its name.
+//! Tracing spans and metrics: by [`tracing`] and [`metrics`], each behind the feature of its name.
 //!
-//! Without the features it costs nothing; with them, and nobody who listens, less than 2 % of a count on SQLite in memory, the fastest
-//! that there is.
+//! Without the features they cost nothing. With them, and without a subscriber and a recorder, they cost less than 2 % of a count on
+//! SQLite in memory, the fastest count there is.
 //!
 //! # Spans and events
 //!
-//! All have the target `diesel_sharded`, so that `RUST_LOG=diesel_sharded=debug` shows them. Spans:
+//! All have the target `diesel_sharded`: `RUST_LOG=diesel_sharded=debug` shows them. Spans:
 //!
 //! | span | level | what | fields |
 //! |---|---|---|---|
@@ -29,9 +29,9 @@
 //! | `the cache failed` | DEBUG | each time | `error` |
 //! | `what was added without waiting could not be counted: see 'on_loss'` | ERROR | a coalescer lost something | |
 //!
-//! The warning that more shards would help goes to the crate [`log`] where no subscriber listens to it, with the feature and without.
+//! Where no subscriber listens, the warning that more shards would help goes to the crate [`log`], with the feature and without.
 //!
-//! What stands in the fields:
+//! The values of the fields:
 //!
 //! | field | values |
 //! |---|---|
@@ -48,8 +48,8 @@
 //! | `delay_ms` | the sleep before the next attempt, if there is one |
 //! | `error` | the text of the error |
 //!
-//! No key and no amount is in any of them, but in `error`: databases quote keys in their errors, and caches are asked by key. It is
-//! told at DEBUG only.
+//! No field contains a key or an amount, except `error`: databases quote keys in their errors, and caches are asked by key. `error`
+//! is in events at DEBUG only.
 //!
 //! # Metrics
 //!
@@ -77,13 +77,13 @@
 //! | `diesel_sharded_cache_reads_total` | counter | totals that were asked for by `Cached::get` | `result` |
 //! | `diesel_sharded_cache_failures_total` | counter | failures of a cache | `failure` |
 //!
-//! Labels are what the fields of the same names are. `result` is `hit`, `miss`, `shared` (with another reader's read) or `bypassed`
+//! Labels have the values of the fields of the same names. `result` is `hit`, `miss`, `shared` (with another reader's read) or `bypassed`
 //! (inside a transaction); `failure` is `unavailable` or `not_a_total`.
 //!
-//! An operation counts when it has come to its end: one that was cancelled does not. What is done inside a caller's transaction
-//! counts whether that is committed or not.
+//! An operation is counted when it ends; a cancelled one is not. Operations inside a caller's transaction are counted whether that is
+//! committed or not.
 //!
-//! `describe_metrics()` gives a recorder what stands here.
+//! `describe_metrics()` gives a recorder the units and descriptions above.
 //!
 //! ```text
 //! let metrics = PrometheusBuilder::new().install_recorder()?;     // crate metrics-exporter-prometheus

@@ -1,4 +1,4 @@
-//! How often, how far apart and how long.
+//! The retry policy: how many attempts, how far apart, and for how long.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,8 +10,8 @@ use diesel::result::Error as DieselError;
 use crate::conflict::Conflict;
 use crate::error::Error;
 
-/// The policy by which an operation that met a [`Conflict`] is tried again: exponential backoff with full jitter, bounded
-/// by a number of attempts *and* by a deadline.
+/// The policy by which an operation that met a [`Conflict`] is retried: exponential backoff with full jitter, bounded by a number of
+/// attempts *and* by a deadline.
 ///
 /// | setting | default | meaning |
 /// |---|---|---|
@@ -54,7 +54,7 @@ type Notify = Arc<dyn Fn(&Attempted) + Send + Sync>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attempted {
-    /// What the attempt met.
+    /// The conflict that the attempt met.
     pub conflict: Conflict,
     /// Its number, from 1.
     pub attempt: u32,
@@ -121,7 +121,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Sleeps by `sleep` instead of [`std::thread::sleep`]. Tasks do not: nothing blocks their threads.
+    /// Sleeps by `sleep` instead of [`std::thread::sleep`]. Asynchronous operations do not use it: nothing may block their threads.
     pub fn with_sleep(mut self, sleep: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.sleep = Some(Arc::new(sleep));
         self
@@ -141,15 +141,15 @@ impl RetryPolicy {
         self
     }
 
-    /// Makes this the policy of every operation in this process that is given none of its own.
+    /// Makes this the policy of every operation in this process that has none of its own.
     pub fn set_global(self) {
         let mut policy = PROCESS_WIDE.write().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *policy, self);
         drop(policy);
-        drop(before); // what its closures own may count when it is dropped, by the new one
+        drop(before); // outside the lock: a value in its closures may count when it is dropped
     }
 
-    /// The policy of operations that are given none of their own.
+    /// The policy of operations that have none of their own.
     pub fn global() -> Self {
         PROCESS_WIDE
             .read()
@@ -192,7 +192,7 @@ impl fmt::Debug for RetryPolicy {
     }
 }
 
-/// The attempts of one operation under a policy. Decides; neither sleeps nor runs anything.
+/// The attempts of one operation under a policy. It decides, and neither sleeps nor runs anything.
 #[derive(Debug)]
 pub(crate) struct Attempts {
     retry: RetryPolicy,
@@ -251,8 +251,8 @@ impl Attempts {
             .unwrap_or(cap)
     }
 
-    /// The error of the last attempt, which ended in `source`.
-    pub(crate) fn used_up(&self, conflict: Conflict, source: DieselError) -> Error {
+    /// The error of the last attempt, which ended in the conflict `source`.
+    pub(crate) fn persisted(&self, conflict: Conflict, source: DieselError) -> Error {
         Error::ConflictPersisted {
             conflict,
             attempts: self.attempt,

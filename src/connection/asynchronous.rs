@@ -18,7 +18,7 @@ use crate::connection::{Io, Link, LoadInto, LoadIo, told};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Keep, Kept, KeptQuery, Passing};
 
-/// What is awaited.
+/// The future of a step.
 pub type BoxFuture<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
 
 /// Connections of `diesel_async`: each call is awaited.

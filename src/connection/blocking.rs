@@ -169,7 +169,7 @@ where
     }
 }
 
-/// What became of steps on a [`Blocking`] connection, each of which was done when it was called.
+/// The outcome of steps on a [`Blocking`] connection, each of which completes when it is called.
 #[inline(always)] // or else the steps, which are kilobytes, are copied first
 pub(crate) fn now<T>(steps: impl Future<Output = T>) -> T {
     let mut steps = pin!(steps);

@@ -1,11 +1,11 @@
-//! A connection as an operation sees it: [`Link`], over [`Io`], which a connection that blocks and one that is awaited have each.
+//! A connection as an operation sees it: a [`Link`], over an [`Io`]. Blocking and asynchronous connections have an `Io` each.
 //!
-//! An operation of several statements is written once, as an `async fn` over a [`Link`]. On a blocking connection each step is done when
-//! it is called, so that the whole is done at its first poll: [`now`](super::now). On an asynchronous one it is awaited.
+//! An operation of several statements is written once, as an `async fn` over a [`Link`]. A blocking connection completes each step when
+//! it is called, so that the operation completes at its first poll: [`now`](super::now). An asynchronous connection is awaited.
 //!
-//! The futures of single steps name no query, but only the connection's lifetime: compilers cannot tell that a future which holds
-//! anything else across an `.await` is `Send` (<https://github.com/rust-lang/rust/issues/100013>). For the same reason an operation that
-//! is tried again stands in a [loop](crate::retry) and not in a closure.
+//! The future of a step names the connection's lifetime and no query: compilers cannot tell that a future which holds anything else
+//! across an `.await` is `Send` (<https://github.com/rust-lang/rust/issues/100013>). For the same reason an operation that is retried
+//! stands in a [loop](crate::retry) and not in a closure.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -29,7 +29,7 @@ pub trait Io<Conn> {
     /// A step that is under way.
     type Future<'c, T: 'c>: Future<Output = T>;
 
-    /// Sends a statement that the connection keeps prepared. The number of rows that it met.
+    /// Sends a statement that the connection keeps prepared. Gives the number of rows that it met.
     fn execute_kept<'c, Q>(
         conn: &'c mut Conn,
         statement: Q,
@@ -37,12 +37,12 @@ pub trait Io<Conn> {
     where
         Q: Keep<Self::Backend> + QueryId + 'c;
 
-    /// Sends a statement. The number of rows that it met.
+    /// Sends a statement. Gives the number of rows that it met.
     fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> Self::Future<'c, QueryResult<usize>>
     where
         Q: QueryFragment<Self::Backend> + QueryId + 'c;
 
-    /// Sends a query whose rows are of no interest. The number of them.
+    /// Sends a query, and gives the number of its rows.
     fn execute_query<'c, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<usize>>
     where
         Q: Query + QueryFragment<Self::Backend> + QueryId + 'c;
@@ -62,10 +62,10 @@ pub trait Io<Conn> {
     /// Rolls the innermost transaction or savepoint back.
     fn roll_back(conn: &mut Conn) -> Self::Future<'_, QueryResult<()>>;
 
-    /// What Diesel knows of the transactions on the connection.
+    /// Diesel's own record of the transactions on the connection.
     fn transaction_status(conn: &mut Conn) -> &mut TransactionManagerStatus;
 
-    /// Whether a transaction is open, or may be: its beginning or its end was sent and not answered.
+    /// Whether a transaction is open, or may be: its `BEGIN` or `COMMIT` was sent and not answered.
     fn may_be_in_transaction(conn: &mut Conn) -> bool;
 
     /// Waits before the next attempt.
@@ -92,7 +92,7 @@ pub trait LoadIo<Conn>: Io<Conn> {
         Self::Backend: Reads<Q::SqlType, U>;
 }
 
-/// An [`Io`] that can read an application's own `U`, which on a blocking connection has not to be `Send`.
+/// An [`Io`] that can read an application's own `U`. On a blocking connection that need not be `Send`.
 pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
     /// The same as [`LoadIo::load_kept`].
     fn load_into<'c, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
@@ -104,12 +104,16 @@ pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
 
 /// A connection on which an operation runs.
 ///
-/// Its methods send one step each. While the operation is [under way](Self::enter), dropping the link breaks the connection where it
-/// has to: a future that is dropped leaves its transaction open, in which whatever is counted next would be acknowledged and never
-/// committed; and inside a caller's own nobody knows what would be committed with it. It leaves the answer to its last statement
-/// behind too: tokio-postgres throws that away, mysql_async reads it in the place of the next statement's. It also leaves the settings
-/// that MySQL is given before and after a transaction (`SET autocommit`). A broken connection takes no more, and a pool drops it. Only
-/// a statement that commits by itself leaves a connection to PostgreSQL or SQLite as it was.
+/// Each of its methods sends one step. If the link is dropped while the operation is [under way](Self::enter), as by a future that is
+/// dropped, it breaks the connection where one of these could happen:
+///
+/// - The transaction stays open. The next count would be acknowledged and never committed.
+/// - The caller's transaction stays open. Nobody knows which steps would be committed with it.
+/// - The answer to the last statement was not read. tokio-postgres discards it; mysql_async takes it for the next statement's.
+/// - MySQL keeps a setting of the transaction (`SET autocommit`).
+///
+/// A broken connection refuses further statements, and a pool drops it. Only a statement that commits by itself leaves a connection to
+/// PostgreSQL or SQLite as it was.
 pub struct Link<'c, M, Conn>
 where
     M: Io<Conn>,
@@ -135,7 +139,7 @@ where
         }
     }
 
-    /// Steps are under way from now on.
+    /// An operation begins.
     pub(crate) fn enter(&mut self) {
         if self.under_way == 0 {
             self.inside = M::may_be_in_transaction(self.conn);
@@ -143,12 +147,12 @@ where
         self.under_way += 1;
     }
 
-    /// The steps are part of a caller's transaction, of which Diesel does not know.
+    /// The operation is part of a caller's transaction that Diesel does not know.
     pub(crate) fn is_inside(&mut self) {
         self.inside = true;
     }
 
-    /// No step is under way any more.
+    /// The operation ended.
     pub(crate) fn leave(&mut self) {
         self.under_way -= 1;
     }

@@ -3,6 +3,7 @@
 #[cfg(feature = "async")]
 mod asynchronous;
 mod blocking;
+mod depth;
 mod link;
 mod other_writers;
 #[cfg(feature = "async")]
@@ -15,10 +16,9 @@ mod transaction;
 pub use self::asynchronous::{Async, BoxFuture};
 pub use self::blocking::Blocking;
 pub(crate) use self::blocking::{done, now};
+pub(crate) use self::depth::{depth_of, in_transaction};
 pub use self::link::{Io, Link, LoadInto, LoadIo};
 pub(crate) use self::other_writers::set_other_nodes_write;
 pub(crate) use self::raw::{in_any_transaction, met_inside};
 pub(crate) use self::told::told;
-pub(crate) use self::transaction::{
-    OpenTransaction, TransactionOptions, begin, depth_of, in_transaction,
-};
+pub(crate) use self::transaction::{OpenTransaction, TransactionOptions, begin};

@@ -1,8 +1,8 @@
 //! Pauses and deadlines of tasks, on any runtime.
 //!
-//! tokio's own timers panic on a runtime that was built without them, and nothing tells that beforehand. So a thread of this crate's own,
-//! which is started at the first pause, wakes the tasks. Only where the runtime's clock stands still, which `tokio::time::pause`
-//! does for tests, are pauses tokio's.
+//! tokio's own timers panic on a runtime that was built without them, and no function tells that beforehand. So a thread of this crate,
+//! which starts at the first pause, wakes the tasks. Only where the runtime's clock stands still, by `tokio::time::pause` in tests, the
+//! pauses are tokio's.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -23,7 +23,7 @@ pub(crate) async fn pause(delay: Duration) {
     }
 }
 
-/// Awaits `future` for so long at most: what came of it, or `None`.
+/// Awaits `future` for so long at most. Gives its output, or `None`.
 pub(crate) async fn within<F: Future>(patience: Duration, future: F) -> Option<F::Output> {
     match select(pin!(future), pin!(pause(patience))).await {
         Either::Left((done, _)) => Some(done),
@@ -40,7 +40,7 @@ fn clock_stands_still() -> bool {
 /// Beyond any time that a process runs.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Those who wait, by when they are due, and by a number that tells those of one instant apart.
+/// The tasks that wait, by when they are due, and by a number that tells those of one instant apart.
 struct Sleepers {
     wakers: BTreeMap<(Instant, u64), Waker>,
     number: u64,
@@ -56,7 +56,7 @@ fn sleepers() -> MutexGuard<'static, Sleepers> {
     SLEEPERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the thread that wakes tasks runs. It is started once; where none can be had, tasks look for themselves.
+/// Whether the thread that wakes tasks runs. It is started once; where it cannot be, tasks poll.
 fn somebody_wakes() -> bool {
     static STARTED: OnceLock<bool> = OnceLock::new();
     *STARTED.get_or_init(|| {

@@ -1,9 +1,9 @@
 //! Transactions that Diesel does not know: begun by SQL text, or by work on a MySQL connection without autocommit.
 //!
-//! `BEGIN` inside one is a warning on PostgreSQL and commits it on MySQL, and the `COMMIT` that follows would be somebody else's.
-//! So whoever begins looks first:
+//! Inside one, `BEGIN` is a warning on PostgreSQL, and commits it on MySQL; the `COMMIT` that follows would end the caller's
+//! transaction. So a question comes before each `BEGIN`:
 //!
-//! | database | the look | round trips |
+//! | database | question | round trips |
 //! |---|---|---|
 //! | PostgreSQL | a query that meets a row inside a transaction | one |
 //! | MySQL, MariaDB | `SET TRANSACTION ISOLATION LEVEL`, which fails inside one; where none is set, a query | none, or one |
@@ -11,8 +11,8 @@
 //!
 //! None of them fails in a way that would abort the caller's transaction, or logs an error on the server.
 //!
-//! A statement that commits by itself is sent without a look. Only when it meets a conflict is the question asked, since what is
-//! tried again must not run where a caller's transaction was.
+//! A statement that commits by itself is sent without the question, which follows only after a conflict: no retry may follow in the
+//! place of a caller's transaction.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,14 +21,14 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::Integer;
 
+use super::depth::depth;
 use super::link::{Io, Link};
-use super::transaction::depth;
 use crate::backend::{Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::query_builder::Keep;
 
-/// Whether a transaction is open on `conn`, be it one that Diesel knows or another.
+/// Whether any transaction is open, one that Diesel knows or another.
 pub(crate) async fn in_any_transaction<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
 where
     M: Io<Conn>,
@@ -46,7 +46,7 @@ where
     })
 }
 
-/// Whether a transaction is open on `conn`, which is none that Diesel knows.
+/// Whether a transaction is open that Diesel does not know.
 pub(super) async fn is_open<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
 where
     M: Io<Conn>,
@@ -77,10 +77,10 @@ where
     }
 }
 
-/// How often a look is tried whose statement a pooler has lost.
+/// How often the question is asked if a pooler loses its statement.
 const MOST_LOOKS: u8 = 32;
 
-/// Whether a statement failed as those do that go wrong inside a transaction.
+/// Whether a statement failed because it is refused inside a transaction.
 fn fails<T>(outcome: QueryResult<T>) -> QueryResult<bool> {
     match outcome {
         Ok(_) => Ok(false),
@@ -89,8 +89,8 @@ fn fails<T>(outcome: QueryResult<T>) -> QueryResult<bool> {
     }
 }
 
-/// Whether a statement failed because it does not go inside a transaction: SQLite's `BEGIN`, MySQL's `SET TRANSACTION` (1568), and
-/// MariaDB's subquery that gives two rows there (1242).
+/// Whether a statement was refused inside a transaction: SQLite's `BEGIN`, MySQL's `SET TRANSACTION` (1568), and MariaDB's subquery,
+/// which gives two rows there (1242).
 pub(super) fn is_refused_inside(error: &DieselError) -> bool {
     let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
         return false;
@@ -104,12 +104,12 @@ const REFUSED_INSIDE: [&str; 3] = [
     "Subquery returns more than 1 row",
 ];
 
-/// Whether a statement that was sent by itself and met a conflict was part of a transaction that Diesel does not know: the
-/// caller's, which a further attempt must not follow. `ended`: the conflict is one that ends a transaction.
+/// Whether a statement that met a conflict was part of a caller's transaction that Diesel does not know. No further attempt may follow
+/// then. `ended`: the conflict is one that ends a transaction.
 ///
-/// PostgreSQL takes no statement in a transaction that met an error. MySQL has ended it at a deadlock, and nothing of it is left; but a
-/// connection counts its statements, and a `BEGIN` without its `COMMIT` or `ROLLBACK` is missed there. (One more of these than
-/// of the others, as after a `COMMIT` that failed, hides one.)
+/// PostgreSQL refuses any statement in a transaction that met an error. MySQL ends the transaction at a deadlock; but a connection
+/// counts its statements, among which a `BEGIN` without its `COMMIT` or `ROLLBACK` shows. (A surplus of these, as after a `COMMIT`
+/// that failed, hides one.)
 pub(crate) async fn met_inside<M, Conn>(
     link: &mut Link<'_, M, Conn>,
     ended: bool,
@@ -124,12 +124,12 @@ where
     }
 }
 
-/// A savepoint in a transaction that Diesel does not know, and does not come to know by it.
+/// A savepoint in a transaction that Diesel does not know. Diesel does not know the savepoint either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Savepoint(u64);
 
 impl Savepoint {
-    /// Sets one. Each has another name: MySQL forgets an earlier one of the same.
+    /// Sets one under a name of its own: MySQL forgets an earlier savepoint of the same name.
     pub(super) async fn set<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<Self>
     where
         M: Io<Conn>,

@@ -7,8 +7,8 @@ use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::query_builder::statement_was_lost;
 
-/// Gives the failures their own errors that come from the connection and not from the statement. After one of a statement that
-/// the server's connection does not hold, nothing is kept in this process.
+/// Gives failures that come from the connection their own errors. After the server's connection has lost a prepared statement, this
+/// process keeps none prepared.
 pub(crate) fn told(dialect: Dialect, error: DieselError) -> DieselError {
     match (&error, dialect.classify(&error)) {
         (DieselError::DatabaseError(..), Failure::Conflict(Conflict::StatementLost)) => {

@@ -1,31 +1,28 @@
 //! Transactions and savepoints of the crate's own, and what they take on each database.
 
-use std::num::NonZeroU32;
-
-use diesel::connection::TransactionManagerStatus;
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
+use super::depth::depth;
 use super::link::{Io, Link};
 use super::other_writers::other_nodes_write;
 use super::raw::{self, Savepoint};
 use crate::backend::{Dialect, Guard, Isolation};
 use crate::conflict::Failure;
-use crate::error::Error;
 
 /// How a transaction begins.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TransactionOptions {
     pub(crate) isolation: Option<Isolation>,
     pub(crate) immediate: bool,
-    /// Has a [`Guard`] in any process, not only in one that has told by its stripe that other nodes write too. That costs
-    /// several round trips.
+    /// Has a [`Guard`] in any process, not only in one whose stripe says that other nodes write too. That costs several round
+    /// trips.
     pub(crate) guarded: bool,
     /// Is refused inside another transaction.
     pub(crate) outermost: bool,
 }
 
 impl TransactionOptions {
-    /// Those of the crate's own rare operations.
+    /// For the crate's own rare operations.
     pub(crate) fn guarded() -> Self {
         TransactionOptions {
             guarded: true,
@@ -43,24 +40,6 @@ impl Default for TransactionOptions {
             outermost: false,
         }
     }
-}
-
-/// How deep the transactions on `conn` are nested, as far as Diesel knows; 0 outside of any. Diesel does not know after a
-/// connection was lost: then nothing is sent on it.
-pub(crate) fn depth<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<u32> {
-    depth_of(link.transaction_status())
-}
-
-/// The same, of what Diesel knows.
-pub(crate) fn depth_of(status: &TransactionManagerStatus) -> QueryResult<u32> {
-    let depth = status.transaction_depth();
-    let depth = depth.map_err(|source| Error::ConnectionLost { source })?;
-    Ok(depth.map_or(0, NonZeroU32::get))
-}
-
-/// Whether a transaction is open on `conn`.
-pub(crate) fn in_transaction<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
-    Ok(depth(link)? > 0)
 }
 
 /// Begins a transaction, or a savepoint inside one; on an error neither is open.
@@ -112,7 +91,7 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
     }
 }
 
-/// Sends what stands before `BEGIN`, unless a transaction is open that Diesel does not know.
+/// Sends the settings that stand before `BEGIN`, unless a transaction is open that Diesel does not know.
 async fn prepare<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     dialect: Dialect,
@@ -155,7 +134,7 @@ async fn savepoint<M: Io<Conn>, Conn>(
     })
 }
 
-/// Sends what follows `BEGIN`.
+/// Sends the settings that follow `BEGIN`.
 async fn open<M: Io<Conn>, Conn>(
     link: &mut Link<'_, M, Conn>,
     dialect: Dialect,
@@ -200,7 +179,7 @@ impl OpenTransaction {
         self.savepoint.is_some()
     }
 
-    /// Asks, where there is a guard, whether the transaction still lives. If not it is a conflict: nothing was committed.
+    /// Asks, where there is a guard, whether the transaction is still open. If not, that is a conflict: nothing was committed.
     pub(crate) async fn check<M: Io<Conn>, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -232,9 +211,8 @@ impl OpenTransaction {
         Ok(())
     }
 
-    /// Rolls it back if it still is open: Diesel has rolled back what it could not commit. A failure leaves the
-    /// transaction manager in its error state, where a pool drops the connection; the error that led here says more than
-    /// that one would.
+    /// Rolls it back if it is still open: Diesel rolls back after a `COMMIT` that failed. If the rollback fails, Diesel marks the
+    /// connection as broken, and a pool drops it. That error is not reported: the one that led here says more.
     pub(crate) async fn roll_back<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) {
         if let Some(savepoint) = self.savepoint {
             let _ = savepoint.roll_back(link).await; // it fails where a conflict has ended the whole transaction
@@ -249,8 +227,8 @@ impl OpenTransaction {
         self.lift_guard(link).await;
     }
 
-    /// Once there is no transaction any more. On a connection that stayed without autocommit, later statements would be lost:
-    /// it is broken then.
+    /// Removes the guard after the transaction. A connection that stayed without autocommit would lose later statements, so it is
+    /// marked as broken then.
     async fn lift_guard<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) {
         let Some(guard) = self.guard else {
             return;
@@ -269,7 +247,7 @@ impl OpenTransaction {
 mod tests {
     use super::*;
     use crate::conflict::Conflict;
-    use crate::connection::now;
+    use crate::connection::{in_transaction, now};
     use diesel::Connection;
 
     /// A guard in words that SQLite understands.

@@ -1,18 +1,24 @@
 //! How counts, folds and the rest reach the shards: no types of users.
 
-pub(crate) mod attempt;
+mod count;
 mod explain;
+mod failure;
 mod hold;
 mod keyed;
+mod own;
 mod retry_loop;
-pub(crate) mod runner;
+mod statement;
 
+pub(crate) use self::count::{Plan, count};
 pub(crate) use self::explain::{explain, explain_missing};
+pub(crate) use self::failure::AttemptError;
 pub(crate) use self::hold::{
-    Held, Moved, Shards, States, Sums, TRIES_TO_LOCK, field, holding, shards_of, zeros,
+    Held, Shards, States, Sums, TRIES_TO_LOCK, field, holding, shards_of, zeros,
 };
 pub use self::keyed::KeyedTable;
 pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, in_chunks};
-pub(crate) use self::retry_loop::{Failed, RetryLoop, enclosed, retry_loop};
+pub(crate) use self::own::enclosed;
 #[cfg(feature = "r2d2")]
-pub(crate) use self::retry_loop::{own_statement, own_transaction};
+pub(crate) use self::own::{own_statement, own_transaction};
+pub(crate) use self::retry_loop::{RetryLoop, retry_loop};
+pub(crate) use self::statement::{Sender, Statement};

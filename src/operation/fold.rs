@@ -473,7 +473,8 @@ impl Folding {
         });
         let (moved, removed, not_locked) =
             folded.map_err(|error| explain::<T, DB>(&link.backend(), error))?;
-        observe::folded(self.dialect, T::SHARDS_TABLE, &moved, removed);
+        let (parents, shards) = (moved.parents, moved.shards);
+        observe::folded(self.dialect, T::SHARDS_TABLE, parents, shards, removed);
         let folded = Folded {
             parents: moved.parents as u64,
             moved: moved.sums,

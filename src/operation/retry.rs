@@ -1,8 +1,7 @@
-//! Attempts: how many, how far apart, and whole transactions that are tried again.
+//! Retries: how many, how far apart, and of whole transactions.
 //!
-//! A counting update outside a transaction is tried again by itself when it meets a [`Conflict`](crate::Conflict), each
-//! time on another shard. Inside a transaction nothing is: the whole transaction is the unit, and [`transaction`]
-//! tries it again.
+//! A counting update outside a transaction is retried by itself when it meets a [`Conflict`](crate::Conflict), each time on another
+//! shard. Inside a transaction no statement is retried by itself: the unit is the whole transaction, which [`transaction`] retries.
 
 use std::error::Error as StdError;
 
@@ -12,15 +11,15 @@ use diesel::result::{Error as DieselError, QueryResult};
 use crate::backend::BackendOf;
 pub use crate::backend::Isolation;
 use crate::connection::{Io, Link, TransactionOptions, in_transaction, now};
-use crate::engine::{Failed, RetryLoop};
+use crate::engine::{AttemptError, RetryLoop, retry_loop};
 #[cfg(doc)]
 use crate::placement::Stripe;
 pub use crate::policy::{Attempted, RetryPolicy};
 
 /// Runs `f` in a transaction, and again from the start when it meets a conflict.
 ///
-/// What a counting update leaves to its caller inside `conn.transaction(..)`: there a conflict ends the whole transaction,
-/// so only the whole can be tried again. `f` must therefore have no effects besides those on `conn`.
+/// Inside `conn.transaction(..)` a counting update leaves retries to its caller: a conflict ends the whole transaction, so only the
+/// whole can be retried. `f` must therefore have no effects besides those on `conn`.
 ///
 /// ```sql
 /// BEGIN; …; SELECT 1; COMMIT;                                                            -- PostgreSQL
@@ -28,19 +27,21 @@ pub use crate::policy::{Attempted, RetryPolicy};
 /// BEGIN IMMEDIATE; …; COMMIT;                                                            -- SQLite
 /// ```
 ///
-/// The statements before `COMMIT` ask whether the transaction still lives. An error that the closure swallows may have ended
-/// it; PostgreSQL would answer `COMMIT` with a rollback and no error, MySQL would already have committed what followed.
+/// The statements before `COMMIT` ask whether the transaction is still open. An error that the closure swallows may have ended it.
+/// PostgreSQL would then answer `COMMIT` with a rollback and no error; MySQL would already have committed the statements after the
+/// error.
 ///
-/// In a process that has a [`Stripe`], MySQL does so without autocommit, and nothing of what followed is committed.
+/// In a process that has a [`Stripe`], MySQL runs the transaction without autocommit, and commits none of those statements.
 ///
 /// Inside a transaction that is open already, `f` runs once, in a savepoint, as Diesel's own `transaction` does. For
 /// an isolation level see [`Transaction`].
 ///
 /// # Errors
-/// Whatever `f` returns, also when it is a conflict and the policy is used up. The error type is any `std::error::Error`
-/// that Diesel's converts into; a conflict is found behind it by its sources, or where it shows the database's text itself, as
-/// `#[error(transparent)]` does. Of its own, as
-/// [`diesel_sharded::Error`](crate::Error) inside Diesel's error: `TransactionAborted`, `ConnectionLost`,
+/// The errors of `f`, also a conflict after which the policy allows no further attempt. The error type is any `std::error::Error`
+/// that Diesel's converts into. A conflict is found among its sources, or by the database's text where the error shows that itself, as
+/// `#[error(transparent)]` does.
+///
+/// Its own errors are [`diesel_sharded::Error`](crate::Error)s inside Diesel's: `TransactionAborted`, `ConnectionLost`,
 /// `OutcomeUnknown`, and `ConflictPersisted` when `BEGIN` or `COMMIT` itself met the last conflict.
 ///
 /// ```
@@ -105,7 +106,7 @@ impl Transaction {
         Self::default()
     }
 
-    /// Sets the policy by which the transaction is tried again.
+    /// Sets the policy by which the transaction is retried.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
         self
@@ -119,7 +120,7 @@ impl Transaction {
     }
 
     /// On SQLite, begins without the write lock. A transaction that reads first and then writes may then end in
-    /// BUSY_SNAPSHOT, which no `busy_timeout` waits for; it is tried again. No effect elsewhere.
+    /// BUSY_SNAPSHOT, which no `busy_timeout` waits for; it is retried. No effect elsewhere.
     pub fn deferred(mut self) -> Self {
         self.options.immediate = false;
         self
@@ -140,15 +141,10 @@ impl Transaction {
         now(async {
             let link = &mut Link::blocking(conn);
             let mut retry = self.retry_loop(link)?;
-            loop {
-                let outcome = match retry.begin(link).await {
-                    Ok(()) => retry.scope().block(|| f(link.conn)).map_err(Failed::Body),
-                    Err(failed) => Err(failed),
-                };
-                if let Some(done) = retry.end(link, outcome).await {
-                    return done;
-                }
-            }
+            retry_loop!(link, retry => {
+                let outcome = retry.scope().block(|| f(link.conn));
+                outcome.map_err(AttemptError::Application)
+            })
         })
     }
 
@@ -164,7 +160,7 @@ impl Transaction {
     }
 }
 
-/// Whole transactions that are tried again, awaited; see [`retry`](crate::retry).
+/// Whole transactions that are retried, awaited; see [`retry`](crate::retry).
 #[cfg(feature = "async")]
 pub mod asynchronous {
     use std::error::Error as StdError;
@@ -175,7 +171,7 @@ pub mod asynchronous {
 
     use crate::backend::BackendOf;
     use crate::connection::{BoxFuture, Link};
-    use crate::engine::Failed;
+    use crate::engine::{AttemptError, retry_loop};
     use crate::operation::retry::Transaction;
     use crate::policy::RetryPolicy;
 
@@ -224,18 +220,10 @@ pub mod asynchronous {
                 let link = &mut Link::awaited(conn);
                 let mut retry = self.retry_loop(link)?;
                 link.enter();
-                let done = loop {
-                    let outcome = match retry.begin(link).await {
-                        Ok(()) => {
-                            let attempted = retry.scope().within(f.attempt(link.conn));
-                            attempted.await.map_err(Failed::Body)
-                        }
-                        Err(failed) => Err(failed),
-                    };
-                    if let Some(done) = retry.end(link, outcome).await {
-                        break done;
-                    }
-                };
+                let done = retry_loop!(link, retry => {
+                    let attempted = retry.scope().within(f.attempt(link.conn));
+                    attempted.await.map_err(AttemptError::Application)
+                });
                 link.leave();
                 done
             })

@@ -411,7 +411,10 @@ impl<C: TotalCache> Cached<C> {
         }
         if let Err(error) = &result {
             failures.fetch_add(1, Ordering::Relaxed);
-            observe::cache_failed(error);
+            match error {
+                CacheError::Unavailable { .. } => observe::cache_unavailable(error),
+                CacheError::NotATotal { .. } => observe::not_a_total(error),
+            }
             if let Some(notify) = &self.notify {
                 notify(error);
             }

@@ -40,7 +40,7 @@ impl<C: TotalCache> Cached<C> {
         let mut uncommitted = Uncommitted::default();
         let result = Transaction::new().retry(policy).run(conn, |conn| {
             uncommitted = Uncommitted::at_depth(depth(conn)?);
-            f(conn, &mut uncommitted).map_err(Failed::Body)
+            f(conn, &mut uncommitted).map_err(TransactionError::Closure)
         });
         match result {
             Ok(value) => {
@@ -49,8 +49,8 @@ impl<C: TotalCache> Cached<C> {
                 }
                 Ok(value)
             }
-            Err(Failed::Body(error)) => Err(error),
-            Err(Failed::Transaction(error)) => {
+            Err(TransactionError::Closure(error)) => Err(error),
+            Err(TransactionError::Database(error)) => {
                 if outermost && may_be_committed(&error) {
                     uncommitted
                         .changes
@@ -140,14 +140,14 @@ impl Change {
     }
 }
 
-/// Keeps the transaction's own errors apart from those of the closure, which may come from another transaction. Not shown
-/// to anyone; its sources are what a conflict is found by.
+/// Keeps the transaction's own errors apart from those of the closure, which may come from another transaction. No caller sees it; a
+/// conflict is found by its sources.
 #[derive(Debug, thiserror::Error)]
-enum Failed<E: StdError + 'static> {
+enum TransactionError<E: StdError + 'static> {
     #[error("the closure failed")]
-    Body(#[source] E),
+    Closure(#[source] E),
     #[error("the transaction failed")]
-    Transaction(#[from] DieselError),
+    Database(#[from] DieselError),
 }
 
 #[cfg(test)]

@@ -10,8 +10,7 @@ use diesel::query_builder::QueryFragment;
 
 use crate::backend::{AtOnce, BackendOf, ShardedBackend};
 use crate::connection::{Blocking, Io, Link, now};
-use crate::engine::attempt::Statement;
-use crate::engine::{KeyedTable, explain};
+use crate::engine::{KeyedTable, Statement, explain};
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::cached::CachedCounter;

@@ -23,9 +23,7 @@ use diesel::query_dsl::methods::{ExecuteDsl, FilterDsl, FindDsl, LoadQuery};
 
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Blocking, Io, Link, LoadInto, in_transaction, now};
-use crate::engine::attempt::{Plan, Statement};
-use crate::engine::runner::Sender;
-use crate::engine::{KeyedTable, explain, in_chunks, runner};
+use crate::engine::{self, KeyedTable, Plan, Sender, Statement, explain, in_chunks};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::model::{CountingUpdate, ShardedTable, are_distinct};
@@ -691,8 +689,8 @@ where
         DB: ShardedBackend,
     {
         let plan = self.plan(link)?;
-        let counted = runner::count(link, plan, self.retry(), self).await;
-        counted.map_err(|error| explain::<T, DB>(&link.backend(), error.into()))
+        let counted = engine::count(link, plan, self.retry(), self).await;
+        counted.map_err(|error| explain::<T, DB>(&link.backend(), error))
     }
 
     /// Gives the rows counted.
@@ -723,9 +721,9 @@ where
             picked: vec![],
             rows: vec![],
         };
-        let counted = runner::count(link, plan, retry, &mut returning).await;
+        let counted = engine::count(link, plan, retry, &mut returning).await;
         let rows = returning.rows;
-        counted.map_err(|error| explain::<T, DB>(&link.backend(), error.into()))?;
+        counted.map_err(|error| explain::<T, DB>(&link.backend(), error))?;
         Ok(rows)
     }
 

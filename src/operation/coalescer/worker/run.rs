@@ -174,7 +174,7 @@ where
                         retry.sleep(delay);
                         continue;
                     }
-                    let error = attempts.used_up(conflict, error);
+                    let error = attempts.persisted(conflict, error);
                     attempts = Attempts::start(retry.clone());
                     fail_callers(batch, part, error)
                 }

@@ -1,0 +1,395 @@
+//! A counting update, from its first statement to its end.
+//!
+//! | target | outside a transaction | inside the caller's |
+//! |---|---|---|
+//! | by key | Count; if that met no row: Begin, Create, Count, Commit; on PostgreSQL Create, Count | Count; if that met no row: Create, Count |
+//! | by any filter | Begin, Create, Count, Commit | Create, Count |
+//! | by key, rows wanted | Begin, Count (Create, Count), Load, Commit | the same, in a savepoint |
+//! | by any filter, rows wanted | Begin, Pick, Create, Count, Load, Commit | the same, in a savepoint |
+//!
+//! With a row to insert, an attempt that meets no parent inserts it and counts again. Where a savepoint takes the place of a
+//! transaction, Begin comes before Create.
+//!
+//! Where others may hold the shard, Probe comes before all that; see [`shard_choice`](crate::shard_choice).
+//!
+//! Begin may turn out to be a savepoint in a transaction that Diesel does not know; from then on the update is inside the caller's. For
+//! a statement that commits by itself, the [`RetryLoop`] finds that out after a conflict, before it retries.
+
+use std::pin::pin;
+use std::time::Instant;
+
+use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
+
+use super::failure::AttemptError;
+use super::retry_loop::RetryLoop;
+use super::statement::{Sender, Statement};
+use crate::backend::Dialect;
+use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
+use crate::connection::{Io, Link, TransactionOptions};
+use crate::error::Error;
+use crate::observe::{self, CountObserver};
+use crate::placement::{Choice, Process, ShardChoice, Stripe, Subject};
+use crate::policy::{Attempts, RetryPolicy};
+
+/// The properties of a counting update that its statements depend on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    /// The filter names the key and nothing else.
+    pub(crate) by_key: bool,
+    /// The counted rows are wanted back.
+    pub(crate) returning: bool,
+    /// There is a row to insert if no parent matches.
+    pub(crate) inserts: bool,
+    /// The caller has a transaction open.
+    pub(crate) in_transaction: bool,
+    pub(crate) dialect: Dialect,
+    pub(crate) shard_choice: ShardChoice,
+    /// The shards table's name.
+    pub(crate) table: &'static str,
+    pub(crate) keys: observe::Keys,
+    /// The filter's [hash](crate::shard_choice::hash_of), where the choice needs one.
+    pub(crate) key: u64,
+    /// How many shards there are to choose from, at least 1.
+    pub(crate) shards: u16,
+}
+
+impl Plan {
+    fn subject(&self) -> Subject {
+        Subject {
+            choice: self.shard_choice,
+            table: self.table,
+            key: self.key,
+            shards: self.shards,
+            stripe: Stripe::global(),
+            one_writer: !self.dialect.has_row_locks(),
+            in_transaction: self.in_transaction,
+            timed: self.by_key,
+        }
+    }
+}
+
+/// Runs a counting update to its end. The number of parents that it counted on.
+pub(crate) async fn count<M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    plan: Plan,
+    retry: RetryPolicy,
+    sender: &mut impl Sender<M, Conn>,
+) -> QueryResult<usize>
+where
+    M: Io<Conn>,
+{
+    let observer = observe::Update::begin(plan.dialect, plan.table, plan.keys);
+    link.enter();
+    let counted = Count::new(link, plan, retry, sender, Process::this(), observer)
+        .run()
+        .await;
+    link.leave();
+    counted
+}
+
+/// How often an attempt creates a shard that a fold removes before the count. Then it creates the shard in a transaction.
+const MOST_CREATED: u8 = 3;
+
+/// How often another connection may insert the missing parent first.
+const MOST_LOST_RACES: u8 = 3;
+
+/// A counting update under way.
+struct Count<'a, 'c, M: Io<Conn>, Conn, S, O> {
+    link: &'a mut Link<'c, M, Conn>,
+    sender: &'a mut S,
+    plan: Plan,
+    retry: RetryLoop<O>,
+    choice: Choice,
+    /// No step was taken yet.
+    is_first: bool,
+    /// How often another connection has inserted the missing parent.
+    lost_races: u8,
+}
+
+impl<'a, 'c, M, Conn, S, O> Count<'a, 'c, M, Conn, S, O>
+where
+    M: Io<Conn>,
+    S: Sender<M, Conn>,
+    O: CountObserver,
+{
+    fn new(
+        link: &'a mut Link<'c, M, Conn>,
+        plan: Plan,
+        retry: RetryPolicy,
+        sender: &'a mut S,
+        process: &'static Process,
+        observer: O,
+    ) -> Self {
+        let attempts = Attempts::start(retry);
+        Count {
+            link,
+            sender,
+            plan,
+            choice: Choice::new(plan.subject(), process, &attempts),
+            retry: RetryLoop::counting(attempts, plan.in_transaction, observer),
+            is_first: true,
+            lost_races: 0,
+        }
+    }
+
+    async fn run(mut self) -> QueryResult<usize> {
+        loop {
+            let outcome = self.attempt().await;
+            match &outcome {
+                Ok(rows) => self.retry.observer().counted(*rows),
+                Err(error) => self.leave_shard(error),
+            }
+            if let Some(counted) = self.retry.end(self.link, outcome).await {
+                return counted;
+            }
+            self.choice.again(self.retry.attempts());
+        }
+    }
+
+    /// After a conflict on the shard, the next attempt takes another one.
+    fn leave_shard(&mut self, error: &AttemptError) {
+        match error.conflict(self.plan.dialect) {
+            None | Some(Conflict::ParentGone) => {}
+            Some(_) => self.choice.met_conflict(self.retry.attempts()),
+        }
+    }
+
+    /// One attempt, with its transaction if it needs one.
+    async fn attempt(&mut self) -> Result<usize, AttemptError> {
+        while self.choice.probes() {
+            self.probe().await?;
+        }
+        let (number, shard) = (self.retry.attempts().number(), self.choice.shard());
+        self.retry.observer().attempt(number, shard);
+        let Plan {
+            by_key,
+            returning,
+            inserts,
+            ..
+        } = self.plan;
+        // Inside the caller's: a savepoint, so that a failure after the count takes the count back.
+        if returning || (!by_key && (inserts || !self.retry.is_inside())) {
+            self.begin().await?;
+        }
+        let mut counted = self.count().await?;
+        if counted == 0 && inserts {
+            counted = self.insert_and_count().await?;
+        }
+        if counted > 0 && returning {
+            self.send(Statement::Load).await?;
+        }
+        self.retry.commit(self.link).await?;
+        Ok(counted)
+    }
+
+    /// Asks whether the shard is locked, and chooses another one if it is.
+    async fn probe(&mut self) -> Result<(), AttemptError> {
+        let dialect = self.plan.dialect;
+        let (kind, shard) = (Statement::Probe, self.choice.shard());
+        self.is_first = false;
+        let scope = self.retry.observer().probe(kind.name(), shard);
+        let sent = pin!(self.sender.send(self.link, kind, shard));
+        let outcome = scope.within(sent).await;
+        self.retry.observer().sent(&outcome);
+        let locked = match outcome {
+            // A shard that is not there is taken for a locked one; it was there a moment ago.
+            Ok(rows) => rows == 0 && dialect.skips_what_is_locked(),
+            Err(error) => match dialect.classify(&error) {
+                Failure::ConnectionLost => return Err(AttemptError::Statement(error)),
+                Failure::Conflict(Conflict::LockTimeout) => true,
+                _ => false, // the count fails by the same
+            },
+        };
+        self.choice.probed(locked, self.retry.attempts());
+        Ok(())
+    }
+
+    /// Counts on the parents that are there.
+    async fn count(&mut self) -> Result<usize, AttemptError> {
+        match (self.plan.by_key, self.plan.returning) {
+            (true, _) => self.count_by_key().await,
+            (false, true) => match self.send(Statement::Pick).await? {
+                0 => Ok(0),
+                _ => {
+                    self.create().await?;
+                    self.send(Statement::CountByKey).await
+                }
+            },
+            (false, false) => {
+                self.create().await?;
+                self.send(Statement::CountPicked).await
+            }
+        }
+    }
+
+    async fn count_by_key(&mut self) -> Result<usize, AttemptError> {
+        // A count that meets no row would lock the gap until the caller's transaction ends.
+        let locks_gap = self.retry.is_inside() && self.plan.dialect.missing_row_locks_gap();
+        let is_missing = locks_gap && self.send(Statement::FindMissing).await? > 0;
+        if !is_missing {
+            let counted = self.count_timed().await?;
+            if counted > 0 {
+                return Ok(counted);
+            }
+        }
+        self.create_and_count().await
+    }
+
+    /// Counts by key, and tells the choice of shards how long that took.
+    async fn count_timed(&mut self) -> Result<usize, AttemptError> {
+        let sent = self.choice.is_timed().then(|| self.now());
+        let commits = self.retry.commits_by_itself();
+        let counted = self.send(Statement::CountByKey).await?;
+        if let (Some(sent), 1..) = (sent, counted) {
+            let now = self.retry.attempts().now();
+            let time = now.saturating_duration_since(sent);
+            self.choice.took(time, commits, now);
+        }
+        Ok(counted)
+    }
+
+    fn now(&self) -> Instant {
+        match self.is_first {
+            true => self.retry.attempts().started(),
+            false => self.retry.attempts().now(),
+        }
+    }
+
+    /// Creates the shard of a parent named by its key, and counts on it.
+    ///
+    /// A shard that is created at zero changes no total and needs no transaction, but a fold may remove it before the count. Then
+    /// it is created again, and at last in a transaction, in which it is locked.
+    async fn create_and_count(&mut self) -> Result<usize, AttemptError> {
+        if self.creates_alone() {
+            for _ in 0..MOST_CREATED {
+                let counted = match self.create().await? {
+                    // Another connection has created it, or there is no such parent.
+                    0 => self.send(Statement::CountPicked).await?,
+                    _ => self.count_created().await?,
+                };
+                if counted > 0 || self.send(Statement::FindParent).await? == 0 {
+                    return Ok(counted);
+                }
+            }
+        }
+        // A row may be inserted later on, which has to be taken back if the count fails.
+        if !self.retry.is_open() && (!self.retry.is_inside() || self.plan.inserts) {
+            self.begin().await?;
+        }
+        self.create().await?;
+        self.count_created().await
+    }
+
+    fn creates_alone(&self) -> bool {
+        self.retry.commits_by_itself() && self.plan.dialect.creates_alone() && !self.plan.inserts
+    }
+
+    /// Counts by key on a shard that was created.
+    async fn count_created(&mut self) -> Result<usize, AttemptError> {
+        match self.count_timed().await? {
+            // The shards' table compares keys in another way than the parents' does, or there is no such parent.
+            0 => self.send(Statement::CountPicked).await,
+            counted => Ok(counted),
+        }
+    }
+
+    /// Inserts the parent that is missing, and counts on it.
+    async fn insert_and_count(&mut self) -> Result<usize, AttemptError> {
+        loop {
+            // An insert that did nothing, though no parent is found, says why the second time.
+            let insert = match self.plan.dialect.inserts_unless_there() && self.lost_races == 0 {
+                true => Statement::InsertUnlessThere,
+                false => Statement::Insert,
+            };
+            let inserted = self.send(insert).await? > 0;
+            if !inserted {
+                // A trigger that keeps the row out, or a query that finds none: there is nothing to count on.
+                if insert == Statement::Insert {
+                    return Ok(0);
+                }
+                self.lost_races += 1;
+            }
+            let counted = match self.plan.by_key {
+                true => {
+                    self.create().await?;
+                    self.count_created().await?
+                }
+                false => self.count().await?,
+            };
+            if counted > 0 {
+                return Ok(counted);
+            }
+            if inserted {
+                return Err(AttemptError::Application(Error::InsertedOther.into()));
+            }
+        }
+    }
+
+    async fn begin(&mut self) -> Result<(), AttemptError> {
+        let options = TransactionOptions {
+            isolation: self.plan.dialect.own_isolation(),
+            ..Default::default()
+        };
+        self.is_first = false;
+        let begun = self.retry.open(self.link, options).await;
+        begun.map_err(AttemptError::Statement)
+    }
+
+    /// Creates the shards that are missing. The number of rows that it met.
+    async fn create(&mut self) -> Result<usize, AttemptError> {
+        let met = self.send(Statement::Create).await?;
+        // MySQL counts rows too that were there; by key none was, or nothing would be created.
+        if self.plan.by_key || self.plan.dialect.counts_inserted_alone() {
+            self.retry.observer().created(met);
+        }
+        Ok(met)
+    }
+
+    /// Sends a statement. The number of rows that it met.
+    async fn send(&mut self, statement: Statement) -> Result<usize, AttemptError> {
+        self.is_first = false;
+        let scope = self.retry.observer().step(statement.name());
+        let shard = self.choice.shard();
+        let outcome = {
+            let sent = pin!(self.sender.send(self.link, statement, shard));
+            scope.within(sent).await
+        };
+        self.retry.observer().sent(&outcome);
+        outcome.map_err(|error| self.failed(statement, error))
+    }
+
+    fn failed(&mut self, statement: Statement, error: DieselError) -> AttemptError {
+        match statement {
+            Statement::Create if !self.retry.is_inside() && is_foreign_key_violation(&error) => {
+                AttemptError::ParentGone(error)
+            }
+            // Not for ever: a unique key that is violated each time is another than the parent's.
+            Statement::Insert
+                if is_unique_violation(&error) && self.lost_races < MOST_LOST_RACES =>
+            {
+                self.lost_races += 1;
+                AttemptError::LostRace(error)
+            }
+            // No shard overflows, but the caller's own row.
+            Statement::Insert | Statement::InsertUnlessThere
+                if self.plan.dialect.classify(&error) == Failure::Overflow =>
+            {
+                AttemptError::Application(error)
+            }
+            Statement::CountByKey | Statement::CountPicked if self.retry.commits_by_itself() => {
+                AttemptError::Commit(error)
+            }
+            _ => AttemptError::Statement(error),
+        }
+    }
+}
+
+fn is_unique_violation(error: &DieselError) -> bool {
+    matches!(
+        error,
+        DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)
+    )
+}
+
+#[cfg(all(test, feature = "postgres_backend", feature = "mysql_backend"))]
+mod tests;

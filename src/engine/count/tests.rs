@@ -1,0 +1,1071 @@
+//! Counts on a connection that follows a script.
+
+use super::*;
+use crate::backend::{BackendOf, ShardedBackend};
+use crate::observe::{Observer, Scope};
+use crate::query_builder::Keep;
+use diesel::connection::TransactionManagerStatus;
+use diesel::mysql::Mysql;
+use diesel::pg::Pg;
+use diesel::query_builder::{Query, QueryFragment, QueryId};
+use diesel::sqlite::Sqlite;
+use std::cell::{RefCell, RefMut};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+fn plan(dialect: Dialect) -> Plan {
+    Plan {
+        by_key: true,
+        returning: false,
+        inserts: false,
+        in_transaction: false,
+        dialect,
+        shard_choice: ShardChoice::Random,
+        table: "videos_shards",
+        keys: observe::Keys::of::<crate::test_schema::videos::table>(dialect),
+        key: 7,
+        shards: 4,
+    }
+}
+
+fn error(message: &str) -> DieselError {
+    DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned()))
+}
+
+fn deadlock() -> DieselError {
+    error("deadlock detected")
+}
+
+fn lost() -> DieselError {
+    DieselError::DatabaseError(DatabaseErrorKind::ClosedConnection, Box::new(String::new()))
+}
+
+/// The outcome of each step, and the steps that were taken.
+#[derive(Default)]
+struct Script {
+    outcomes: VecDeque<QueryResult<usize>>,
+    steps: Vec<String>,
+    /// The shard of each statement.
+    shards: Vec<i32>,
+    looks_inside: bool,
+    /// A transaction is open that Diesel does not know.
+    is_inside: bool,
+}
+
+#[derive(Clone, Default)]
+struct Shared(Rc<RefCell<Script>>);
+
+impl Shared {
+    fn script(&self) -> RefMut<'_, Script> {
+        self.0.borrow_mut()
+    }
+
+    fn take(&self, step: impl Into<String>) {
+        self.script().steps.push(step.into());
+    }
+
+    /// The outcome of the step that is being taken; pending for ever at the script's end.
+    async fn outcome(self) -> QueryResult<usize> {
+        let outcome = self.script().outcomes.pop_front();
+        match outcome {
+            Some(outcome) => outcome,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The outcome of the question whether a transaction is open, which fails in one.
+    async fn question(self) -> QueryResult<usize> {
+        let Script {
+            looks_inside,
+            is_inside,
+            ..
+        } = *self.script();
+        let found = match looks_inside {
+            true => self.outcome().await?,
+            false => usize::from(is_inside),
+        };
+        match found {
+            0 => Ok(0),
+            _ => Err(error("cannot start a transaction within a transaction")),
+        }
+    }
+}
+
+struct Connection {
+    shared: Shared,
+    status: TransactionManagerStatus,
+}
+
+type Local<'c, T> = Pin<Box<dyn Future<Output = T> + 'c>>;
+
+/// Follows the script of a connection to `DB`.
+struct Scripted<DB>(PhantomData<DB>);
+
+thread_local! {
+    /// Of the count that is running, for its sleeps.
+    static RUNNING: RefCell<Shared> = RefCell::default();
+}
+
+impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB> {
+    type Backend = DB;
+    type Future<'c, T: 'c> = Local<'c, T>;
+
+    fn execute_kept<'c, Q>(conn: &'c mut Connection, _: Q) -> Local<'c, QueryResult<usize>>
+    where
+        Q: Keep<DB> + QueryId + 'c,
+    {
+        let is_inside = conn.shared.script().is_inside;
+        Box::pin(async move { Ok(usize::from(is_inside)) })
+    }
+
+    fn execute<'c, Q>(conn: &'c mut Connection, _: Q) -> Local<'c, QueryResult<usize>>
+    where
+        Q: QueryFragment<DB> + QueryId + 'c,
+    {
+        Box::pin(conn.shared.clone().question())
+    }
+
+    fn execute_query<'c, Q>(conn: &'c mut Connection, _: Q) -> Local<'c, QueryResult<usize>>
+    where
+        Q: Query + QueryFragment<DB> + QueryId + 'c,
+    {
+        let is_inside = conn.shared.script().is_inside;
+        Box::pin(async move { Ok(usize::from(is_inside)) })
+    }
+
+    fn nothing(_: &mut Connection) -> Local<'_, QueryResult<usize>> {
+        Box::pin(async { Ok(0) })
+    }
+
+    fn batch_execute<'c>(conn: &'c mut Connection, _: &'c str) -> Local<'c, QueryResult<()>> {
+        let shared = conn.shared.clone();
+        let looks_inside = shared.script().looks_inside;
+        Box::pin(async move {
+            if looks_inside {
+                shared.question().await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn begin(conn: &mut Connection) -> Local<'_, QueryResult<()>> {
+        let begun = conn.shared.clone().outcome();
+        Box::pin(async { begun.await.map(|_| ()) })
+    }
+
+    fn commit(conn: &mut Connection) -> Local<'_, QueryResult<()>> {
+        let committed = conn.shared.clone().outcome();
+        Box::pin(async { committed.await.map(|_| ()) })
+    }
+
+    fn roll_back(_: &mut Connection) -> Local<'_, QueryResult<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn transaction_status(conn: &mut Connection) -> &mut TransactionManagerStatus {
+        &mut conn.status
+    }
+
+    fn may_be_in_transaction(_: &mut Connection) -> bool {
+        false
+    }
+
+    fn sleep(_: &RetryPolicy, _: Duration) -> Local<'_, ()> {
+        let shared = RUNNING.with_borrow(Shared::clone);
+        shared.take("Sleep");
+        Box::pin(async {
+            let _ = shared.outcome().await;
+        })
+    }
+}
+
+struct ScriptedSender(Shared);
+
+impl<DB> Sender<Scripted<DB>, Connection> for ScriptedSender
+where
+    Scripted<DB>: Io<Connection>,
+{
+    async fn send(
+        &mut self,
+        _: &mut Link<'_, Scripted<DB>, Connection>,
+        _: Statement,
+        shard: i32,
+    ) -> QueryResult<usize> {
+        self.0.script().shards.push(shard);
+        self.0.clone().outcome().await
+    }
+}
+
+/// Writes the steps down.
+struct Recorder(Shared);
+
+impl Recorder {
+    fn scope() -> Scope {
+        observe::Transaction::begin(Dialect::Postgres, observe::Work::Own).scope()
+    }
+}
+
+impl Observer for Recorder {
+    fn step(&mut self, kind: &'static str) -> Scope {
+        let name = match kind {
+            "begin" => "Begin",
+            "commit" => "Commit",
+            "rollback" => "Rollback",
+            "look_inside" => "LookInside",
+            "create" => "Create",
+            "count_by_key" | "count_picked" => "Count",
+            "find_missing" => "FindMissing",
+            "find_parent" => "FindParent",
+            "insert_unless_there" => "InsertUnlessThere",
+            "insert" => "Insert",
+            "pick" => "Pick",
+            "load" => "Load",
+            other => other,
+        };
+        self.0.take(name);
+        let mut script = self.0.script();
+        script.looks_inside = name == "LookInside";
+        if name == "Rollback" {
+            script.outcomes.pop_front(); // its failure changes nothing
+        }
+        Self::scope()
+    }
+
+    fn stepped(&mut self, _: Option<&DieselError>) {
+        self.0.script().looks_inside = false;
+    }
+
+    fn failed(&mut self, _: u32, _: Option<Conflict>, _: Option<Duration>) {}
+
+    fn ended(&mut self, _: u32, _: bool) {}
+}
+
+impl CountObserver for Recorder {
+    fn probe(&mut self, _: &'static str, _: i32) -> Scope {
+        self.0.take("Probe");
+        Self::scope()
+    }
+
+    fn attempt(&mut self, _: u32, _: i32) {}
+
+    fn sent(&mut self, _: &QueryResult<usize>) {}
+
+    fn created(&mut self, _: usize) {}
+
+    fn counted(&mut self, _: usize) {}
+}
+
+/// Counts by a script, up to its end.
+fn follow<DB>(process: &'static Process, plan: Plan, retry: RetryPolicy, shared: &Shared)
+where
+    Scripted<DB>: Io<Connection>,
+{
+    RUNNING.set(shared.clone());
+    let conn = &mut Connection {
+        shared: shared.clone(),
+        status: TransactionManagerStatus::default(),
+    };
+    let link = &mut Link::<Scripted<DB>, _>::new(conn);
+    let (sender, recorder) = (
+        &mut ScriptedSender(shared.clone()),
+        Recorder(shared.clone()),
+    );
+    let counting = pin!(Count::new(link, plan, retry, sender, process, recorder).run());
+    if let Poll::Ready(counted) = counting.poll(&mut Context::from_waker(Waker::noop())) {
+        shared.take(match counted.map_err(Error::from) {
+            Ok(rows) => format!("{rows} counted"),
+            Err(error) => name(&error),
+        });
+    }
+}
+
+fn name(error: &Error) -> String {
+    let text = format!("{error:?}");
+    text.split([' ', '(']).next().unwrap().to_owned()
+}
+
+/// The steps of a count, and the shard of each statement.
+fn walk_in(
+    process: &'static Process,
+    plan: Plan,
+    retry: RetryPolicy,
+    script: Script,
+) -> (Vec<String>, Vec<i32>) {
+    let shared = Shared(Rc::new(RefCell::new(script)));
+    match plan.dialect {
+        Dialect::Postgres => follow::<Pg>(process, plan, retry, &shared),
+        Dialect::Mysql => follow::<Mysql>(process, plan, retry, &shared),
+        Dialect::Sqlite => follow::<Sqlite>(process, plan, retry, &shared),
+    }
+    let Script { steps, shards, .. } = shared.0.take();
+    (steps, shards)
+}
+
+fn script(outcomes: Vec<QueryResult<usize>>) -> Script {
+    Script {
+        outcomes: outcomes.into(),
+        ..Default::default()
+    }
+}
+
+/// The steps of a count whose steps have these outcomes.
+fn walk(plan: Plan, retry: RetryPolicy, outcomes: Vec<QueryResult<usize>>) -> Vec<String> {
+    walk_in(Process::this(), plan, retry, script(outcomes)).0
+}
+
+#[test]
+fn a_shard_that_is_there_takes_one_statement() {
+    let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), vec![Ok(1)]);
+    assert_eq!(steps, ["Count", "1 counted"]);
+}
+
+#[test]
+fn a_missing_shard_is_created_in_one_transaction() {
+    for dialect in [Dialect::Mysql, Dialect::Sqlite] {
+        let outcomes = vec![Ok(0), Ok(0), Ok(1), Ok(1), Ok(0)];
+        let steps = walk(plan(dialect), RetryPolicy::new(), outcomes);
+        assert_eq!(
+            steps,
+            ["Count", "Begin", "Create", "Count", "Commit", "1 counted"]
+        );
+    }
+}
+
+/// PostgreSQL's transactions begin with a look whether there is one; a shard at zero needs none.
+#[test]
+fn a_missing_shard_is_created_by_a_statement_that_commits_by_itself() {
+    let walked = |outcomes: &[usize]| {
+        let outcomes = outcomes.iter().map(|rows| Ok(*rows)).collect();
+        walk(plan(Dialect::Postgres), RetryPolicy::new(), outcomes)
+    };
+    assert_eq!(
+        walked(&[0, 1, 1]),
+        ["Count", "Create", "Count", "1 counted"]
+    );
+    // Another one has created it, or there is no such parent.
+    assert_eq!(
+        walked(&[0, 0, 1]),
+        ["Count", "Create", "Count", "1 counted"]
+    );
+    assert_eq!(
+        walked(&[0, 0, 0, 0]),
+        ["Count", "Create", "Count", "FindParent", "0 counted"]
+    );
+    // A key that the shards' table compares in another way.
+    assert_eq!(
+        walked(&[0, 1, 0, 1]),
+        ["Count", "Create", "Count", "Count", "1 counted"]
+    );
+}
+
+#[test]
+fn a_shard_that_is_folded_away_before_the_count_is_created_again_and_then_held() {
+    let mut outcomes = vec![Ok(0)];
+    for _ in 0..3 {
+        outcomes.extend([1, 0, 0, 1].map(Ok)); // it is removed each time
+    }
+    outcomes.extend([Ok(0), Ok(1), Ok(1), Ok(0)]);
+    let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), outcomes);
+    let round = ["Create", "Count", "Count", "FindParent"];
+    let expected = [
+        &["Count"][..],
+        &round,
+        &round,
+        &round,
+        &["Begin", "Create", "Count", "Commit", "1 counted"],
+    ];
+    assert_eq!(steps, expected.concat());
+}
+
+/// What is tried again must not run where a transaction of the caller's was, of which Diesel does not know.
+#[test]
+fn a_conflict_of_a_statement_by_itself_is_looked_into_first() {
+    let retry = || RetryPolicy::new().with_attempts(2);
+    for dialect in [Dialect::Postgres, Dialect::Mysql, Dialect::Sqlite] {
+        let conflict = || match dialect {
+            Dialect::Postgres => deadlock(),
+            Dialect::Mysql => error("Lock wait timeout exceeded; try restarting transaction"),
+            Dialect::Sqlite => error("database is locked"),
+        };
+        let outside = vec![Err(conflict()), Ok(0), Ok(0), Ok(1)];
+        let steps = walk(plan(dialect), retry(), outside);
+        assert_eq!(
+            steps,
+            ["Count", "LookInside", "Sleep", "Count", "1 counted"]
+        );
+        let inside = vec![Err(conflict()), Ok(1)];
+        let steps = walk(plan(dialect), retry(), inside);
+        assert_eq!(steps, ["Count", "LookInside", "Diesel"]);
+        let cannot_be_told = vec![Err(conflict()), Err(lost())];
+        let steps = walk(plan(dialect), retry(), cannot_be_told);
+        assert_eq!(steps, ["Count", "LookInside", "Diesel"]);
+    }
+    let ends = |dialect, error| {
+        AttemptError::<DieselError>::Commit(error).ended_transaction(dialect) == Some(true)
+    };
+    assert!(ends(
+        Dialect::Mysql,
+        error("Deadlock found when trying to get lock")
+    ));
+    assert!(ends(
+        Dialect::Mysql,
+        error("Record has changed since last read in table 't'")
+    ));
+    assert!(!ends(Dialect::Mysql, error("Lock wait timeout exceeded")));
+    assert!(!ends(Dialect::Postgres, deadlock()));
+}
+
+#[test]
+fn a_savepoint_in_a_transaction_that_diesel_does_not_know_is_inside_the_callers() {
+    let by_filter = Plan {
+        by_key: false,
+        ..plan(Dialect::Postgres)
+    };
+    let inside = Script {
+        is_inside: true,
+        ..script(vec![Err(deadlock()), Ok(0)])
+    };
+    let (steps, _) = walk_in(Process::this(), by_filter, RetryPolicy::new(), inside);
+    assert_eq!(steps, ["Begin", "Create", "Rollback", "Diesel"]);
+}
+
+#[test]
+fn a_missing_parent_counts_nothing() {
+    let nothing = (0..6).map(|_| Ok(0)).collect();
+    let steps = walk(plan(Dialect::Sqlite), RetryPolicy::new(), nothing);
+    // The second count compares the key as the parent's table does.
+    assert_eq!(
+        steps,
+        [
+            "Count",
+            "Begin",
+            "Create",
+            "Count",
+            "Count",
+            "Commit",
+            "0 counted"
+        ]
+    );
+}
+
+#[test]
+fn what_an_attempt_counted_is_forgotten_when_it_is_taken_back() {
+    let returning = Plan {
+        returning: true,
+        by_key: false,
+        ..plan(Dialect::Postgres)
+    };
+    let outcomes = vec![
+        Ok(0),
+        Ok(1),
+        Ok(1),
+        Ok(1),
+        Ok(1),
+        Err(deadlock()), // COMMIT
+        Ok(0),
+        Ok(0),
+        Ok(0),
+        Ok(0), // the second attempt picks no row
+        Ok(0),
+    ];
+    let steps = walk(returning, RetryPolicy::new(), outcomes);
+    assert_eq!(steps[steps.len() - 2..], ["Commit", "0 counted"]);
+}
+
+#[test]
+fn a_parent_deleted_meanwhile_is_looked_for_again() {
+    let violation = || {
+        let kind = DatabaseErrorKind::ForeignKeyViolation;
+        DieselError::DatabaseError(kind, Box::new(String::new()))
+    };
+    let by_itself = vec![Ok(0), Err(violation()), Ok(0), Ok(0)];
+    let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), by_itself);
+    assert_eq!(steps, ["Count", "Create", "LookInside", "Sleep", "Count"]);
+    let in_one = || vec![Ok(0), Ok(0), Err(violation()), Ok(0), Ok(0)];
+    let steps = walk(plan(Dialect::Mysql), RetryPolicy::new(), in_one());
+    assert_eq!(
+        steps,
+        ["Count", "Begin", "Create", "Rollback", "Sleep", "Count"]
+    );
+    // The first time that needs no leave to try again, then it does.
+    let again = ["Sleep", "Count", "Begin", "Create", "Rollback"];
+    for (attempts, times, end) in [(1, 1, "ConflictPersisted"), (3, 3, "ConflictPersisted")] {
+        let mut outcomes = in_one();
+        for _ in 0..times {
+            outcomes.extend(in_one());
+        }
+        outcomes.pop();
+        let retry = RetryPolicy::new().with_attempts(attempts);
+        let steps = walk(plan(Dialect::Mysql), retry, outcomes);
+        let expected = [
+            &["Count", "Begin", "Create", "Rollback"][..],
+            &again.repeat(times),
+            &[end],
+        ];
+        assert_eq!(steps, expected.concat());
+    }
+    let inside = Plan {
+        in_transaction: true,
+        ..plan(Dialect::Postgres)
+    };
+    let steps = walk(inside, RetryPolicy::new(), vec![Ok(0), Err(violation())]);
+    assert_eq!(steps, ["Count", "Create", "Diesel"]);
+}
+
+/// Whatever else goes wrong while a shard or a parent is made is told at once, and what ends inside a transaction of our own
+/// was not committed.
+#[test]
+fn only_a_race_is_looked_for_again() {
+    let denied = || error("permission denied");
+    let steps = walk(
+        plan(Dialect::Mysql),
+        RetryPolicy::new(),
+        vec![Ok(0), Ok(0), Err(denied()), Ok(0)],
+    );
+    assert_eq!(steps, ["Count", "Begin", "Create", "Rollback", "Diesel"]);
+    let by_itself = vec![Ok(0), Err(denied())];
+    let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), by_itself);
+    assert_eq!(steps, ["Count", "Create", "Diesel"]);
+    let lost_by_itself = vec![Ok(0), Err(self::lost())];
+    let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), lost_by_itself);
+    assert_eq!(steps, ["Count", "Create", "ConnectionLost"]);
+    let inserts = Plan {
+        inserts: true,
+        ..plan(Dialect::Mysql)
+    };
+    let until_insert = || vec![Ok(0), Ok(0), Ok(0), Ok(0), Ok(0)];
+    for other in [
+        denied(),
+        DieselError::DatabaseError(DatabaseErrorKind::NotNullViolation, Box::new(String::new())),
+        // A range of the caller's own columns, which Diesel tells.
+        DieselError::DatabaseError(DatabaseErrorKind::CheckViolation, Box::new(String::new())),
+        error("Out of range value for column 'x' at row 1"),
+    ] {
+        let mut outcomes = until_insert();
+        outcomes.extend([Err(other), Ok(0)]);
+        let steps = walk(inserts, RetryPolicy::new(), outcomes);
+        assert_eq!(steps[5..], ["Insert", "Rollback", "Diesel"]);
+    }
+    let mut lost = vec![Ok(0), Ok(0), Ok(1)];
+    lost.extend([Err(error("Server has gone away")), Ok(0)]);
+    let steps = walk(plan(Dialect::Mysql), RetryPolicy::new(), lost);
+    assert_eq!(
+        steps,
+        [
+            "Count",
+            "Begin",
+            "Create",
+            "Count",
+            "Rollback",
+            "ConnectionLost"
+        ]
+    );
+}
+
+/// On MySQL a count that meets no row locks the gap: a transaction looks first, and what is there is counted alone.
+#[test]
+fn a_shard_that_is_found_is_not_created() {
+    let inside = Plan {
+        in_transaction: true,
+        ..plan(Dialect::Mysql)
+    };
+    let steps = walk(inside, RetryPolicy::new(), vec![Ok(0), Ok(1)]);
+    assert_eq!(steps, ["FindMissing", "Count", "1 counted"]);
+    let steps = walk(inside, RetryPolicy::new(), vec![Ok(1), Ok(1), Ok(1)]);
+    assert_eq!(steps, ["FindMissing", "Create", "Count", "1 counted"]);
+}
+
+#[test]
+fn a_filter_needs_both_statements_in_a_transaction() {
+    let plan = Plan {
+        by_key: false,
+        ..plan(Dialect::Postgres)
+    };
+    let steps = walk(plan, RetryPolicy::new(), vec![Ok(0), Ok(2), Ok(3), Ok(0)]);
+    assert_eq!(steps, ["Begin", "Create", "Count", "Commit", "3 counted"]);
+}
+
+#[test]
+fn wanted_rows_are_read_before_the_commit() {
+    let by_key = Plan {
+        returning: true,
+        ..plan(Dialect::Mysql)
+    };
+    let steps = walk(by_key, RetryPolicy::new(), vec![Ok(0), Ok(1), Ok(1), Ok(0)]);
+    assert_eq!(steps, ["Begin", "Count", "Load", "Commit", "1 counted"]);
+    let by_filter = Plan {
+        by_key: false,
+        dialect: Dialect::Postgres,
+        ..by_key
+    };
+    let steps = walk(
+        by_filter,
+        RetryPolicy::new(),
+        vec![Ok(0), Ok(3), Ok(0), Ok(3), Ok(3), Ok(0)],
+    );
+    assert_eq!(
+        steps,
+        [
+            "Begin",
+            "Pick",
+            "Create",
+            "Count",
+            "Load",
+            "Commit",
+            "3 counted"
+        ]
+    );
+    let steps = walk(by_filter, RetryPolicy::new(), vec![Ok(0), Ok(0), Ok(0)]);
+    assert_eq!(steps, ["Begin", "Pick", "Commit", "0 counted"]);
+}
+
+fn unique_violation() -> DieselError {
+    let kind = DatabaseErrorKind::UniqueViolation;
+    DieselError::DatabaseError(kind, Box::new(String::new()))
+}
+
+#[test]
+fn a_missing_parent_is_inserted_and_then_counted_on() {
+    let by_key = Plan {
+        inserts: true,
+        ..plan(Dialect::Postgres)
+    };
+    let outcomes = [0, 0, 0, 0, 0, 1, 1, 1, 0].map(Ok);
+    let steps = walk(by_key, RetryPolicy::new(), outcomes.into());
+    assert_eq!(
+        steps,
+        [
+            "Count",
+            "Begin",
+            "Create",
+            "Count",
+            "Count",
+            "InsertUnlessThere",
+            "Create",
+            "Count",
+            "Commit",
+            "1 counted"
+        ]
+    );
+    // A savepoint takes the place of the transaction.
+    let inside = Plan {
+        in_transaction: true,
+        ..by_key
+    };
+    let outcomes = [0, 0, 0, 0, 0, 1, 1, 1, 0].map(Ok);
+    let steps = walk(inside, RetryPolicy::new(), outcomes.into());
+    assert_eq!(steps[1], "Begin");
+    let by_filter = Plan {
+        by_key: false,
+        returning: true,
+        ..inside
+    };
+    let outcomes = [0, 0, 1, 1, 1, 1, 1, 0].map(Ok);
+    let steps = walk(by_filter, RetryPolicy::new(), outcomes.into());
+    assert_eq!(
+        steps,
+        [
+            "Begin",
+            "Pick",
+            "InsertUnlessThere",
+            "Pick",
+            "Create",
+            "Count",
+            "Load",
+            "Commit",
+            "1 counted"
+        ]
+    );
+}
+
+#[test]
+fn a_parent_that_another_one_inserted_is_looked_for_again() {
+    let by_key = Plan {
+        inserts: true,
+        ..plan(Dialect::Sqlite)
+    };
+    let racing = || {
+        let mut outcomes: Vec<_> = [0, 0, 0, 0, 0].map(Ok).into();
+        outcomes.extend([Err(unique_violation()), Ok(0)]);
+        outcomes
+    };
+    let mut outcomes = racing();
+    outcomes.extend([Ok(0), Ok(1)]);
+    let steps = walk(by_key, RetryPolicy::never(), outcomes);
+    assert_eq!(
+        steps[5..],
+        ["Insert", "Rollback", "Sleep", "Count", "1 counted"]
+    );
+    let mut again_and_again = racing();
+    for _ in 0..3 {
+        again_and_again.push(Ok(0));
+        again_and_again.extend(racing());
+    }
+    let steps = walk(by_key, RetryPolicy::never(), again_and_again);
+    assert_eq!(steps[steps.len() - 3..], ["Insert", "Rollback", "Diesel"]);
+}
+
+/// PostgreSQL's insert does nothing; the row is there for the next statement, or the next insert tells why not.
+#[test]
+fn a_parent_that_is_there_by_now_is_counted_on() {
+    let by_key = Plan {
+        inserts: true,
+        ..plan(Dialect::Postgres)
+    };
+    let outcomes = [0, 0, 0, 0, 0, 0, 1, 1, 0].map(Ok);
+    let steps = walk(by_key, RetryPolicy::new(), outcomes.into());
+    assert_eq!(
+        steps[5..],
+        [
+            "InsertUnlessThere",
+            "Create",
+            "Count",
+            "Commit",
+            "1 counted"
+        ]
+    );
+    let outcomes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 1].map(Ok);
+    let steps = walk(by_key, RetryPolicy::new(), outcomes.into());
+    assert_eq!(
+        steps[5..],
+        [
+            "InsertUnlessThere",
+            "Create",
+            "Count",
+            "Count",
+            "Insert",
+            "Create"
+        ]
+    );
+}
+
+#[test]
+fn a_parent_that_the_database_keeps_out_is_not_inserted_for_ever() {
+    let by_key = Plan {
+        inserts: true,
+        ..plan(Dialect::Sqlite)
+    };
+    let steps = walk(by_key, RetryPolicy::new(), [0; 7].map(Ok).into());
+    assert_eq!(steps[5..], ["Insert", "Commit", "0 counted"]);
+    let by_key = Plan {
+        dialect: Dialect::Postgres,
+        ..by_key
+    };
+    let steps = walk(by_key, RetryPolicy::new(), [0; 11].map(Ok).into());
+    assert_eq!(
+        steps[5..],
+        [
+            "InsertUnlessThere",
+            "Create",
+            "Count",
+            "Count",
+            "Insert",
+            "Commit",
+            "0 counted"
+        ]
+    );
+}
+
+#[test]
+fn an_inserted_row_that_is_another_is_taken_back() {
+    let by_key = Plan {
+        inserts: true,
+        ..plan(Dialect::Postgres)
+    };
+    let outcomes = [0, 0, 0, 0, 0, 1, 0, 0, 0, 0].map(Ok);
+    let steps = walk(by_key, RetryPolicy::new(), outcomes.into());
+    assert_eq!(
+        steps[5..],
+        [
+            "InsertUnlessThere",
+            "Create",
+            "Count",
+            "Count",
+            "Rollback",
+            "InsertedOther"
+        ]
+    );
+}
+
+#[test]
+fn inside_the_callers_transaction_none_is_begun_and_nothing_is_retried() {
+    let inside = |dialect| Plan {
+        in_transaction: true,
+        ..plan(dialect)
+    };
+    let steps = walk(
+        inside(Dialect::Postgres),
+        RetryPolicy::new(),
+        vec![Ok(0), Ok(1), Ok(1)],
+    );
+    assert_eq!(steps, ["Count", "Create", "Count", "1 counted"]);
+    let steps = walk(
+        inside(Dialect::Mysql),
+        RetryPolicy::new(),
+        vec![Ok(1), Ok(1), Ok(1)],
+    );
+    assert_eq!(steps, ["FindMissing", "Create", "Count", "1 counted"]);
+    let steps = walk(
+        inside(Dialect::Postgres),
+        RetryPolicy::new(),
+        vec![Err(deadlock())],
+    );
+    assert_eq!(steps, ["Count", "Diesel"]);
+}
+
+#[test]
+fn a_conflict_is_rolled_back_slept_on_and_tried_again() {
+    let steps = walk(
+        Plan {
+            by_key: false,
+            ..plan(Dialect::Postgres)
+        },
+        RetryPolicy::new(),
+        vec![
+            Ok(0),
+            Err(deadlock()),
+            Ok(0),
+            Ok(0),
+            Ok(0),
+            Ok(1),
+            Ok(1),
+            Ok(0),
+        ],
+    );
+    assert_eq!(
+        steps,
+        [
+            "Begin",
+            "Create",
+            "Rollback",
+            "Sleep",
+            "Begin",
+            "Create",
+            "Count",
+            "Commit",
+            "1 counted"
+        ]
+    );
+}
+
+#[test]
+fn conflicts_end_with_the_attempts() {
+    let steps = walk(
+        plan(Dialect::Postgres),
+        RetryPolicy::new().with_attempts(2),
+        vec![Err(deadlock()), Ok(0), Ok(0), Err(deadlock()), Ok(0)],
+    );
+    assert_eq!(
+        steps,
+        [
+            "Count",
+            "LookInside",
+            "Sleep",
+            "Count",
+            "LookInside",
+            "ConflictPersisted"
+        ]
+    );
+}
+
+#[test]
+fn each_attempt_takes_a_fresh_shard() {
+    static DRAWN: AtomicU64 = AtomicU64::new(0);
+    let retry = RetryPolicy::new()
+        .with_jitter(false)
+        .with_random(|| DRAWN.fetch_add(1, Ordering::Relaxed));
+    let conflict = || [Err(deadlock()), Ok(0), Ok(0)]; // of the count, the look and the sleep
+    let outcomes = std::iter::repeat_with(conflict).take(3).flatten().collect();
+    let postgres = plan(Dialect::Postgres);
+    let (_, shards) = walk_in(Process::this(), postgres, retry, script(outcomes));
+    assert_eq!(shards[..3], [0, 1, 2]);
+}
+
+/// Goes on by 5 ms each time it is read.
+fn slow_clock() -> Instant {
+    static READ: AtomicU64 = AtomicU64::new(0);
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let start = *START.get_or_init(Instant::now);
+    start + Duration::from_millis(5) * READ.fetch_add(1, Ordering::Relaxed) as u32
+}
+
+/// A process in which the last count on the key was slow.
+fn suspicious(plan: Plan) -> &'static Process {
+    let now = Instant::now();
+    let process = Box::leak(Box::new(Process::new(4, now)));
+    let attempts = Attempts::start(RetryPolicy::new());
+    let mut choice = Choice::new(plan.subject(), process, &attempts);
+    for micros in [10, 10_000] {
+        choice.took(Duration::from_micros(micros), !plan.in_transaction, now);
+    }
+    drop(choice);
+    process
+}
+
+#[test]
+fn a_key_that_others_may_count_on_is_probed() {
+    let adaptive = Plan {
+        shard_choice: ShardChoice::Adaptive,
+        ..plan(Dialect::Postgres)
+    };
+    let locked = || error("could not obtain lock on row in relation \"videos_shards\"");
+    let returning = Plan {
+        returning: true,
+        ..adaptive
+    };
+    let probed =
+        |plan, outcomes| walk_in(suspicious(plan), plan, RetryPolicy::new(), script(outcomes));
+    for (plan, begins) in [(adaptive, false), (returning, true)] {
+        for (outcome, takes_first) in [(Ok(1), true), (Ok(0), false), (Err(locked()), false)] {
+            let mut outcomes = vec![outcome];
+            outcomes.extend(begins.then_some(Ok(0)));
+            let (steps, shards) = probed(plan, outcomes);
+            match begins {
+                true => assert_eq!(steps, ["Probe", "Begin", "Count"]),
+                false => assert_eq!(steps, ["Probe", "Count"]),
+            }
+            assert_eq!((shards[0], shards[1] == 0), (0, takes_first));
+        }
+    }
+    let (steps, _) = probed(adaptive, vec![Err(lost())]);
+    assert_eq!(steps, ["Probe", "ConnectionLost"]);
+    // The count fails by any other error too.
+    let (steps, shards) = probed(adaptive, vec![Err(error("permission denied"))]);
+    assert_eq!(steps, ["Probe", "Count"]);
+    assert_eq!(shards, [0, 0]);
+    for never_probed in [
+        Plan {
+            in_transaction: true,
+            ..adaptive
+        },
+        Plan {
+            by_key: false,
+            ..adaptive
+        },
+        Plan {
+            shard_choice: ShardChoice::Striped,
+            ..adaptive
+        },
+    ] {
+        assert_ne!(probed(never_probed, vec![]).0, ["Probe"]);
+    }
+}
+
+#[test]
+fn a_slow_count_makes_its_key_suspect() {
+    let adaptive = Plan {
+        shard_choice: ShardChoice::Adaptive,
+        ..plan(Dialect::Postgres)
+    };
+    let process = Box::leak(Box::new(Process::new(4, Instant::now())));
+    let count = |retry| walk_in(process, adaptive, retry, script(vec![Ok(1)])).0;
+    let counted = ["Count", "1 counted"];
+    assert_eq!(count(RetryPolicy::new()), counted);
+    assert_eq!(count(RetryPolicy::new().with_clock(slow_clock)), counted);
+    assert_eq!(count(RetryPolicy::new()), ["Probe", "Count"]);
+}
+
+#[test]
+fn a_conflict_leads_to_another_shard() {
+    let adaptive = Plan {
+        shard_choice: ShardChoice::Adaptive,
+        ..plan(Dialect::Postgres)
+    };
+    let process = Box::leak(Box::new(Process::new(4, Instant::now())));
+    let conflict = || [Err(deadlock()), Ok(0), Ok(0)];
+    let outcomes = std::iter::repeat_with(conflict).take(2).flatten().collect();
+    let (steps, shards) = walk_in(process, adaptive, RetryPolicy::new(), script(outcomes));
+    let attempt = ["Count", "LookInside", "Sleep"];
+    assert_eq!(steps, [&attempt[..], &attempt, &["Count"]].concat());
+    assert_eq!(shards, [0, 2, 3]); // 1 + (4 + rank - 1) % 3
+}
+
+#[test]
+fn a_connection_lost_is_an_unknown_outcome_only_where_the_count_may_be_committed() {
+    let steps = walk(
+        plan(Dialect::Postgres),
+        RetryPolicy::new(),
+        vec![Err(lost())],
+    );
+    assert_eq!(steps, ["Count", "OutcomeUnknown"]);
+    let filter = Plan {
+        by_key: false,
+        ..plan(Dialect::Postgres)
+    };
+    let steps = walk(
+        filter,
+        RetryPolicy::new(),
+        vec![Ok(0), Ok(1), Err(lost()), Err(lost())],
+    );
+    assert_eq!(
+        steps,
+        ["Begin", "Create", "Count", "Rollback", "ConnectionLost"]
+    );
+    let steps = walk(
+        filter,
+        RetryPolicy::new(),
+        vec![Ok(0), Ok(1), Ok(1), Err(lost()), Ok(0)],
+    );
+    assert_eq!(
+        steps,
+        [
+            "Begin",
+            "Create",
+            "Count",
+            "Commit",
+            "Rollback",
+            "OutcomeUnknown"
+        ]
+    );
+}
+
+#[test]
+fn a_node_that_refuses_has_changed_nothing_and_one_that_lost_its_majority_may_have() {
+    let refused = || error("WSREP has not yet prepared node for application use");
+    let lost = || error("Error while appending streaming replication fragment");
+    let filter = Plan {
+        by_key: false,
+        ..plan(Dialect::Mysql)
+    };
+    for (failed, at_commit) in [
+        (refused as fn() -> DieselError, "NodeNotReady"),
+        (lost, "OutcomeUnknown"),
+    ] {
+        let steps = walk(
+            plan(Dialect::Mysql),
+            RetryPolicy::new(),
+            vec![Err(failed())],
+        );
+        assert_eq!(steps, ["Count", at_commit]);
+        let outcomes = vec![Ok(0), Ok(1), Ok(1), Err(failed()), Err(refused())];
+        let steps = walk(filter, RetryPolicy::new(), outcomes);
+        assert_eq!(steps[3..], ["Commit", "Rollback", at_commit]);
+    }
+}
+
+#[test]
+fn a_conflict_at_commit_is_tried_again() {
+    let commit = DieselError::DatabaseError(
+        DatabaseErrorKind::SerializationFailure,
+        Box::new(String::new()),
+    );
+    let filter = Plan {
+        by_key: false,
+        ..plan(Dialect::Postgres)
+    };
+    let steps = walk(
+        filter,
+        RetryPolicy::new(),
+        vec![Ok(0), Ok(1), Ok(1), Err(commit), Ok(0)],
+    );
+    assert_eq!(
+        steps,
+        ["Begin", "Create", "Count", "Commit", "Rollback", "Sleep"]
+    );
+}

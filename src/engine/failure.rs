@@ -1,0 +1,234 @@
+//! The errors of an attempt, and what follows each: the one table for counts, transactions and single statements.
+//!
+//! | error | conflict | connection lost | node not ready, overflow, disk full | any other |
+//! |---|---|---|---|---|
+//! | `Statement` | retried | `ConnectionLost` | as such | as it is |
+//! | `Commit` | retried | `OutcomeUnknown` | as such | as it is |
+//! | `ParentGone` | retried | | | |
+//! | `LostRace` | retried at once | | | |
+//! | `Application` | retried, where one is behind it | as it is | as it is | as it is |
+//! | `Aborted` | | | | `TransactionAborted` |
+//!
+//! Inside a caller's transaction nothing but a lost race is retried, and errors stay as Diesel reports them, which callers retry by;
+//! only overflows and full disks are reported as such. Where no attempt is left, a conflict is reported as `ConflictPersisted`; an
+//! application's own error stays as it is.
+
+use std::error::Error as StdError;
+
+use diesel::result::Error as DieselError;
+
+use crate::backend::Dialect;
+use crate::conflict::{Conflict, Failure};
+use crate::error::Error;
+use crate::policy::Attempts;
+
+/// The error of an attempt, by the step that it came from.
+#[derive(Debug)]
+pub(crate) enum AttemptError<E = DieselError> {
+    /// `BEGIN` failed, or a statement of this crate's own before `COMMIT`: nothing is committed.
+    Statement(DieselError),
+    /// `COMMIT` failed, or a statement that commits by itself.
+    Commit(DieselError),
+    /// A parent was deleted, or got another key, while its shard was being created: the foreign key was violated.
+    ParentGone(DieselError),
+    /// Another connection has inserted the parent first. The next attempt finds it.
+    LostRace(DieselError),
+    /// The application's own error: of its closure or its row, or of a statement in its transaction.
+    Application(E),
+    /// The application's closure returned `Ok`, but the database had aborted its transaction.
+    Aborted,
+}
+
+impl<E> AttemptError<E> {
+    /// The error of the statement of this crate's own that failed.
+    pub(super) fn source(&self) -> Option<&DieselError> {
+        match self {
+            AttemptError::Statement(error)
+            | AttemptError::Commit(error)
+            | AttemptError::ParentGone(error)
+            | AttemptError::LostRace(error) => Some(error),
+            AttemptError::Application(_) | AttemptError::Aborted => None,
+        }
+    }
+}
+
+impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
+    /// The conflict that the attempt met.
+    pub(super) fn conflict(&self, dialect: Dialect) -> Option<Conflict> {
+        match self {
+            AttemptError::Statement(error) | AttemptError::Commit(error) => {
+                conflict_behind(dialect, error)
+            }
+            AttemptError::ParentGone(_) => Some(Conflict::ParentGone),
+            AttemptError::Application(error) => conflict_behind(dialect, error),
+            AttemptError::LostRace(_) | AttemptError::Aborted => None,
+        }
+    }
+
+    /// Whether the conflict that a statement of this crate's own met is one that ends a transaction; `None` if it met none.
+    pub(super) fn ended_transaction(&self, dialect: Dialect) -> Option<bool> {
+        let (error, is_conflict) = match self {
+            AttemptError::Statement(error) | AttemptError::Commit(error) => (
+                error,
+                matches!(dialect.classify(error), Failure::Conflict(_)),
+            ),
+            AttemptError::ParentGone(error) => (error, true),
+            AttemptError::LostRace(_) | AttemptError::Application(_) | AttemptError::Aborted => {
+                return None;
+            }
+        };
+        is_conflict.then(|| dialect.ends_transaction(error))
+    }
+
+    /// The error to report where no new attempt can help.
+    pub(super) fn report(self, dialect: Dialect) -> E {
+        let committing = matches!(self, AttemptError::Commit(_));
+        let source = match self.into_source() {
+            Ok(source) => source,
+            Err(error) => return error,
+        };
+        let error = match dialect.classify(&source) {
+            Failure::ConnectionLost if committing => Error::OutcomeUnknown { source },
+            Failure::ConnectionLost => Error::ConnectionLost { source },
+            Failure::NodeNotReady => Error::NodeNotReady { source },
+            Failure::Overflow => Error::Overflow { source },
+            Failure::DiskFull => Error::DiskFull { source },
+            Failure::Conflict(_) | Failure::Other => Error::Diesel(source),
+        };
+        DieselError::from(error).into()
+    }
+
+    /// The error to report inside a caller's transaction.
+    pub(super) fn report_inside(self, dialect: Dialect) -> E {
+        let source = match self.into_source() {
+            Ok(source) => source,
+            Err(error) => return error,
+        };
+        let error = match dialect.classify(&source) {
+            Failure::Overflow => Error::Overflow { source },
+            Failure::DiskFull => Error::DiskFull { source },
+            _ => Error::Diesel(source),
+        };
+        DieselError::from(error).into()
+    }
+
+    /// The error to report where the policy allows no further attempt.
+    pub(super) fn report_persisting(self, conflict: Conflict, attempts: &Attempts) -> E {
+        match self.into_source() {
+            Ok(source) => DieselError::from(attempts.persisted(conflict, source)).into(),
+            Err(error) => error,
+        }
+    }
+
+    /// The database's error, or the one that is reported as it is.
+    fn into_source(self) -> Result<DieselError, E> {
+        match self {
+            AttemptError::Statement(error)
+            | AttemptError::Commit(error)
+            | AttemptError::ParentGone(error)
+            | AttemptError::LostRace(error) => Ok(error),
+            AttemptError::Application(error) => Err(error),
+            AttemptError::Aborted => Err(DieselError::from(Error::TransactionAborted).into()),
+        }
+    }
+}
+
+/// The conflict behind an application's error, if there is one.
+///
+/// An error with `#[error(transparent)]` shows the database's text but has no source, so the text has to do. Whatever the error was,
+/// the attempt was rolled back, and a retry counts nothing twice.
+fn conflict_behind(dialect: Dialect, error: &(dyn StdError + 'static)) -> Option<Conflict> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let failure = match database_error(error) {
+            Some(error) => dialect.classify(error),
+            None => dialect.classify_text(&error.to_string()),
+        };
+        if let Failure::Conflict(conflict) = failure {
+            return Some(conflict);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// Whether a row did not hold what was written to it.
+pub(super) fn is_unfit(error: &DieselError) -> bool {
+    let DieselError::QueryBuilderError(boxed) = error else {
+        return false;
+    };
+    matches!(boxed.downcast_ref(), Some(Error::Unfit { .. }))
+}
+
+/// The database's error that this one is, or holds without giving it as its source.
+fn database_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a DieselError> {
+    match error.downcast_ref::<DieselError>() {
+        Some(DieselError::QueryBuilderError(boxed)) => database_error(boxed.as_ref()),
+        Some(error) => Some(error),
+        None => match error.downcast_ref::<Error>()? {
+            Error::Diesel(error) | Error::ConflictPersisted { source: error, .. } => Some(error),
+            _ => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diesel::result::DatabaseErrorKind;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the application's own")]
+    struct WithSource(#[from] DieselError);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error(transparent)]
+    struct Transparent(#[from] DieselError);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("around: {0}")]
+    struct Around(#[source] Transparent);
+
+    fn database_error(message: &str) -> DieselError {
+        DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned()))
+    }
+
+    #[test]
+    fn a_conflict_is_found_behind_the_applications_own_error() {
+        let found = |error: &(dyn StdError + 'static)| conflict_behind(Dialect::Postgres, error);
+        let deadlock = || database_error("deadlock detected");
+        assert_eq!(found(&deadlock()), Some(Conflict::Deadlock));
+        assert_eq!(found(&WithSource(deadlock())), Some(Conflict::Deadlock));
+        assert_eq!(found(&Transparent(deadlock())), Some(Conflict::Deadlock));
+        assert_eq!(
+            found(&Around(Transparent(deadlock()))),
+            Some(Conflict::Deadlock)
+        );
+        let serialization = DieselError::DatabaseError(
+            DatabaseErrorKind::SerializationFailure,
+            Box::new("could not serialize access due to concurrent update".to_owned()),
+        );
+        assert_eq!(
+            found(&Transparent(serialization)),
+            Some(Conflict::Serialization)
+        );
+        let persisted = DieselError::from(Error::ConflictPersisted {
+            conflict: Conflict::Deadlock,
+            attempts: 1,
+            elapsed: Default::default(),
+            source: deadlock(),
+        });
+        assert_eq!(found(&WithSource(persisted)), Some(Conflict::Deadlock));
+    }
+
+    #[test]
+    fn other_errors_are_no_conflicts() {
+        let found = |error: &(dyn StdError + 'static)| conflict_behind(Dialect::Sqlite, error);
+        assert_eq!(found(&Transparent(DieselError::NotFound)), None);
+        assert_eq!(
+            found(&WithSource(database_error("no such table: videos"))),
+            None
+        );
+        assert_eq!(found(&std::fmt::Error), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! The statements of a counting update.
+
+use std::future::Future;
+
+use diesel::result::QueryResult;
+
+use crate::connection::{Io, Link};
+
+/// One statement of a counting update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Statement {
+    /// Fails, or on PostgreSQL meets no row, if the shard of a parent named by its key is locked.
+    Probe,
+    /// Looks whether the shard of a parent named by its key is missing, without a lock: meets a row if it is.
+    FindMissing,
+    /// Looks whether a parent named by its key is there, without a lock.
+    FindParent,
+    /// Adds to the shards of parents that are named by their keys.
+    CountByKey,
+    /// Adds to the shards of parents that a filter matches, as the parents' table compares.
+    CountPicked,
+    /// Inserts the shards that are missing, at zero, and locks the others.
+    Create,
+    /// Inserts the parent that is missing, unless one is there by now.
+    InsertUnlessThere,
+    /// Inserts the parent that is missing.
+    Insert,
+    /// Reads the keys of the parents that a filter matches.
+    Pick,
+    /// Reads the counted parents with their totals.
+    Load,
+}
+
+impl Statement {
+    /// The name by which it is observed.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Statement::Probe => "probe",
+            Statement::FindMissing => "find_missing",
+            Statement::FindParent => "find_parent",
+            Statement::CountByKey => "count_by_key",
+            Statement::CountPicked => "count_picked",
+            Statement::Create => "create",
+            Statement::InsertUnlessThere => "insert_unless_there",
+            Statement::Insert => "insert",
+            Statement::Pick => "pick",
+            Statement::Load => "load",
+        }
+    }
+}
+
+/// Sends the statements of a counting update.
+pub(crate) trait Sender<M: Io<Conn>, Conn> {
+    /// Sends one statement for one shard. The number of rows that it met.
+    fn send(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        statement: Statement,
+        shard: i32,
+    ) -> impl Future<Output = QueryResult<usize>>;
+}
