@@ -1,0 +1,158 @@
+//! Writing to parents that are held and to their shards.
+
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+
+use super::lock::Held;
+use super::states::{States, zeros};
+use crate::backend::ShardedBackend;
+use crate::connection::{Io, Link, LoadIo};
+use crate::engine::keyed::KeyedTable;
+use crate::model::{Amount, ShardsColumn};
+use crate::query_builder::{
+    AddShardsToBases, EmptyShards, Fields, RemoveShards, Rows, Sums, Write,
+};
+use crate::unfit::FieldState;
+
+/// What was moved from shards to bases.
+pub(crate) struct Moved {
+    /// The number of parents that had something to move.
+    pub(crate) parents: usize,
+    /// The number of shards that it was moved from.
+    pub(crate) shards: usize,
+    /// How much of each field.
+    pub(crate) sums: Vec<Amount>,
+}
+
+impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
+    /// Adds the shards that are held to the bases and empties them: no total changes.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if a base or a shard came to hold anything else.
+    pub(crate) async fn fold<M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Moved>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let mut sums = zeros(T::FIELDS);
+        if self.is_empty() {
+            return Ok(Moved {
+                parents: 0,
+                shards: 0,
+                sums,
+            });
+        }
+        let fields: Vec<_> = T::FIELDS.iter().collect();
+        let before = self.states(link, &fields, Sums::Read).await?;
+        let mut added = before.clone();
+        let mut expected = before.clone();
+        for (added, expected) in added.iter_mut().zip(&mut expected) {
+            let states = added.iter_mut().zip(expected).zip(T::FIELDS);
+            for (((added, expected), field), sum) in states.zip(&mut sums) {
+                added.base += &added.shards;
+                *sum += &added.shards;
+                *expected = FieldState {
+                    base: added.base.clone(),
+                    shards: Amount::zero(field.column_type),
+                };
+            }
+        }
+        let of = self.rows(Rows::Parents);
+        let parents = link.execute(AddShardsToBases { of }).await?;
+        // What a trigger on the parent adds to shards must not be emptied with the rest.
+        self.check(link, &fields, &before, &added).await?;
+        let shards = self.empty(link, fields.clone()).await?;
+        if self.filled.is_some_and(|filled| shards > filled) {
+            return Err(appeared());
+        }
+        self.check(link, &fields, &added, &expected).await?;
+        Ok(Moved {
+            parents,
+            shards,
+            sums,
+        })
+    }
+
+    /// Writes columns of the bases, `assignments`, and empties the shards of these `fields` if `empties`, so that the parents hold
+    /// what is `expected` of them, and nothing else.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if they do not.
+    pub(crate) async fn write_bases<A, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        assignments: &A,
+        fields: &Fields,
+        empties: bool,
+        before: &States,
+        expected: &States,
+    ) -> QueryResult<()>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+        A: QueryFragment<DB>,
+    {
+        let of = self.rows(Rows::Parents);
+        link.execute(Write { of, assignments }).await?;
+        if empties {
+            self.empty(link, fields.to_vec()).await?;
+        }
+        self.check(link, fields, before, expected).await
+    }
+
+    /// Writes columns of the shards, whatever that does to the totals: the bases are to be [written](Self::write_bases) next.
+    pub(crate) async fn write_shards<A, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        assignments: &A,
+    ) -> QueryResult<usize>
+    where
+        M: Io<Conn, Backend = DB>,
+        A: QueryFragment<DB>,
+    {
+        let of = self.rows(Rows::Shards);
+        link.execute(Write { of, assignments }).await
+    }
+
+    /// Sets fields of the shards to zero. The number of shards that were not.
+    async fn empty<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: Vec<&'static ShardsColumn>,
+    ) -> QueryResult<usize>
+    where
+        M: Io<Conn, Backend = DB>,
+    {
+        let of = self.rows(Rows::Shards);
+        link.execute(EmptyShards { of, fields }).await
+    }
+
+    /// Removes the shards numbered `first` and above that are empty. The number removed.
+    pub(crate) async fn remove_shards<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        first: u16,
+    ) -> QueryResult<usize>
+    where
+        M: Io<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        if self.is_empty() {
+            return Ok(0);
+        }
+        let of = self.rows(Rows::Shards);
+        let first = i32::from(first);
+        link.execute(RemoveShards { of, first }).await
+    }
+}
+
+/// A shard that was not locked was emptied. The foreign key keeps new shards away from a parent that is held, unless a
+/// connection that counts has switched foreign keys off.
+fn appeared() -> DieselError {
+    let message = "a shard appeared while its row was locked: a connection counts with foreign keys switched off";
+    DieselError::DatabaseError(
+        DatabaseErrorKind::SerializationFailure,
+        Box::new(message.to_owned()),
+    )
+}
