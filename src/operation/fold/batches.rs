@@ -42,11 +42,11 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
             retry_loop!(link, looking, check_triggers::<T, DB, _, _>(link).await)?;
         }
         let filter = self.query.into_update_target().where_clause;
+        let inside = in_any_transaction(link).await?;
         let keep = match self.keep_shards {
             Some(number) => number,
-            None => shard_counts::wished::<T, _, _>(link).await?,
+            None => shard_counts::wished::<T, _, _>(link, inside).await?,
         };
-        let inside = in_any_transaction(link).await?;
         let pace = self.per_second.filter(|_| !inside);
         let batch = pace.map_or(self.batch, |rate| self.batch.min(rate as usize));
         let folding = Folding {

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn};
 use crate::query_builder::{push_bind, push_zeros};
 
-/// What [`SetTotal`] writes to the bases, and which fields that are.
+/// The assignments that [`SetTotal`](crate::SetTotal) writes to the bases, and the fields that they set.
 pub trait Assignment {
     /// The total that it sets this field to, if it does.
     fn sets(&self, field: &ShardsColumn) -> Option<Amount>;

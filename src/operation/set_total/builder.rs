@@ -79,7 +79,7 @@ use crate::policy::RetryPolicy;
 /// [`fold`](crate::fold()).
 ///
 /// # Errors
-/// As [`update`](crate::update())'s, and [`Error::Unfit`] where a row did not take the value: one that its column rounds or cuts,
+/// As [`update`](crate::update())'s, and [`Error::Unfit`](crate::Error::Unfit) where a row did not take the value: one that its column rounds or cuts,
 /// or that row security or a trigger keeps out. No total was set then.
 pub fn set_total<Source, Kind, C>(
     source: Source,
