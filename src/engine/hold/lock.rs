@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use diesel::debug_query;
 use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 
 use crate::backend::{ShardedBackend, Strength};
@@ -12,9 +13,12 @@ use crate::engine::keyed::KeyedTable;
 use crate::engine::retry_loop::RetryLoop;
 use crate::error::Error;
 
+use super::locked::{HoldError, Locked};
+use super::states::States;
+use super::write::Moved;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
-    FindShardsPolicy, HeldRows, KeysAre, LockParents, LockShards, NotLocked, Rows, SelectShards,
+    Fields, FindShardsPolicy, KeysAre, LockParents, Names, NotLocked, Sums,
 };
 use crate::unfit::Unfit;
 
@@ -24,11 +28,11 @@ use crate::unfit::Unfit;
 /// come back under the same key, with shards of its own.
 pub(crate) struct Held<T: KeyedTable<DB>, DB: ShardedBackend> {
     /// In key order.
-    pub(super) locked: Vec<T::Key>,
+    locked: Vec<T::Key>,
     keys: KeysAre<T::KeyIs>,
     shard: Option<i32>,
     /// How many of the shards that were locked are not empty, where rows can be locked.
-    pub(super) filled: Option<usize>,
+    filled: Option<usize>,
 }
 
 /// Which shards are held, and how.
@@ -91,13 +95,7 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
         };
         let mut held = Self::lock_parents(link, keys, strength).await?;
         held.shard = shards.only;
-        let clause = link.dialect().locks_rows(strength);
-        if let (Some(clause), false) = (clause, held.is_empty()) {
-            let of = held.rows(Rows::Shards);
-            let lock = LockShards { of, clause };
-            let locked = link.load::<i32, _>(lock).await?;
-            held.filled = Some(locked.iter().filter(|filled| **filled != 0).count());
-        }
+        held.filled = held.rows().lock_shards(link, strength).await?;
         Ok(held)
     }
 
@@ -219,7 +217,7 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        shards_of::<T, _, _, _>(link, &self.keys).await
+        self.rows().shards(link).await
     }
 
     /// The error of a parent that is unfit.
@@ -237,13 +235,103 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
         .into()
     }
 
-    pub(super) fn rows(&self, rows: Rows) -> HeldRows<'_, T, KeysAre<T::KeyIs>> {
-        HeldRows {
-            rows,
-            keys: &self.keys,
-            shard: self.shard,
-            table: PhantomData,
+    /// The error for this failure.
+    fn error(&self, error: HoldError) -> DieselError {
+        match error {
+            HoldError::Unfit(parent, reason) => match self.locked.get(parent) {
+                Some(key) => Self::unfit(key.clone(), reason),
+                None => DieselError::NotFound, // it is one of those that are held
+            },
+            HoldError::Database(error) => error,
         }
+    }
+
+    fn rows(&self) -> Locked<'_, KeysAre<T::KeyIs>, DB> {
+        Locked {
+            names: Names::of::<T>(),
+            keys: &self.keys,
+            parents: self.locked.len(),
+            shard: self.shard,
+            filled: self.filled,
+        }
+    }
+
+    /// See [`Locked::states`].
+    ///
+    /// # Errors
+    /// [`Error::Unfit`].
+    pub(crate) async fn states<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: &Fields<'_>,
+        sums: Sums,
+    ) -> QueryResult<States>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let states = self.rows().states(link, fields, sums).await;
+        states.map_err(|error| self.error(error))
+    }
+
+    /// See [`Locked::fold`].
+    ///
+    /// # Errors
+    /// [`Error::Unfit`].
+    pub(crate) async fn fold<M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Moved>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let moved = self.rows().fold(link).await;
+        moved.map_err(|error| self.error(error))
+    }
+
+    /// See [`Locked::write_bases`].
+    ///
+    /// # Errors
+    /// [`Error::Unfit`].
+    pub(crate) async fn write_bases<A, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        assignments: &A,
+        fields: &Fields<'_>,
+        empties: bool,
+        before: &States,
+        expected: &States,
+    ) -> QueryResult<()>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        A: QueryFragment<DB>,
+    {
+        let rows = self.rows();
+        let written = rows
+            .write_bases(link, assignments, fields, empties, before, expected)
+            .await;
+        written.map_err(|error| self.error(error))
+    }
+
+    /// See [`Locked::write_shards`].
+    pub(crate) async fn write_shards<A, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        assignments: &A,
+    ) -> QueryResult<usize>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        A: QueryFragment<DB>,
+    {
+        self.rows().write_shards(link, assignments).await
+    }
+
+    /// See [`Locked::remove_shards`].
+    pub(crate) async fn remove_shards<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        first: u16,
+    ) -> QueryResult<usize>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        self.rows().remove_shards(link, first).await
     }
 }
 
@@ -260,11 +348,12 @@ where
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
-    let of = HeldRows::<T, _> {
-        rows: Rows::Shards,
+    let parents = Locked {
+        names: Names::of::<T>(),
         keys,
+        parents: keys.0.len(),
         shard: None,
-        table: PhantomData,
+        filled: None,
     };
-    link.load::<i32, _>(SelectShards { of }).await
+    parents.shards(link).await
 }

@@ -5,10 +5,13 @@
 //! them. Counts on these shards wait until the holder's transaction ends; nothing is lost or comes in between.
 
 mod lock;
+mod locked;
 mod states;
 mod write;
 
 pub(crate) use self::lock::{Held, Shards, TRIES_TO_LOCK, holding, shards_of};
+pub use self::locked::HoldError;
+pub(crate) use self::locked::Locked;
 pub(crate) use self::states::{States, field, zeros};
-pub(crate) use self::write::Moved;
+pub use self::write::Moved;
 pub(crate) use crate::query_builder::Sums;

@@ -1,12 +1,12 @@
 //! The values of parents that are held, before an operation writes and after it.
 
 use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 
-use super::lock::Held;
+use super::locked::{HoldError, Locked};
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo};
-use crate::engine::keyed::KeyedTable;
 use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn};
 use crate::query_builder::{Fields, ReadStates, Rows, Sums};
 use crate::unfit::{FieldState, Unfit};
@@ -14,7 +14,11 @@ use crate::unfit::{FieldState, Unfit};
 /// What each parent that is held holds of each of some fields, in key order.
 pub(crate) type States = Vec<Vec<FieldState>>;
 
-impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
+impl<W, DB> Locked<'_, W, DB>
+where
+    W: QueryFragment<DB> + Sync,
+    DB: ShardedBackend,
+{
     /// What the parents that are held hold of `fields`: the bases, and the sums of the shards unless these are to be `Replaced`,
     /// whose sum may be out of every range.
     ///
@@ -23,26 +27,23 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     pub(crate) async fn states<M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-        fields: &Fields,
+        fields: &Fields<'_>,
         sums: Sums,
-    ) -> QueryResult<States>
+    ) -> Result<States, HoldError>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
     {
         let of = self.rows(Rows::Parents);
         let read = ReadStates { of, fields, sums };
         let texts = link.load::<Option<String>, _>(read);
         let texts = texts.await?;
-        if let (true, Some(key)) = (texts.len() != self.locked.len(), self.locked.first()) {
-            return Err(Self::unfit(key.clone(), Unfit::Removed));
+        if texts.len() != self.parents {
+            return Err(HoldError::Unfit(0, Unfit::Removed));
         }
         let mut states = Vec::with_capacity(texts.len());
-        for (key, text) in self.locked.iter().zip(&texts) {
-            match parse_states(fields, text.as_deref().unwrap_or_default()) {
-                Ok(state) => states.push(state),
-                Err(reason) => return Err(Self::unfit(key.clone(), reason)),
-            }
+        for (parent, text) in texts.iter().enumerate() {
+            let state = parse_states(fields, text.as_deref().unwrap_or_default());
+            states.push(state.map_err(|reason| HoldError::Unfit(parent, reason))?);
         }
         Ok(states)
     }
@@ -50,27 +51,26 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     /// Compares what the parents that are held hold with what they are to hold after an operation.
     ///
     /// # Errors
-    /// [`Error::Unfit`] if anything differs, whatever the reason.
+    /// [`HoldError::Unfit`] if anything differs, whatever the reason.
     pub(super) async fn check<M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-        fields: &Fields,
+        fields: &Fields<'_>,
         before: &States,
         expected: &States,
-    ) -> QueryResult<()>
+    ) -> Result<(), HoldError>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
     {
         let dialect = link.dialect();
         let found = self.states(link, fields, Sums::Read).await?;
-        let parents = before.iter().zip(expected).zip(&found).zip(&self.locked);
-        for (((before, expected), found), key) in parents {
+        let parents = before.iter().zip(expected).zip(&found);
+        for (parent, ((before, expected), found)) in parents.enumerate() {
             let fields = before.iter().zip(expected).zip(found).zip(fields);
             for (((before, expected), found), field) in fields {
                 let rounds = dialect.rounds_sums(field.column_type);
                 if let Some(unfit) = Unfit::between(field.name, before, expected, found, rounds) {
-                    return Err(Self::unfit(key.clone(), unfit));
+                    return Err(HoldError::Unfit(parent, unfit));
                 }
             }
         }
@@ -93,7 +93,7 @@ pub(crate) fn field<C: ShardedColumn>() -> QueryResult<&'static ShardsColumn> {
 }
 
 /// Reads what [`ReadStates`] gives of one parent.
-fn parse_states(fields: &Fields, text: &str) -> Result<Vec<FieldState>, Unfit> {
+fn parse_states(fields: &Fields<'_>, text: &str) -> Result<Vec<FieldState>, Unfit> {
     let mut numbers = text.split(' ');
     let parse = |field: &ShardsColumn, text: Option<&str>| {
         let text = text.unwrap_or_default();

@@ -4,51 +4,57 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use super::lock::Held;
+use super::locked::{HoldError, Locked};
 use super::states::{States, zeros};
 use crate::backend::ShardedBackend;
-use crate::connection::{Io, Link, LoadIo};
-use crate::engine::keyed::KeyedTable;
-use crate::model::{Amount, ShardsColumn};
+use crate::connection::{Link, LoadIo};
+use crate::model::Amount;
 use crate::query_builder::{
     AddShardsToBases, EmptyShards, Fields, RemoveShards, Rows, Sums, Write,
 };
 use crate::unfit::FieldState;
 
 /// What was moved from shards to bases.
-pub(crate) struct Moved {
+#[derive(Debug, Clone)]
+pub struct Moved {
     /// The number of parents that had something to move.
-    pub(crate) parents: usize,
+    pub parents: usize,
     /// The number of shards that it was moved from.
-    pub(crate) shards: usize,
+    pub shards: usize,
     /// How much of each field.
-    pub(crate) sums: Vec<Amount>,
+    pub sums: Vec<Amount>,
 }
 
-impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
+impl<W, DB> Locked<'_, W, DB>
+where
+    W: QueryFragment<DB> + Sync,
+    DB: ShardedBackend,
+{
     /// Adds the shards that are held to the bases and empties them: no total changes.
     ///
     /// # Errors
-    /// [`Error::Unfit`] if a base or a shard came to hold anything else.
-    pub(crate) async fn fold<M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Moved>
+    /// [`HoldError::Unfit`] if a base or a shard came to hold anything else.
+    pub(crate) async fn fold<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> Result<Moved, HoldError>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
     {
-        let mut sums = zeros(T::FIELDS);
-        if self.is_empty() {
+        let mut sums = zeros(self.names.fields);
+        if self.parents == 0 {
             return Ok(Moved {
                 parents: 0,
                 shards: 0,
                 sums,
             });
         }
-        let fields: Vec<_> = T::FIELDS.iter().collect();
+        let fields: Vec<_> = self.names.fields.iter().collect();
         let before = self.states(link, &fields, Sums::Read).await?;
         let mut added = before.clone();
         let mut expected = before.clone();
         for (added, expected) in added.iter_mut().zip(&mut expected) {
-            let states = added.iter_mut().zip(expected).zip(T::FIELDS);
+            let states = added.iter_mut().zip(expected).zip(self.names.fields);
             for (((added, expected), field), sum) in states.zip(&mut sums) {
                 added.base += &added.shards;
                 *sum += &added.shards;
@@ -62,9 +68,9 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
         let parents = link.execute(AddShardsToBases { of }).await?;
         // What a trigger on the parent adds to shards must not be emptied with the rest.
         self.check(link, &fields, &before, &added).await?;
-        let shards = self.empty(link, fields.clone()).await?;
+        let shards = self.empty(link, &fields).await?;
         if self.filled.is_some_and(|filled| shards > filled) {
-            return Err(appeared());
+            return Err(appeared().into());
         }
         self.check(link, &fields, &added, &expected).await?;
         Ok(Moved {
@@ -78,25 +84,24 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     /// what is `expected` of them, and nothing else.
     ///
     /// # Errors
-    /// [`Error::Unfit`] if they do not.
+    /// [`HoldError::Unfit`] if they do not.
     pub(crate) async fn write_bases<A, M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
         assignments: &A,
-        fields: &Fields,
+        fields: &Fields<'_>,
         empties: bool,
         before: &States,
         expected: &States,
-    ) -> QueryResult<()>
+    ) -> Result<(), HoldError>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
         A: QueryFragment<DB>,
     {
         let of = self.rows(Rows::Parents);
         link.execute(Write { of, assignments }).await?;
         if empties {
-            self.empty(link, fields.to_vec()).await?;
+            self.empty(link, fields).await?;
         }
         self.check(link, fields, before, expected).await
     }
@@ -108,7 +113,7 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
         assignments: &A,
     ) -> QueryResult<usize>
     where
-        M: Io<Conn, Backend = DB>,
+        M: LoadIo<Conn, Backend = DB>,
         A: QueryFragment<DB>,
     {
         let of = self.rows(Rows::Shards);
@@ -119,10 +124,10 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     async fn empty<M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-        fields: Vec<&'static ShardsColumn>,
+        fields: &Fields<'_>,
     ) -> QueryResult<usize>
     where
-        M: Io<Conn, Backend = DB>,
+        M: LoadIo<Conn, Backend = DB>,
     {
         let of = self.rows(Rows::Shards);
         link.execute(EmptyShards { of, fields }).await
@@ -135,10 +140,9 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
         first: u16,
     ) -> QueryResult<usize>
     where
-        M: Io<Conn, Backend = DB>,
-        DB: ShardedBackend,
+        M: LoadIo<Conn, Backend = DB>,
     {
-        if self.is_empty() {
+        if self.parents == 0 {
             return Ok(0);
         }
         let of = self.rows(Rows::Shards);

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use diesel::backend::Backend;
 use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment, QueryId};
@@ -12,7 +13,7 @@ use crate::backend::ShardedBackend;
 use crate::model::{SHARD, ShardedTable};
 use crate::query_builder::keys::KeysAre;
 use crate::query_builder::literal::literal;
-use crate::query_builder::names::{push_column, push_key, push_key_to_read};
+use crate::query_builder::names::{push_key, push_key_to_read};
 
 /// Locks parents in key order, and reads their keys.
 ///
@@ -127,40 +128,39 @@ impl<T: 'static> QueryId for FindShardsPolicy<T> {
 /// SELECT CASE WHEN "videos"."views" <> 0 OR "videos"."likes" <> 0 THEN 1 ELSE 0 END FROM "videos_shards" AS "videos"
 /// WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE
 /// ```
-pub(crate) struct LockShards<'a, T, W> {
-    pub(crate) of: HeldRows<'a, T, W>,
+pub(crate) struct LockShards<'a, W, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
     pub(crate) clause: &'static str,
 }
 
-impl<T, W, DB> QueryFragment<DB> for LockShards<'_, T, W>
+impl<W, DB> QueryFragment<DB> for LockShards<'_, W, DB>
 where
     DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT CASE WHEN ");
-        for (i, field) in T::FIELDS.iter().enumerate() {
+        for (i, field) in self.of.names.fields.iter().enumerate() {
             if i > 0 {
                 out.push_sql(" OR ");
             }
-            push_column::<T, DB>(field.name, out.reborrow())?;
+            self.of.names.push_column(field.name, out.reborrow())?;
             out.push_sql(" <> 0");
         }
         out.push_sql(" THEN 1 ELSE 0 END FROM ");
         self.of.push_table(out.reborrow())?;
         self.of.push_where(out.reborrow())?;
         out.push_sql(" ORDER BY ");
-        push_key::<T, DB>(out.reborrow())?;
+        self.of.names.push_key(out.reborrow())?;
         out.push_sql(", ");
-        push_column::<T, DB>(SHARD, out.reborrow())?;
+        self.of.names.push_column(SHARD, out.reborrow())?;
         out.push_sql(out.backend().dialect().all_rows());
         out.push_sql(self.clause);
         Ok(())
     }
 }
 
-impl<T, W> Query for LockShards<'_, T, W> {
+impl<W, DB: Backend> Query for LockShards<'_, W, DB> {
     type SqlType = Integer;
 }
 
@@ -169,19 +169,18 @@ impl<T, W> Query for LockShards<'_, T, W> {
 /// ```sql
 /// SELECT "videos"."shard" FROM "videos_shards" AS "videos" WHERE …
 /// ```
-pub(crate) struct SelectShards<'a, T, W> {
-    pub(crate) of: HeldRows<'a, T, W>,
+pub(crate) struct SelectShards<'a, W, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
 }
 
-impl<T, W, DB> QueryFragment<DB> for SelectShards<'_, T, W>
+impl<W, DB> QueryFragment<DB> for SelectShards<'_, W, DB>
 where
     DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
-        push_column::<T, DB>(SHARD, out.reborrow())?;
+        self.of.names.push_column(SHARD, out.reborrow())?;
         out.push_sql(" FROM ");
         self.of.push_table(out.reborrow())?;
         self.of.push_where(out.reborrow())?;
@@ -190,10 +189,20 @@ where
     }
 }
 
-impl<T, W> Query for SelectShards<'_, T, W> {
+impl<W, DB: Backend> Query for SelectShards<'_, W, DB> {
     type SqlType = Integer;
 }
 
-no_query_id! {
-    LockParents<T, W> NotLocked<T, P> LockShards<T, W> SelectShards<T, W>
+no_query_id! { LockShards<W> SelectShards<W> }
+
+/// Its text has one length for each number of keys.
+impl<T, W> QueryId for LockParents<'_, T, W> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+/// As [`LockParents`].
+impl<T, P> QueryId for NotLocked<'_, T, P> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
 }

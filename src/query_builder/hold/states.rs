@@ -1,16 +1,16 @@
 //! The statement that reads bases and sums of shards.
 
+use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Nullable, Text};
 
 use super::rows::{HeldRows, no_query_id};
 use crate::backend::ShardedBackend;
-use crate::model::{ShardedTable, ShardsColumn};
-use crate::query_builder::names::{push_column, push_from_shards, push_key, push_shards_column};
+use crate::model::ShardsColumn;
 
 /// Some fields of a table, in their order.
-pub(crate) type Fields = [&'static ShardsColumn];
+pub(crate) type Fields<'f> = [&'f ShardsColumn];
 
 /// Whether the sums of shards are read too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,16 +27,15 @@ pub(crate) enum Sums {
 ///     WHERE "videos_shards"."id" = "videos"."id"), 0) AS TEXT) || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
 /// -- MySQL, MariaDB: CONCAT(CAST(… AS CHAR), ' ', …), and all SELECTs end in FOR UPDATE
 /// ```
-pub(crate) struct ReadStates<'a, T, W> {
-    pub(crate) of: HeldRows<'a, T, W>,
-    pub(crate) fields: &'a Fields,
+pub(crate) struct ReadStates<'a, W, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) fields: &'a Fields<'a>,
     pub(crate) sums: Sums,
 }
 
-impl<T, W, DB> QueryFragment<DB> for ReadStates<'_, T, W>
+impl<W, DB> QueryFragment<DB> for ReadStates<'_, W, DB>
 where
     DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -50,7 +49,7 @@ where
                 out.push_sql(between);
             }
             out.push_sql(cast);
-            push_column::<T, DB>(field.name, out.reborrow())?;
+            self.of.names.push_column(field.name, out.reborrow())?;
             out.push_sql(as_text);
             out.push_sql(between);
             if self.sums == Sums::Replaced {
@@ -59,27 +58,31 @@ where
             }
             out.push_sql(cast);
             out.push_sql("COALESCE((SELECT SUM(");
-            push_shards_column::<T, DB>(field.name, out.reborrow())?;
+            self.of
+                .names
+                .push_shards_column(field.name, out.reborrow())?;
             out.push_sql(")");
-            push_from_shards::<T, DB>(self.of.shard.as_ref(), out.reborrow())?;
+            self.of
+                .names
+                .push_from_shards(self.of.shard.as_ref(), out.reborrow())?;
             out.push_sql(dialect.reads_what_is_locked());
             out.push_sql("), 0)");
             out.push_sql(as_text);
         }
         out.push_sql(end);
         out.push_sql(" FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        self.of.names.parent.walk_ast(out.reborrow())?;
         self.of.push_where(out.reborrow())?;
         out.push_sql(" ORDER BY ");
-        push_key::<T, DB>(out.reborrow())?;
+        self.of.names.push_key(out.reborrow())?;
         out.push_sql(dialect.all_rows());
         out.push_sql(dialect.reads_what_is_locked());
         Ok(())
     }
 }
 
-impl<T, W> Query for ReadStates<'_, T, W> {
+impl<W, DB: Backend> Query for ReadStates<'_, W, DB> {
     type SqlType = Nullable<Text>;
 }
 
-no_query_id! { ReadStates<T, W> }
+no_query_id! { ReadStates<W> }

@@ -4,7 +4,7 @@ use diesel::prelude::*;
 
 use super::*;
 use crate::model::ShardedTable;
-use crate::query_builder::KeysAre;
+use crate::query_builder::{KeysAre, Names};
 use crate::test_schema::videos::dsl::id;
 use crate::test_schema::{sql, videos as table};
 use diesel::mysql::Mysql;
@@ -13,11 +13,11 @@ use diesel::sqlite::Sqlite;
 
 macro_rules! rows {
     ($rows:ident, $keys:expr, $shard:expr) => {
-        HeldRows::<table::table, _> {
+        HeldRows {
             rows: Rows::$rows,
+            names: Names::of::<table::table>(),
             keys: &$keys,
             shard: $shard,
-            table: PhantomData,
         }
     };
 }
@@ -60,16 +60,20 @@ fn parents_that_are_not_locked_are_looked_for() {
 fn states_are_read_as_they_are_locked() {
     let keys = KeysAre(vec![id.eq(1)]);
     let fields: Vec<_> = table::table::FIELDS.iter().collect();
-    let read = |shard| ReadStates {
-        of: rows!(Parents, keys, shard),
-        fields: &fields,
-        sums: Sums::Read,
-    };
+    macro_rules! read {
+        ($shard:expr) => {
+            ReadStates {
+                of: rows!(Parents, keys, $shard),
+                fields: &fields,
+                sums: Sums::Read,
+            }
+        };
+    }
     assert_eq!(
-        sql!(Pg, read(Some(3))),
+        sql!(Pg, read!(Some(3))),
         r#"SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST(COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $1), 0) AS TEXT) || ' ' || CAST("videos"."likes" AS TEXT) || ' ' || CAST(COALESCE((SELECT SUM("videos_shards"."likes") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $2), 0) AS TEXT) FROM "videos" WHERE (("videos"."id" = $3)) ORDER BY "videos"."id""#
     );
-    let mysql = sql!(Mysql, read(None));
+    let mysql = sql!(Mysql, read!(None));
     assert!(
         mysql.starts_with("SELECT CONCAT(CAST(`videos`.`views` AS CHAR), ' ', CAST(COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` FOR UPDATE), 0) AS CHAR), ' ', "),
         "{mysql}"
@@ -92,18 +96,22 @@ fn states_are_read_as_they_are_locked() {
 #[test]
 fn a_fold_adds_and_then_empties() {
     let keys = KeysAre(vec![id.eq(1)]);
-    let add = |shard| AddShardsToBases {
-        of: rows!(Parents, keys, shard),
-    };
+    macro_rules! add {
+        ($shard:expr) => {
+            AddShardsToBases {
+                of: rows!(Parents, keys, $shard),
+            }
+        };
+    }
     assert_eq!(
-        sql!(Mysql, add(None)),
+        sql!(Mysql, add!(None)),
         "UPDATE `videos` SET `views` = (`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0)), `likes` = (`videos`.`likes` + COALESCE((SELECT SUM(`videos_shards`.`likes`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0)) WHERE ((`videos`.`id` = ?)) AND EXISTS (SELECT 1 FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` AND (`videos_shards`.`views` <> 0 OR `videos_shards`.`likes` <> 0))"
     );
-    let one = sql!(Pg, add(Some(3)));
+    let one = sql!(Pg, add!(Some(3)));
     assert_eq!(one.matches(r#"AND "videos_shards"."shard" = $"#).count(), 3);
     let empty = EmptyShards {
         of: rows!(Shards, keys, None),
-        fields: table::table::FIELDS.iter().collect(),
+        fields: &table::table::FIELDS.iter().collect::<Vec<_>>(),
     };
     assert_eq!(
         sql!(Sqlite, empty),
@@ -114,16 +122,20 @@ fn a_fold_adds_and_then_empties() {
 #[test]
 fn shards_are_removed_from_a_number_on() {
     let keys = KeysAre(vec![id.eq(1)]);
-    let remove = || RemoveShards {
-        of: rows!(Shards, keys, None),
-        first: 4,
-    };
+    macro_rules! remove {
+        () => {
+            RemoveShards {
+                of: rows!(Shards, keys, None),
+                first: 4,
+            }
+        };
+    }
     assert_eq!(
-        sql!(Pg, remove()),
+        sql!(Pg, remove!()),
         r#"DELETE FROM "videos_shards" AS "videos" WHERE (("videos"."id" = $1)) AND "videos"."shard" >= $2 AND "videos"."views" = 0 AND "videos"."likes" = 0"#
     );
     assert_eq!(
-        sql!(Mysql, remove()),
+        sql!(Mysql, remove!()),
         "DELETE `videos` FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?)) AND `videos`.`shard` >= ? AND `videos`.`views` = 0 AND `videos`.`likes` = 0"
     );
 }

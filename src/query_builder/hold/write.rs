@@ -1,16 +1,16 @@
 //! Statements that write bases and shards.
 
+use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::Integer;
 
 use super::rows::{HeldRows, no_query_id};
+use super::states::Fields;
 use crate::backend::ShardedBackend;
-use crate::model::{SHARD, ShardedTable, ShardsColumn};
-use crate::query_builder::names::{
-    push_bind, push_column, push_from_shards, push_shards_column, push_zeros,
-};
-use crate::query_builder::total::push_total;
+use crate::model::SHARD;
+use crate::query_builder::names::{push_bind, push_zeros};
+use crate::query_builder::total::push_total_of;
 
 /// Writes columns of the parents or of their shards.
 ///
@@ -18,15 +18,14 @@ use crate::query_builder::total::push_total;
 /// UPDATE "videos" SET … WHERE …
 /// UPDATE "videos_shards" AS "videos" SET … WHERE …
 /// ```
-pub(crate) struct Write<'a, T, W, A> {
-    pub(crate) of: HeldRows<'a, T, W>,
+pub(crate) struct Write<'a, W, A, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
     pub(crate) assignments: &'a A,
 }
 
-impl<T, W, A, DB> QueryFragment<DB> for Write<'_, T, W, A>
+impl<W, A, DB> QueryFragment<DB> for Write<'_, W, A, DB>
 where
     DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
     A: QueryFragment<DB>,
 {
@@ -46,35 +45,36 @@ where
 /// WHERE … AND EXISTS (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
 ///     AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0))
 /// ```
-pub(crate) struct AddShardsToBases<'a, T, W> {
-    pub(crate) of: HeldRows<'a, T, W>,
+pub(crate) struct AddShardsToBases<'a, W, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
 }
 
-impl<T, W, DB> QueryFragment<DB> for AddShardsToBases<'_, T, W>
+impl<W, DB> QueryFragment<DB> for AddShardsToBases<'_, W, DB>
 where
     DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let shard = self.of.shard.as_ref();
         out.push_sql("UPDATE ");
-        T::TABLE.walk_ast(out.reborrow())?;
-        for (i, field) in T::FIELDS.iter().enumerate() {
+        self.of.names.parent.walk_ast(out.reborrow())?;
+        for (i, field) in self.of.names.fields.iter().enumerate() {
             out.push_sql(if i == 0 { " SET " } else { ", " });
             out.push_identifier(field.name)?;
             out.push_sql(" = ");
-            push_total::<T, DB>(field, shard, out.reborrow())?;
+            push_total_of(self.of.names, field, shard, out.reborrow())?;
         }
         self.of.push_where(out.reborrow())?;
         out.push_sql(" AND EXISTS (SELECT 1");
-        push_from_shards::<T, DB>(shard, out.reborrow())?;
+        self.of.names.push_from_shards(shard, out.reborrow())?;
         out.push_sql(" AND (");
-        for (i, field) in T::FIELDS.iter().enumerate() {
+        for (i, field) in self.of.names.fields.iter().enumerate() {
             if i > 0 {
                 out.push_sql(" OR ");
             }
-            push_shards_column::<T, DB>(field.name, out.reborrow())?;
+            self.of
+                .names
+                .push_shards_column(field.name, out.reborrow())?;
             out.push_sql(" <> 0");
         }
         out.push_sql("))");
@@ -88,15 +88,14 @@ where
 /// UPDATE "videos_shards" AS "videos" SET "views" = 0, "likes" = 0
 /// WHERE … AND ("videos"."views" <> 0 OR "videos"."likes" <> 0)
 /// ```
-pub(crate) struct EmptyShards<'a, T, W> {
-    pub(crate) of: HeldRows<'a, T, W>,
-    pub(crate) fields: Vec<&'static ShardsColumn>,
+pub(crate) struct EmptyShards<'a, W, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) fields: &'a Fields<'a>,
 }
 
-impl<T, W, DB> QueryFragment<DB> for EmptyShards<'_, T, W>
+impl<W, DB> QueryFragment<DB> for EmptyShards<'_, W, DB>
 where
     DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -107,7 +106,7 @@ where
         self.of.push_where(out.reborrow())?;
         for (i, field) in self.fields.iter().enumerate() {
             out.push_sql(if i == 0 { " AND (" } else { " OR " });
-            push_column::<T, DB>(field.name, out.reborrow())?;
+            self.of.names.push_column(field.name, out.reborrow())?;
             out.push_sql(" <> 0");
         }
         out.push_sql(")");
@@ -122,33 +121,32 @@ where
 /// -- MySQL, MariaDB
 /// DELETE `videos` FROM `videos_shards` AS `videos` WHERE … AND `videos`.`shard` >= ? AND `videos`.`views` = 0 AND …
 /// ```
-pub(crate) struct RemoveShards<'a, T, W> {
-    pub(crate) of: HeldRows<'a, T, W>,
+pub(crate) struct RemoveShards<'a, W, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
     pub(crate) first: i32,
 }
 
-impl<T, W, DB> QueryFragment<DB> for RemoveShards<'_, T, W>
+impl<W, DB> QueryFragment<DB> for RemoveShards<'_, W, DB>
 where
     DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("DELETE ");
         if out.backend().dialect().deletes_by_alias() {
-            T::TABLE.walk_ast(out.reborrow())?;
+            self.of.names.parent.walk_ast(out.reborrow())?;
             out.push_sql(" ");
         }
         out.push_sql("FROM ");
         self.of.push_table(out.reborrow())?;
         self.of.push_where(out.reborrow())?;
         out.push_sql(" AND ");
-        push_column::<T, DB>(SHARD, out.reborrow())?;
+        self.of.names.push_column(SHARD, out.reborrow())?;
         out.push_sql(" >= ");
         push_bind::<Integer, i32, DB>(&self.first, out.reborrow())?;
-        for field in T::FIELDS {
+        for field in self.of.names.fields {
             out.push_sql(" AND ");
-            push_column::<T, DB>(field.name, out.reborrow())?;
+            self.of.names.push_column(field.name, out.reborrow())?;
             out.push_sql(" = 0");
         }
         Ok(())
@@ -156,5 +154,5 @@ where
 }
 
 no_query_id! {
-    Write<T, W, A> AddShardsToBases<T, W> EmptyShards<T, W> RemoveShards<T, W>
+    Write<W, A> AddShardsToBases<W> EmptyShards<W> RemoveShards<W>
 }
