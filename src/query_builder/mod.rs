@@ -5,8 +5,10 @@ mod count_picked;
 mod create_shards;
 mod find_missing;
 mod find_parent;
+mod hold;
 mod kept;
 mod keys;
+mod literal;
 mod names;
 mod pick_keys;
 mod probe_shard;
@@ -21,8 +23,13 @@ pub(crate) use self::count_picked::CountPicked;
 pub(crate) use self::create_shards::CreateShards;
 pub(crate) use self::find_missing::FindMissing;
 pub(crate) use self::find_parent::FindParent;
+pub(crate) use self::hold::{
+    AddShardsToBases, EmptyShards, Fields, FindShardsPolicy, HeldRows, LockParents, LockShards,
+    NotLocked, ReadStates, RemoveShards, Rows, SelectShards, Sums, Write,
+};
 pub(crate) use self::kept::{Kept, KeptQuery, Passing, statement_was_lost};
 pub(crate) use self::keys::{KeyIs, KeysAre};
+pub(crate) use self::literal::literal;
 pub(crate) use self::names::{
     Names, push_bind, push_column, push_each_key, push_from_shards, push_key, push_key_to_read,
     push_select_keys_as_parent, push_shard_is, push_shards_as_parent, push_shards_column,

@@ -1,25 +1,20 @@
-//! `set_total(..)` and `reset(..)`: totals that are set, beside counts that go on.
+//! Totals to be set, as they are asked for.
 
 use std::marker::PhantomData;
 
 use diesel::connection::LoadConnection;
 use diesel::expression::Expression;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
-use diesel::result::Error as DieselError;
+use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 
-use crate::backend::{BackendOf, Binds, ShardedBackend};
-use crate::connection::{Blocking, Link, LoadIo, now};
+use super::assignment::{Assignment, ToValue, ToZero};
+use crate::backend::BackendOf;
+use crate::connection::{Blocking, Link, now};
 use crate::dsl::Value;
-use crate::engine::{Held, KeyedTable, Sums, explain, holding, in_chunks, retry_loop};
-use crate::error::Error;
-use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn};
+use crate::engine::KeyedTable;
+use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{
-    KeysAre, PickKeys, push_bind, push_key, push_select_keys_as_parent, push_zeros,
-};
-use crate::unfit::FieldState;
 
 /// Begins to set the total of a field to a value, in rows by key, by any filter, or all.
 ///
@@ -84,7 +79,7 @@ use crate::unfit::FieldState;
 /// [`fold`](crate::fold()).
 ///
 /// # Errors
-/// As [`update`](crate::update())'s, and [`Error::Unfit`] where a row did not take the value: one that its column rounds or cuts,
+/// As [`update`](crate::update())'s, and [`Error::Unfit`](crate::Error::Unfit) where a row did not take the value: one that its column rounds or cuts,
 /// or that row security or a trigger keeps out. No total was set then.
 pub fn set_total<Source, Kind, C>(
     source: Source,
@@ -138,10 +133,10 @@ where
 #[derive(Debug)]
 #[must_use = "no total is set until it is `.execute(conn)`-d"]
 pub struct SetTotal<Q, A, Run = Blocking> {
-    query: Q,
-    assignment: A,
-    retry: Option<RetryPolicy>,
-    run: PhantomData<fn() -> Run>,
+    pub(super) query: Q,
+    pub(super) assignment: A,
+    pub(super) retry: Option<RetryPolicy>,
+    pub(super) run: PhantomData<fn() -> Run>,
 }
 
 impl<Q, A, Run> SetTotal<Q, A, Run> {
@@ -183,205 +178,6 @@ impl<Q, A> SetTotal<Q, A> {
     }
 }
 
-impl<Q, A, Run> SetTotal<Q, A, Run> {
-    pub(crate) async fn set<DB, T, W, M, Conn>(
-        self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<usize>
-    where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-        A: Assignment + QueryFragment<DB>,
-        T: KeyedTable<DB>,
-        T::PrimaryKey: Expression + QueryId,
-        W: QueryFragment<DB> + QueryId,
-        M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
-    {
-        self.assignment.check()?;
-        let filter = self.query.into_update_target().where_clause;
-        let assignment = self.assignment;
-        let holding = holding(link, self.retry.unwrap_or_default())?;
-        let set = retry_loop!(link, holding, {
-            let pick = PickKeys::<T, W> {
-                filter: &filter,
-                table: PhantomData,
-            };
-            let mut set = 0;
-            for keys in in_chunks::<T, DB>(T::load_keys(link, pick).await?) {
-                let held = Held::<T, DB>::lock_all(link, &keys).await?;
-                if held.is_empty() {
-                    continue;
-                }
-                // What has left the filter since it was picked is not set.
-                let again = PickAgain::<T, W, _> {
-                    filter: &filter,
-                    keys: held.keys(),
-                    table: PhantomData,
-                };
-                let still = T::load_keys(link, again).await?;
-                let still = Held::<T, DB>::locked(still);
-                set += assign(link, &still, &assignment).await?;
-            }
-            Ok(set)
-        });
-        set.map_err(|error| explain::<T, DB>(&link.backend(), error))
-    }
-}
-
-/// Sets the totals of parents that are held. The number of parents.
-async fn assign<T, DB, A, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    held: &Held<T, DB>,
-    assignment: &A,
-) -> QueryResult<usize>
-where
-    T: KeyedTable<DB>,
-    DB: ShardedBackend,
-    A: Assignment + QueryFragment<DB>,
-    M: LoadIo<Conn, Backend = DB>,
-{
-    if held.is_empty() {
-        return Ok(0);
-    }
-    let set = T::FIELDS.iter();
-    let set = set.filter_map(|field| Some((field, assignment.sets(field)?)));
-    let (fields, totals): (Vec<_>, Vec<_>) = set.unzip();
-    let before = held.states(link, &fields, Sums::Replaced).await?;
-    let parent = fields.iter().zip(totals).map(|(field, base)| FieldState {
-        base,
-        shards: Amount::zero(field.column_type),
-    });
-    let expected = vec![parent.collect(); before.len()];
-    held.write_bases(link, assignment, &fields, true, &before, &expected)
-        .await?;
-    Ok(before.len())
-}
-
-/// Sets the total of the one parent that has `key`. The number of parents.
-pub(crate) async fn set_by_key<C, DB, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    key: <C::Table as ShardedTable>::Key,
-    total: Value<C>,
-) -> QueryResult<usize>
-where
-    C: ShardedColumn<Table: KeyedTable<DB>>,
-    DB: ShardedBackend + Binds<C::SqlType, Value<C>>,
-    M: LoadIo<Conn, Backend = DB>,
-{
-    let keys = KeysAre(vec![C::Table::key_is(key)]);
-    let to_total = ToValue::<C>(total);
-    let holding = holding(link, RetryPolicy::default())?;
-    let set = retry_loop!(link, holding, {
-        let held = Held::<C::Table, DB>::lock_all(link, &keys).await?;
-        assign(link, &held, &to_total).await
-    });
-    set.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))
-}
-
-/// Reads the keys of parents that are held and still match the filter.
-///
-/// ```sql
-/// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE ("videos"."id" = $1 OR …)
-/// ORDER BY "videos"."id"
-/// ```
-struct PickAgain<'a, T, W, P> {
-    filter: &'a W,
-    keys: &'a KeysAre<P>,
-    table: PhantomData<T>,
-}
-
-impl<T, W, P, DB> QueryFragment<DB> for PickAgain<'_, T, W, P>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    P: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_select_keys_as_parent::<T, W, DB>(self.filter, out.reborrow())?;
-        self.keys.walk_ast(out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        push_key::<T, DB>(out.reborrow())?;
-        out.push_sql(out.backend().dialect().all_rows());
-        Ok(())
-    }
-}
-
-impl<T: Table, W, P> Query for PickAgain<'_, T, W, P> {
-    type SqlType = <T::PrimaryKey as Expression>::SqlType;
-}
-
-impl<T, W, P> QueryId for PickAgain<'_, T, W, P> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-/// What [`SetTotal`] writes to the bases, and which fields that are.
-pub trait Assignment {
-    /// The total that it sets this field to, if it does.
-    fn sets(&self, field: &ShardsColumn) -> Option<Amount>;
-
-    /// An error if a total may not be set to that.
-    fn check(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
-/// `"views" = $1`
-pub struct ToValue<C: ShardedColumn>(pub(crate) Value<C>);
-
-impl<C: ShardedColumn> Assignment for ToValue<C> {
-    fn sets(&self, field: &ShardsColumn) -> Option<Amount> {
-        (field.name == C::NAME).then(|| <C::SqlType as FieldType>::amount(&self.0))
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        if <C::SqlType as FieldType>::is_finite(&self.0) {
-            return Ok(());
-        }
-        let source = DieselError::SerializationError("a total is no finite number".into());
-        Err(Error::Overflow { source })
-    }
-}
-
-impl<C, DB> QueryFragment<DB> for ToValue<C>
-where
-    C: ShardedColumn,
-    DB: ShardedBackend + Binds<C::SqlType, Value<C>>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_identifier(C::NAME)?;
-        out.push_sql(" = ");
-        push_bind::<C::SqlType, Value<C>, DB>(&self.0, out)
-    }
-}
-
-/// `"views" = 0, "likes" = 0`
-#[derive(Debug)]
-pub struct ToZero<T>(PhantomData<T>);
-
-impl<T> ToZero<T> {
-    pub(crate) fn new() -> Self {
-        ToZero(PhantomData)
-    }
-}
-
-impl<T: ShardedTable> Assignment for ToZero<T> {
-    fn sets(&self, field: &ShardsColumn) -> Option<Amount> {
-        Some(Amount::zero(field.column_type))
-    }
-}
-
-impl<T, DB> QueryFragment<DB> for ToZero<T>
-where
-    T: ShardedTable,
-    DB: ShardedBackend,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_zeros(T::FIELDS.iter(), out.reborrow())
-    }
-}
-
 /// Totals that are set, awaited.
 #[cfg(feature = "async")]
 pub mod asynchronous {
@@ -390,12 +186,12 @@ pub mod asynchronous {
     use diesel::result::QueryResult;
     use diesel_async::AsyncConnection;
 
+    use super::{Assignment, SetTotal, ToValue, ToZero};
     use crate::backend::BackendOf;
     use crate::connection::{Async, BoxFuture, Link};
     use crate::dsl::Value;
     use crate::engine::KeyedTable;
     use crate::model::{ShardedColumn, ShardedTable};
-    use crate::operation::set_total::{Assignment, SetTotal, ToValue, ToZero};
     use crate::operation::update::UpdateSource;
 
     /// Sets the total of a field on a connection of `diesel_async`; see [`set_total`](crate::set_total()).

@@ -1,42 +1,24 @@
-//! Counters with bounds: seats that cannot be sold twice, stock that never falls below zero.
-//!
-//! A bound is a property of the total, and a shard knows only itself. So the room up to each bound is handed out: a shard
-//! with an even number holds a part of what may still be taken, one with an odd number a part of what may still be added,
-//! as a negative number, and the base holds the rest. Then
-//!
-//! - taking `n` from an even shard that holds `n` or more cannot bring the total below its lower bound,
-//! - adding `n` to an odd shard that holds `-n` or less cannot bring it above its upper bound,
-//!
-//! whatever happens on the other shards: the bound holds by arithmetic and not by a lock, as in O'Neil's
-//! [escrow method](https://doi.org/10.1145/7239.7265). Where a shard has not enough, the total is read, which refuses most
-//! that must be refused; only what seems possible locks the row, decides on the exact total, and hands the room out anew.
-//! While there is room, that is rare; close to the bound every count does it.
-//!
-//! The total stays base + sum of shards, and a fold is welcome at any time: it takes the room back into the base, and the
-//! next count hands it out again.
+//! Counters with bounds.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
-use diesel::sql_types::{BigInt, Integer};
 
+use super::bounds::Bounds;
+use super::statements::{AddWithin, Base, ToShares};
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Io, Link, LoadIo, in_any_transaction, now};
 use crate::engine::{
     Held, KeyedTable, RetryLoop, States, Sums, explain, field, holding, retry_loop,
 };
 use crate::error::Error;
-use crate::model::{Amount, ColumnType, SHARD, ShardedColumn, ShardedTable};
+use crate::model::{Amount, ShardedColumn, ShardedTable};
 use crate::operation::row_counter::{AddTo, IntegerField, RowCounter};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{
-    CreateShards, Keep, KeyIs, KeysAre, PickKeys, push_bind, push_column, push_shard_is,
-    push_shards_as_parent,
-};
+use crate::query_builder::{CreateShards, KeysAre, PickKeys};
 use crate::shard_counts;
 use crate::unfit::FieldState;
 
@@ -332,52 +314,6 @@ impl<C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>> fmt::Debug for Boun
     }
 }
 
-/// What a total may be.
-#[derive(Debug, Clone, Copy, Default)]
-struct Bounds {
-    least: Option<i64>,
-    most: Option<i64>,
-}
-
-impl Bounds {
-    /// Whether `n` may be added to `total`.
-    fn allow(self, total: i128, n: i64) -> bool {
-        let total = total + i128::from(n);
-        let falls_below = n < 0 && self.least.is_some_and(|least| total < i128::from(least));
-        let rises_above = n > 0 && self.most.is_some_and(|most| total > i128::from(most));
-        !(falls_below || rises_above)
-    }
-
-    /// Whether `n` takes from the room up to the upper bound, and not from that down to the lower one. A direction without a
-    /// bound takes from what it can never use up: it gives there.
-    fn uses_room_above(self, n: i64) -> bool {
-        if n > 0 {
-            self.most.is_some()
-        } else {
-            self.least.is_none()
-        }
-    }
-
-    /// Whether no bound is in the way of `n`: it gives room to the others.
-    fn leave_free(self, n: i64) -> bool {
-        (n > 0 && self.most.is_none()) || (n < 0 && self.least.is_none())
-    }
-
-    /// What each shard gets of the room below `total`, positive, and of that above it, negative. All of it is handed out,
-    /// as far as it is not more than half of what the column's type holds: SQLite could not add up the shards of a bound at
-    /// the edge. The base keeps the remainder.
-    fn shares(self, total: i128, slots: u16, column: ColumnType) -> (i64, i64) {
-        let (smallest, largest) = column.integers();
-        let share = |room: i128| {
-            let share = room.clamp(0, i128::from(largest / 2)) / i128::from(slots);
-            share as i64 // not above `largest`
-        };
-        let below = |least: i64| share(total - i128::from(least.max(smallest)));
-        let above = |most: i64| share(i128::from(most.min(largest)) - total);
-        (self.least.map_or(0, below), -self.most.map_or(0, above))
-    }
-}
-
 /// Room is handed out to so many shards for each direction at most: each holds a part whether it is used or not, and all of
 /// them are locked close to a bound.
 const MOST_SLOTS: u16 = 16;
@@ -414,104 +350,6 @@ fn out_of_range(n: i128) -> Error {
     }
 }
 
-/// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND (parent.field + $n) >= 0`, or `<= 0`; where it gives,
-/// `AND parent.field > 0`, or `< 0`
-struct AddWithin<C, P> {
-    add: AddTo<C>,
-    key: KeyIs<P>,
-    shard: i32,
-    upwards: bool,
-    gives: bool,
-}
-
-impl<C, P, DB> QueryFragment<DB> for AddWithin<C, P>
-where
-    C: ShardedColumn<Table: QueryFragment<DB>>,
-    P: QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        push_shards_as_parent::<C::Table, DB>(out.reborrow())?;
-        out.push_sql(" SET ");
-        self.add.walk_ast(out.reborrow())?;
-        self.key.walk_ast(out.reborrow())?;
-        out.push_sql(" AND ");
-        push_shard_is::<C::Table, DB>(&self.shard, out.reborrow())?;
-        out.push_sql(" AND ");
-        match self.gives {
-            true => push_column::<C::Table, DB>(C::NAME, out.reborrow())?,
-            false => self.add.push_sum(out.reborrow())?,
-        }
-        out.push_sql(match (self.upwards, self.gives) {
-            (false, false) => " >= 0",
-            (false, true) => " > 0",
-            (true, false) => " <= 0",
-            (true, true) => " < 0",
-        });
-        Ok(())
-    }
-}
-
-impl<C, P, DB> Keep<DB> for AddWithin<C, P>
-where
-    C: ShardedColumn<Table: QueryFragment<DB>>,
-    P: QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-}
-
-/// Has four texts, and so no static id; Diesel keeps it prepared by its text.
-impl<C, P> QueryId for AddWithin<C, P> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-/// `field = CASE WHEN shard >= $n THEN 0 WHEN shard % 2 = 0 THEN $n ELSE $n END`
-struct ToShares<C> {
-    beyond: i32,
-    down: i64,
-    up: i64,
-    column: PhantomData<C>,
-}
-
-impl<C, DB> QueryFragment<DB> for ToShares<C>
-where
-    C: ShardedColumn<Table: QueryFragment<DB>>,
-    DB: ShardedBackend,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_identifier(C::NAME)?;
-        out.push_sql(" = CASE WHEN ");
-        push_column::<C::Table, DB>(SHARD, out.reborrow())?;
-        out.push_sql(" >= ");
-        push_bind::<Integer, i32, DB>(&self.beyond, out.reborrow())?;
-        out.push_sql(" THEN 0 WHEN ");
-        push_column::<C::Table, DB>(SHARD, out.reborrow())?;
-        out.push_sql(" % 2 = 0 THEN ");
-        push_bind::<BigInt, i64, DB>(&self.down, out.reborrow())?;
-        out.push_sql(" ELSE ");
-        push_bind::<BigInt, i64, DB>(&self.up, out.reborrow())?;
-        out.push_sql(" END");
-        Ok(())
-    }
-}
-
-/// `field = $n`
-struct Base<C>(i64, PhantomData<C>);
-
-impl<C, DB> QueryFragment<DB> for Base<C>
-where
-    C: ShardedColumn<Table: QueryFragment<DB>>,
-    DB: ShardedBackend,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_identifier(C::NAME)?;
-        out.push_sql(" = ");
-        push_bind::<BigInt, i64, DB>(&self.0, out)
-    }
-}
-
 /// Counters with bounds, on connections of `diesel_async`.
 #[cfg(feature = "async")]
 pub mod asynchronous {
@@ -522,11 +360,24 @@ pub mod asynchronous {
     use crate::connection::{BoxFuture, Link};
     use crate::model::ShardedColumn;
     use crate::operation::row_counter::IntegerField;
+    use crate::operation::row_counter::asynchronous::RowCounter;
     use crate::policy::RetryPolicy;
 
     /// See [`Bounded`](crate::bounded::Bounded).
     #[must_use = "a counter does nothing by itself"]
-    pub struct Bounded<C: ShardedColumn>(pub(crate) crate::operation::bounded::Bounded<C>);
+    pub struct Bounded<C: ShardedColumn>(crate::bounded::Bounded<C>);
+
+    impl<C: ShardedColumn> RowCounter<C> {
+        /// Bounds the total from below; see [`bounded`](crate::bounded).
+        pub fn never_below(self, least: i64) -> Bounded<C> {
+            Bounded(self.0.never_below(least))
+        }
+
+        /// Bounds the total from above; see [`bounded`](crate::bounded).
+        pub fn never_above(self, most: i64) -> Bounded<C> {
+            Bounded(self.0.never_above(most))
+        }
+    }
 
     impl<C: ShardedColumn> Bounded<C> {
         /// Bounds the total from below.
@@ -560,95 +411,5 @@ pub mod asynchronous {
         {
             Box::pin(async move { self.0.count(n, &mut Link::awaited(conn)).await })
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ColumnType::{BigInt, Integer, SmallInt};
-
-    const SEATS: Bounds = Bounds {
-        least: Some(0),
-        most: Some(100),
-    };
-
-    #[test]
-    fn only_what_leads_out_of_the_bounds_is_refused() {
-        assert!(SEATS.allow(5, -5) && !SEATS.allow(5, -6));
-        assert!(SEATS.allow(95, 5) && !SEATS.allow(95, 6));
-        assert!(SEATS.allow(-10, 1) && SEATS.allow(110, -1)); // towards them
-        assert!(!SEATS.allow(-10, -1) && !SEATS.allow(110, 1));
-        assert!(Bounds::default().allow(i128::from(i64::MAX), i64::MAX));
-    }
-
-    /// Whatever is taken from the shards of one direction alone, the total stays within the bounds.
-    #[test]
-    fn shares_never_exceed_the_room() {
-        let edges = [i64::MIN, -1000, -1, 0, 1, 7, 1000, i64::MAX];
-        for column in [SmallInt, Integer, BigInt] {
-            let (smallest, largest) = column.integers();
-            for least in edges {
-                for most in edges.into_iter().filter(|most| *most >= least) {
-                    for total in edges.map(|total| total.clamp(smallest, largest)) {
-                        for slots in [1, 2, 8, 2048] {
-                            let bounds = Bounds {
-                                least: Some(least),
-                                most: Some(most),
-                            };
-                            let (down, up) = bounds.shares(total.into(), slots, column);
-                            assert!(down >= 0 && up <= 0);
-                            let (total, slots) = (i128::from(total), i128::from(slots));
-                            let (down, up) = (i128::from(down) * slots, i128::from(up) * slots);
-                            assert!(down == 0 || total - down >= least.into());
-                            assert!(up == 0 || total - up <= most.into());
-                            let base = total - down - up;
-                            assert!((smallest.into()..=largest.into()).contains(&base));
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    #[cfg(all(feature = "postgres_backend", feature = "mysql_backend"))]
-    #[test]
-    fn sql_of_a_count_and_of_shares() {
-        use crate::test_schema::{sql, videos};
-        use diesel::mysql::Mysql;
-        use diesel::pg::Pg;
-
-        let add = AddWithin::<videos::likes, _> {
-            add: AddTo::new(-1),
-            key: KeyIs(videos::id.eq(7)),
-            shard: 2,
-            upwards: false,
-            gives: false,
-        };
-        assert_eq!(
-            sql!(Pg, add),
-            r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND ("videos"."likes" + $4) >= 0"#
-        );
-        let give = AddWithin::<videos::likes, _> {
-            add: AddTo::new(-1),
-            key: KeyIs(videos::id.eq(7)),
-            shard: 3,
-            upwards: true,
-            gives: true,
-        };
-        assert_eq!(
-            sql!(Pg, give),
-            r#"UPDATE "videos_shards" AS "videos" SET "likes" = ("videos"."likes" + $1) WHERE ("videos"."id" = $2) AND "videos"."shard" = $3 AND "videos"."likes" < 0"#
-        );
-        let to_shares = ToShares::<videos::likes> {
-            beyond: 16,
-            down: 5,
-            up: -3,
-            column: PhantomData,
-        };
-        assert_eq!(
-            sql!(Mysql, to_shares),
-            "`likes` = CASE WHEN `videos`.`shard` >= ? THEN 0 WHEN `videos`.`shard` % 2 = 0 THEN ? ELSE ? END"
-        );
     }
 }
