@@ -1,15 +1,15 @@
-//! What a counting update costs at one connection, beside Diesel's own update of the same row: alone, and with an
-//! idempotency key; and awaited, beside `diesel_async`'s.
+//! The cost of a counting update on one connection, compared with Diesel's own update of the same row: blocking, with an
+//! idempotency key, and awaited beside `diesel_async`'s.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench cost
 //!
-//! What the features `tracing` and `metrics` cost where nobody listens is the difference between two builds:
+//! The difference between two builds shows the cost of the features `tracing` and `metrics` when nobody listens:
 //!
 //!     cargo bench -p diesel_sharded_benches --bench cost -- memory
 //!     cargo bench -p diesel_sharded_benches --bench cost --features observability -- memory
 //!
-//! Wall time on every database; instructions of the client on PostgreSQL, if valgrind is installed. The private servers do
-//! not wait for the disk, which shows a difference between the two the most.
+//! Prints the wall time on every database and, if valgrind is installed, the client's instructions on PostgreSQL. The private
+//! servers do not wait for the disk, so that the client's share of the time is as large as it can be.
 
 use std::process::Command;
 use std::time::Duration;
@@ -154,10 +154,10 @@ fn main() {
     instructions();
 }
 
-/// SQLite's address of a database in memory, and the argument that asks for nothing but its figures.
+/// The argument that measures only SQLite in memory. It also stands for the address of that database in [`run`].
 const MEMORY: &str = "memory";
 
-/// So many updates of one kind.
+/// Runs `$number` updates of one kind.
 macro_rules! count {
     ($conn:expr, $kind:expr, $number:expr) => {{
         let conn = $conn;
@@ -176,7 +176,7 @@ macro_rules! count {
     }};
 }
 
-/// The program that is watched.
+/// The process that callgrind observes.
 fn run(url: &str, kind: &str, number: usize) {
     match url {
         MEMORY => {
@@ -191,7 +191,7 @@ fn run(url: &str, kind: &str, number: usize) {
     }
 }
 
-/// The instructions of one update, told by the difference between many and few.
+/// Returns the instructions of one update: the difference between many updates and few, divided by their number.
 fn instructions_of_one(url: &str, kind: &str) -> Option<u64> {
     let watched = |number: usize| {
         let output = Command::new("valgrind")
@@ -210,7 +210,7 @@ fn instructions_of_one(url: &str, kind: &str) -> Option<u64> {
 fn instructions() {
     let database = PgConnection::database();
     schema::create(&mut PgConnection::connect(&database));
-    run(database.url(), "sharded", 200); // all shards are there
+    run(database.url(), "sharded", 200); // creates all shards
     tell_instructions("PostgreSQL", database.url());
 }
 
@@ -229,7 +229,7 @@ fn tell_instructions(name: &str, url: &str) {
     }
 }
 
-/// One update on SQLite in memory, where what is added to it shows the most.
+/// Measures one update on SQLite in memory, the fastest database: overhead shows the most there.
 fn in_memory() {
     let conn = &mut SqliteConnection::establish(":memory:").expect("a connection");
     schema::create(conn);

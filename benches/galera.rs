@@ -1,8 +1,8 @@
-//! One row beside its shards on a MariaDB Galera cluster: three nodes, each with a process of eight writers.
+//! One row and its shards on a MariaDB Galera cluster: three nodes, each with a process of eight writers.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench galera
 //!
-//! Under two minutes. The nodes and the writers share this machine, and no commit waits for a disk.
+//! It takes less than two minutes. The nodes and the writers share one machine, and no commit waits for a disk.
 
 use std::io::{BufRead, BufReader, Lines, Write, stdin};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -64,7 +64,7 @@ enum Contender {
     OneRowInTransaction,
     Sharded,
     Striped,
-    /// Does not learn who else counts.
+    /// Does not learn which shards other writers use.
     Random,
     StripedRandom,
 }
@@ -96,12 +96,12 @@ impl Contender {
         self as i64 + 1
     }
 
-    /// Each process keeps to a stripe; a table of its own, since what it learns is of a table.
+    /// Whether each process keeps to a stripe. These count on a table of their own, since a process learns about a whole table.
     fn is_striped(self) -> bool {
         matches!(self, Contender::Striped | Contender::StripedRandom)
     }
 
-    /// Counts once, however many attempts that takes.
+    /// Counts once, with as many attempts as it takes.
     fn count(self, conn: &mut MysqlConnection) {
         let counted = match self {
             Contender::OneRow => loop {
@@ -156,7 +156,7 @@ impl Contender {
 
 static CONFLICTS: AtomicU64 = AtomicU64::new(0);
 
-/// The default policy, without an end: one row may need more attempts than that allows.
+/// The default policy with a long deadline and no limit of attempts: one row may need more than the defaults allow.
 fn patient() -> RetryPolicy {
     RetryPolicy::new()
         .with_attempts(u32::MAX)
@@ -176,8 +176,10 @@ fn main() {
     }
 }
 
-/// The process at one node: for each line, a contender and milliseconds, it counts for so long and says how often it did, and
-/// how many conflicts it met.
+/// Runs the writers of one node.
+///
+/// Each line of input names a contender and a number of milliseconds. The writers count for that long, and the process prints
+/// the number of counts and of conflicts.
 fn write(url: &str, node: u16) {
     patient().set_global();
     let mut conns: Vec<_> = (0..WRITERS)
@@ -213,7 +215,7 @@ fn write(url: &str, node: u16) {
     }
 }
 
-/// The writers at one node.
+/// The process with the writers of one node.
 struct Process {
     child: Child,
     says: Lines<BufReader<ChildStdout>>,
@@ -228,7 +230,7 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()
             .expect("this program again");
-        let output = child.stdout.take().expect("it was asked for");
+        let output = child.stdout.take().expect("a piped output");
         let says = BufReader::new(output).lines();
         let mut process = Process { child, says };
         assert_eq!(process.line(), "ready");
@@ -236,16 +238,19 @@ impl Process {
     }
 
     fn begin(&mut self, contender: Contender, slice: Duration) {
-        let input = self.child.stdin.as_mut().expect("it was asked for");
+        let input = self.child.stdin.as_mut().expect("a piped input");
         let contender = contender as usize;
-        writeln!(input, "{contender} {}", slice.as_millis()).expect("it reads");
+        writeln!(input, "{contender} {}", slice.as_millis()).expect("the process reads its input");
     }
 
     fn line(&mut self) -> String {
-        self.says.next().expect("it lives").expect("a line")
+        self.says
+            .next()
+            .expect("the process is alive")
+            .expect("a line")
     }
 
-    /// How often it counted, and how many conflicts it met.
+    /// Returns the number of counts and of conflicts.
     fn end(&mut self) -> (u64, u64) {
         let line = self.line();
         let (counted, conflicts) = line.split_once(' ').expect("two numbers");
@@ -257,10 +262,10 @@ impl Process {
 /// One slice of one contender.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
-    counts_a_second: f64,
-    /// Of all that the nodes tried to certify.
+    counts_per_second: f64,
+    /// The share of transactions that the nodes aborted.
     aborted: f64,
-    /// Of all that the writers sent.
+    /// The share of counts that met a conflict.
     conflicts: f64,
 }
 
@@ -342,7 +347,7 @@ fn slice_of(
     let aborted = aborts() - before;
     let share = |failed: u64| failed as f64 / (failed + counted).max(1) as f64;
     let cell = Cell {
-        counts_a_second: counted as f64 / time.as_secs_f64(),
+        counts_per_second: counted as f64 / time.as_secs_f64(),
         aborted: share(aborted),
         conflicts: share(conflicts),
     };
@@ -354,11 +359,11 @@ fn report(cells: &[Vec<Cell>]) {
         "\n{NODES} nodes × {WRITERS} writers on one hot row, medians of {ROUNDS} interleaved slices of {SLICE:?}\n"
     );
     println!(
-        "| | counts a second | to one row | aborted by the nodes | conflicts that writers met |\n|---|---|---|---|---|"
+        "| | counts per second | to one row | aborted by the nodes | conflicts that writers met |\n|---|---|---|---|---|"
     );
-    let one_row = median(&cells[0], |cell| cell.counts_a_second);
+    let one_row = median(&cells[0], |cell| cell.counts_per_second);
     for (contender, cells) in Contender::ALL.iter().zip(cells) {
-        let rate = median(cells, |cell| cell.counts_a_second);
+        let rate = median(cells, |cell| cell.counts_per_second);
         println!(
             "| {} | {rate:.0} | {:.1} | {:.1} % | {:.1} % |",
             contender.name(),

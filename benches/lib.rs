@@ -1,8 +1,8 @@
-//! What the measurements share.
+//! Measuring alternatives side by side.
 
 use std::time::{Duration, Instant};
 
-/// How long each of `works` takes, run in turn `rounds` times, as medians: what disturbs one disturbs all.
+/// Runs `works` in turn for `rounds` rounds and returns the median time of each. A disturbance of the machine hits all of them.
 pub fn side_by_side<const N: usize>(
     rounds: usize,
     mut works: [&mut dyn FnMut(); N],
@@ -11,7 +11,7 @@ pub fn side_by_side<const N: usize>(
     times.try_into().expect("as many times as works")
 }
 
-/// The same of any number.
+/// Does the same for any number of works.
 pub fn all_side_by_side(rounds: usize, works: &mut [impl FnMut()]) -> Vec<Duration> {
     let mut times = vec![vec![]; works.len()];
     for round in 0..rounds {

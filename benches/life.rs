@@ -1,5 +1,5 @@
-//! What the operations in a counter's life cost, on one connection: a named counter and a bounded one beside a plain count,
-//! a total from the cache beside one from the database, and folding and verifying a whole table.
+//! The cost of a counter's operations on one connection: a plain count, a named counter and a bounded one, a total from the
+//! database and from the cache, and a fold and a verification of a whole table.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench life
 

@@ -1,8 +1,8 @@
-//! What reading totals costs: one row, a page of 50, and the top ten of 100,000 parents; beside the plain column.
+//! The cost of reading totals, compared with the plain column: one row, a page of 50, and the top ten of 100,000 parents.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench totals
 //!
-//! 100,000 parents with 16 shards each. Prints times, and each database's plan for the three queries.
+//! Each parent has 16 shards. Prints the times, and each database's plans for the page and the top ten.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,7 @@ use diesel_sharded_benches::side_by_side;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, schema};
 
-/// A line of a plan, under the name that each database gives to that column.
+/// Declares a line of a plan; each database names that column differently.
 macro_rules! plan_line {
     ($name:ident, $column:literal) => {
         #[derive(QueryableByName)]
@@ -29,7 +29,7 @@ plan_line!(PostgresLine, "QUERY PLAN");
 plan_line!(MysqlLine, "EXPLAIN");
 plan_line!(SqliteLine, "detail");
 
-/// Reads of one column of `videos`: a page by key, with one row or fifty, and the greatest ten.
+/// A page of one column of `videos`, by key.
 macro_rules! page {
     ($column:expr, $size:expr) => {
         videos

@@ -1,4 +1,4 @@
-//! The databases: connections, tables, numbers.
+//! The databases that are measured: their connections, tables and SQL.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use diesel_sharded_tests::{Database, Server, TestConnection};
 
 use crate::schema::{self, PLAIN, ROWS, SHARDED, USERS, for_each_sharded};
 
-/// What a commit waits for.
+/// The disk that a commit waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disk {
-    /// Nothing.
+    /// No disk.
     Free,
     /// This machine's disk.
     Local,
-    /// The same and 1 ms more, as behind a network; PostgreSQL alone can be told to.
+    /// This machine's disk and 1 ms more, as behind a network. Only PostgreSQL has a setting for it.
     Slow,
 }
 
@@ -34,10 +34,10 @@ impl Disk {
     }
 }
 
-/// What makes PostgreSQL's commits 1 ms slower.
+/// The settings that make PostgreSQL's commits 1 ms slower.
 pub const SLOW_COMMITS: [(&str, u32); 2] = [("commit_delay", 1000), ("commit_siblings", 0)];
 
-/// A database with the tables of [`schema`], whose commits wait for some disk.
+/// A database with the tables of [`schema`]. Its commits wait for `disk`.
 pub struct Stage<Conn> {
     database: Arc<Database>,
     pub disk: Disk,
@@ -97,29 +97,29 @@ impl<Conn> Clone for Stage<Conn> {
 /// A connection type whose database is measured.
 pub trait Arena: TestConnection + Send + 'static {
     const NAME: &'static str;
-    /// The type of a key that the database chooses.
+    /// The type of a key that the database generates.
     const SERIAL: &'static str;
-    /// The SQL type that a sum is cast to, to be read as a 64-bit integer.
+    /// The SQL type to which a sum is cast, so that it is read as a 64-bit integer.
     const INTEGER: &'static str;
-    /// What empties a table, with its name behind it.
+    /// The statement that empties a table, without the table's name.
     const EMPTY: &'static str;
-    /// What brings the planner's numbers, and PostgreSQL's visibility map, up to date.
+    /// The statements that update the planner's statistics, and PostgreSQL's visibility map.
     const ANALYZE: &'static [&'static str];
 
     const DISKS: &'static [Disk];
 
-    /// A new, empty database whose commits may wait for the disk.
+    /// Creates an empty database whose commits can wait for `disk`.
     fn database_on(_disk: Disk) -> Database {
         Self::database()
     }
 
-    /// Lets this connection's commits wait; on MariaDB those of the whole server.
+    /// Makes this connection's commits wait for `disk`; on MariaDB, all commits of the server.
     fn wait_for(&mut self, disk: Disk);
 
-    /// A query for the numbers 1 to `n` in a column `n`.
+    /// A query that returns the numbers 1 to `n` in a column `n`.
     fn numbers(n: i64) -> String;
 
-    /// The value of an integer expression.
+    /// Evaluates an integer expression.
     fn integer(&mut self, expression: &str) -> i64;
 
     /// Creates the tables of [`schema`] and fills them.
@@ -130,7 +130,7 @@ pub trait Arena: TestConnection + Send + 'static {
             .unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
 
-    /// Creates every shard of the rows up to `last`, as they are after a while: what is measured is the counting.
+    /// Creates every shard of the rows up to `last`, so that the measurements count on shards that are already there.
     fn create_all_shards(&mut self, last: i64) {
         for (table, shards) in SHARDED {
             self.run(&format!("DELETE FROM {table}_shards"));
@@ -142,7 +142,7 @@ pub trait Arena: TestConnection + Send + 'static {
         }
     }
 
-    /// Brings the planner's numbers up to date.
+    /// Updates the planner's statistics.
     fn analyze(&mut self) {
         Self::ANALYZE
             .iter()

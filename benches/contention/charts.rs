@@ -1,4 +1,4 @@
-//! What was measured, as SVG.
+//! The charts of the measurements, as SVG.
 
 use std::error::Error;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 
 use crate::load::Cell;
-use crate::report::Report;
+use crate::results::Results;
 
 const SIZE: (u32, u32) = (1000, 560);
 const LEGEND: u32 = 280;
@@ -36,13 +36,13 @@ struct Line {
     points: Vec<(f64, f64)>,
 }
 
-/// Draws throughput and latency over threads, one chart for each database and disk, and the course under an old snapshot.
-pub fn draw(report: &Report, folder: &Path) {
+/// Draws throughput and latency by the number of threads, a chart for each database and disk, and the rates beside an old snapshot.
+pub fn draw(results: &Results, folder: &Path) {
     let same = |a: &Cell, b: &Cell| {
         (a.scene.section, a.database, a.disk, a.scene.keys)
             == (b.scene.section, b.database, b.disk, b.scene.keys)
     };
-    for cells in report.cells.chunk_by(same) {
+    for cells in results.cells.chunk_by(same) {
         let first = &cells[0];
         if cells
             .iter()
@@ -78,7 +78,7 @@ pub fn draw(report: &Report, folder: &Path) {
             &p99s,
         );
     }
-    let courses = report.courses.iter().map(|course| Line {
+    let courses = results.courses.iter().map(|course| Line {
         name: format!(
             "{}{}",
             course.contender,
@@ -91,7 +91,7 @@ pub fn draw(report: &Report, folder: &Path) {
     });
     let courses: Vec<_> = courses.collect();
     if !courses.is_empty() {
-        let title = "PostgreSQL, one hot row: counts a second, by tenths of the counts";
+        let title = "PostgreSQL, one hot row: counts per second, by tenths of the counts";
         save(
             &folder.join("snapshot.svg"),
             title,
@@ -171,7 +171,7 @@ fn whole(value: &f64) -> String {
     format!("{value:.0}")
 }
 
-/// The powers of ten around all values, where the axis has its labels.
+/// The powers of ten around all values: the axis has its labels there.
 fn decades(values: impl Iterator<Item = f64>) -> Range<f64> {
     let logs = values.map(|value| value.max(1.0).log10());
     let (least, greatest) = logs.fold((f64::INFINITY, 1.0_f64), |(least, greatest), log| {

@@ -1,6 +1,4 @@
-//! What counts: this crate, and what a team would use instead of it.
-
-use std::error::Error;
+//! The contenders: this crate, and the alternatives that a team would use instead of it.
 
 use diesel::connection::LoadConnection;
 use diesel::dsl::DuplicatedKeys;
@@ -14,41 +12,14 @@ use diesel_sharded::{BackendOf, RowCounter, update};
 use rand::RngExt;
 
 use crate::arena::{Arena, Stage};
+use crate::contender::{
+    APPEND_ONLY, BUFFERED, COALESCED, Contender, Counting, DEFAULT, ONE_ROW, Outcome, SLOTTED,
+    total_of, total_of_shards,
+};
 use crate::schema::*;
 use crate::write_behind::WriteBehind;
 
-pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
-
-/// What one thread calls to count one row once.
-pub type Counting<'a, Conn> = Box<dyn FnMut(&mut Conn, i64) -> Outcome + 'a>;
-
-/// One way to count.
-pub trait Contender<Conn>: Sync {
-    fn name(&self) -> &'static str;
-
-    /// The SQL expression of what was counted so far; `None` for what counts nothing.
-    fn total(&self) -> Option<String>;
-
-    /// One thread's way to it; connects to what it needs besides the database.
-    fn counting(&self) -> Outcome<Counting<'_, Conn>>;
-
-    /// Starts what works in the background.
-    fn begin(&self) {}
-
-    /// Ends it, when all that was counted is in the database.
-    fn settle(&self) {}
-}
-
-/// The names that the targets and charts ask for.
-pub const ONE_ROW: &str = "one row, diesel::update";
-pub const APPEND_ONLY: &str = "append-only INSERT";
-pub const SLOTTED: &str = "slotted counters";
-pub const WRITE_BEHIND: &str = "Redis INCR, written behind";
-pub const COALESCED: &str = "coalesced, acknowledged";
-pub const BUFFERED: &str = "coalesced, buffered";
-pub const DEFAULT: &str = "sharded, default";
-
-/// A way that takes one or more statements on the thread's connection.
+/// A contender that runs one or more statements on the thread's connection.
 struct OnConnection<Conn> {
     name: &'static str,
     total: String,
@@ -67,12 +38,12 @@ impl<Conn> Contender<Conn> for OnConnection<Conn> {
     fn counting(&self) -> Outcome<Counting<'_, Conn>> {
         Ok(Box::new(|conn, key| match (self.count)(conn, key)? {
             0 => Err("it counted no row".into()),
-            _ => Ok(()), // MySQL says 2 of a row that an upsert found
+            _ => Ok(()), // MySQL reports 2 rows when an upsert updates one
         }))
     }
 }
 
-/// A way through a coalescer, which has a connection of its own.
+/// A contender that counts through a coalescer, which has its own connections.
 struct Coalescing<Conn: LoadConnection + 'static> {
     name: &'static str,
     total: String,
@@ -105,19 +76,7 @@ impl<Conn: LoadConnection<Backend: BackendOf<Conn>>> Contender<Conn> for Coalesc
     }
 }
 
-/// The expression of all that is counted in a plain table.
-pub fn total_of(table: &str) -> String {
-    format!("(SELECT SUM(views) FROM {table})")
-}
-
-/// The expression of all that is counted in a table and its shards.
-pub fn total_of_shards(table: &str) -> String {
-    format!(
-        "((SELECT SUM(views) FROM {table}) + COALESCE((SELECT SUM(views) FROM {table}_shards), 0))"
-    )
-}
-
-/// How often a transaction of the plain contenders is tried, as this crate does by default.
+/// The attempts of a plain contender's transaction; as many as this crate makes by default.
 const ATTEMPTS: usize = 32;
 
 fn is_conflict(error: &DieselError) -> bool {
@@ -130,16 +89,16 @@ fn is_conflict(error: &DieselError) -> bool {
     }
 }
 
-/// Who counts, on every connection type.
+/// A connection type with its contenders.
 pub trait Contenders: Arena {
-    /// Each count by itself.
+    /// The contenders whose counts commit by themselves.
     fn alone(stage: &Stage<Self>, redis: &str) -> Vec<Box<dyn Contender<Self>>>;
 
-    /// Each count between a comment and the commenter's own row, in one transaction.
+    /// The contenders that count in a transaction, between inserting a comment and updating the commenter's row.
     fn in_transactions() -> Vec<Box<dyn Contender<Self>>>;
 }
 
-/// The ways to count by a statement, each by itself or as part of `plain` and `ours`.
+/// The contenders that count by a statement: `alone`, or inside the transactions `plain` and `ours`.
 macro_rules! statements {
     ($connection:ident, $on_conflict:expr, $kind:ident) => {{
         let sum = |sum: &str| format!("(SELECT COALESCE({sum}, 0) FROM ");
@@ -302,7 +261,7 @@ macro_rules! contenders {
                     .build(stage.clone())
                     .expect("a connection");
                 let coalescer = || {
-                    // A loss ends the run where the total is checked; this is why.
+                    // The check of the total ends the run after a loss; this prints the reason.
                     let builder =
                         Coalescer::builder(pool.clone()).on_loss(|loss| eprintln!("{loss:?}"));
                     builder.build().expect("a coalescer")

@@ -1,4 +1,4 @@
-//! What the database can do: the same SQL without Diesel, and commits with next to nothing in them.
+//! The database's limits: the same SQL without Diesel, and commits that write next to nothing.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -9,16 +9,16 @@ use diesel::prelude::*;
 use tempfile::NamedTempFile;
 
 use crate::arena::{Arena, Disk, SLOW_COMMITS, Stage};
-use crate::contenders::total_of_shards;
+use crate::contender::total_of_shards;
 use crate::load::{Limit, Slice};
 
-/// The names that the targets ask for.
+/// Names in the report; targets refer to [`PGBENCH`].
 pub const PGBENCH: &str = "pgbench, the same SQL, a shard per client";
 pub const PGBENCH_EMPTY: &str = "pgbench, empty commits";
 pub const SYSBENCH: &str = "sysbench, the same SQL, a shard per client";
 pub const SYSBENCH_EMPTY: &str = "sysbench, one-row commits";
 
-/// The programs that measure a database by themselves, as far as they are installed.
+/// A database with its benchmark programs, if they are installed.
 pub trait Limited: Arena {
     fn limits(stage: &Stage<Self>) -> Vec<Box<dyn Limit>>;
 }
@@ -29,7 +29,7 @@ impl Limited for PgConnection {
             return vec![];
         }
         let by_client = r#"UPDATE "by_client_shards" AS "by_client" SET "views" = ("by_client"."views" + :n) WHERE ("by_client"."id" = :id) AND "by_client"."shard" = :client_id"#;
-        // Writes a record to the log, so that it is committed; touches no table.
+        // Writes a record to the log, so that there is something to commit, and touches no table.
         let empty = "SELECT pg_logical_emit_message(true, '', '')";
         let pgbench = |name, total, script: &str| -> Box<dyn Limit> {
             Box::new(Pgbench {
@@ -75,7 +75,7 @@ impl Limited for SqliteConnection {
     }
 }
 
-/// The version of a program, if it is installed.
+/// Returns the version of a program if it is installed.
 pub fn version(program: &str) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -177,7 +177,7 @@ impl Limit for Sysbench {
     }
 }
 
-/// Neither program knows fractions of a second.
+/// Rounds up: neither program accepts fractions of a second.
 fn whole_seconds(duration: Duration) -> String {
     duration.as_secs_f64().ceil().to_string()
 }

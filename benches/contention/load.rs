@@ -1,4 +1,4 @@
-//! Drives threads: each entrant counts for a short slice in every round, in an order that rotates.
+//! Runs the threads of a measurement: in every round each entrant counts for a short slice, in an order that rotates.
 
 use std::sync::{Barrier, Mutex};
 use std::thread;
@@ -9,7 +9,7 @@ use rand::RngExt;
 use rand_distr::{Distribution, Zipf};
 
 use crate::arena::{Arena, Disk, Stage};
-use crate::contenders::{Contender, Counting};
+use crate::contender::{Contender, Counting};
 use crate::schema::ROWS;
 
 /// Which rows are counted.
@@ -42,7 +42,7 @@ impl Keys {
     }
 }
 
-/// How long and how often is measured.
+/// The number of rounds, and how long each slice of a round lasts.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     pub rounds: usize,
@@ -50,47 +50,47 @@ pub struct Pace {
     pub warm_up: Duration,
 }
 
-/// What a group of cells has in common.
+/// The conditions that a group of cells shares.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene {
     pub section: &'static str,
     pub keys: Keys,
     pub in_transaction: bool,
-    /// Or tasks.
+    /// The number of threads, or of tasks.
     pub threads: usize,
 }
 
-/// What is measured of one entrant in one scene: medians over the rounds.
+/// One entrant's results in one scene, as medians of the rounds.
 #[derive(Debug)]
 pub struct Cell {
     pub scene: Scene,
     pub disk: Disk,
     pub database: &'static str,
     pub entrant: &'static str,
-    /// Counts a second.
+    /// Counts per second.
     pub rate: f64,
-    /// The same of each round.
+    /// Counts per second in each round.
     pub rates: Vec<f64>,
-    /// The 50th, 95th and 99th percentiles of how long one count takes, as far as they are known.
+    /// The 50th, 95th and 99th percentiles of the time of one count, if they were measured.
     pub latencies: [Option<Duration>; 3],
-    /// Counts that failed, of all rounds.
+    /// Failed counts in all rounds.
     pub failed: usize,
 }
 
 pub const PERCENTILES: [f64; 3] = [0.50, 0.95, 0.99];
 
-/// A program that counts by itself: what the database can do at all.
+/// A program that counts without this process, and so shows the database's limit.
 pub trait Limit: Sync {
     fn name(&self) -> &'static str;
 
-    /// The SQL expression of what was counted so far; `None` for what counts nothing.
+    /// The SQL expression of the total so far; `None` if the program writes to no counter.
     fn total(&self) -> Option<String>;
 
-    /// Counts with so many connections.
+    /// Counts on that many connections for that long.
     fn run(&self, connections: usize, duration: Duration) -> Slice;
 }
 
-/// What was counted in one slice.
+/// The results of one slice.
 #[derive(Debug, Default)]
 pub struct Slice {
     pub rate: f64,
@@ -99,7 +99,7 @@ pub struct Slice {
     pub latencies: [Option<Duration>; 3],
 }
 
-/// Who takes part in a scene.
+/// A participant in a scene.
 pub enum Entrant<'a, Conn> {
     Contender(&'a dyn Contender<Conn>),
     Limit(&'a dyn Limit),
@@ -121,7 +121,7 @@ impl<Conn> Entrant<'_, Conn> {
     }
 }
 
-/// What one thread counted in one slice.
+/// One thread's counts in one slice.
 struct Counted {
     in_time: usize,
     latencies: Vec<Duration>,
@@ -131,7 +131,7 @@ struct Counted {
 /// Measures each of `entrants` in `scene`.
 ///
 /// # Panics
-/// If a total is not what was counted: no measurement is worth a lost count.
+/// If a count is lost or doubled: the measurement would be worth nothing.
 pub fn measure<Conn: Arena>(
     stage: &Stage<Conn>,
     scene: Scene,
@@ -152,7 +152,7 @@ pub fn measure<Conn: Arena>(
         .collect();
     let mut slices: Vec<Vec<Slice>> = entrants.iter().map(|_| vec![]).collect();
     let gate = Barrier::new(scene.threads + 1);
-    // One for all threads: where they are more than cores, each would begin later than the last one otherwise.
+    // All threads share one end. With more threads than cores, a thread that is scheduled late would otherwise also end late.
     let end = Mutex::new(Instant::now());
     let counted = Mutex::new(vec![]);
     thread::scope(|scope| {
@@ -203,7 +203,7 @@ pub fn measure<Conn: Arena>(
                 Entrant::Limit(limit) => {
                     let is_warm_up = turn < entrants.len();
                     let slice = match is_warm_up {
-                        true => Slice::default(), // it takes whole seconds, and warms up by itself
+                        true => Slice::default(), // the program runs for whole seconds and warms up by itself
                         false => limit.run(scene.threads, duration),
                     };
                     gate.wait();
@@ -222,7 +222,7 @@ pub fn measure<Conn: Arena>(
                 );
             }
             if turn >= entrants.len() {
-                slices[entrant].push(slice); // the first round is to warm up
+                slices[entrant].push(slice); // the first round only warms up
             }
         }
     });

@@ -1,4 +1,4 @@
-//! On what was measured.
+//! The machine and the servers that were measured.
 
 use std::fs;
 use std::thread;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::limits::version;
 
-/// The machine, the servers, the programs, and the settings that decide most.
+/// Describes the machine, the servers, the programs, and the settings that matter most.
 pub fn describe() -> Value {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu

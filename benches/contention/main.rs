@@ -1,18 +1,22 @@
-//! Counting under contention: this crate, what a team would use instead of it, and what the database can do at all.
+//! Measures counts under contention: by this crate, by the alternatives to it, and by programs that show the database's limits.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench contention [-- [--quick] [--only SECTION]]
 //!
-//! The report is in `target/contention/`: JSON, Markdown and SVG. A count that is lost or doubled ends the run.
+//! The report goes to `target/contention/` as JSON, Markdown and SVG. The run fails if a count is lost or doubled.
 
 mod arena;
+mod by_hand;
 mod charts;
+mod contender;
 mod contenders;
 mod limits;
 mod load;
 mod machine;
+mod plan;
 mod process;
 mod reads;
 mod report;
+mod results;
 mod schema;
 mod snapshot;
 mod targets;
@@ -28,96 +32,33 @@ use diesel_sharded_tests::redis::RedisServer;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arena::{Disk, Stage};
-use crate::contenders::{APPEND_ONLY, COALESCED, Contender, Contenders, DEFAULT, ONE_ROW};
+use crate::contender::{APPEND_ONLY, COALESCED, Contender, DEFAULT, ONE_ROW};
+use crate::contenders::Contenders;
 use crate::limits::Limited;
-use crate::load::{Entrant, Keys, Pace, Scene};
+use crate::load::{Entrant, Keys, Scene};
+use crate::plan::{Plan, SECTIONS};
 use crate::reads::{Extent, Reader, Reads};
 use crate::report::Report;
+use crate::results::Results;
 use crate::schema::ROWS;
 use crate::tasks::Tasks;
-
-const SECTIONS: [&str; 9] = [
-    "hot",
-    "disks",
-    tasks::TASKS,
-    "keys",
-    "transactions",
-    "limits",
-    "reads",
-    "snapshot",
-    "process",
-];
 
 const LEFT_OUT_IF_QUICK: [&str; 3] = [
     "sharded, 8 at random",
     "sharded, 16 at random",
     "sharded, 32 at random",
 ];
-/// Who takes part where commits wait for the disk, if quick; and always on SQLite, whose waiting writers sleep so long then that
-/// a slice takes seconds to end. The first two if both.
+/// The contenders of a quick run where commits wait for the disk.
+///
+/// SQLite always measures only these there: its waiting writers sleep so long that a slice takes seconds to end. In a quick run
+/// it measures only the first two.
 const OF_THE_TARGETS: [&str; 4] = [ONE_ROW, COALESCED, APPEND_ONLY, DEFAULT];
 
-/// How much is measured.
-struct Plan {
-    quick: bool,
-    pace: Pace,
-    only: Option<String>,
-}
-
-impl Plan {
-    /// From the arguments; `--bench` is cargo's.
-    fn from_arguments() -> Result<Self, String> {
-        let mut plan = Plan {
-            quick: false,
-            pace: Pace {
-                rounds: 3,
-                slice: Duration::from_millis(150),
-                warm_up: Duration::from_millis(50),
-            },
-            only: None,
-        };
-        let mut arguments = std::env::args().skip(1);
-        while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                "--bench" => {}
-                "--quick" => {
-                    plan.quick = true;
-                    plan.pace = Pace {
-                        rounds: 1,
-                        slice: Duration::from_millis(40),
-                        warm_up: Duration::from_millis(15),
-                    };
-                }
-                "--only" => {
-                    let section = arguments.next().unwrap_or_default();
-                    if !SECTIONS.contains(&section.as_str()) {
-                        return Err(format!(
-                            "--only {section}: the sections are {}",
-                            SECTIONS.join(", ")
-                        ));
-                    }
-                    plan.only = Some(section);
-                }
-                _ => return Err(format!("{argument}: known are --quick and --only SECTION")),
-            }
-        }
-        Ok(plan)
-    }
-
-    fn has(&self, section: &str) -> bool {
-        self.only.as_deref().is_none_or(|only| only == section)
-    }
-
-    fn threads(&self, quick: &'static [usize], full: &'static [usize]) -> &'static [usize] {
-        if self.quick { quick } else { full }
-    }
-}
-
-/// Runs the sections, and keeps what they measured.
+/// A run: its sections, and the results so far.
 struct Run {
     plan: Plan,
     redis: RedisServer,
-    report: Report,
+    results: Results,
     bar: ProgressBar,
 }
 
@@ -144,7 +85,7 @@ impl Run {
             .collect();
         for scene in scenes {
             let cells = load::measure(stage, scene, self.plan.pace, &entrants, &self.bar);
-            self.report.cells.extend(cells);
+            self.results.cells.extend(cells);
         }
     }
 
@@ -195,7 +136,7 @@ impl Run {
         let extent = tasks::Extent::of(self.plan.quick, self.plan.pace);
         let stage = Stage::<Conn>::new(Disk::Local);
         let cells = tasks::measure(&stage, extent, &self.bar);
-        self.report.cells.extend(cells);
+        self.results.cells.extend(cells);
     }
 
     fn keys<Conn: Contenders>(&mut self) {
@@ -258,7 +199,7 @@ impl Run {
                     threads,
                 };
                 let cells = load::measure(&stage, scene, self.plan.pace, &entrants, &self.bar);
-                self.report.cells.extend(cells);
+                self.results.cells.extend(cells);
             }
         }
     }
@@ -274,7 +215,7 @@ impl Run {
                 rounds: 7,
             },
         };
-        self.report
+        self.results
             .readings
             .extend(reads::measure::<Conn>(extent, &self.bar));
         let stage = Stage::<Conn>::new(Disk::Free);
@@ -306,7 +247,7 @@ impl Run {
         let counts = if self.plan.quick { 5_000 } else { 30_000 };
         for (name, table) in [(ONE_ROW, "one_row"), (DEFAULT, "adaptive_shards")] {
             let courses = snapshot::measure(name, table, counts, &self.redis.url(), &self.bar);
-            self.report.courses.extend(courses);
+            self.results.courses.extend(courses);
         }
     }
 
@@ -316,7 +257,7 @@ impl Run {
             true => (Duration::from_millis(300), 20_000),
             false => (Duration::from_secs(2), 1_000_000),
         };
-        self.report.in_process = Some(process::measure(duration, keys));
+        self.results.in_process = Some(process::measure(duration, keys));
     }
 
     fn run(&mut self) {
@@ -344,8 +285,8 @@ impl Run {
         if self.plan.has(name) {
             let start = Instant::now();
             measure(self);
-            self.report.durations.push((name, start.elapsed()));
-            self.report.write(&folder()); // what is measured is kept if a later section fails
+            self.results.durations.push((name, start.elapsed()));
+            Report(&self.results).write(&folder()); // these results are kept if a later section fails
             self.bar.inc(1);
         }
     }
@@ -372,22 +313,22 @@ fn main() -> ExitCode {
     let report_panic = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report_panic(panic);
-        std::process::exit(101); // the other threads would wait for this one for ever
+        std::process::exit(101); // the other threads would wait for this one forever
     }));
     let sections = SECTIONS.iter().filter(|section| plan.has(section)).count();
     let bar = ProgressBar::new(sections as u64);
     let style = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos}/{len} {wide_msg}");
     bar.set_style(style.expect("a template"));
-    let report = Report::new(plan.quick, plan.pace);
+    let results = Results::new(plan.quick, plan.pace);
     let mut run = Run {
         plan,
         redis: RedisServer::start(),
-        report,
+        results,
         bar,
     };
     run.run();
     run.bar.finish_and_clear();
-    println!("{}", run.report.markdown());
+    println!("{}", Report(&run.results).markdown());
     ExitCode::SUCCESS
 }
 

@@ -1,4 +1,4 @@
-//! What buffering costs in the process itself: adds a second, and memory for each key that was counted once.
+//! The cost of buffering inside the process: adds per second, and the memory that each key keeps after it was counted once.
 
 use std::fs;
 use std::process::Command;
@@ -11,14 +11,14 @@ use diesel_sharded::RowCounter;
 use diesel_sharded::coalescer::Coalescer;
 
 use crate::arena::{Arena, Disk, Stage};
-use crate::contenders::total_of_shards;
+use crate::contender::total_of_shards;
 use crate::schema::{ROWS, buffered};
 
 const THREADS: i64 = 2;
-/// Adds between two looks at the clock.
+/// The number of adds between two readings of the clock.
 const CHUNK: i64 = 1000;
 
-/// The argument that makes this program count `IDLE_KEYS n` keys, and print the bytes for each.
+/// With the arguments `--idle-keys N` this program counts once on each of N keys and prints the bytes that each key keeps.
 pub const IDLE_KEYS: &str = "--idle-keys";
 
 #[derive(Debug)]
@@ -78,7 +78,7 @@ fn adds_a_second(duration: Duration, keys: i64) -> f64 {
     rate
 }
 
-/// What other measurements freed would hide what this one takes.
+/// Runs in a process of its own: memory that earlier measurements freed would hide the growth.
 fn bytes_in_a_process_of_its_own(keys: i64) -> f64 {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
@@ -94,7 +94,7 @@ fn bytes_in_a_process_of_its_own(keys: i64) -> f64 {
     })
 }
 
-/// The memory that stays for each of `keys` keys when all that was counted on them is committed.
+/// Returns the memory that each of `keys` keys keeps once all counts on them are committed.
 pub fn bytes_of_idle_key(keys: i64) -> f64 {
     let stage = Stage::<SqliteConnection>::new(Disk::Free);
     stage.connect().run(&format!(
@@ -112,7 +112,7 @@ pub fn bytes_of_idle_key(keys: i64) -> f64 {
             .flush()
             .expect("all that was added can be committed");
     };
-    add(1, ROWS); // SQLite has its cache, the coalescer its buffers
+    add(1, ROWS); // fills SQLite's cache and the coalescer's buffers
     let before = resident_bytes();
     add(ROWS + 1, ROWS + keys);
     let bytes = (resident_bytes() - before) / keys as f64;

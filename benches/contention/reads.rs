@@ -1,31 +1,25 @@
-//! Reading totals, beside the plain column and beside the best SQL that is written by hand.
+//! Reads of totals, compared with the plain column and with the best SQL written by hand.
 
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::sql_types::BigInt;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{RowCounter, fold};
 use diesel_sharded_benches::all_side_by_side;
 use indicatif::ProgressBar;
 
 use crate::arena::{Arena, Disk, Stage};
-use crate::contenders::{Contender, Counting, Outcome};
+use crate::by_hand::{ByHand, FIRST, PAGE_SIZE, Page, pages};
+use crate::contender::{Contender, Counting, Outcome};
 use crate::schema::{ROWS, random_16};
 
-/// The names that the targets ask for.
+/// The forms of a read that targets compare.
 pub const PLAIN: &str = "plain column";
 pub const TOTAL: &str = "total()";
-pub const ONE_ROW: &str = "one row";
-pub const PAGE: &str = "page of 50, by key";
 
-/// The first key of a page.
-const FIRST: i64 = 500;
-const PAGE_SIZE: i64 = 50;
 const SHARDS: i64 = 16;
 
-/// How long one read takes in one form.
+/// The time of one read in one form.
 #[derive(Debug)]
 pub struct Reading {
     pub database: &'static str,
@@ -34,7 +28,7 @@ pub struct Reading {
     pub time: Duration,
 }
 
-/// How many parents there are, and how often is measured.
+/// The number of parents, and of rounds.
 #[derive(Debug, Clone, Copy)]
 pub struct Extent {
     pub parents: i64,
@@ -44,167 +38,24 @@ pub struct Extent {
 type Row = (i64, i64);
 type Form<'a> = (&'static str, Box<dyn FnMut() -> Vec<Row> + 'a>);
 
-/// What is read, for the statements written by hand: a query for the parents, what it binds, the same condition on the shards.
-pub struct Page {
-    name: String,
-    parents: &'static str,
-    on_shards: Option<&'static str>,
-    binds: &'static [i64],
-    end: &'static str,
-    repeats: usize,
-}
-
-fn pages(parents: i64) -> [Page; 4] {
-    [
-        Page {
-            name: ONE_ROW.into(),
-            parents: "SELECT id, views FROM random_16 WHERE id = ?",
-            on_shards: Some("WHERE id = ?"),
-            binds: &[FIRST],
-            end: "",
-            repeats: 100,
-        },
-        Page {
-            name: PAGE.into(),
-            parents: "SELECT id, views FROM random_16 WHERE id BETWEEN ? AND ?",
-            on_shards: Some("WHERE id BETWEEN ? AND ?"),
-            binds: &[FIRST, FIRST + PAGE_SIZE - 1],
-            end: "",
-            repeats: 20,
-        },
-        Page {
-            name: "page of 50, by order and limit".into(),
-            parents: "SELECT id, views FROM random_16 WHERE id >= ? ORDER BY id LIMIT 50",
-            on_shards: None,
-            binds: &[FIRST],
-            end: "",
-            repeats: 20,
-        },
-        Page {
-            name: format!("top 10 of {parents}"),
-            parents: "SELECT id, views FROM random_16",
-            on_shards: Some(""),
-            binds: &[],
-            end: " ORDER BY 2 DESC LIMIT 10",
-            repeats: 1,
-        },
-    ]
-}
-
-impl Page {
-    /// The forms of the statement for its totals; `sum` casts a sum to the column's type.
-    fn by_hand(
-        &self,
-        sum: impl Fn(&str) -> String,
-        lateral: bool,
-    ) -> Vec<(&'static str, String, Vec<i64>)> {
-        let Page { parents, end, .. } = self;
-        let twice = [self.binds, self.binds].concat();
-        let mut forms = vec![
-            (
-                "subquery",
-                format!(
-                    "SELECT v.id, {} FROM ({parents}) AS v{end}",
-                    sum(
-                        "v.views + COALESCE((SELECT SUM(s.views) FROM random_16_shards AS s WHERE s.id = v.id), 0)"
-                    )
-                ),
-                self.binds.to_vec(),
-            ),
-            (
-                "join, grouped",
-                format!(
-                    "SELECT v.id, {} FROM ({parents}) AS v LEFT JOIN random_16_shards AS s ON s.id = v.id GROUP BY v.id, v.views{end}",
-                    sum("v.views + COALESCE(SUM(s.views), 0)")
-                ),
-                self.binds.to_vec(),
-            ),
-        ];
-        if lateral {
-            forms.push((
-                "join, lateral",
-                format!(
-                    "SELECT v.id, {} FROM ({parents}) AS v LEFT JOIN LATERAL (SELECT SUM(views) AS n FROM random_16_shards WHERE id = v.id) AS s ON TRUE{end}",
-                    sum("v.views + COALESCE(s.n, 0)")
-                ),
-                self.binds.to_vec(),
-            ));
-        }
-        if let Some(on_shards) = self.on_shards {
-            forms.push((
-                "join of sums",
-                format!(
-                    "SELECT v.id, {} FROM ({parents}) AS v LEFT JOIN (SELECT id, SUM(views) AS n FROM random_16_shards {on_shards} GROUP BY id) AS s ON s.id = v.id{end}",
-                    sum("v.views + COALESCE(s.n, 0)")
-                ),
-                twice.clone(),
-            ));
-            forms.push((
-                "union, grouped",
-                format!(
-                    "SELECT id, {} FROM (SELECT id, views FROM random_16_shards {on_shards} UNION ALL {parents}) AS both_tables GROUP BY id{end}",
-                    sum("SUM(views)")
-                ),
-                twice,
-            ));
-        }
-        forms
-    }
-}
-
-/// SQL that stays prepared, with `?` where each database has its own sign. All have the same query id, so each needs a
-/// connection to itself.
-struct ByHand {
-    sql: String,
-    binds: Vec<i64>,
-}
-
-impl QueryId for ByHand {
-    type QueryId = ByHand;
-    const HAS_STATIC_QUERY_ID: bool = true;
-}
-
-impl Query for ByHand {
-    type SqlType = (BigInt, BigInt);
-}
-
-impl<Conn> RunQueryDsl<Conn> for ByHand {}
-
-impl<DB> QueryFragment<DB> for ByHand
-where
-    DB: diesel::backend::Backend + diesel::sql_types::HasSqlType<BigInt>,
-    i64: diesel::serialize::ToSql<BigInt, DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut binds = self.binds.iter();
-        for (i, sql) in self.sql.split('?').enumerate() {
-            if i > 0 {
-                out.push_bind_param::<BigInt, _>(binds.next().expect("a value for each sign"))?;
-            }
-            out.push_sql(sql);
-        }
-        Ok(())
-    }
-}
-
-/// Reads, on every connection type.
+/// A connection type with its reads.
 pub trait Reads: Arena {
-    /// The page's plain column, and its totals by this crate, on two connections.
+    /// The reads of the page's plain column and of its totals by this crate, each on a connection of its own.
     fn by_diesel(stage: &Stage<Self>, page: usize) -> [Form<'static>; 2];
 
-    /// Statements written by hand.
+    /// The reads of the page's totals by statements written by hand.
     fn by_hand(stage: &Stage<Self>, page: &Page) -> Vec<Form<'static>>;
 
-    /// The plain column of one row.
+    /// Reads the plain column of one row.
     fn plain(&mut self, id: i64) -> QueryResult<i64>;
 
-    /// The total of one row.
+    /// Reads the total of one row.
     fn total(&mut self, id: i64) -> QueryResult<i64>;
 
-    /// The totals of a page.
+    /// Reads the totals of a page.
     fn totals(&mut self, first: i64, rows: i64) -> QueryResult<Vec<Row>>;
 
-    /// Folds the whole table; gives the parents.
+    /// Folds the whole table, and returns the number of parents.
     fn fold_all(&mut self) -> u64;
 }
 
@@ -257,7 +108,7 @@ macro_rules! reads {
                     "PostgreSQL" => format!("CAST({sum} AS bigint)"),
                     _ => sum.to_owned(),
                 };
-                let forms = page.by_hand(sum, $lateral).into_iter();
+                let forms = page.forms(sum, $lateral).into_iter();
                 let prepared = forms.map(|(name, sql, binds)| -> Form<'static> {
                     let mut conn = stage.connect();
                     (
@@ -306,7 +157,7 @@ reads!(PgConnection, lateral: true);
 reads!(MysqlConnection, lateral: false);
 reads!(SqliteConnection, lateral: false);
 
-/// Every read in every form.
+/// Measures every read in every form.
 pub fn measure<Conn: Reads>(extent: Extent, bar: &ProgressBar) -> Vec<Reading> {
     let stage = Stage::<Conn>::new(Disk::Free);
     fill(&mut stage.connect(), extent.parents);
@@ -349,7 +200,7 @@ pub fn measure<Conn: Reads>(extent: Extent, bar: &ProgressBar) -> Vec<Reading> {
     readings
 }
 
-/// Equal totals may come in any order.
+/// Makes the rows comparable: rows with equal totals may come in any order.
 fn sorted(mut rows: Vec<Row>, page: &Page) -> Vec<Row> {
     if page.end.is_empty() {
         rows.sort_unstable();
@@ -359,7 +210,7 @@ fn sorted(mut rows: Vec<Row>, page: &Page) -> Vec<Row> {
     rows
 }
 
-/// Gives each row of a new stage its shards.
+/// Creates the shards of each row of a new stage.
 pub fn prepare<Conn: Arena>(stage: &Stage<Conn>) {
     fill(&mut stage.connect(), ROWS);
 }
@@ -369,7 +220,7 @@ fn fill(conn: &mut impl Arena, parents: i64) {
     conn.analyze();
 }
 
-/// Puts `parents` rows from the key `first` on, with `shards` shards each.
+/// Inserts `parents` rows with `shards` shards each; their keys begin at `first`.
 fn fill_with<Conn: Arena>(conn: &mut Conn, first: i64, parents: i64, shards: i64) {
     let range = format!("BETWEEN {first} AND {}", first + parents - 1);
     conn.run(&format!("DELETE FROM random_16 WHERE id {range}"));
@@ -386,7 +237,7 @@ fn fill_with<Conn: Arena>(conn: &mut Conn, first: i64, parents: i64, shards: i64
 
 type NamedRead<Conn> = (String, Box<dyn Fn(&mut Conn)>);
 
-/// How the time grows with shards and with rows.
+/// Measures how the time grows with the number of shards and of rows.
 fn growth<Conn: Reads>(conn: &mut Conn, extent: Extent) -> Vec<Reading> {
     const SHARDS: [i64; 5] = [1, 4, 16, 64, 256];
     const PAGES: [i64; 4] = [1, 10, 50, 200];
@@ -426,7 +277,7 @@ fn growth<Conn: Reads>(conn: &mut Conn, extent: Extent) -> Vec<Reading> {
         .collect()
 }
 
-/// A reader of one row's total, so that many can be driven as counters are.
+/// A read of one row as a contender, so that many threads can repeat it.
 pub struct Reader<Conn> {
     pub name: &'static str,
     pub read: fn(&mut Conn, i64) -> QueryResult<i64>,

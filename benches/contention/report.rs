@@ -1,4 +1,4 @@
-//! What was measured, as JSON and as Markdown.
+//! The report on the measurements, as JSON and as Markdown, with the charts beside it.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,61 +8,27 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::charts;
-use crate::load::{Cell, Pace};
-use crate::machine;
-use crate::process::InProcess;
-use crate::reads::{PLAIN, Reading, TOTAL};
-use crate::snapshot::Course;
+use crate::load::Cell;
+use crate::reads::{PLAIN, Reading};
+use crate::results::Results;
 use crate::targets::{self, Bound, Target};
 use crate::tasks::{CONNECTIONS, Extent, TASKS};
 
-pub struct Report {
-    quick: bool,
-    pace: Pace,
-    machine: Value,
-    pub cells: Vec<Cell>,
-    pub readings: Vec<Reading>,
-    pub courses: Vec<Course>,
-    pub in_process: Option<InProcess>,
-    /// How long each section took.
-    pub durations: Vec<(&'static str, Duration)>,
-}
+/// The report on measurements.
+pub struct Report<'a>(pub &'a Results);
 
-impl Report {
-    pub fn new(quick: bool, pace: Pace) -> Self {
-        Report {
-            quick,
-            pace,
-            machine: machine::describe(),
-            cells: vec![],
-            readings: vec![],
-            courses: vec![],
-            in_process: None,
-            durations: vec![],
-        }
-    }
-
-    /// The fastest of the statements written by hand.
-    pub fn best_by_hand(&self, database: &str, read: &str) -> Option<&Reading> {
-        let readings = self
-            .readings
-            .iter()
-            .filter(|r| r.database == database && r.read == read);
-        let by_hand = readings.filter(|reading| ![PLAIN, TOTAL].contains(&reading.form));
-        by_hand.min_by_key(|reading| reading.time)
-    }
-
+impl Report<'_> {
     /// Writes everything into `folder`.
     pub fn write(&self, folder: &Path) {
         fs::create_dir_all(folder).expect("a folder for the report");
         let json = serde_json::to_string_pretty(&self.json()).expect("numbers and texts");
         fs::write(folder.join("contention.json"), json).expect("the report's JSON");
         fs::write(folder.join("contention.md"), self.markdown()).expect("the report's Markdown");
-        charts::draw(self, folder);
+        charts::draw(self.0, folder);
     }
 
     fn json(&self) -> Value {
-        let cells = self.cells.iter().map(|cell| {
+        let cells = self.0.cells.iter().map(|cell| {
             let [p50, p95, p99] = cell.latencies.map(|latency| latency.map(micros));
             json!({
                 "section": cell.scene.section,
@@ -80,7 +46,7 @@ impl Report {
                 "failed": cell.failed,
             })
         });
-        let readings = self.readings.iter().map(|reading| {
+        let readings = self.0.readings.iter().map(|reading| {
             json!({
                 "database": reading.database,
                 "read": reading.read,
@@ -88,7 +54,7 @@ impl Report {
                 "us": micros(reading.time),
             })
         });
-        let courses = self.courses.iter().map(|course| {
+        let courses = self.0.courses.iter().map(|course| {
             json!({
                 "contender": course.contender,
                 "pinned": course.pinned,
@@ -97,10 +63,10 @@ impl Report {
                 "dead_versions": course.dead_versions,
             })
         });
-        let durations = self.durations.iter();
+        let durations = self.0.durations.iter();
         let durations =
             durations.map(|(section, time)| (section.to_string(), time.as_secs_f64().into()));
-        let targets = targets::of(self);
+        let targets = targets::of(self.0);
         let targets = targets.iter().map(|target| {
             json!({
                 "target": target.what,
@@ -110,14 +76,14 @@ impl Report {
             })
         });
         json!({
-            "machine": self.machine,
-            "quick": self.quick,
-            "rounds": self.pace.rounds,
-            "slice_seconds": self.pace.slice.as_secs_f64(),
+            "machine": self.0.machine,
+            "quick": self.0.quick,
+            "rounds": self.0.pace.rounds,
+            "slice_seconds": self.0.pace.slice.as_secs_f64(),
             "cells": cells.collect::<Vec<_>>(),
             "reads": readings.collect::<Vec<_>>(),
             "old_snapshot": courses.collect::<Vec<_>>(),
-            "in_process": self.in_process.as_ref().map(|in_process| json!({
+            "in_process": self.0.in_process.as_ref().map(|in_process| json!({
                 "buffered_adds_per_second_hot": in_process.hot_adds,
                 "buffered_adds_per_second_uniform": in_process.uniform_adds,
                 "bytes_of_idle_key": in_process.bytes_of_idle_key,
@@ -129,15 +95,15 @@ impl Report {
 
     pub fn markdown(&self) -> String {
         let mut text = String::from("# Counting under contention\n\n");
-        let rounds = self.pace.rounds;
-        let slice = self.pace.slice.as_millis();
+        let rounds = self.0.pace.rounds;
+        let slice = self.0.pace.slice.as_millis();
         line(
             &mut text,
             format_args!(
                 "Medians of {rounds} rounds, {slice} ms each; latencies are p50 / p95 / p99 of one count."
             ),
         );
-        for (name, value) in self.machine.as_object().into_iter().flatten() {
+        for (name, value) in self.0.machine.as_object().into_iter().flatten() {
             line(
                 &mut text,
                 format_args!(
@@ -146,7 +112,7 @@ impl Report {
                 ),
             );
         }
-        for (section, time) in &self.durations {
+        for (section, time) in &self.0.durations {
             line(
                 &mut text,
                 format_args!("- section {section}: {:.0} s", time.as_secs_f64()),
@@ -157,12 +123,12 @@ impl Report {
         self.tasks_table(&mut text);
         self.readings_table(&mut text);
         self.courses_table(&mut text);
-        if let Some(in_process) = &self.in_process {
+        if let Some(in_process) = &self.0.in_process {
             text.push_str("\n## In the process\n\n");
             line(
                 &mut text,
                 format_args!(
-                    "- buffered adds a second, 2 threads, one hot key: {:.0}",
+                    "- buffered adds per second, 2 threads, one hot key: {:.0}",
                     in_process.hot_adds
                 ),
             );
@@ -173,7 +139,7 @@ impl Report {
             line(
                 &mut text,
                 format_args!(
-                    "- bytes that stay for each key that was counted once: {:.1}",
+                    "- bytes that each key keeps after it was counted once: {:.1}",
                     in_process.bytes_of_idle_key
                 ),
             );
@@ -185,7 +151,7 @@ impl Report {
         text.push_str(
             "\n## Targets\n\n| target | wanted | measured | reached |\n|---|---|---|---|\n",
         );
-        for target in targets::of(self) {
+        for target in targets::of(self.0) {
             let measured = target
                 .measured
                 .map_or("not measured".to_owned(), |measured| match measured {
@@ -214,7 +180,7 @@ impl Report {
             (a.scene.section, a.database, a.disk, a.scene.keys)
                 == (b.scene.section, b.database, b.disk, b.scene.keys)
         };
-        for cells in self.cells.chunk_by(same) {
+        for cells in self.0.cells.chunk_by(same) {
             let scene = cells[0].scene;
             if scene.section == TASKS {
                 continue;
@@ -260,9 +226,13 @@ impl Report {
         }
     }
 
-    /// A row for each way to count on each database, beside one row of the same.
+    /// A row for each way to count on each database, compared with counts on one row.
     fn tasks_table(&self, text: &mut String) {
-        let cells = self.cells.iter().filter(|cell| cell.scene.section == TASKS);
+        let cells = self
+            .0
+            .cells
+            .iter()
+            .filter(|cell| cell.scene.section == TASKS);
         let cells: Vec<_> = cells.collect();
         let Some(first) = cells.first() else { return };
         let (tasks, disk) = (first.scene.threads, first.disk.name());
@@ -270,11 +240,11 @@ impl Report {
             text,
             format_args!(
                 "\n## {TASKS}: {tasks} on {CONNECTIONS} connections, one hot key, {disk}\n\n\
-                 A round takes as long as two counts of each task, and at least {} ms. Latencies are those of each task but for its first \
-                 count, with the wait for a connection.\n\n\
+                 A round takes as long as two counts of each task, and at least {} ms. Latencies include the wait for a connection; \
+                 the first count of each task is left out.\n\n\
                  | database | way | per second | : one row | p50 | p99 | per second of the rounds | failed |\n\
                  |---|---|---|---|---|---|---|---|",
-                Extent::of(self.quick, self.pace).slice.as_millis()
+                Extent::of(self.0.quick, self.0.pace).slice.as_millis()
             ),
         );
         for cells in cells.chunk_by(|a, b| a.database == b.database) {
@@ -300,11 +270,12 @@ impl Report {
     }
 
     fn readings_table(&self, text: &mut String) {
-        if self.readings.is_empty() {
+        if self.0.readings.is_empty() {
             return;
         }
         text.push_str("\n## Reads\n\n| database | read | form | µs | : plain column |\n|---|---|---|---|---|\n");
         for readings in self
+            .0
             .readings
             .chunk_by(|a, b| (a.database, &a.read) == (b.database, &b.read))
         {
@@ -334,14 +305,14 @@ impl Report {
     }
 
     fn courses_table(&self, text: &mut String) {
-        if self.courses.is_empty() {
+        if self.0.courses.is_empty() {
             return;
         }
         text.push_str(
-            "\n## An old snapshot on PostgreSQL\n\nOne hot row, 8 threads; counts a second in each tenth.\n\n\
-             | contender | snapshot | counts a second | table | dead versions |\n|---|---|---|---|---|\n",
+            "\n## An old snapshot on PostgreSQL\n\nOne hot row, 8 threads; counts per second in each tenth.\n\n\
+             | contender | snapshot | counts per second | table | dead versions |\n|---|---|---|---|---|\n",
         );
-        for course in &self.courses {
+        for course in &self.0.courses {
             let rates: Vec<_> = course
                 .rates
                 .iter()

@@ -1,14 +1,14 @@
-//! The tables that the contenders count in: one for each, so that none inherits what another left behind.
+//! The contenders' tables. Each contender has its own, so that none inherits another's rows.
 
 use diesel::prelude::*;
 use diesel_sharded::ShardedField;
 
-/// The rows of each table, with ids from 1 on.
+/// The number of rows of each table; their ids begin at 1.
 pub const ROWS: i64 = 1000;
-/// The rows of `users`.
+/// The number of rows of `users`.
 pub const USERS: i64 = 10_000;
 
-/// Tables of an id and a counter.
+/// Declares tables with an id and a plain counter.
 macro_rules! plain {
     ($($table:ident)*) => {
         $(diesel::table! {
@@ -18,12 +18,12 @@ macro_rules! plain {
             }
         })*
 
-        /// Their names.
+        /// The names of the plain tables.
         pub const PLAIN: &[&str] = &[$(stringify!($table)),*];
     };
 }
 
-/// The same with a sharded counter: the table, its shards table, the number of shards.
+/// Declares tables with an id and a sharded counter: the table, its shards table, the number of shards.
 macro_rules! sharded {
     ($($table:ident, $shards_table:ident, $shards:literal;)*) => {
         $(
@@ -47,7 +47,7 @@ macro_rules! sharded {
             };
         )*
 
-        /// Their names, and numbers of shards.
+        /// The names of the sharded tables, and their numbers of shards.
         pub const SHARDED: &[(&str, i64)] = &[$((stringify!($table), $shards)),*];
 
         /// Calls a macro with each of the sharded tables.

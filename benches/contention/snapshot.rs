@@ -1,4 +1,4 @@
-//! A snapshot that stays open on PostgreSQL: what is counted meanwhile leaves versions that nobody may remove.
+//! A snapshot that stays open on PostgreSQL: meanwhile each count leaves a row version that vacuum cannot remove.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,24 +9,26 @@ use diesel::prelude::*;
 use indicatif::ProgressBar;
 
 use crate::arena::{Arena, Disk, Stage};
-use crate::contenders::{Contender, Contenders};
+use crate::contender::Contender;
+use crate::contenders::Contenders;
 
 const THREADS: usize = 8;
-/// Into how many parts the counts are divided.
+/// The rate is measured in this many parts of the counts.
 const PARTS: usize = 10;
 
-/// What became of one contender's table.
+/// The course of one contender's rate, and the state of its table at the end.
 #[derive(Debug)]
 pub struct Course {
     pub contender: &'static str,
+    /// Whether an old snapshot was open.
     pub pinned: bool,
-    /// Counts a second, in each tenth of the counts.
+    /// Counts per second in each tenth of the counts.
     pub rates: Vec<f64>,
     pub table_bytes: i64,
     pub dead_versions: i64,
 }
 
-/// Counts one hot row so often, with and without an old snapshot, by the contender `name` whose versions are in `table`.
+/// Counts on one hot row with the contender `name`, without and with an old snapshot; `table` holds its row versions.
 pub fn measure(
     name: &str,
     table: &str,
@@ -55,7 +57,7 @@ pub fn measure(
             counts as i64,
             "lost or doubled counts: {name}"
         );
-        // The threads' connections report what they left when they end.
+        // The threads' connections report their dead row versions when they end.
         let dead =
             format!("(SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = '{table}')");
         Course {

@@ -1,11 +1,12 @@
-//! What this crate wants to reach, beside what was measured.
+//! The targets of this crate, beside the measurements.
 
 use crate::arena::Disk;
-use crate::contenders::{APPEND_ONLY, COALESCED, DEFAULT, ONE_ROW};
+use crate::by_hand::{self, PAGE};
+use crate::contender::{APPEND_ONLY, COALESCED, DEFAULT, ONE_ROW};
 use crate::limits::PGBENCH;
 use crate::load::Cell;
-use crate::reads::{self, PAGE, PLAIN, TOTAL};
-use crate::report::Report;
+use crate::reads::{PLAIN, TOTAL};
+use crate::results::Results;
 
 #[derive(Debug, Clone, Copy)]
 pub enum Bound {
@@ -17,7 +18,7 @@ pub enum Bound {
 pub struct Target {
     pub what: String,
     pub bound: Bound,
-    /// `None` if its section did not run, or a program for it is not installed.
+    /// `None` if its section did not run, or if its program is not installed.
     pub measured: Option<f64>,
 }
 
@@ -30,7 +31,7 @@ impl Target {
     }
 }
 
-pub fn of(report: &Report) -> Vec<Target> {
+pub fn of(results: &Results) -> Vec<Target> {
     let mut targets = vec![];
     let mut target = |what: String, bound, measured| {
         targets.push(Target {
@@ -40,10 +41,10 @@ pub fn of(report: &Report) -> Vec<Target> {
         });
     };
     let rates = |section, disk, database, threads, ours: &str, theirs: &str| {
-        let cell = |entrant: &str| find(report, section, disk, database, threads, entrant);
+        let cell = |entrant: &str| find(results, section, disk, database, threads, entrant);
         Some(cell(ours)?.rate / cell(theirs)?.rate)
     };
-    // A disk that is waited for, as an application's is: without, a row's lock is held for next to no time.
+    // Commits wait for a disk here, as an application's do. Without that, a row's lock is held for next to no time.
     for (disk, least) in [(Disk::Local, 5.0), (Disk::Slow, 20.0)] {
         let against = |what: &str, least, section, theirs| {
             (
@@ -85,7 +86,7 @@ pub fn of(report: &Report) -> Vec<Target> {
     }
     for (database, least) in [("PostgreSQL", 80.0), ("MariaDB", 20.0), ("SQLite", 20.0)] {
         let disk = Disk::Local;
-        let cell = |entrant| find(report, "disks", disk, database, 64, entrant);
+        let cell = |entrant| find(results, "disks", disk, database, 64, entrant);
         target(
             format!(
                 "coalesced, acknowledged : one row, {database}, 64 threads, {}",
@@ -107,15 +108,15 @@ pub fn of(report: &Report) -> Vec<Target> {
                 }),
         );
     }
-    let in_process = report.in_process.as_ref();
+    let in_process = results.in_process.as_ref();
     target(
-        "buffered adds a second, one hot key, one process".into(),
+        "buffered adds per second, one hot key, one process".into(),
         Bound::AtLeast(5e6),
         in_process.map(|in_process| in_process.hot_adds),
     );
     for database in ["PostgreSQL", "MariaDB", "SQLite"] {
         let time = |read: &str, form: &str| {
-            let mut readings = report
+            let mut readings = results
                 .readings
                 .iter()
                 .filter(|r| r.database == database && r.read == read);
@@ -125,11 +126,11 @@ pub fn of(report: &Report) -> Vec<Target> {
         target(
             format!("time of one total : plain column, {database}"),
             Bound::Below(1.3),
-            time(reads::ONE_ROW, TOTAL)
-                .zip(time(reads::ONE_ROW, PLAIN))
+            time(by_hand::ONE_ROW, TOTAL)
+                .zip(time(by_hand::ONE_ROW, PLAIN))
                 .map(|(ours, plain)| ours / plain),
         );
-        let best = report.best_by_hand(database, PAGE);
+        let best = results.best_by_hand(database, PAGE);
         target(
             format!("time of a page of 50 totals : best SQL by hand, {database}"),
             Bound::Below(1.1),
@@ -147,14 +148,14 @@ pub fn of(report: &Report) -> Vec<Target> {
 }
 
 fn find<'a>(
-    report: &'a Report,
+    results: &'a Results,
     section: &str,
     disk: Disk,
     database: &str,
     threads: usize,
     entrant: &str,
 ) -> Option<&'a Cell> {
-    report.cells.iter().find(|cell| {
+    results.cells.iter().find(|cell| {
         (cell.scene.section, cell.disk, cell.database) == (section, disk, database)
             && (cell.scene.threads, cell.entrant) == (threads, entrant)
     })

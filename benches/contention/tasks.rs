@@ -1,4 +1,4 @@
-//! Counting by tasks, of which there are more than connections: they borrow those of a pool, or leave it to the coalescer.
+//! Counts by more tasks than there are connections. The tasks share a pool, or pass their counts to the coalescer.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::arena::{Arena, Stage};
-use crate::contenders::{COALESCED, DEFAULT, ONE_ROW, Outcome, total_of, total_of_shards};
+use crate::contender::{COALESCED, DEFAULT, ONE_ROW, Outcome, total_of, total_of_shards};
 use crate::load::{Cell, Keys, Pace, Scene, Slice, percentiles};
 use crate::schema::{adaptive, coalesced, one_row};
 
-/// Of the pool.
+/// The connections of the pool.
 pub const CONNECTIONS: usize = 16;
 
 /// The name of the section.
 pub const TASKS: &str = "tasks";
 
-/// How much is measured.
+/// The extent of the measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Extent {
     pub tasks: usize,
     pub rounds: usize,
-    /// Or as long as two counts of every task take.
+    /// The shortest time of a slice. It lasts longer if two counts of every task take longer.
     pub slice: Duration,
 }
 
@@ -53,10 +53,10 @@ impl Extent {
     }
 }
 
-/// What every task does in one slice: it counts so often, and then until time is up.
+/// A task's share of a slice: it counts at least `counts` times, and goes on until `end`.
 ///
-/// All tasks come at once, and the pool serves them in turn: how long the first count of a task waits says only how late
-/// its turn was. From the second on, it waits for all the others.
+/// All tasks start at once and the pool serves them in turn, so the latency of a task's first count only shows its place in
+/// the queue. Each later count waits behind all other tasks.
 #[derive(Debug, Clone, Copy)]
 struct Share {
     counts: usize,
@@ -66,14 +66,14 @@ struct Share {
 /// One way to count the hot row.
 pub struct Way {
     name: &'static str,
-    /// The SQL expression of what was counted so far.
+    /// The SQL expression of the total so far.
     total: String,
     count: Arc<Count>,
 }
 
 type Count = dyn Fn() -> BoxFuture<'static, Outcome<usize>> + Send + Sync;
 
-/// What one task counted in one slice.
+/// One task's counts in one slice.
 #[derive(Default)]
 struct Counted {
     succeeded: usize,
@@ -144,10 +144,10 @@ impl Share {
     }
 }
 
-/// Measures each way by so many tasks.
+/// Measures each way to count.
 ///
 /// # Panics
-/// If a total is not what was counted: no measurement is worth a lost count.
+/// If a count is lost or doubled: the measurement would be worth nothing.
 pub fn measure<Conn: Tasks>(stage: &Stage<Conn>, extent: Extent, bar: &ProgressBar) -> Vec<Cell> {
     let scene = Scene {
         section: TASKS,
@@ -167,7 +167,7 @@ pub fn measure<Conn: Tasks>(stage: &Stage<Conn>, extent: Extent, bar: &ProgressB
             let before = conn.integer(&way.total);
             let slice = runtime.block_on(async {
                 match round {
-                    0 => way.slice(extent.tasks, 1, Duration::ZERO).await, // to warm up
+                    0 => way.slice(extent.tasks, 1, Duration::ZERO).await, // only warms up
                     _ => way.slice(extent.tasks, 2, extent.slice).await,
                 }
             });
@@ -189,10 +189,10 @@ pub fn measure<Conn: Tasks>(stage: &Stage<Conn>, extent: Extent, bar: &ProgressB
         .collect()
 }
 
-/// A connection type beside one that is awaited.
+/// A connection type that has an awaited counterpart.
 pub trait Tasks: Arena {
-    /// On a pool of connections that are awaited, lent without a query to see whether they are alive; and through the coalescer,
-    /// which has an ordinary connection of its own.
+    /// The ways to count: on a pool of awaited connections, and through the coalescer, which has blocking connections of its
+    /// own. The pool lends a connection without a query that checks it.
     fn ways(stage: &Stage<Self>) -> Vec<Way>;
 }
 

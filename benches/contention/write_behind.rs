@@ -1,4 +1,4 @@
-//! Redis in front of the row: `INCR` there, and a thread that writes to the row what came together.
+//! Redis in front of the row: clients call `INCR` there, and a thread adds the sums to the row.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use diesel::prelude::*;
 use redis::{Client, Connection as RedisConnection, Iter, cmd};
 
 use crate::arena::{Arena, Stage};
-use crate::contenders::{Contender, Counting, Outcome, WRITE_BEHIND, total_of};
+use crate::contender::{Contender, Counting, Outcome, WRITE_BEHIND, total_of};
 
 const INTERVAL: Duration = Duration::from_millis(100);
 const PREFIX: &str = "views:";
@@ -87,7 +87,7 @@ impl<Conn: Arena> Contender<Conn> for WriteBehind<Conn> {
 }
 
 impl<Conn> Writer<Conn> {
-    /// What is counted between the two statements and then lost in a crash is the price of this way.
+    /// A crash between `GETDEL` and the update loses counts: the price of this way to count.
     fn write(&self, redis: &mut RedisConnection, conn: &mut Conn) -> Outcome {
         let mut scan = cmd("SCAN");
         scan.cursor_arg(0).arg("MATCH").arg(format!("{PREFIX}*"));

@@ -1,4 +1,4 @@
-//! The kinds of databases, and what each connection type does: all statements of the clients and of whoever judges them.
+//! The databases and their connection types, with all statements of the clients and of the checker.
 
 use std::fmt;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub enum Backend {
 
 impl Backend {
     pub const ALL: [Backend; 3] = [Backend::Postgres, Backend::Mariadb, Backend::Sqlite];
-    /// Those that run in processes of their own.
+    /// The databases with a server process.
     pub const SERVERS: [Backend; 2] = [Backend::Postgres, Backend::Mariadb];
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// Runs an expression with the connection type of a [`Backend`] under a name.
+/// Runs an expression in which a name stands for the connection type of a [`Backend`].
 #[macro_export]
 macro_rules! with_connection {
     ($backend:expr, $Conn:ident => $run:expr) => {
@@ -69,21 +69,21 @@ macro_rules! with_connection {
     };
 }
 
-/// What is done on a connection.
+/// A connection of a client, or of the checker.
 pub trait ChaosConnection: LoadConnection + R2D2Connection + Sized + 'static {
-    /// The number of other connections to this database that the server still has.
+    /// The SQL expression of the number of other connections to this database; `None` if there is no server.
     const OTHERS: Option<&'static str>;
 
-    /// Does one operation by the library on this connection.
+    /// Runs one operation of the library on this connection.
     ///
     /// # Errors
-    /// As the library gives them.
+    /// The library's errors, unchanged.
     fn run(&mut self, operation: &Operation) -> Result<Done, Error>;
 
-    /// Counts by the coalescer, with an idempotency key or without one.
+    /// Counts through the coalescer, with an idempotency key if `request` is set.
     ///
     /// # Errors
-    /// As the library gives them.
+    /// The library's errors, unchanged.
     fn coalesce(
         coalescer: &Coalescer<Self>,
         row: i64,
@@ -91,33 +91,33 @@ pub trait ChaosConnection: LoadConnection + R2D2Connection + Sized + 'static {
         request: Option<&str>,
     ) -> Result<usize, Error>;
 
-    /// Sets the number of shards, for this process too.
+    /// Sets the number of shards, in the database and for this process.
     fn resize(&mut self, shards: u16) -> QueryResult<()>;
 
-    /// Creates the tables: those above, and the library's own.
+    /// Creates the clients' tables and the library's own.
     fn create_tables(&mut self);
 
     /// Inserts rows, with the team of each.
     fn insert_rows(&mut self, rows: &[(i64, Option<i64>)], base: i64) -> QueryResult<()>;
 
-    /// How many others are connected to this database, as the server sees it.
+    /// Returns the number of other connections to this database; 0 if there is no server.
     fn others(&mut self) -> QueryResult<i64>;
 
-    /// The tokens, and the idempotency keys, that begin so.
+    /// Reads the tokens and the idempotency keys that begin with `prefix`.
     fn tokens(&mut self, prefix: &str) -> QueryResult<Vec<String>>;
 
-    /// Tells a new connection what it has to know, if calls on it have so much time.
+    /// Configures a new connection whose calls have this deadline.
     fn set_up(&mut self, deadline: Duration) -> QueryResult<()>;
 
-    /// Has one connection but this one ended by the server; gives whether there was one.
+    /// Makes the server end one other connection. Returns whether there was one.
     fn terminate_another(&mut self) -> QueryResult<bool>;
 }
 
-/// What an operation gave.
+/// The result of an operation.
 #[derive(Debug)]
 pub enum Done {
     Read(Totals),
-    /// So many rows were counted, of so many that are there.
+    /// The number of rows that were counted, and the number of rows that are there.
     Rows(usize, usize),
     Nothing,
 }
@@ -172,7 +172,7 @@ macro_rules! chaos_connection {
                         Ok(Done::Nothing)
                     }
                     Operation::CountCoalesced { .. } | Operation::CountOnce { coalesced: true, .. } => {
-                        unreachable!("it waits for no connection of its caller")
+                        unreachable!("the coalescer runs it on a connection of its own")
                     }
                     Operation::CountOnce { request, row, n, coalesced: false } => {
                         let counter = RowCounter::of(views, *row).idempotency_key(request);
@@ -289,7 +289,7 @@ macro_rules! chaos_connection {
                 let mut tokens = tokens.load::<String>(self)?;
                 let keys = idempotency_keys::table.select(idempotency_keys::key);
                 let keys = keys.load::<Vec<u8>>(self)?.into_iter();
-                let keys = keys.map(|key| String::from_utf8(key).expect("as clients chose them"));
+                let keys = keys.map(|key| String::from_utf8(key).expect("the clients' keys are texts"));
                 tokens.extend(keys.filter(|key| key.starts_with(prefix)));
                 Ok(tokens)
             }
@@ -332,7 +332,7 @@ chaos_connection!(MysqlConnection {
              AND id <> CONNECTION_ID() ORDER BY RAND() LIMIT 1)",
         );
         let another = diesel::select(another.nullable()).get_result::<Option<i64>>(self)?;
-        // It may have gone by itself since.
+        // The connection may have been closed meanwhile.
         Ok(another.is_some_and(|another| self.batch_execute(&format!("KILL {another}")).is_ok()))
     }
 });
@@ -340,7 +340,7 @@ chaos_connection!(MysqlConnection {
 chaos_connection!(SqliteConnection {
     const OTHERS: Option<&'static str> = None;
 
-    /// A statement that waits for the lock is not cut short by the deadline, so that it has to wait for a small part of it.
+    /// The deadline does not interrupt a statement that waits for the lock, so each statement waits for a small part of it only.
     fn set_up(&mut self, deadline: Duration) -> QueryResult<()> {
         let wait = deadline.as_millis() / 20;
         self.batch_execute(&format!("PRAGMA busy_timeout = {wait}; PRAGMA synchronous = FULL"))

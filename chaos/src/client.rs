@@ -1,4 +1,4 @@
-//! A client process: this program, started again.
+//! A client process: this program, started again with orders.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -22,10 +22,10 @@ use crate::sql_store::{SqlStore, coalescer};
 use crate::with_connection;
 use crate::workload::{Kind, Mix, Round, Workload};
 
-/// The subcommand by which this program is a client.
+/// The subcommand that makes this program a client.
 pub const SUBCOMMAND: &str = "client";
 
-/// What one client process does.
+/// The orders of one client process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Orders {
     pub backend: Backend,
@@ -33,14 +33,14 @@ pub struct Orders {
     pub round: Round,
     /// The number of the first client of this process.
     pub first_client: u16,
-    /// Each a thread with a connection.
+    /// The number of clients. Each is a thread with a connection.
     pub clients: u16,
     pub mix: Mix,
     /// The deadline of every call.
     pub deadline: Duration,
-    /// Of every call, if not the library's own number.
+    /// The attempts of every call, if not the library's default.
     pub attempts: Option<u32>,
-    /// The number of shards that its writers choose from, if not the derive's.
+    /// The number of shards, if not the derive's.
     pub shards: Option<u16>,
     pub logs: PathBuf,
     pub seed: u64,
@@ -65,7 +65,7 @@ pub fn run(orders: &str) -> io::Result<()> {
         .set_global();
     thread::scope(|scope| {
         scope.spawn(|| {
-            // However it ends: whoever wrote to it is done, or gone.
+            // An error means the same as the end: the parent process has closed the pipe.
             let _ = io::stdin().read_to_end(&mut vec![]);
             stop.store(true, Ordering::SeqCst);
         });
@@ -76,13 +76,13 @@ pub fn run(orders: &str) -> io::Result<()> {
     fs::write(orders.logs.join(file), serde_json::to_vec(&*met)?)
 }
 
-/// How often each conflict was met, and tried again.
+/// The number of retries, by conflict.
 pub type Conflicts = BTreeMap<String, u64>;
 
-/// How the files end to which client processes write them when they stop.
+/// The extension of the files to which client processes write their conflicts when they stop.
 const CONFLICTS: &str = "conflicts";
 
-/// The conflicts that all clients have met.
+/// Reads the conflicts that all clients met.
 pub fn conflicts(logs: &Path) -> io::Result<Conflicts> {
     let mut all = Conflicts::new();
     for entry in fs::read_dir(logs)? {
@@ -140,7 +140,7 @@ where
     })
 }
 
-/// Tries what a process needs to begin until it is done: the fault may have struck already.
+/// Retries a step that a process needs at its start: the fault may have struck already.
 fn persist<T>(
     stop: &AtomicBool,
     mut begin: impl FnMut() -> Result<T, Box<dyn Error + Send + Sync>>,
@@ -154,7 +154,7 @@ fn persist<T>(
     }
 }
 
-/// A client process, seen from outside. Killed when it is dropped.
+/// A handle of a client process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Client {
     process: Child,
@@ -170,18 +170,18 @@ impl Client {
         Ok(Client { process })
     }
 
-    /// Ends it where it is.
+    /// Kills the process (SIGKILL).
     pub fn kill(&mut self) -> io::Result<()> {
         self.process.kill()?;
         self.process.wait().map(drop)
     }
 
-    /// Stops it where it is, with all that it holds.
+    /// Stops the process (SIGSTOP) with all the locks that it holds.
     pub fn pause(&self) -> io::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on after [`pause`](Self::pause).
+    /// Continues the process after [`pause`](Self::pause).
     pub fn resume(&self) -> io::Result<()> {
         self.signal(Signal::CONT)
     }
@@ -194,7 +194,7 @@ impl Client {
         self.process.try_wait()
     }
 
-    /// Lets it finish what it has begun, and waits for that.
+    /// Tells the process to finish its open calls, and waits until it exits.
     pub fn stop(mut self) -> io::Result<()> {
         drop(self.process.stdin.take());
         let patience = Instant::now() + Duration::from_secs(120);
@@ -205,7 +205,7 @@ impl Client {
                     return Err(io::Error::other(format!("a client ended with {status}")));
                 }
                 None if Instant::now() < patience => thread::sleep(Duration::from_millis(2)),
-                None => return Err(io::Error::other("a client does not end")),
+                None => return Err(io::Error::other("a client does not exit")),
             }
         }
     }
@@ -213,7 +213,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -224,13 +224,13 @@ fn log_of(client: u16) -> String {
     format!("{client}.jsonl")
 }
 
-/// Counts acknowledged operations in the logs in a folder while they grow.
+/// Counts the acknowledged operations in a folder of logs, while the logs grow.
 #[derive(Debug)]
 pub struct Progress {
     logs: PathBuf,
-    /// How much of each log was looked at.
+    /// The number of bytes of each log that were read.
     read: BTreeMap<PathBuf, u64>,
-    /// How many are in each.
+    /// The number of acknowledged operations in each log.
     acknowledged: BTreeMap<PathBuf, usize>,
 }
 
@@ -243,7 +243,7 @@ impl Progress {
         }
     }
 
-    /// How many there are now.
+    /// Reads on, and returns the number of acknowledged operations so far.
     pub fn acknowledged(&mut self) -> io::Result<usize> {
         for entry in fs::read_dir(&self.logs)? {
             let path = entry?.path();
@@ -260,7 +260,7 @@ impl Progress {
         Ok(self.acknowledged.values().sum())
     }
 
-    /// Whether one of these clients had one when they were counted.
+    /// Whether one of these clients had an acknowledged operation when the logs were last read.
     pub fn is_at_work(&self, mut clients: Range<u16>) -> bool {
         clients.any(|client| {
             let log = self.logs.join(log_of(client));

@@ -1,10 +1,10 @@
-//! What every client did, and what became of it.
+//! The history: every client's operations and their outcomes.
 //!
-//! Each client appends to a file of its own, a line of JSON for an event: one before the call and one after it, each written before
-//! the client goes on. So a client that was killed leaves a log that can be read: a call without an end may have happened.
+//! Each client appends to a file of its own, and writes a line of JSON before each call and after it. It goes on only when the
+//! line is written. So the log of a killed client can be read: a call without an end may have happened.
 //!
-//! Times are those of the system's monotonic clock, which all processes of a machine share. The start is noted before the
-//! call and the end behind it, so that an operation that ended before another one began has really done so.
+//! Times are those of the system's monotonic clock, which all processes of a machine share. A client reads the clock before the
+//! call and after it. So if the log says that one operation ended before another began, it did.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -33,7 +33,7 @@ struct Event<O, A> {
     at: Moment,
     /// The number of the operation within its client.
     number: u64,
-    /// How long the call took, in nanoseconds, without the log; 0 before it.
+    /// The nanoseconds that the call took, without the logging; 0 in the line before the call.
     took: u64,
     what: What<O, A>,
 }
@@ -45,7 +45,7 @@ enum What<O, A> {
     Refused(Refused),
 }
 
-/// The log of one client, to which it appends.
+/// The log of one client.
 #[derive(Debug)]
 pub struct Log {
     file: File,
@@ -61,7 +61,7 @@ impl Log {
         Ok(Log { file, number: 0 })
     }
 
-    /// Does `operation` by `call`, between two lines.
+    /// Runs `operation` by `call`, and writes a line before it and after it.
     pub fn record<O: Serialize, A: Serialize>(
         &mut self,
         operation: &O,
@@ -80,7 +80,7 @@ impl Log {
         Ok(result)
     }
 
-    /// One `write`, which a kill does not interrupt.
+    /// Writes a line by a single `write`, which a kill does not interrupt.
     fn write<O: Serialize, A: Serialize>(
         &mut self,
         what: What<O, A>,
@@ -98,28 +98,29 @@ impl Log {
     }
 }
 
-/// What became of an operation.
+/// The outcome of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome<A = Totals> {
-    /// It happened, and a read saw this.
+    /// It happened, and this is its answer.
     Ok(A),
     /// It did not happen.
     Failed(Refused),
-    /// It may have happened, and may still happen. Without an error: its client was killed.
+    /// It may have happened, or may still happen. There is no error if its client was killed.
     Unknown(Option<Refused>),
 }
 
 /// One operation of a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done<O = Operation, A = Totals> {
-    /// Client and number.
+    /// The client's name: the stem of its log's name.
     pub client: String,
+    /// The number of the operation within its client.
     pub number: u64,
     pub operation: O,
     pub began: Moment,
     /// `Moment::MAX` if it never ended.
     pub ended: Moment,
-    /// The call alone, without the log; zero if it never ended.
+    /// The time of the call without the logging; zero if it never ended.
     pub took: Duration,
     pub outcome: Outcome<A>,
 }
@@ -164,7 +165,7 @@ fn read_client<O: DeserializeOwned, A: DeserializeOwned>(
     text: &str,
 ) -> io::Result<Vec<Done<O, A>>> {
     let mut operations = BTreeMap::new();
-    // Behind the last newline there is only what a kill cut off: a call that was not made, or an end that is not known.
+    // A kill may have cut the last line off: then its call was not made, or its end is not known.
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     for line in complete.lines() {
         let event: Event<O, A> = serde_json::from_str(line)?;
@@ -266,7 +267,7 @@ mod tests {
         }
     }
 
-    /// Wherever a kill cuts the file off, what is complete can be read, and a call without an end may have happened.
+    /// Wherever a kill cuts the file, the complete lines can be read, and a call without an end may have happened.
     #[test]
     fn a_log_that_is_cut_off_can_be_read() {
         let folder = TempDir::new().unwrap();

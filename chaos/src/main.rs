@@ -1,4 +1,4 @@
-//! Faults while clients count: see the README.
+//! Runs faults while clients count: see the README.
 
 use std::io;
 use std::panic;
@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use diesel_sharded_chaos::backend::Backend;
 use diesel_sharded_chaos::client;
-use diesel_sharded_chaos::faults::{self, Extent, Fault, fold_killed};
+use diesel_sharded_chaos::extent::Extent;
+use diesel_sharded_chaos::fault::Fault;
+use diesel_sharded_chaos::faults::{self, fold_killed};
 use diesel_sharded_chaos::report::{self, Line};
 
-/// Lets faults strike while client processes count on real servers, and judges what became of every count.
+/// Runs faults while client processes count on real servers, and checks the outcome of every count.
 #[derive(Debug, Parser)]
 #[command(after_help = list())]
 struct Arguments {
@@ -21,16 +23,16 @@ struct Arguments {
     /// The databases; all of them if none is named
     #[arg(long, value_delimiter = ',')]
     database: Vec<Backend>,
-    /// How many rounds of each fault on each database, instead of its own number
+    /// The number of rounds of each fault on each database, instead of the fault's own number
     #[arg(long, conflicts_with = "minutes")]
     rounds: Option<u32>,
-    /// How long each fault goes on, on each database
+    /// The minutes that each fault goes on, on each database
     #[arg(long)]
     minutes: Option<f64>,
     /// A few rounds of each, for CI
     #[arg(long)]
     short: bool,
-    /// What the clients draw their operations by; a random number if not given. The moments of faults differ all the same.
+    /// The seed of the clients' operations; random by default. It does not fix the moments of faults.
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -48,7 +50,7 @@ fn list() -> String {
 
 type Process = fn(&str) -> io::Result<()>;
 
-/// What this program is when it starts itself again, by subcommand.
+/// The processes that this program starts of itself, by subcommand.
 const PROCESSES: [(&str, Process); 2] = [
     (client::SUBCOMMAND, client::run),
     (fold_killed::SUBCOMMAND, fold_killed::step),
@@ -87,12 +89,15 @@ fn main() -> ExitCode {
                 until: minutes.map(|minutes| Instant::now() + minutes),
                 seed,
             };
-            // What breaks off one fault does not take away what the others have shown.
+            // A panic in one fault must not lose the results of the others.
             let line = panic::catch_unwind(|| (fault.run)(&extent, backend));
             lines.push(line.unwrap_or_else(|reason| {
                 let reason = reason.downcast_ref::<String>().cloned();
                 let mut line = Line::new(fault.name, backend);
-                line.find(format!("it broke off: {}", reason.unwrap_or_default()));
+                line.find(format!(
+                    "the fault panicked: {}",
+                    reason.unwrap_or_default()
+                ));
                 line.finish()
             }));
         }
@@ -104,7 +109,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was named, or everything.
+/// Returns what the user named, or everything if that is nothing.
 fn chosen<T>(named: Vec<T>, all: Vec<T>) -> Vec<T> {
     if named.is_empty() { all } else { named }
 }

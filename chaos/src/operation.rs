@@ -1,10 +1,10 @@
-//! What clients do, as values: they are logged before they are done, and the checker knows from them what they may change.
+//! The clients' operations as values: the logs hold them, and the checker derives from them which totals may change.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One number that is counted: a field of a row, or a named counter.
+/// A counter: a sharded field of a row, or a named counter.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Counter {
     /// `views` of the row with this id.
@@ -28,9 +28,9 @@ impl fmt::Display for Counter {
 /// How a transaction is begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Begin {
-    /// As `retry::transaction` does by default.
+    /// By the defaults of `retry::transaction`.
     Plainly,
-    /// SERIALIZABLE; on SQLite without the write lock (`deferred`), so that a write after a read may be too late.
+    /// SERIALIZABLE. On SQLite `deferred`, without the write lock, so that a write after a read may fail.
     Serializable,
 }
 
@@ -43,7 +43,7 @@ pub enum Operation {
         views: i64,
         likes: Option<i32>,
     },
-    /// `update(rows.filter(team.eq(team))).set(..)`: every row of a team, and the ids are those of its rows.
+    /// `update(rows.filter(team.eq(team))).set(..)`: every row of a team. `rows` are their ids.
     CountTeam { team: i64, rows: Vec<i64>, n: i64 },
     /// `update(rows.find(row)).set(..).or_insert(..)`.
     CountOrInsert { row: i64, n: i64 },
@@ -51,35 +51,36 @@ pub enum Operation {
     CountNamed { name: String, n: i64 },
     /// `coalescer.add(row, n)`.
     CountCoalesced { row: i64, n: i64 },
-    /// The same with an idempotency key, by the coalescer or without one: several clients ask for it, and it counts once.
+    /// A count with an idempotency key, through the coalescer or directly. Several clients make the same request, and it counts
+    /// once.
     CountOnce {
         request: String,
         row: i64,
         n: i64,
         coalesced: bool,
     },
-    /// `retry::transaction`: a token row is inserted, then each is counted, in this order.
+    /// `retry::transaction`: inserts a token row, then adds to each counter in this order.
     Transaction {
         token: String,
         counts: Vec<(Counter, i64)>,
         begin: Begin,
-        /// Whether the totals are read before they are counted.
+        /// Whether it reads the totals before it counts.
         reads_first: bool,
     },
     /// `set_total(rows.find(row), views, total)`.
     SetTotal { row: i64, total: i64 },
-    /// `fold(rows)`, of those between two ids, keeping so many empty shards.
+    /// `fold(rows)` of the rows between two ids, with `keep_shards(keep)`.
     Fold { first: i64, last: i64, keep: u16 },
     /// `ShardCount::of(views).resize(shards)`.
     Resize { shards: u16 },
-    /// The totals of the rows between two ids, in one query.
+    /// Reads the totals of the rows between two ids in one query.
     ReadRows { first: i64, last: i64 },
     /// `Counter::named(name).get`.
     ReadNamed { name: String },
 }
 
 impl Operation {
-    /// What it adds, if it happens.
+    /// The amounts that it adds if it happens.
     pub fn adds(&self) -> Vec<(Counter, i64)> {
         match self {
             Operation::Count { row, views, likes } => {
@@ -114,7 +115,7 @@ impl Operation {
         }
     }
 
-    /// Its token, if it leaves one. Operations of the same token are one, asked for more than once.
+    /// The token that it leaves behind, if any. Operations with the same token are one request, made more than once.
     pub fn token(&self) -> Option<&str> {
         match self {
             Operation::Transaction { token, .. } | Operation::CountOnce { request: token, .. } => {
@@ -143,16 +144,16 @@ impl Operation {
     }
 }
 
-/// What a read saw.
+/// The totals that a read returned.
 pub type Totals = Vec<(Counter, i64)>;
 
-/// Why an operation gave no result.
+/// The error of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// Whether it may have happened all the same. `false`: the library promises that nothing was changed.
+    /// Whether the operation may have happened all the same. If `false`, the library promises that it changed nothing.
     pub unknown: bool,
     /// The kind of the error.
     pub kind: String,
-    /// Its text.
+    /// The text of the error.
     pub text: String,
 }

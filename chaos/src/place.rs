@@ -1,4 +1,4 @@
-//! A database on a server of its own, where rounds are played.
+//! A database on a server of its own, on which rounds are played.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::store::Store;
 use crate::with_connection;
 use crate::workload::Round;
 
-/// How long whoever judges waits for a lock.
+/// The patience for locks of the connections that prepare and judge rounds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A database with the clients' tables. Its commits wait for the disk.
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Place {
     pub backend: Backend,
     pub url: String,
-    /// SQLite has none.
+    /// `None` for SQLite.
     server: Option<OwnServer>,
     folder: TempDir,
 }
@@ -81,10 +81,10 @@ impl Place {
         conn
     }
 
-    /// The server.
+    /// Returns the server.
     ///
     /// # Panics
-    /// SQLite has none.
+    /// On SQLite, which has none.
     pub fn server(&mut self) -> &mut OwnServer {
         self.server.as_mut().expect("a database with a server")
     }
@@ -97,7 +97,7 @@ impl Place {
         });
     }
 
-    /// The answer to a question, a text named `answer`.
+    /// Runs a query that returns one text, in the column `answer`.
     pub fn ask(&self, question: &str) -> String {
         #[derive(QueryableByName)]
         struct Row {
@@ -110,7 +110,7 @@ impl Place {
         })
     }
 
-    /// The folder for everything that belongs to this database.
+    /// Returns the folder of the database and its logs.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
@@ -123,13 +123,14 @@ impl Place {
         });
     }
 
-    /// Waits until nobody else is at it: what was sent by clients that are gone is done or taken back then. Reads all there is.
+    /// Reads all totals and tokens once no other connection is left. The server has then committed or rolled back everything that
+    /// killed clients had sent.
     pub fn aftermath(&self, round: Round) -> Aftermath {
         with_connection!(self.backend, Conn => {
             let mut conn = self.connect::<Conn>();
             let patience = Instant::now() + Duration::from_secs(60);
             while conn.others().expect("the server answers") > 0 {
-                assert!(Instant::now() < patience, "clients that are gone stay connected");
+                assert!(Instant::now() < patience, "connections of killed clients stay open");
                 thread::sleep(Duration::from_millis(2));
             }
             conn.ping().expect("the server answers");

@@ -1,4 +1,4 @@
-//! What is printed: a line while a fault goes on, and a table at the end.
+//! The output: a line of progress after each round, and a table at the end.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::checker::Judgement;
-use crate::faults::Extent;
+use crate::extent::Extent;
 use crate::history::{History, Outcome};
 
-/// One fault on one database.
+/// The results of one fault on one database: a line of the table.
 #[derive(Debug, Clone)]
 pub struct Line {
     pub fault: &'static str,
@@ -20,11 +20,11 @@ pub struct Line {
     pub failed: usize,
     pub unknown: usize,
     pub reads: usize,
-    /// How often each kind of error was given, after each operation.
+    /// The number of errors of each kind.
     pub errors: BTreeMap<String, usize>,
-    /// What must not be, as the checker or the fault itself found it.
+    /// The violations that the checker or the fault itself found.
     pub findings: Vec<String>,
-    /// What was measured besides.
+    /// Other measurements.
     pub remarks: Vec<String>,
     began: Instant,
     took: Duration,
@@ -71,13 +71,13 @@ impl Line {
         }
     }
 
-    /// Adds something that must not be.
+    /// Adds a violation.
     pub fn find(&mut self, finding: String) {
         eprintln!("{} on {}: {finding}", self.fault, self.backend);
         self.findings.push(finding);
     }
 
-    /// Tells how far it is.
+    /// Prints the progress.
     pub fn progress(&self, extent: &Extent) {
         let of = match extent.until {
             Some(_) => String::new(),
@@ -107,7 +107,7 @@ impl Line {
     }
 }
 
-/// The table of all lines, and behind it what was found and measured.
+/// Formats the table of all lines, followed by their errors, measurements and findings.
 pub fn table(lines: &[Line]) -> String {
     let mut rows = vec![
         [
@@ -161,7 +161,7 @@ pub fn table(lines: &[Line]) -> String {
     text
 }
 
-/// The first ten, and how many there are.
+/// Returns the first ten findings, and how many there are if that is more.
 fn counted(findings: &[String]) -> Vec<String> {
     let mut counted: Vec<_> = findings.iter().take(10).cloned().collect();
     if findings.len() > 10 {
@@ -170,7 +170,7 @@ fn counted(findings: &[String]) -> Vec<String> {
     counted
 }
 
-/// What occurs most often first.
+/// Formats counts, the most frequent first.
 pub fn tally<N: Copy + Ord + fmt::Display>(counts: &BTreeMap<String, N>) -> String {
     let mut counts: Vec<_> = counts.iter().collect();
     counts.sort_by_key(|(_, count)| Reverse(**count));

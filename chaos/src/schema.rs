@@ -1,4 +1,4 @@
-//! The tables of the application that the clients play.
+//! The tables on which the clients count.
 
 use diesel::prelude::*;
 use diesel_sharded::ShardedField;
@@ -13,14 +13,14 @@ diesel::table! {
 }
 
 diesel::table! {
-    /// One row for each transaction that happened.
+    /// A row for each transaction that happened.
     chaos_tokens (token) {
         token -> Text,
     }
 }
 
 diesel::table! {
-    /// The library's own.
+    /// The library's table of idempotency keys.
     #[sql_name = "diesel_sharded_idempotency_keys"]
     idempotency_keys (key) {
         key -> Binary,

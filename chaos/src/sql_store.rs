@@ -1,4 +1,4 @@
-//! The library on a database, as a client uses it.
+//! A client's access to a database through the library.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::backend::{ChaosConnection, Done};
 use crate::operation::{Operation, Refused, Totals};
 use crate::store::{NO_CONNECTION, NOT_THERE, Store};
 
-/// A connection, made anew when it is lost, and the coalescer of the process.
+/// A connection, which is replaced when it is lost, and the coalescer of the process.
 pub struct SqlStore<Conn: ChaosConnection> {
     url: String,
-    /// As its [`set_up`](ChaosConnection::set_up) has it.
+    /// The deadline for [`set_up`](ChaosConnection::set_up).
     patience: Duration,
     conn: Result<Conn, String>,
-    /// The last operation failed, so that the connection may be lost.
+    /// Whether the last operation failed, so that the connection may be lost.
     failed: bool,
     coalescer: Option<Coalescer<Conn>>,
 }
@@ -74,7 +74,7 @@ impl<Conn: ChaosConnection> SqlStore<Conn> {
 }
 
 impl<Conn: ChaosConnection> Store for SqlStore<Conn> {
-    /// Makes a lost connection anew. Any other has to be as good as before.
+    /// Replaces a lost connection. Any other connection must still work.
     fn prepare(&mut self) {
         let is_lost = match &mut self.conn {
             Err(_) => true,
@@ -104,7 +104,7 @@ impl<Conn: ChaosConnection> Store for SqlStore<Conn> {
     }
 }
 
-/// An error as clients log it.
+/// Converts an error to the form that clients log.
 pub(crate) fn refused(error: &Error) -> Refused {
     let text = error.to_string();
     let error = match error {
@@ -114,7 +114,7 @@ pub(crate) fn refused(error: &Error) -> Refused {
     let kind = format!("{error:?}");
     let kind = kind.split(|c: char| !c.is_alphanumeric()).next();
     Refused {
-        // What TransactionAborted leaves behind depends on the database, says its documentation.
+        // By its documentation, the effect of TransactionAborted depends on the database.
         unknown: matches!(
             error,
             Error::OutcomeUnknown { .. } | Error::TransactionAborted
@@ -124,7 +124,7 @@ pub(crate) fn refused(error: &Error) -> Refused {
     }
 }
 
-/// A coalescer over a pool of its own.
+/// Creates a coalescer with a pool of its own.
 pub fn coalescer<Conn: ChaosConnection + Send>(
     url: &str,
     deadline: Duration,

@@ -1,21 +1,21 @@
-//! Where operations are done.
+//! The interface through which clients run their operations.
 
 use crate::operation::{Operation, Refused, Totals};
 
-/// Something that can be counted on: a database through the library, or what a test puts in its place.
+/// A store of counters: a database through the library, or a test's replacement.
 pub trait Store<O = Operation, A = Totals> {
-    /// Gets ready for the next operation: what is done here is not part of any.
+    /// Prepares for the next operation. This work belongs to no operation.
     fn prepare(&mut self) {}
 
-    /// Does one operation, and tells what it saw.
+    /// Runs one operation, and returns its answer.
     ///
     /// # Errors
-    /// Why it was not done, or may not have been.
+    /// If it did not happen, or may not have happened.
     fn run(&mut self, operation: &O) -> Result<A, Refused>;
 }
 
-/// The kind of a refusal because the database could not be reached: nothing was sent.
+/// The kind of error when the database could not be reached, so that nothing was sent.
 pub const NO_CONNECTION: &str = "NoConnection";
 
-/// The kind of a refusal because the library says that a row is not there, which is.
+/// The kind of error when the library reports a row as missing that is there.
 pub const NOT_THERE: &str = "NotThere";

@@ -1,4 +1,4 @@
-//! What a client does: operations drawn at random, on the counters of its round.
+//! A client's workload: random operations on the counters of its round.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,15 +14,15 @@ use crate::history::Log;
 use crate::operation::{Begin, Counter, Operation};
 use crate::store::{NO_CONNECTION, Store};
 
-/// The counters of one round: a round's unknown counts trouble no other one.
+/// The counters of one round. Each round has its own, so that counts with an unknown outcome affect no other round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Round {
     pub number: i64,
-    /// How many clients there are, in all processes.
+    /// The number of clients in all processes.
     pub clients: u16,
 }
 
-/// The ids of one round.
+/// The number of ids of each round.
 const IDS: i64 = 1000;
 /// `views` of every row at the beginning.
 const BASE: i64 = 1000;
@@ -32,22 +32,22 @@ impl Round {
         self.number * IDS + n
     }
 
-    /// Counted on in transactions with tokens only.
+    /// The rows that only transactions with tokens count on.
     fn of_tokens(self) -> [i64; 2] {
         [self.row(1), self.row(2)]
     }
 
-    /// Counted on by single updates only.
+    /// The row that only single updates count on.
     fn plain(self) -> i64 {
         self.row(3)
     }
 
-    /// Counted on all together.
+    /// The rows that are always counted together.
     pub fn team(self) -> Vec<i64> {
         vec![self.row(4), self.row(5), self.row(6)]
     }
 
-    /// Not there at the beginning.
+    /// The row that is not there at the beginning.
     fn inserted(self) -> i64 {
         self.row(7)
     }
@@ -56,12 +56,12 @@ impl Round {
         self.row(8)
     }
 
-    /// Counted on by requests that come more than once.
+    /// The row that repeated requests count on.
     fn requested(self) -> i64 {
         self.row(9)
     }
 
-    /// Set, and counted on, by one client.
+    /// The row that one client alone sets and counts on.
     fn own(self, client: u16) -> i64 {
         self.row(10 + i64::from(client))
     }
@@ -70,7 +70,7 @@ impl Round {
         self.own(self.clients)
     }
 
-    /// The rows that are there at the beginning, with the team to which each belongs, if to any.
+    /// The rows that are there at the beginning, each with its team if it has one.
     pub fn rows(self) -> Vec<(i64, Option<i64>)> {
         let team = self.team();
         (self.row(1)..=self.last())
@@ -92,7 +92,7 @@ impl Round {
         format!("round {}, in transactions", self.number)
     }
 
-    /// The reads that show all counters.
+    /// The reads that return all counters.
     pub fn reads(self) -> [Operation; 3] {
         [
             Operation::ReadRows {
@@ -106,12 +106,12 @@ impl Round {
         ]
     }
 
-    /// What all tokens of this round begin with.
+    /// The prefix of all tokens of this round.
     pub fn tokens_prefix(self) -> String {
         format!("{}-", self.number)
     }
 
-    /// What the checker has to know.
+    /// The rules for the checker.
     pub fn rules(self) -> Rules {
         let rows = self.rows();
         Rules {
@@ -134,9 +134,9 @@ pub enum Kind {
     CountNamed,
     CountCoalesced,
     CountOnce,
-    /// A token and a count or a few.
+    /// A token and one or more counts.
     Transaction,
-    /// The same on both rows, in an order that other clients turn round.
+    /// A token and a count on both rows, which other clients count on in the opposite order.
     Crossing(Begin),
     CountOwn,
     SetOwn,
@@ -146,10 +146,10 @@ pub enum Kind {
     ReadNamed,
 }
 
-/// How often each kind is drawn.
+/// The weight of each kind.
 pub type Mix = Vec<(Kind, u32)>;
 
-/// Everything that the library does.
+/// The mix of all kinds of operations.
 pub fn everything() -> Mix {
     vec![
         (Kind::Count, 20),
@@ -179,7 +179,7 @@ pub struct Workload {
     random: SmallRng,
     transactions: u64,
     requests: u64,
-    /// The set that was begun and may not have happened; it is repeated, since that does no harm.
+    /// A set whose outcome is unknown. The client repeats it, which does no harm.
     unfinished: Option<Operation>,
 }
 
@@ -196,7 +196,7 @@ impl Workload {
         }
     }
 
-    /// Does one operation, and logs it; gives whether it was done.
+    /// Runs and logs one operation. Returns whether it succeeded.
     pub fn step(&mut self, store: &mut impl Store, log: &mut Log) -> io::Result<bool> {
         store.prepare();
         let operation = self.unfinished.take().unwrap_or_else(|| self.next());
@@ -213,7 +213,7 @@ impl Workload {
         Ok(false)
     }
 
-    /// Goes on until it is told to stop.
+    /// Runs operations until `stop` is set.
     pub fn run(
         &mut self,
         store: &mut impl Store,
@@ -340,7 +340,7 @@ impl Workload {
         }
     }
 
-    /// One of a few that other clients ask for at about the same time, and before or after it.
+    /// Draws one of a few requests that other clients also make, at about the same time.
     fn request(&mut self) -> Operation {
         self.requests += 1;
         let number = self.requests / 2 + self.random.random_range(0..4);
@@ -359,7 +359,7 @@ impl Workload {
         format!("{prefix}{}-{}", self.client, self.transactions)
     }
 
-    /// Of either sign, and never 0.
+    /// Draws an amount of either sign, never 0.
     fn amount(&mut self) -> i64 {
         match self.random.random_range(-4..=8) {
             0 => 9,

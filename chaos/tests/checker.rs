@@ -1,4 +1,4 @@
-//! The checker on implementations with a bug each, and on a right one: clients draw the same operations as against databases.
+//! The checker, on implementations in memory with a bug each and on a right one. Clients draw the same operations as for databases.
 
 #[path = "checker/lives.rs"]
 mod lives;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const CLIENTS: u16 = 4;
 const STEPS: usize = 300;
-/// Each third chance is taken.
+/// The bug shows at every third chance.
 const STRIKES: u32 = 3;
 const ROUND: Round = Round {
     number: 1,
@@ -26,48 +26,48 @@ const ROUND: Round = Round {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
     None,
-    /// A count writes what it had read before another count came.
+    /// A count writes a total that it read before another count.
     LostUpdate,
-    /// A count whose answer was lost is sent again.
+    /// A count whose answer is lost is sent again.
     DoubleApply,
-    /// A fold writes the sum that it read before counts came.
+    /// A fold writes a sum that it read before other counts.
     StaleFold,
-    /// COMMIT failed, and the caller is told that it is done.
+    /// COMMIT fails, and the caller gets no error.
     SwallowedCommit,
-    /// The caller is told that nothing was changed, and it was.
+    /// The caller gets an error that promises no change, and the count was applied.
     FailedButApplied,
-    /// A count by a filter is done on a part of its rows.
+    /// A count by a filter changes only some of its rows.
     TornTeam,
-    /// A read shows what was there a while ago.
+    /// A read returns old totals.
     StaleRead,
-    /// An error that says nothing of the outcome is handed on.
+    /// The caller gets an error that does not tell the outcome.
     BareError,
-    /// What was asked for before is counted again.
+    /// A repeated request is counted again.
     CountedAgain,
 }
 
-/// Which operations the bug hits, all others are right.
+/// The operations that the bug affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hits {
-    /// Those with a token, among unknown outcomes.
+    /// Operations with a token. Some outcomes are unknown.
     Transactions,
-    /// Single updates, where no other outcome is unknown: else the loss might be one of these.
+    /// Single updates. No outcome is unknown, or the checker could take the error for one of these.
     Updates,
 }
 
-/// What all clients count on.
+/// The totals that all clients share.
 struct World {
     bug: Bug,
     hits: Hits,
     totals: BTreeMap<Counter, i64>,
     tokens: Vec<String>,
-    /// Sent by a client that did not wait for the answer; done later.
+    /// Operations whose client did not wait for the answer. They are applied later.
     on_the_way: Vec<Operation>,
-    /// The last amount that was added to each.
+    /// The last amount that was added to each counter.
     last: BTreeMap<Counter, i64>,
-    /// What a fold has read, and will write after some more operations.
+    /// The totals that a fold has read, and the number of operations until it writes them.
     folding: Option<(BTreeMap<Counter, i64>, u32)>,
-    /// All totals after each of the last operations.
+    /// The totals after each of the last operations.
     before: Vec<BTreeMap<Counter, i64>>,
     operations: u32,
     chances: u32,
@@ -75,7 +75,7 @@ struct World {
 }
 
 impl World {
-    /// Whether the bug shows at this chance for it.
+    /// Whether the bug shows now, if this is a chance for it.
     fn strikes(&mut self, bug: Bug, is_a_chance: bool) -> bool {
         let is_a_chance = is_a_chance && self.bug == bug;
         self.chances += u32::from(is_a_chance);
@@ -84,7 +84,7 @@ impl World {
         strikes
     }
 
-    /// Whether what goes wrong with it can be told: what is lost or doubled is positive, so that it does not cancel out.
+    /// Whether an error in this operation can be detected. Its amounts are positive, so that lost and doubled ones do not cancel out.
     fn tells(&self, operation: &Operation) -> bool {
         let adds = operation.adds();
         let is_hit = match self.hits {
@@ -94,10 +94,10 @@ impl World {
         is_hit && !adds.is_empty() && adds.iter().all(|(_, amount)| *amount > 0)
     }
 
-    /// A row that is also set, if there is one: a set makes good what went wrong before.
+    /// Returns a row that is also set, if there is one: a set hides earlier errors.
     fn own_rows<'a>(&self, adds: &'a [(Counter, i64)]) -> Option<&'a Counter> {
         let team = ROUND.team();
-        let after_the_team = team.last().unwrap() + 2; // what is inserted, and what is coalesced
+        let after_the_team = team.last().unwrap() + 2; // the inserted row and the coalesced one
         let mut counters = adds.iter().map(|(counter, _)| counter);
         counters.find(|counter| matches!(counter, Counter::Views(row) if *row > after_the_team))
     }
@@ -155,7 +155,7 @@ impl World {
             .collect()
     }
 
-    /// What goes on besides an operation.
+    /// Advances delayed operations and folds.
     fn go_on(&mut self) {
         self.operations += 1;
         if self.operations.is_multiple_of(17) && !self.on_the_way.is_empty() {
@@ -205,7 +205,7 @@ impl Store for Memory {
             return Ok(world.read(operation));
         }
         let lost = || Err(refused(true, "OutcomeUnknown"));
-        // Now and then a wire is cut: before the request, behind it, or so that it arrives late.
+        // Sometimes the wire is cut: before the request, after it, or so that it arrives late.
         match (rand::random_range(0..40), world.hits) {
             (0, _) => {
                 if world.strikes(Bug::FailedButApplied, tells) {
@@ -215,7 +215,7 @@ impl Store for Memory {
             }
             (1, _) if world.strikes(Bug::DoubleApply, tells) => {
                 world.apply(operation);
-                let tokens = world.tokens.clone(); // a second one is refused, and that is swallowed
+                let tokens = world.tokens.clone(); // the second insert of a token fails, and the error is ignored
                 world.apply(operation);
                 world.tokens = tokens;
                 Ok(vec![])
@@ -242,7 +242,7 @@ impl Store for Memory {
     }
 }
 
-/// Lets four clients work until the bug has shown some times.
+/// Runs four clients until the bug has shown several times, and judges their history.
 fn judged(bug: Bug, hits: Hits, seed: u64) -> Judgement {
     let rules = ROUND.rules();
     let world = Arc::new(Mutex::new(World {
@@ -292,7 +292,7 @@ fn judged(bug: Bug, hits: Hits, seed: u64) -> Judgement {
     judge(&rules, &History::read(logs.path()).unwrap(), &aftermath)
 }
 
-/// The checker has to find the bug, as what it is, whatever the clients draw.
+/// Checks that the checker finds the bug, as the right kind of finding, whatever the clients draw.
 fn catches(bug: Bug, hits: Hits, as_it_is: fn(&Finding) -> bool) {
     for seed in 0..5 {
         let findings = judged(bug, hits, 100 * seed).findings;

@@ -365,7 +365,8 @@ impl Folding<'_> {
         conn: &mut AnyConnection,
     ) -> Result<(), Error> {
         let keys = std::slice::from_ref(key);
-        let mut left = self.keyed.shard_counts(conn, keys)?;
+        let named = self.keyed.named(keys);
+        let mut left = self.keyed.locked(&named, 1, None).shards(conn)?;
         let (mut busy, mut tried, mut parents) = (false, usize::MAX, 0);
         let mut reason = None;
         while left.len() < tried {

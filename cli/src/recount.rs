@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::described::integers;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
-use diesel_sharded::{Amount, Dialect, Unfit};
+use diesel_sharded::{Dialect, Unfit};
 
 use crate::args::RecountArgs;
 use crate::connection::AnyConnection;
@@ -420,23 +420,14 @@ impl Recounting<'_> {
         lacks: i64,
         conn: &mut AnyConnection,
     ) -> Result<(), FoldError> {
-        let (keyed, table) = (self.keyed, self.keyed.sharded.table);
-        let keys = std::slice::from_ref(key);
+        let named = self.keyed.named(std::slice::from_ref(key));
+        let add = Statement::default().name(self.field.name).sql(" = (");
+        let add = add.column(self.keyed.sharded.table, self.field.name);
+        let add = add.sql(" + ").bind(Value::Integer(lacks)).sql(")");
         conn.transaction(|conn| {
-            let before = keyed.states(conn, keys, None)?;
-            let mut expected = before.clone();
-            for parent in &mut expected {
-                let fields = parent.iter_mut().zip(&keyed.sharded.fields);
-                for (state, _) in fields.filter(|(_, field)| field.name == self.field.name) {
-                    state.base += &Amount::Integer(lacks.into());
-                }
-            }
-            let add = Statement::default().sql("UPDATE ").name(table).sql(" SET ");
-            let add = add.name(self.field.name).sql(" = (");
-            let add = add.column(table, self.field.name).sql(" + ");
-            let add = add.bind(Value::Integer(lacks)).sql(") WHERE ");
-            keyed.is_one_of(add, table, keys).execute(conn)?;
-            keyed.check(conn, keys, None, &before, &expected)
+            let parent = self.keyed.locked(&named, 1, None);
+            parent.add_to_bases(&self.field.column, lacks, &add, conn)?;
+            Ok(())
         })
     }
 }

@@ -80,11 +80,6 @@ impl Statement {
         statement
     }
 
-    /// Runs it, and gives the number of rows.
-    pub fn execute(&self, conn: &mut AnyConnection) -> QueryResult<usize> {
-        conn.execute_returning_count(self)
-    }
-
     /// Runs it, and reads its rows.
     pub fn rows(self, conn: &mut AnyConnection) -> QueryResult<Vec<Row>> {
         conn.load(self)?

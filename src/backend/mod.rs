@@ -1,16 +1,26 @@
-//! The one place in which databases differ.
+//! The one place in which databases differ: SQL text, and the meaning of their errors.
 
+mod classify;
+mod ddl;
 mod dialect;
 mod isolation;
+mod locks;
 mod multi_connection;
-mod postgres_messages;
+mod prepared;
+mod range_checks;
 mod rows;
+mod sharded_backend;
+mod statements;
+mod transactions;
+mod values;
 
-#[cfg(feature = "r2d2")]
-pub use self::dialect::AtOnce;
-pub use self::dialect::{BackendOf, Dialect, ShardedBackend};
-pub(crate) use self::dialect::{
-    Guard, KeepsAndLocks, Strength, SurvivalCheck, TAKEN_FOR_ANOTHER, TotalForm,
-};
+pub(crate) use self::classify::TAKEN_FOR_ANOTHER;
+pub use self::dialect::Dialect;
 pub use self::isolation::Isolation;
+pub(crate) use self::locks::{KeepsAndLocks, Strength};
 pub use self::rows::{Binds, Reads};
+pub use self::sharded_backend::{BackendOf, ShardedBackend};
+#[cfg(feature = "r2d2")]
+pub use self::statements::AtOnce;
+pub(crate) use self::transactions::{Guard, SurvivalCheck};
+pub(crate) use self::values::TotalForm;

@@ -9,7 +9,7 @@ use diesel::row::Row;
 use diesel::serialize::ToSql;
 use diesel::sql_types::HasSqlType;
 
-/// A backend that takes a `U` for a bind of the SQL type `ST`. Where it is a supertrait, statements need no further bounds.
+/// A backend that takes a `U` for a bind of the SQL type `ST`. As a supertrait it spares statements further bounds.
 pub trait Binds<ST, U: ?Sized>: Backend {
     /// Writes a bind.
     fn push<'b>(value: &'b U, out: AstPass<'_, 'b, Self>) -> QueryResult<()>;

@@ -5,6 +5,7 @@ mod asynchronous;
 mod blocking;
 mod depth;
 mod link;
+mod other_writers;
 #[cfg(feature = "async")]
 pub(crate) mod pause;
 mod raw;
@@ -17,6 +18,7 @@ pub use self::blocking::Blocking;
 pub(crate) use self::blocking::{done, now};
 pub(crate) use self::depth::{depth_of, in_transaction};
 pub use self::link::{Io, Link, LoadInto, LoadIo};
+pub(crate) use self::other_writers::set_other_nodes_write;
 pub(crate) use self::raw::{in_any_transaction, met_inside};
 pub(crate) use self::told::told;
 pub(crate) use self::transaction::{OpenTransaction, TransactionOptions, begin};

@@ -4,10 +4,10 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::depth::depth;
 use super::link::{Io, Link};
+use super::other_writers::other_nodes_write;
 use super::raw::{self, Savepoint};
 use crate::backend::{Dialect, Guard, Isolation};
 use crate::conflict::Failure;
-use crate::placement::Stripe;
 
 /// How a transaction begins.
 #[derive(Debug, Clone, Copy)]
@@ -58,8 +58,7 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
         link.begin().await?;
         return Ok(nothing);
     }
-    let other_nodes_write = Stripe::global() != Stripe::ALL;
-    let guard = match options.guarded || other_nodes_write {
+    let guard = match options.guarded || other_nodes_write() {
         true => dialect.guard(),
         false => None,
     };

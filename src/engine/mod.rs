@@ -13,8 +13,9 @@ pub(crate) use self::count::{Plan, count};
 pub(crate) use self::explain::{explain, explain_missing};
 pub(crate) use self::failure::AttemptError;
 pub(crate) use self::hold::{
-    Held, Shards, States, Sums, TRIES_TO_LOCK, field, holding, shards_of, zeros,
+    Held, Locked, Shards, States, Sums, TRIES_TO_LOCK, field, holding, shards_of, zeros,
 };
+pub use self::hold::{HoldError, Moved};
 pub use self::keyed::KeyedTable;
 pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, in_chunks};
 pub(crate) use self::own::enclosed;

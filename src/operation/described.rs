@@ -2,18 +2,20 @@
 //!
 //! No part of the stable interface.
 
+use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::Error as DieselError;
 
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::{BackendOf, Dialect, ShardedBackend, Strength};
 use crate::conflict::{Conflict, Failure};
+use crate::connection::{Link, now};
+use crate::engine::Locked;
+pub use crate::engine::{HoldError, Moved};
 use crate::model::{Amount, ColumnType, ShardsColumn};
 use crate::operation::shard_counts::ShardCount;
 use crate::operation::shards_table;
-use crate::query_builder::{Names, push_total_of};
-pub use crate::unfit::FieldState;
-use crate::unfit::Unfit;
+use crate::query_builder::{Names, Sums, push_total_of};
 
 /// What the derive would know of a table.
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +107,103 @@ impl DescribedTable {
     }
 }
 
+/// Parents of a described table that the open transaction has locked.
+#[derive(Debug, Clone, Copy)]
+pub struct LockedParents<'a, W> {
+    /// Their table.
+    pub table: &'a DescribedTable,
+    /// A `WHERE` clause that names them.
+    pub keys: &'a W,
+    /// The number of them.
+    pub number: usize,
+    /// The one shard of each that is folded, or all.
+    pub shard: Option<i32>,
+}
+
+impl<W> LockedParents<'_, W> {
+    /// Locks the shards as [`fold`](crate::fold()) does, adds them to the bases and empties them, and removes those that are empty
+    /// and numbered `remove_from` and above. Also gives the number that it removed.
+    ///
+    /// # Errors
+    /// [`HoldError::Unfit`] for a parent whose base does not take its total.
+    pub fn fold<Conn, DB>(
+        &self,
+        remove_from: Option<u16>,
+        conn: &mut Conn,
+    ) -> Result<(Moved, usize), HoldError>
+    where
+        W: QueryFragment<DB> + Sync,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        now(async {
+            let link = &mut Link::blocking(conn);
+            let mut locked = self.locked();
+            locked.filled = locked.lock_shards(link, Strength::ExclusiveAtOnce).await?;
+            let moved = locked.fold(link).await?;
+            let removed = match remove_from {
+                Some(first) => locked.remove_shards(link, first).await?,
+                None => 0,
+            };
+            Ok((moved, removed))
+        })
+    }
+
+    /// Adds `n` to the bases of `field` by an `assignment` that does so.
+    ///
+    /// # Errors
+    /// [`HoldError::Unfit`] for a parent whose base does not take it.
+    pub fn add_to_bases<A, Conn, DB>(
+        &self,
+        field: &ShardsColumn,
+        n: i64,
+        assignment: &A,
+        conn: &mut Conn,
+    ) -> Result<(), HoldError>
+    where
+        A: QueryFragment<DB>,
+        W: QueryFragment<DB> + Sync,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        now(async {
+            let link = &mut Link::blocking(conn);
+            let (locked, fields) = (self.locked(), [field]);
+            let before = locked.states(link, &fields, Sums::Read).await?;
+            let mut expected = before.clone();
+            for state in expected.iter_mut().flatten() {
+                state.base += &Amount::Integer(n.into());
+            }
+            locked
+                .write_bases(link, assignment, &fields, false, &before, &expected)
+                .await
+        })
+    }
+
+    /// The numbers of their shards.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn shards<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Vec<i32>>
+    where
+        W: QueryFragment<DB> + Sync,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        now(self.locked().shards(&mut Link::blocking(conn)))
+    }
+
+    fn locked<DB: ShardedBackend>(&self) -> Locked<'_, W, DB> {
+        Locked {
+            names: self.table.names(),
+            keys: self.keys,
+            parents: self.number,
+            shard: self.shard,
+            filled: None,
+        }
+    }
+}
+
 /// A column of a described table; declared with `sql_type` where its type alone does not say enough.
 pub const fn column(
     name: &'static str,
@@ -138,34 +237,9 @@ pub fn told(dialect: Dialect, error: &DieselError) -> Told {
     }
 }
 
-/// What stands before and behind a number of this type to read it as a text that [`amount`] reads.
-pub fn number_as_text(dialect: Dialect, column: ColumnType) -> (&'static str, &'static str) {
-    dialect.number_as_text(column)
-}
-
 /// Nothing of a column of this type.
 pub fn zero(column: ColumnType) -> Amount {
     Amount::zero(column)
-}
-
-/// Reads a number of this type.
-///
-/// # Errors
-/// If the text is none.
-pub fn amount(text: &str, column: ColumnType) -> QueryResult<Amount> {
-    Amount::parse(text, column)
-}
-
-/// The difference between what a parent was to hold of a field and what it holds, if there is one.
-pub fn unfit(
-    dialect: Dialect,
-    field: &ShardsColumn,
-    before: &FieldState,
-    expected: &FieldState,
-    found: &FieldState,
-) -> Option<Unfit> {
-    let rounds = dialect.rounds_sums(field.column_type);
-    Unfit::between(field.name, before, expected, found, rounds)
 }
 
 /// The least and the greatest integer that a base of this type holds, as far as an `i64` does.

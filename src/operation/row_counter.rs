@@ -302,7 +302,6 @@ pub mod asynchronous {
     use crate::backend::BackendOf;
     use crate::connection::{BoxFuture, Link};
     use crate::model::{ShardedColumn, ShardedTable};
-    use crate::operation::bounded::asynchronous::Bounded;
     use crate::operation::row_counter::IntegerField;
 
     /// See [`RowCounter`](crate::RowCounter).
@@ -347,16 +346,6 @@ pub mod asynchronous {
             DB: BackendOf<Conn>,
         {
             Box::pin(async move { self.0.total(&mut Link::awaited(conn)).await })
-        }
-
-        /// Bounds the total from below; see [`bounded`](crate::bounded).
-        pub fn never_below(self, least: i64) -> Bounded<C> {
-            Bounded(self.0.never_below(least))
-        }
-
-        /// Bounds the total from above; see [`bounded`](crate::bounded).
-        pub fn never_above(self, most: i64) -> Bounded<C> {
-            Bounded(self.0.never_above(most))
         }
     }
 

@@ -288,15 +288,18 @@ fn known_for_writing() -> RwLockWriteGuard<'static, Known> {
     KNOWN.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number below which a fold keeps shards: the largest in the database of any field or counter of `T`. Inside a
+/// The number below which a fold keeps shards: the largest in the database of any field or counter of `T`. `inside` a
 /// transaction, where a read could do harm, and without the library's tables, the one that is known here.
-pub(crate) async fn wished<T, M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<u16>
+pub(crate) async fn wished<T, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    inside: bool,
+) -> QueryResult<u16>
 where
     T: ShardedTable,
     M: LoadIo<Conn>,
 {
     let fields = || T::FIELDS.iter().map(|field| field.name);
-    if in_any_transaction(link).await? {
+    if inside {
         return Ok(known::<T>(fields()));
     }
     let reading = RetryLoop::read(link, RetryPolicy::default())?;

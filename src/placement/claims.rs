@@ -5,13 +5,13 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::choice::later;
+use super::later::later;
 
 /// How long a thread keeps a rank that it did not use again.
 pub(super) const LEASE: Duration = Duration::from_secs(1);
 
-/// The ranks that are taken, by the hashes of keys. It holds the keys that are being counted on and those that were counted
-/// on inside a transaction within the last second or so; of the others, nothing.
+/// The ranks that are taken, by the hashes of keys. It holds the keys that are being counted on, and those that were counted
+/// on inside a transaction within the last second or so. It holds nothing of other keys.
 #[derive(Debug)]
 pub(super) struct Claims {
     /// Many, so that threads that count on different keys rarely meet.
@@ -21,23 +21,22 @@ pub(super) struct Claims {
 #[derive(Debug, Default)]
 struct Part {
     keys: HashMap<u64, Ranks, BuildHasherDefault<AsItIs>>,
-    /// When leases that ran out are looked for; never while there are none.
+    /// When to look for leases that ran out; `None` while there are no leases.
     sweep: Option<Instant>,
 }
 
 /// The ranks of one key.
 #[derive(Debug, Default)]
 struct Ranks {
-    /// By counts and by leases.
-    held: Held,
+    held: HeldRanks,
     leases: Vec<Lease>,
 }
 
-/// How many hold each rank. Most keys have one writer, and need no memory but their place in the map.
+/// How many counts and leases hold each rank. Most keys have one writer, and need no memory beside their entry in the map.
 #[derive(Debug, Default)]
-struct Held {
+struct HeldRanks {
     first: u32,
-    /// Those beyond the end are free.
+    /// Of rank 1 and above. Ranks beyond the end are free.
     others: Vec<u32>,
 }
 
@@ -56,16 +55,16 @@ pub(super) struct Holder {
     pub(super) clock: fn() -> Instant,
 }
 
-/// What a rank is claimed for.
+/// The rank that a count would like.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wish {
     /// How many ranks there are, at least 1.
     pub(super) ranks: u16,
-    /// Rank 0 is taken only if there is no other.
+    /// Rank 0 is to be taken only if there is no other.
     pub(super) first_comes_last: bool,
-    /// The rank that is not taken while there is another one.
+    /// A rank to be taken only if there is no other.
     pub(super) avoided: Option<u16>,
-    /// The thread that goes on with the rank that it has.
+    /// The thread that prefers the rank of its lease.
     pub(super) holder: Option<u64>,
 }
 
@@ -87,8 +86,8 @@ impl Wish {
 }
 
 impl Claims {
-    /// Takes the lowest rank of the key that nobody holds, or, if there is none, that which the fewest hold: the rank, and
-    /// whether there was none.
+    /// Takes the lowest free rank of the key, or, if none is free, one that the fewest hold. Returns the rank, and whether none was
+    /// free.
     pub(super) fn claim(&self, key: u64, wish: Wish, now: Instant) -> (u16, bool) {
         let mut part = self.part(key);
         part.sweep(now);
@@ -124,7 +123,7 @@ impl Claims {
     }
 
     fn part(&self, key: u64) -> MutexGuard<'_, Part> {
-        let part = &self.parts[(key >> 32) as usize % self.parts.len()]; // bits that the map has no use for
+        let part = &self.parts[(key >> 32) as usize % self.parts.len()]; // bits that the map does not use
         part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -138,7 +137,7 @@ impl Default for Claims {
 }
 
 impl Part {
-    /// Forgets keys whose leases have run out, once in the length of a lease.
+    /// Forgets keys whose leases have run out, at most once in the length of a lease.
     fn sweep(&mut self, now: Instant) {
         if self.sweep.is_none_or(|sweep| now < sweep) {
             return;
@@ -205,7 +204,7 @@ impl Ranks {
     }
 }
 
-impl Held {
+impl HeldRanks {
     fn by(&self, rank: u16) -> u32 {
         match usize::from(rank).checked_sub(1) {
             None => self.first,
@@ -242,7 +241,7 @@ impl Held {
     }
 }
 
-/// The hash of what is a hash already.
+/// Takes a hash as its own hash.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -403,7 +402,7 @@ mod tests {
             ..wish
         };
         assert_eq!(again(hot), 1);
-        // What it left is free.
+        // The rank that it left is free.
         assert_eq!(claims.claim(KEY, of(4), now), (0, false));
     }
 

@@ -2,12 +2,20 @@
 
 mod choice;
 mod claims;
-mod marks;
+mod heat;
+mod key_hash;
+mod later;
+mod process;
+mod shard_choice;
+mod stats;
 mod stripe;
 mod threads;
 mod waits;
 mod warnings;
 
-pub(crate) use self::choice::{Choice, Process, Subject, hash_of};
-pub use self::choice::{ShardChoice, ShardChoiceStats};
+pub(crate) use self::choice::{Choice, Subject};
+pub(crate) use self::key_hash::hash_of;
+pub(crate) use self::process::Process;
+pub use self::shard_choice::ShardChoice;
+pub use self::stats::ShardChoiceStats;
 pub use self::stripe::Stripe;

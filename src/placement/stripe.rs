@@ -2,14 +2,15 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::connection::set_other_nodes_write;
 use crate::error::Error;
-use crate::operation::shard_counts::ShardCount;
+use crate::model::MAX_SHARDS;
 
-/// The part of each key's shards that the counting updates of this process keep to: of `of` stripes the one with this index, from
-/// 0 on, which is shards `index`, `index + of`, `index + 2 * of` and so on.
+/// The part of each key's shards that the counting updates of this process keep to. Of `of` stripes, the one with the index `index`,
+/// from 0 on, has the shards `index`, `index + of`, `index + 2 * of` and so on.
 ///
-/// For databases of several nodes that all take writes, such as MariaDB Galera: there two nodes that count on the same shard at
-/// once are no longer a lock that is waited for but a transaction that fails at its commit. Give the processes that write
+/// It is for databases of several nodes that all take writes, such as MariaDB Galera. If two nodes there count on the same shard at
+/// once, neither waits for a lock: one transaction fails at its commit. Give the processes that write
 /// to one node a stripe that no other node's processes have, and they never meet:
 ///
 /// ```
@@ -24,17 +25,16 @@ use crate::operation::shard_counts::ShardCount;
 /// ```
 ///
 /// Within the stripe the [`ShardChoice`](super::ShardChoice) chooses as it would without one: by default a key that is not hot has one
-/// shard for each process that counts on it, and a hot one as many as it has writers at once.
+/// shard in each stripe, and a hot one as many as it has writers at once.
 ///
-/// Which one is advice to this process and no condition for a count to be right: it may change at any time, and processes may
-/// disagree on the number of stripes. How many shards each stripe has follows from
-/// [`#[sharded(shards = ..)]`](derive@crate::ShardedField) and [`ShardCount`](crate::shard_counts::ShardCount): of 128 shards and three
-/// stripes, 43, 43 and 42. It is one shard at least: where there are fewer shards than stripes, that is the shard `index`, whatever
-/// the number of shards.
+/// A stripe is advice: a count is right on any shard. It may change at any time, and processes may
+/// disagree on the number of stripes. The number of shards in each stripe follows from
+/// [`#[sharded(shards = ..)]`](derive@crate::ShardedField) and [`ShardCount`](crate::shard_counts::ShardCount): 128 shards make
+/// three stripes of 43, 43 and 42. Where there are fewer shards than stripes, a stripe has one shard, which is the shard `index`.
 ///
-/// A stripe also says that other nodes write. Such a node may end a transaction without the client being told; in a process
-/// that has a stripe, MySQL's transactions of several statements are guarded against that, for some more round trips. Give one to
-/// every process that counts by more than keys there.
+/// A stripe also says that other nodes write. Such a node may end a transaction without the client being told. A process
+/// that has a stripe guards MySQL's transactions of several statements against that, for some more round trips. There, give a
+/// stripe to every process that counts by more than keys.
 ///
 /// Counting updates, named counters and coalescers keep to it. [Bounded](crate::bounded) counters do not, since room is
 /// handed out to all of their shards.
@@ -44,7 +44,7 @@ pub struct Stripe {
     of: u16,
 }
 
-/// The index above, the number of stripes below.
+/// The index in the upper half, the number of stripes in the lower one.
 static PROCESS_WIDE: AtomicU32 = AtomicU32::new(Stripe::ALL.packed());
 
 impl Stripe {
@@ -64,18 +64,19 @@ impl Stripe {
     /// # Errors
     /// [`Error::InvalidStripe`] if `index` is not below `of`, or there are more stripes than shards can be, 4096.
     pub fn new(index: u16, of: u16) -> Result<Self, Error> {
-        match index < of && of <= ShardCount::MAX {
+        match index < of && of <= MAX_SHARDS {
             true => Ok(Stripe { index, of }),
             false => Err(Error::InvalidStripe { index, of }),
         }
     }
 
-    /// Makes every counting update in this process keep to it.
+    /// Makes every counting update in this process keep to this stripe.
     pub fn set_global(self) {
         PROCESS_WIDE.store(self.packed(), Ordering::Relaxed);
+        set_other_nodes_write(self != Stripe::ALL);
     }
 
-    /// What the counting updates of this process keep to.
+    /// The stripe that the counting updates of this process keep to.
     pub fn global() -> Self {
         let packed = PROCESS_WIDE.load(Ordering::Relaxed);
         Stripe {
@@ -88,13 +89,13 @@ impl Stripe {
         (self.index as u32) << 16 | self.of as u32
     }
 
-    /// How many of so many shards are in the stripe, at least 1.
+    /// The number of shards in the stripe out of so many, at least 1.
     pub(crate) fn shards(self, shards: u16) -> u16 {
         let others = shards.saturating_sub(1).saturating_sub(self.index);
         1 + others / self.of
     }
 
-    /// The shard at a place in the stripe, from 0 on.
+    /// The shard at this place in the stripe; places begin at 0.
     pub(crate) fn shard(self, place: u16) -> i32 {
         i32::from(self.index) + i32::from(place) * i32::from(self.of)
     }

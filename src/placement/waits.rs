@@ -1,14 +1,14 @@
-//! Which counts were slow, and how often one asks why.
+//! Which counts were slow, and how often a count asks why.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The shortest time that counts take, in nanoseconds. It rises by a thousandth with each longer one, so that it follows a server that
-/// became slower. Threads may overwrite each other's values: they are much the same.
+/// The shortest time that counts take, in nanoseconds. It rises by a thousandth with each longer count, so that it follows a server
+/// that became slower. Threads may overwrite each other's values, which are much the same.
 #[derive(Debug)]
 pub(super) struct ShortestTime(AtomicU64);
 
-/// What a count may take longer than the shortest, whatever that is: servers and clients lose as much between two tasks.
+/// A count that takes so much longer than the shortest one is never slow: servers and clients lose as much between two tasks.
 const TOLERATED: u64 = 200_000;
 
 impl Default for ShortestTime {
@@ -18,8 +18,8 @@ impl Default for ShortestTime {
 }
 
 impl ShortestTime {
-    /// Whether a count that took so long may have waited for another one: a half longer than the shortest. Two writers that
-    /// take turns take twice as long as one.
+    /// Whether a count that took so long may have waited for another one: it took longer than the shortest by half. Two writers
+    /// that take turns take twice as long as one.
     pub(super) fn is_exceeded_by(&self, time: Duration) -> bool {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let shortest = self.0.load(Ordering::Relaxed);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_slower_for_good_is_not_slow_for_ever() {
+    fn a_server_that_became_slower_for_good_is_not_slow_for_ever() {
         let shortest = ShortestTime::default();
         let waited = |micros| shortest.is_exceeded_by(Duration::from_micros(micros));
         waited(1000);

@@ -1,4 +1,4 @@
-//! Says that more shards would help.
+//! The warning that more shards would help.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use crate::observe;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// When it was last said of each shards table.
+/// When each shards table was last warned of.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
     last: Mutex<HashMap<&'static str, Instant>>,
@@ -24,7 +24,7 @@ impl Warnings {
 
     fn is_due(&self, table: &'static str, now: Instant) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_old = |said: &Instant| now.saturating_duration_since(*said) >= INTERVAL;
+        let is_old = |warned: &Instant| now.saturating_duration_since(*warned) >= INTERVAL;
         if !last.get(table).is_none_or(is_old) {
             return false;
         }
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_a_minute_for_each_table() {
+    fn one_warning_a_minute_for_each_table() {
         let (warnings, now) = (Warnings::default(), Instant::now());
         let due = |table, seconds| warnings.is_due(table, now + Duration::from_secs(seconds));
         assert_eq!(

@@ -1,160 +1,39 @@
-//! Which statements a connection keeps prepared, and what guards those against another one of the same name.
+//! Which statements a connection keeps prepared.
 //!
 //! PostgreSQL knows a kept statement by a name that the driver numbers. A pooler in transaction mode (PgBouncer) sends each
-//! transaction over another connection to the server, on which that name may stand for another statement: of this
-//! application, or of another process. Therefore
+//! transaction over another connection to the server. There that name may stand for another statement, of this application or
+//! of another process. Therefore
 //!
-//! - a statement is kept only if its text says which one it is. It takes a bind that has to equal a hash of that text, or it
-//!   fails. In the place of another it changes nothing, and another in its place is given binds that it does not take.
+//! - a statement is kept only if it has a guard: a bind that has to equal a hash of the statement's text, or the statement
+//!   fails. Executed in place of another statement it fails and changes nothing; another one executed in its place gets binds that
+//!   it does not take, and fails too.
 //! - every other statement is prepared and executed at once, under no name.
-//! - after the first of these failures in a process, nothing is kept on its connections to PostgreSQL. The guards stay:
-//!   `diesel_async` prepares each statement under a name and executes it in a message of its own, perhaps elsewhere.
+//! - after the first such failure in a process, nothing is kept on its connections to PostgreSQL. The guards stay:
+//!   `diesel_async` prepares each statement under a name and executes it in a message of its own, perhaps on another connection.
 //!
 //! MariaDB's and MySQL's clients wait for ever if a kept statement is executed again after it failed in the middle of its rows.
 //! There a statement with rows is never kept.
 
-use std::any::TypeId;
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
-use diesel::sql_types::Binary;
-use fnv::FnvBuildHasher;
 
-use crate::backend::{Dialect, ShardedBackend, TAKEN_FOR_ANOTHER};
-use crate::query_builder::push_bind;
+use crate::backend::ShardedBackend;
+use crate::query_builder::{Keep, TextGuard};
 
 /// Whether a statement of this process was taken for another one.
 static WAS_LOST: AtomicBool = AtomicBool::new(false);
 
-/// Keeps nothing from now on: a server's connection did not hold a statement of this process.
+/// Turns keeping off: a server's connection did not hold a statement of this process.
 pub(crate) fn statement_was_lost() {
     WAS_LOST.store(true, Ordering::Relaxed);
-}
-
-/// The value that one text of a statement alone takes. Its first bytes are no UTF-8, and its length is that of no number, date
-/// or UUID, so that no column of such a type takes it.
-#[derive(Debug)]
-pub struct Guard([u8; 11]);
-
-impl Guard {
-    /// The guard of a statement, on PostgreSQL.
-    fn of<DB, S>(statement: &S, backend: &DB) -> Option<Self>
-    where
-        DB: ShardedBackend,
-        S: QueryFragment<DB> + QueryId,
-    {
-        if backend.dialect() != Dialect::Postgres {
-            return None;
-        }
-        let hash = match S::query_id() {
-            Some(id) => known_hash(id, || hash_of_text(statement, backend))?,
-            None => hash_of_text(statement, backend)?,
-        };
-        let mut value = [0xff; 11];
-        value[3..].copy_from_slice(&hash.to_be_bytes());
-        Some(Guard(value))
-    }
-
-    /// `CAST(CASE WHEN $n = decode('…', 'hex') THEN '1' ELSE 'diesel_sharded: …' END AS BOOLEAN)`, which is true or fails
-    pub(crate) fn push_condition<'b, DB: ShardedBackend>(
-        &'b self,
-        out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        self.push("'1'", "BOOLEAN", out)
-    }
-
-    /// The same behind ` OFFSET`: 0, or the statement fails, also where it has no rows. (The planner takes an unknown `LIMIT` for a
-    /// tenth of the rows.)
-    pub(crate) fn push_offset<'b, DB: ShardedBackend>(
-        &'b self,
-        out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        self.push("'0'", "BIGINT", out)
-    }
-
-    fn push<'b, DB: ShardedBackend>(
-        &'b self,
-        value: &str,
-        sql_type: &str,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        out.push_sql("CAST(CASE WHEN ");
-        push_bind::<Binary, [u8], DB>(&self.0, out.reborrow())?;
-        out.push_sql(" = decode('");
-        for byte in self.0 {
-            out.push_sql(&format!("{byte:02x}"));
-        }
-        out.push_sql("', 'hex') THEN ");
-        out.push_sql(value);
-        out.push_sql(" ELSE '");
-        out.push_sql(TAKEN_FOR_ANOTHER);
-        out.push_sql("' END AS ");
-        out.push_sql(sql_type);
-        out.push_sql(")");
-        Ok(())
-    }
-}
-
-/// The hash of a statement's text.
-fn hash_of_text<DB: ShardedBackend>(
-    statement: &impl QueryFragment<DB>,
-    backend: &DB,
-) -> Option<u64> {
-    let mut text = backend.query_builder();
-    statement.to_sql(&mut text, backend).ok()?;
-    Some(fnv_1a(text.finish().as_bytes()))
-}
-
-/// The hash of the one text that PostgreSQL gets for this query id: writing a text costs more than all else that a count does in
-/// this process.
-fn known_hash(id: TypeId, hash: impl FnOnce() -> Option<u64>) -> Option<u64> {
-    thread_local! {
-        static KNOWN: RefCell<HashMap<TypeId, u64, FnvBuildHasher>> = RefCell::default();
-    }
-    // While the thread ends there is no map any more.
-    let known = KNOWN.try_with(|known| known.borrow().get(&id).copied());
-    if let Ok(Some(hash)) = known {
-        return Some(hash);
-    }
-    let hash = hash()?;
-    let _ = KNOWN.try_with(|known| known.borrow_mut().insert(id, hash));
-    Some(hash)
-}
-
-/// The same in each build, so that processes of two releases have one guard for one text.
-fn fnv_1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-/// A statement that says where its guard stands.
-pub trait Keep<DB: ShardedBackend>: QueryFragment<DB> {
-    /// Writes the statement with its guard: behind its last condition, if it ends in that.
-    fn walk_guarded<'b>(
-        &'b self,
-        guard: &'b Guard,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        self.walk_ast(out.reborrow())?;
-        out.push_sql(" AND ");
-        guard.push_condition(out)
-    }
-}
-
-impl<Q: Keep<DB>, DB: ShardedBackend> Keep<DB> for &Q {
-    fn walk_guarded<'b>(&'b self, guard: &'b Guard, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        (**self).walk_guarded(guard, out)
-    }
 }
 
 /// A statement that is sent again and again, and so is kept prepared.
 pub(crate) struct Kept<Q> {
     statement: Q,
-    guard: Option<Guard>,
+    guard: Option<TextGuard>,
 }
 
 impl<Q> Kept<Q> {
@@ -163,7 +42,7 @@ impl<Q> Kept<Q> {
         DB: ShardedBackend,
         Q: Keep<DB> + QueryId,
     {
-        let guard = Guard::of(&statement, backend);
+        let guard = TextGuard::of(&statement, backend);
         Kept { statement, guard }
     }
 }
@@ -190,7 +69,7 @@ impl<Q: Keep<DB>, DB: ShardedBackend> QueryFragment<DB> for Kept<Q> {
 /// A `SELECT` without a limit that is sent again and again, and so is kept prepared, but on MySQL.
 pub(crate) struct KeptQuery<Q> {
     query: Q,
-    guard: Option<Guard>,
+    guard: Option<TextGuard>,
 }
 
 impl<Q> KeptQuery<Q> {
@@ -199,7 +78,7 @@ impl<Q> KeptQuery<Q> {
         DB: ShardedBackend,
         Q: QueryFragment<DB> + QueryId,
     {
-        let guard = Guard::of(&query, backend);
+        let guard = TextGuard::of(&query, backend);
         KeptQuery { query, guard }
     }
 }
@@ -228,7 +107,7 @@ impl<Q: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for KeptQuery<Q
     }
 }
 
-/// A statement or a query without a guard, which is kept where nothing can be taken for another.
+/// A statement or a query without a guard, which is kept only where no statement can be taken for another.
 pub(crate) struct Passing<Q> {
     statement: Q,
     has_rows: bool,
@@ -264,7 +143,7 @@ impl<Q: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for Passing<Q> 
     }
 }
 
-macro_rules! as_what_it_holds {
+macro_rules! like_its_content {
     ($($wrapper:ident)+) => {$(
         impl<Q: QueryId> QueryId for $wrapper<Q> {
             type QueryId = $wrapper<Q::QueryId>;
@@ -277,7 +156,7 @@ macro_rules! as_what_it_holds {
     )+};
 }
 
-as_what_it_holds!(Kept KeptQuery Passing);
+like_its_content!(Kept KeptQuery Passing);
 
 #[cfg(all(
     test,
@@ -287,6 +166,7 @@ as_what_it_holds!(Kept KeptQuery Passing);
 ))]
 mod tests {
     use super::*;
+    use crate::backend::TAKEN_FOR_ANOTHER;
     use crate::query_builder::{CreateShards, KeyIs, SelectParents};
     use crate::test_schema::{sql, videos};
     use diesel::mysql::Mysql;
@@ -295,7 +175,7 @@ mod tests {
     use diesel::sqlite::Sqlite;
     use std::marker::PhantomData;
 
-    /// What stands in the place of `…` in a text with a guard.
+    /// The text in place of `…` in a statement with a guard.
     fn hash(text: &str) -> &str {
         let (_, behind) = text.split_once("decode('ffffff").expect("a guard");
         behind.split_once('\'').expect("its end").0
@@ -312,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_stands_where_it_is_always_looked_at() {
+    fn a_guard_stands_where_it_is_always_evaluated() {
         let filter = KeyIs(videos::id.eq(7));
         let kept = sql!(Pg, Kept::new(create(&filter), &Pg));
         let guard = format!(
@@ -340,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_guard_is_kept_where_nothing_is_mistaken() {
+    fn a_statement_without_a_guard_is_kept_where_none_is_mistaken() {
         let filter = KeyIs(videos::id.eq(7));
         let statement = Passing::statement(create(&filter));
         let query = Passing::query(create(&filter));

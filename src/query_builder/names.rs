@@ -1,4 +1,4 @@
-//! The columns of a table and of its key in SQL; what statements bind and read.
+//! The columns of a table and of its key in SQL, and the binds of statements.
 
 use diesel::backend::Backend;
 use diesel::prelude::*;
@@ -11,7 +11,7 @@ use crate::model::{ColumnType, SHARD, ShardedTable, ShardsColumn};
 /// The names of a sharded table and of its shards table as values: those of a type, or those that a tool has read from the
 /// database.
 pub(crate) struct Names<'b, DB: Backend> {
-    pub(crate) parent: &'b dyn QueryFragment<DB>,
+    pub(crate) parent: &'b (dyn QueryFragment<DB> + Sync),
     pub(crate) shards_table: &'b str,
     pub(crate) key: &'b [ShardsColumn],
     pub(crate) fields: &'b [ShardsColumn],
@@ -51,6 +51,45 @@ impl<'b, DB: Backend> Names<'b, DB> {
         out.push_identifier(self.shards_table)?;
         out.push_sql(".");
         out.push_identifier(name)
+    }
+
+    /// `shards AS parent`
+    pub(crate) fn push_shards_as_parent(self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_identifier(self.shards_table)?;
+        out.push_sql(" AS ");
+        self.parent.walk_ast(out)
+    }
+
+    /// `parent.key`, or all columns of a composite key
+    pub(crate) fn push_key(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+    {
+        push_each_key_of(self.key, ", ", out, |_, name, out| {
+            self.push_column(name, out)
+        })
+    }
+
+    /// `parent.key` for reading it. PostgreSQL pads a `CHAR(n)` that it gives out, and compares it with the text that comes back
+    /// as if the padding were part of it; a cast removes the padding.
+    pub(crate) fn push_key_to_read(self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+    {
+        let pads_text = out.backend().dialect().pads_text();
+        for (i, column) in self.key.iter().enumerate() {
+            if i > 0 {
+                out.push_sql(", ");
+            }
+            if pads_text && column.column_type == ColumnType::Text {
+                out.push_sql("CAST(");
+                self.push_column(column.name, out.reborrow())?;
+                out.push_sql(" AS TEXT)");
+            } else {
+                self.push_column(column.name, out.reborrow())?;
+            }
+        }
+        Ok(())
     }
 
     /// See [`push_from_shards`].
@@ -99,14 +138,12 @@ where
 }
 
 /// `shards AS parent`
-pub(crate) fn push_shards_as_parent<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+pub(crate) fn push_shards_as_parent<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    out.push_identifier(T::SHARDS_TABLE)?;
-    out.push_sql(" AS ");
-    T::TABLE.walk_ast(out)
+    Names::of::<T>().push_shards_as_parent(out)
 }
 
 /// `parent.name`
@@ -156,7 +193,7 @@ pub(crate) fn push_unique_key_of<DB: ShardedBackend>(
     Ok(())
 }
 
-/// What `push` writes for each column of the key, with `separator` between them. `push` is told the column's number and name.
+/// Calls `push` with the number and the name of each column of the key, and writes `separator` between them.
 pub(crate) fn push_each_key<'b, T, DB>(
     separator: &str,
     out: AstPass<'_, 'b, DB>,
@@ -191,33 +228,19 @@ where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    push_each_key::<T, DB>(", ", out, |_, name, out| push_column::<T, DB>(name, out))
+    Names::of::<T>().push_key(out)
 }
 
-/// `parent.key` for reading it. PostgreSQL pads a `CHAR(n)` that it gives out, and compares it with the text that comes back
-/// as if the padding were part of it; a cast removes the padding.
-pub(crate) fn push_key_to_read<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+/// See [`Names::push_key_to_read`].
+pub(crate) fn push_key_to_read<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    let pads_text = out.backend().dialect().pads_text();
-    for (i, column) in T::KEY.iter().enumerate() {
-        if i > 0 {
-            out.push_sql(", ");
-        }
-        if pads_text && column.column_type == ColumnType::Text {
-            out.push_sql("CAST(");
-            push_column::<T, DB>(column.name, out.reborrow())?;
-            out.push_sql(" AS TEXT)");
-        } else {
-            push_column::<T, DB>(column.name, out.reborrow())?;
-        }
-    }
-    Ok(())
+    Names::of::<T>().push_key_to_read(out)
 }
 
-/// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`: predicates on the key may follow, whatever
+/// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`: a ` WHERE` on the key may follow, whatever
 /// the filter is.
 pub(crate) fn push_select_keys_as_parent<'b, T, W, DB>(
     filter: &'b W,

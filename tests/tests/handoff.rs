@@ -18,11 +18,11 @@ mod sync {
 use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use self::handoff::{Bell, Refused, Stripe, Ticket, TimedOut, Urgency};
+use self::handoff::{Bell, Queue, Refused, Ticket, TimedOut, Urgency};
 use self::sync::{Arc, Condvar, Mutex};
 
 /// What is added is a number, the result is how many threads were counted together; nothing, if nobody knows.
-type Numbers = Stripe<Vec<u32>, Option<usize>>;
+type Numbers = Queue<Vec<u32>, Option<usize>>;
 
 /// Tries every interleaving in which threads are interrupted twice at most, beside where they wait: more take hours.
 fn model(run: impl Fn() + Send + Sync + 'static) {
@@ -44,25 +44,25 @@ fn room_for(most: usize) -> impl Fn(&Vec<u32>) -> bool {
 }
 
 struct Model {
-    stripe: Numbers,
+    queue: Numbers,
     bell: Bell,
 }
 
 impl Model {
     fn new() -> Arc<Self> {
         Arc::new(Model {
-            stripe: Stripe::new(),
+            queue: Queue::new(),
             bell: Bell::new(),
         })
     }
 
     /// Adds, rings and waits.
     fn call(&self, room: usize, deadline: Instant) -> Result<Option<usize>, TimedOut> {
-        let queued = self.stripe.add(far(), room_for(room), |added, ticket| {
+        let queued = self.queue.add(far(), room_for(room), |added, ticket| {
             added.push(1);
             (added.len() - 1, Arc::clone(ticket))
         });
-        let (number, ticket) = queued.expect("the stripe is open, and there is time");
+        let (number, ticket) = queued.expect("the queue is open, and there is time");
         self.bell.ring(Urgency::Now);
         ticket.wait(number as u32, deadline, |result| *result)
     }
@@ -72,7 +72,7 @@ impl Model {
         let mut counted = 0;
         while counted < calls {
             assert!(self.bell.wait(Duration::ZERO, None));
-            if let Some((added, flight)) = self.stripe.take() {
+            if let Some((added, flight)) = self.queue.take() {
                 assert!(flight.take_off().is_empty());
                 counted += added.len();
                 flight.land(Some(added.len()));
@@ -119,16 +119,16 @@ fn a_task_that_waits_is_woken() {
         model(move || {
             let model = Model::new();
             let (_, ticket) = model
-                .stripe
+                .queue
                 .add(far(), room_for(2), |added, ticket| {
                     added.push(1);
                     (added.len() - 1, Arc::clone(ticket))
                 })
-                .expect("the stripe is open, and there is time");
+                .expect("the queue is open, and there is time");
             let landing = {
                 let model = Arc::clone(&model);
                 loom::thread::spawn(move || {
-                    let (_, flight) = model.stripe.take().expect("something was added");
+                    let (_, flight) = model.queue.take().expect("something was added");
                     assert!(flight.take_off().is_empty());
                     flight.land(Some(1));
                 })
@@ -152,12 +152,12 @@ fn a_task_is_not_left_waiting() {
     model(|| {
         let model = Model::new();
         let added = model
-            .stripe
+            .queue
             .add(far(), room_for(2), |_, ticket| Arc::clone(ticket));
-        let ticket = added.expect("the stripe is open, and there is time");
+        let ticket = added.expect("the queue is open, and there is time");
         let letting_go = {
             let model = Arc::clone(&model);
-            loom::thread::spawn(move || drop(model.stripe.take()))
+            loom::thread::spawn(move || drop(model.queue.take()))
         };
         assert_eq!(awaited(&ticket, 0), None);
         letting_go.join().unwrap();
@@ -203,7 +203,7 @@ fn who_withdraws_is_not_counted() {
             loom::thread::spawn(move || model.call(2, past()))
         };
         model.bell.wait(Duration::ZERO, None);
-        let (mut added, flight) = model.stripe.take().expect("the bell was rung after adding");
+        let (mut added, flight) = model.queue.take().expect("the bell was rung after adding");
         let mut withdraw = |numbers: Vec<u32>| {
             for number in numbers {
                 added[number as usize] = 0;
@@ -217,7 +217,7 @@ fn who_withdraws_is_not_counted() {
         match caller.join().unwrap() {
             Ok(told) => assert_eq!((told, counted), (Some(1), 1)),
             Err(TimedOut::Withdrawn) => assert_eq!(counted, 0),
-            Err(TimedOut::InTheAir) => assert_eq!(counted, 1),
+            Err(TimedOut::InFlight) => assert_eq!(counted, 1),
         }
     });
 }
@@ -230,17 +230,17 @@ fn what_was_let_in_before_the_close_is_taken() {
             let model = Arc::clone(&model);
             loom::thread::spawn(move || {
                 model
-                    .stripe
+                    .queue
                     .add(far(), room_for(2), |added, _| added.push(1))
             })
         };
-        model.stripe.close();
-        let taken = model.stripe.take().map_or(0, |(added, _)| added.len());
+        model.queue.close();
+        let taken = model.queue.take().map_or(0, |(added, _)| added.len());
         match caller.join().unwrap() {
             Ok(()) => assert_eq!(taken, 1),
             Err(refused) => assert_eq!((refused, taken), (Refused::Closed, 0)),
         }
-        assert!(model.stripe.look(Vec::is_empty));
+        assert!(model.queue.look(Vec::is_empty));
     });
 }
 
@@ -253,9 +253,9 @@ fn a_worker_that_lets_go_of_a_flight_leaves_nobody_waiting() {
             loom::thread::spawn(move || model.call(2, far()))
         };
         model.bell.wait(Duration::ZERO, None);
-        let added = model.stripe.tickets().next().expect("something was added");
-        drop(model.stripe.take());
-        let taken = model.stripe.tickets().next().expect("something was taken");
+        let added = model.queue.tickets().next().expect("something was added");
+        drop(model.queue.take());
+        let taken = model.queue.tickets().next().expect("something was taken");
         assert_eq!(caller.join().unwrap(), Ok(None));
         for ticket in [added, taken] {
             assert_eq!(ticket.wait(u32::MAX, past(), |result| *result), Ok(None));
@@ -294,7 +294,7 @@ mod real {
     use std::thread::{self, Thread};
     use std::time::{Duration, Instant};
 
-    use self::handoff::{Bell, Refused, Stripe, Ticket, TimedOut, Urgency};
+    use self::handoff::{Bell, Queue, Refused, Ticket, TimedOut, Urgency};
 
     struct Unpark(Thread);
 
@@ -317,7 +317,7 @@ mod real {
 
     #[test]
     fn many_threads_for_real() {
-        let stripes: [Stripe<Vec<u32>, Option<usize>>; 4] = std::array::from_fn(|_| Stripe::new());
+        let queues: [Queue<Vec<u32>, Option<usize>>; 4] = std::array::from_fn(|_| Queue::new());
         let bell = Bell::new();
         let (counted, over) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (told, unknown) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -325,7 +325,7 @@ mod real {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     bell.wait(Duration::from_millis(1), Some(Duration::from_millis(10)));
-                    for (mut added, flight) in stripes.iter().filter_map(Stripe::take) {
+                    for (mut added, flight) in queues.iter().filter_map(Queue::take) {
                         for number in flight.take_off() {
                             added[number as usize] = 0;
                         }
@@ -336,7 +336,7 @@ mod real {
             });
             let callers: Vec<_> = (0..64)
                 .map(|thread: usize| {
-                    let (stripe, bell) = (&stripes[thread % 4], &bell);
+                    let (queue, bell) = (&queues[thread % 4], &bell);
                     let (told, unknown) = (&told, &unknown);
                     scope.spawn(move || {
                         for round in 0..500 {
@@ -346,7 +346,7 @@ mod real {
                             };
                             let full = |added: &Vec<u32>| added.len() < 10;
                             let deadline = Instant::now() + Duration::from_secs(60);
-                            let queued = stripe.add(deadline, full, |added, ticket| {
+                            let queued = queue.add(deadline, full, |added, ticket| {
                                 added.push(1);
                                 (added.len() - 1, Arc::clone(ticket))
                             });
@@ -363,7 +363,7 @@ mod real {
                                     told.fetch_add(1, Ordering::Relaxed);
                                 }
                                 Err(TimedOut::Withdrawn) => {}
-                                Err(TimedOut::InTheAir) => {
+                                Err(TimedOut::InFlight) => {
                                     unknown.fetch_add(1, Ordering::Relaxed);
                                 }
                             }
@@ -384,21 +384,21 @@ mod real {
 
     #[test]
     fn no_room_until_the_deadline() {
-        let stripe = Stripe::<Vec<u32>, Option<usize>>::new();
+        let queue = Queue::<Vec<u32>, Option<usize>>::new();
         let full = |_: &Vec<u32>| false;
         let soon = Instant::now() + Duration::from_millis(20);
-        assert_eq!(stripe.add(soon, full, |_, _| ()), Err(Refused::Full));
+        assert_eq!(queue.add(soon, full, |_, _| ()), Err(Refused::Full));
         assert!(Instant::now() >= soon);
-        assert!(stripe.tickets().next().is_none() && stripe.look(Vec::is_empty));
-        stripe.close();
-        assert_eq!(stripe.add(soon, full, |_, _| ()), Err(Refused::Closed));
+        assert!(queue.tickets().next().is_none() && queue.look(Vec::is_empty));
+        queue.close();
+        assert_eq!(queue.add(soon, full, |_, _| ()), Err(Refused::Closed));
     }
 
     #[test]
     fn a_flight_that_turned_back_lets_callers_go() {
-        let stripe = Stripe::<Vec<u32>, Option<usize>>::new();
+        let queue = Queue::<Vec<u32>, Option<usize>>::new();
         let far = Instant::now() + Duration::from_secs(60);
-        let ticket = stripe.add(
+        let ticket = queue.add(
             far,
             |_| true,
             |added, ticket| {
@@ -407,10 +407,10 @@ mod real {
             },
         );
         let ticket = ticket.unwrap();
-        let (_, flight) = stripe.take().unwrap();
+        let (_, flight) = queue.take().unwrap();
         assert!(flight.take_off().is_empty());
         let now = Instant::now();
-        assert_eq!(ticket.wait(0, now, |_| ()), Err(TimedOut::InTheAir));
+        assert_eq!(ticket.wait(0, now, |_| ()), Err(TimedOut::InFlight));
         flight.turn_back();
         assert_eq!(ticket.wait(0, now, |_| ()), Err(TimedOut::Withdrawn));
         assert_eq!(flight.take_off(), [0]);

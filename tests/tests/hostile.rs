@@ -2,7 +2,7 @@
 //! is either taken for exactly what it is, or refused by a clear error, and nothing has changed then.
 //!
 //! Error texts fed to the classifier and attributes fed to the derive are in the unit tests of these
-//! (`src/dialect.rs`, `derive/src/lib.rs`).
+//! (`src/backend`, `derive/src/lib.rs`).
 //!
 //! `HOSTILE=100` runs 100 times as many cases; together with the unit tests that is more than a million:
 //!

@@ -1,27 +1,29 @@
-//! The server ends connections, ten a second, under many writers.
+//! The server ends ten connections per second under many writers.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Crew, Extent, Fault, Process, play};
 use crate::backend::{Backend, ChaosConnection};
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::place::Place;
 use crate::report::Line;
+use crate::round::{Crew, Process, play};
 use crate::with_connection;
 use crate::workload::{Kind, everything};
 
 pub const FAULT: Fault = Fault {
     name: "backends-terminated",
-    about: "the server ends ten connections a second (pg_terminate_backend, KILL) under 64 writers, for 5 s a round; no drift",
+    about: "the server ends ten connections per second (pg_terminate_backend, KILL) under 64 writers, for 5 s in each round; no drift",
     backends: &Backend::SERVERS,
-    rounds: (12, 1), // so that what is unknown in one widens no bounds in another
+    rounds: (12, 1), // several, so that unknown outcomes of one round do not widen the bounds of another
     run,
 };
 
 fn run(extent: &Extent, backend: Backend) -> Line {
     let mut line = Line::new(FAULT.name, backend);
     let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
-    // Many folds at once would only fight each other for busy rows.
+    // Many folds at once would only wait for each other's locks.
     let is_writing = |kind| !matches!(kind, Kind::Fold | Kind::ReadRows | Kind::ReadNamed);
     let (writing, other) = everything()
         .into_iter()
@@ -40,7 +42,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
         ..Crew::of_all_trades(0)
     };
     let time = extent.choose(Duration::from_secs(5), Duration::from_secs(3));
-    let (mut terminated, mut wished) = (0, 0);
+    let (mut terminated, mut tried) = (0, 0);
     while extent.goes_on(line.rounds) {
         play(&mut place, &crew, extent, &mut line, |place, playing| {
             playing.wait_for(100);
@@ -51,7 +53,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
                 while next < began + time {
                     let ended = conn.terminate_another();
                     terminated += u32::from(ended.expect("the server answers"));
-                    wished += 1;
+                    tried += 1;
                     next += Duration::from_millis(100);
                     thread::sleep(next.saturating_duration_since(Instant::now()));
                 }
@@ -60,9 +62,9 @@ fn run(extent: &Extent, backend: Backend) -> Line {
         });
         line.progress(extent);
     }
-    if terminated * 10 < wished * 9 {
+    if terminated * 10 < tried * 9 {
         line.find(format!(
-            "only {terminated} connections of {wished} were ended"
+            "only {terminated} connections of {tried} were ended"
         ));
     }
     line.remarks

@@ -1,4 +1,4 @@
-//! A Redis server in front of the totals is flushed, killed and stopped, while clients count and read through it.
+//! A Redis server that caches totals is flushed, killed and stopped, while clients count and read through it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -10,8 +10,9 @@ use diesel_sharded::cached::{Cached, CachedCounter, RedisCache};
 use diesel_sharded::{Counter, RowCounter};
 use diesel_sharded_tests::redis::RedisServer;
 
-use super::{Extent, Fault};
 use crate::backend::{Backend, ChaosConnection};
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::place::Place;
 use crate::report::Line;
 use crate::schema::chaos_rows::views;
@@ -19,7 +20,7 @@ use crate::with_connection;
 
 pub const FAULT: Fault = Fault {
     name: "cache",
-    about: "the Redis in front of the totals is flushed, killed and stopped; counts and reads do not notice",
+    about: "the Redis server that caches totals is flushed, killed and stopped; counts and reads still work",
     backends: &Backend::ALL,
     rounds: (15, 1),
     run,
@@ -27,10 +28,10 @@ pub const FAULT: Fault = Fault {
 
 const BASE: i64 = 1000;
 const TTL: Duration = Duration::from_secs(1);
-/// How long the server is stopped: longer than any call may take.
+/// The time for which the server is stopped: longer than any call may take.
 const STOPPED: Duration = Duration::from_secs(4);
-/// What a call may take: a second's wait for another reader, a tenth of a second each for a connection and an answer before the
-/// cache is left out, and room for the database on a busy machine.
+/// The longest time of a call: one second of waiting for another reader, a tenth of a second each for the cache's connection and
+/// answer before it is bypassed, and a reserve for the database on a busy machine.
 const LONGEST: Duration = Duration::from_secs(3);
 
 fn run(extent: &Extent, backend: Backend) -> Line {
@@ -96,16 +97,16 @@ where
     line.finish()
 }
 
-/// What the clients of a round share.
+/// The state that the clients of a round share.
 struct Round {
     cached: Cached<RedisCache>,
     row: RowCounter<views>,
     named: Counter,
-    /// What was to be counted on each of the two.
+    /// The sum of all counts that have begun on each of the two counters.
     begun: AtomicI64,
-    /// What was counted on each of the two, and acknowledged.
+    /// The sum of all acknowledged counts on each of the two counters.
     added: AtomicI64,
-    /// That, and when.
+    /// The acknowledged sums and their moments.
     past: Mutex<Vec<(Instant, i64)>>,
     counts: AtomicU64,
     reads: AtomicU64,
@@ -115,7 +116,8 @@ struct Round {
 }
 
 impl Round {
-    /// Half of the clients count, and half read. SQLite has one writer at a time: there one counts, so that none waits long.
+    /// Counts or reads until the round stops. Half of the clients count. On SQLite only one does: it has one writer at a time, and
+    /// so nobody waits long.
     fn work<Conn: ChaosConnection>(&self, conn: &mut Conn, client: usize)
     where
         RowCounter<views>: CachedCounter<Conn>,
@@ -140,14 +142,17 @@ impl Round {
         }
     }
 
-    /// A total holds nothing that nobody has begun to add, but for those twice who met the reader who filled the cache; and everything
-    /// that was added before whatever is cached was read. A server that was stopped keeps it when it goes on.
+    /// Reads a total and checks its bounds.
+    ///
+    /// A total contains only counts that have begun. It may contain a count of each counting client twice, if the count overlapped the
+    /// read that filled the cache. And it contains all counts that were acknowledged before that read: a stopped server keeps its
+    /// entries until it continues.
     fn read(&self, what: &str, base: i64, call: impl FnOnce() -> QueryResult<i64>) {
         let long_ago = Instant::now().checked_sub(LONGEST + STOPPED + TTL);
         let Some(total) = self.time(what, call) else {
             return;
         };
-        let twice = 2 * 2; // each who counts
+        let twice = 2 * 2; // 2 by each of the two counting clients
         let highest = base + self.begun.load(Ordering::SeqCst) + twice;
         let past = self.past.lock().expect("no panic while it is held");
         let old = past.partition_point(|(at, _)| Some(*at) <= long_ago);
@@ -160,12 +165,12 @@ impl Round {
         drop(past);
         if !(lowest..=highest).contains(&total) {
             self.find(format!(
-                "{what} gave {total}, and not from {lowest} to {highest}"
+                "{what} returned {total}, outside of {lowest} to {highest}"
             ));
         }
     }
 
-    /// A call succeeds in time.
+    /// Makes a call, and checks that it succeeds in time.
     fn time<T>(&self, what: &str, call: impl FnOnce() -> QueryResult<T>) -> Option<T> {
         let began = Instant::now();
         let told = call();
@@ -184,7 +189,7 @@ impl Round {
         findings.push(finding);
     }
 
-    /// Waits until clients have counted and read so much more.
+    /// Waits until the clients have made `more` further counts and reads.
     fn wait_for(&self, more: u64) {
         let done = || {
             let counts = self.counts.load(Ordering::SeqCst);
@@ -193,7 +198,7 @@ impl Round {
         let enough = done() + more;
         let patience = Instant::now() + Duration::from_secs(60);
         while done() < enough && self.findings.lock().is_ok_and(|found| found.is_empty()) {
-            assert!(Instant::now() < patience, "the clients do not get on");
+            assert!(Instant::now() < patience, "the clients make no progress");
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -211,14 +216,14 @@ impl Round {
         redis.pause();
         let until = Instant::now() + STOPPED;
         while Instant::now() < until {
-            self.wait_for(2); // before it goes on
+            self.wait_for(2); // while the server is stopped
             thread::sleep(Duration::from_millis(50));
         }
         redis.resume();
         self.wait_for(20);
     }
 
-    /// The database is exact, and the cache is again when its totals have expired.
+    /// Checks that the database is exact, and the cache too once its totals have expired.
     fn judge<Conn: ChaosConnection>(&self, conn: &mut Conn, redis: &RedisServer, line: &mut Line)
     where
         RowCounter<views>: CachedCounter<Conn>,
@@ -226,7 +231,7 @@ impl Round {
     {
         let mut findings = self.findings.lock().expect("no panic while it is held");
         findings.drain(..).for_each(|finding| line.find(finding));
-        thread::sleep(TTL + Duration::from_millis(300)); // and the pause after its last failure
+        thread::sleep(TTL + Duration::from_millis(300)); // longer than the pause after the last failure
         let added = self.added.load(Ordering::SeqCst);
         let counters: [(&dyn CachedCounter<Conn>, i64); 2] =
             [(&self.row, BASE + added), (&self.named, added)];
@@ -239,7 +244,7 @@ impl Round {
                 .expect("the server runs");
             if (read, cached, &kept) != (total, total, &total.to_string()) {
                 line.find(format!(
-                    "{key}: {total} was counted, the database has {read}, a read gives {cached}, and {kept:?} is kept"
+                    "{key}: {total} was counted, the database has {read}, a read returns {cached}, and the cache holds {kept:?}"
                 ));
             }
         }

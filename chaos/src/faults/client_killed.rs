@@ -1,12 +1,14 @@
-//! A client process is killed at a random moment, while another one goes on.
+//! A client process is killed at a random moment while another continues.
 
 use std::thread;
 use std::time::Duration;
 
-use super::{Crew, Extent, Fault, play};
 use crate::backend::Backend;
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::place::Place;
 use crate::report::Line;
+use crate::round::{Crew, play};
 
 pub const FAULT: Fault = Fault {
     name: "client-killed",
@@ -26,7 +28,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
             playing.wait_for(operations);
             thread::sleep(Duration::from_micros(rand::random_range(0..20_000)));
             playing.kill(0);
-            playing.wait_for(10); // what the dead one held does not stop the other one
+            playing.wait_for(10); // the dead process's locks do not stop the other
         });
         line.progress(extent);
     }

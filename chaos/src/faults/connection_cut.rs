@@ -1,99 +1,40 @@
-//! A proxy cuts the connection of a call at each of its requests in turn: before the server sees it, or before its answer comes.
+//! A proxy cuts the connection of a call at each of its requests in turn: before the request reaches the server, or before the answer
+//! reaches the client.
 //!
-//! A call is made again and again, on rows of its own, and cut one request later each time, until it comes through. With a
-//! connection that is new (each statement is prepared first, by a request of its own) and with one that made the same call before.
-//! So BEGIN, every statement and COMMIT are met, each on both sides.
+//! Each kind of call is repeated on rows of its own, and cut one request later each time, until it completes. It is made on a new
+//! connection, where a request of its own prepares each statement, and on a connection that made the same call before. So the cuts
+//! hit BEGIN, every statement and COMMIT, each before and after it is sent.
+
+mod call;
 
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel::connection::LoadConnection;
-use diesel::prelude::*;
+use diesel_sharded::Error;
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{self, RetryPolicy};
-use diesel_sharded::{Counter, Error, RowCounter, fold, set_total, update};
 use diesel_sharded_tests::proxy::{Cut, Proxy};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
-use super::{Extent, Fault};
-use crate::backend::{Backend, ChaosConnection};
+use self::call::{Call, Cuttable, State, Target};
+use crate::backend::Backend;
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::place::Place;
 use crate::report::Line;
-use crate::schema::chaos_rows::dsl::*;
-use crate::schema::{chaos_rows, chaos_tokens};
 use crate::sql_store::coalescer;
 use crate::with_connection;
 
 pub const FAULT: Fault = Fault {
     name: "connection-cut",
-    about: "a proxy cuts the connection at every request of a call; with an idempotency key exactly once, else never twice",
+    about: "a proxy cuts the connection at every request of a call; with an idempotency key it counts exactly once, without one never twice",
     backends: &Backend::SERVERS,
     rounds: (1000, 60),
     run,
 };
-
-/// `views` of every row at the beginning, what is added and what is set.
-const BASE: i64 = 1000;
-const ADDED: i64 = 5;
-const SET: i64 = 7777;
-
-/// What is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Call {
-    /// One row, by its key: one statement that commits by itself, if its shard is there.
-    CountByKey,
-    /// Two rows, by a filter: a transaction of the library's.
-    CountByFilter,
-    /// The row is inserted.
-    OrInsert,
-    /// The first count by a name.
-    Named,
-    /// The row is wanted back.
-    GetResult,
-    /// A transaction of the caller's.
-    Transaction,
-    SetTotal,
-    Fold,
-    /// One row, by the coalescer: one statement.
-    Coalesced,
-    /// Two rows and a name, at once, by the coalescer: a transaction.
-    CoalescedTogether,
-}
-
-impl Call {
-    const ALL: [Call; 10] = [
-        Call::CountByKey,
-        Call::CountByFilter,
-        Call::OrInsert,
-        Call::Named,
-        Call::GetResult,
-        Call::Transaction,
-        Call::SetTotal,
-        Call::Fold,
-        Call::Coalesced,
-        Call::CoalescedTogether,
-    ];
-
-    /// A transaction always, so that only its COMMIT can leave the outcome open.
-    fn is_a_transaction(self) -> bool {
-        matches!(
-            self,
-            Call::CountByFilter | Call::GetResult | Call::Transaction | Call::SetTotal | Call::Fold
-        )
-    }
-
-    fn is_coalesced(self) -> bool {
-        matches!(self, Call::Coalesced | Call::CoalescedTogether)
-    }
-
-    fn takes_a_key(self) -> bool {
-        !matches!(self, Call::Transaction | Call::SetTotal | Call::Fold)
-    }
-}
 
 /// How a call is made, and where it is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,224 +78,6 @@ impl Way {
         }
     }
 }
-
-/// What one call is about: two rows and a name of its own.
-#[derive(Debug, Clone, Copy)]
-struct Target(i64);
-
-impl Target {
-    fn row(self) -> i64 {
-        2 * self.0
-    }
-
-    fn other_row(self) -> i64 {
-        2 * self.0 + 1
-    }
-
-    fn name(self) -> String {
-        format!("cut {}", self.0)
-    }
-
-    /// Of a count, or its token.
-    fn key(self, n: usize) -> String {
-        format!("cut {}, {n}", self.0)
-    }
-}
-
-/// Everything that a call may change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct State {
-    row: Option<i64>,
-    other_row: Option<i64>,
-    named: i64,
-    tokens: i64,
-    /// The column itself of the row that is folded.
-    base: Option<i64>,
-}
-
-impl State {
-    fn after(mut self, call: Call) -> State {
-        let add = |total: &mut Option<i64>| *total = Some(total.unwrap_or(0) + ADDED);
-        match call {
-            Call::CountByKey | Call::OrInsert | Call::GetResult | Call::Coalesced => {
-                add(&mut self.row);
-            }
-            Call::CountByFilter => {
-                add(&mut self.row);
-                add(&mut self.other_row);
-            }
-            Call::Named => self.named += ADDED,
-            Call::Transaction | Call::CoalescedTogether => {
-                add(&mut self.row);
-                add(&mut self.other_row);
-                self.named += ADDED;
-                self.tokens += i64::from(call == Call::Transaction);
-            }
-            Call::SetTotal => self.row = Some(SET),
-            Call::Fold => self.base = self.row,
-        }
-        self
-    }
-}
-
-/// What the calls are on each connection type.
-trait Cuttable: ChaosConnection {
-    /// Makes the call, with an idempotency key or without one.
-    fn call(&mut self, call: Call, target: Target, keyed: bool) -> Result<(), Error>;
-
-    /// Makes the call by a coalescer.
-    fn call_coalesced(
-        coalescer: &Coalescer<Self>,
-        call: Call,
-        target: Target,
-        keyed: bool,
-    ) -> Result<(), Error>;
-
-    /// Inserts what the call needs.
-    fn prepare(&mut self, call: Call, target: Target);
-
-    fn state(&mut self, call: Call, target: Target) -> State;
-}
-
-/// One row was counted, or the library is wrong.
-fn one(counted: usize) -> Result<(), Error> {
-    exactly(1, counted)
-}
-
-fn exactly(there: usize, counted: usize) -> Result<(), Error> {
-    match counted == there {
-        true => Ok(()),
-        false => Err(Error::Diesel(diesel::result::Error::QueryBuilderError(
-            format!("{counted} rows counted of {there}").into(),
-        ))),
-    }
-}
-
-macro_rules! cuttable {
-    ($($Conn:ty),+) => {$(
-        impl Cuttable for $Conn {
-            fn call(&mut self, call: Call, target: Target, keyed: bool) -> Result<(), Error> {
-                let conn = self;
-                let key = target.key(0);
-                let by_key = || update(chaos_rows.find(target.row())).set(views.eq(views + ADDED));
-                match (call, keyed) {
-                    (Call::CountByKey, false) => one(by_key().execute(conn)?),
-                    (Call::CountByKey, true) => one(by_key().idempotency_key(key).execute(conn)?),
-                    (Call::CountByFilter, _) => {
-                        let count = update(chaos_rows.filter(team.eq(target.0))).set(views.eq(views + ADDED));
-                        exactly(2, match keyed {
-                            false => count.execute(conn)?,
-                            true => count.idempotency_key(key).execute(conn)?,
-                        })
-                    }
-                    (Call::OrInsert, _) => {
-                        let row = (chaos_rows::id.eq(target.row()), views.eq(0), likes.eq(0));
-                        let count = by_key().or_insert(row);
-                        one(match keyed {
-                            false => count.execute(conn)?,
-                            true => count.idempotency_key(key).execute(conn)?,
-                        })
-                    }
-                    (Call::Named, false) => {
-                        Counter::named(target.name()).add(ADDED, conn)?;
-                        Ok(())
-                    }
-                    (Call::Named, true) => {
-                        one(Counter::named(target.name()).idempotency_key(key).add(ADDED, conn)?)
-                    }
-                    (Call::GetResult, _) => {
-                        let count = by_key().returning((id, views.total()));
-                        let read: (i64, i64) = match keyed {
-                            false => count.get_result(conn)?,
-                            true => count.idempotency_key(key).get_result(conn)?,
-                        };
-                        exactly((BASE + ADDED) as usize, read.1 as usize)
-                    }
-                    (Call::Transaction, _) => {
-                        let counted: QueryResult<usize> = retry::transaction(conn, RetryPolicy::default(), |conn| {
-                            diesel::insert_into(chaos_tokens::table)
-                                .values(chaos_tokens::token.eq(&key))
-                                .execute(conn)?;
-                            let counted = by_key().execute(conn)?;
-                            Counter::named(target.name()).add(ADDED, conn)?;
-                            let other = update(chaos_rows.find(target.other_row()));
-                            Ok(counted + other.set(views.eq(views + ADDED)).execute(conn)?)
-                        });
-                        exactly(2, counted?)
-                    }
-                    (Call::SetTotal, _) => {
-                        one(set_total(chaos_rows.find(target.row()), views, SET).execute(conn)?)
-                    }
-                    (Call::Fold, _) => {
-                        fold(chaos_rows.find(target.row())).run(conn)?;
-                        Ok(())
-                    }
-                    (Call::Coalesced | Call::CoalescedTogether, _) => {
-                        unreachable!("it is the coalescer that makes them")
-                    }
-                }
-            }
-
-            fn call_coalesced(
-                coalescer: &Coalescer<Self>,
-                call: Call,
-                target: Target,
-                keyed: bool,
-            ) -> Result<(), Error> {
-                let row = RowCounter::of(views, target.row());
-                let other_row = RowCounter::of(views, target.other_row());
-                let named = Counter::named(target.name());
-                let add = |n: usize| match (n, keyed) {
-                    (0, false) => coalescer.add(&row, ADDED),
-                    (0, true) => coalescer.add(&row.idempotency_key(target.key(n)), ADDED),
-                    (1, false) => coalescer.add(&other_row, ADDED),
-                    (1, true) => coalescer.add(&other_row.idempotency_key(target.key(n)), ADDED),
-                    (_, false) => coalescer.add(&named, ADDED),
-                    (_, true) => coalescer.add(&named.idempotency_key(target.key(n)), ADDED),
-                };
-                if call == Call::Coalesced {
-                    return one(add(0)?);
-                }
-                thread::scope(|scope| {
-                    let added: Vec<_> = (0..3).map(|n| scope.spawn(move || one(add(n)?))).collect();
-                    let told: Vec<_> = added.into_iter().map(|added| added.join().expect("no panic")).collect();
-                    told.into_iter().collect()
-                })
-            }
-
-            fn prepare(&mut self, call: Call, target: Target) {
-                if call == Call::OrInsert {
-                    return;
-                }
-                let rows = [(target.row(), Some(target.0)), (target.other_row(), Some(target.0))];
-                self.insert_rows(&rows, BASE).expect("rows of a call");
-                if call == Call::Fold {
-                    let counted = update(chaos_rows.find(target.row())).set(views.eq(views + 3));
-                    assert_eq!(counted.execute(self), Ok(1));
-                }
-            }
-
-            fn state(&mut self, call: Call, target: Target) -> State {
-                let mut total = |row: i64| {
-                    let read = chaos_rows.find(row).select((views.total(), views));
-                    read.first::<(i64, i64)>(self).optional().expect("a total")
-                };
-                let row = total(target.row());
-                let other_row = total(target.other_row());
-                let tokens = chaos_tokens::table.filter(chaos_tokens::token.eq(target.key(0)));
-                State {
-                    row: row.map(|(total, _)| total),
-                    other_row: other_row.map(|(total, _)| total),
-                    named: Counter::named(target.name()).get(self).expect("a total"),
-                    tokens: tokens.count().get_result(self).expect("a number"),
-                    base: row.map(|(_, base)| base).filter(|_| call == Call::Fold),
-                }
-            }
-        }
-    )+};
-}
-
-cuttable!(PgConnection, MysqlConnection, SqliteConnection);
 
 fn run(extent: &Extent, backend: Backend) -> Line {
     with_connection!(backend, Conn => run_on::<Conn>(extent, backend))
@@ -405,14 +128,14 @@ where
     line.finish()
 }
 
-/// Whether a request is a COMMIT, or what surrounds it on MySQL: a request that is not answered, so that its loss shows at
-/// the COMMIT behind it, and those by which Diesel allows it to be sent as text.
+/// Whether the loss of a request may show at a COMMIT: the request is the COMMIT, or one that surrounds it on MySQL. One of those has
+/// no answer, so its loss shows at the COMMIT behind it. With the others Diesel switches to a mode that sends the COMMIT as text.
 fn commits(request: &[u8]) -> bool {
     request.windows(6).any(|text| text == b"COMMIT") || is_housekeeping(request)
 }
 
-/// Whether it is one of MySQL's on which nothing depends any more where it is the last: the server does not answer it, it ends what
-/// allowed Diesel to send the COMMIT before, or it ends a guard.
+/// Whether a request of MySQL's may be lost without harm if it is the last of a call: the server does not answer it, or it only
+/// switches back the mode for the COMMIT, or it ends a guard.
 fn is_housekeeping(request: &[u8]) -> bool {
     const ENDS_A_GUARD: &[u8] = b"SET autocommit = 1";
     const COM_STMT_CLOSE: u8 = 0x19;
@@ -423,15 +146,15 @@ fn is_housekeeping(request: &[u8]) -> bool {
 }
 
 struct Judge<Conn: Cuttable> {
-    /// Not by the proxy.
+    /// A connection that bypasses the proxy.
     conn: Conn,
     proxy: Proxy,
     url: String,
     coalescer: Option<Coalescer<Conn>>,
     targets: i64,
-    /// How many cuts were at a COMMIT.
+    /// The number of cuts at a COMMIT.
     commits: u32,
-    /// What every call has left behind.
+    /// The state that every call left behind.
     told: Vec<(Way, Target, State)>,
 }
 
@@ -446,7 +169,7 @@ where
         target
     }
 
-    /// Makes one call, cut at its request of this number; gives whether it came to that.
+    /// Makes one call and cuts it at this request. Returns whether the call got that far.
     fn play(&mut self, way: Way, request: u32, line: &mut Line) -> bool {
         let target = self.target(way.call);
         let before = self.conn.state(way.call, target);
@@ -466,11 +189,11 @@ where
         if was_cut && !way.call.is_coalesced() {
             let request_cut = self.proxy.last_request();
             self.commits += u32::from(commits(&request_cut));
-            // Nothing else may be lost unheard, and nothing is sent again.
+            // The caller must hear of any other lost request, and none is sent again.
             if told.is_ok() && !is_housekeeping(&request_cut) {
                 let cut = String::from_utf8_lossy(&request_cut).into_owned();
                 line.find(format!(
-                    "{way:?}, cut at request {request}, {cut:?}: nobody was told"
+                    "{way:?}, cut at request {request}, {cut:?}: no error was reported"
                 ));
             }
         }
@@ -484,10 +207,13 @@ where
             ));
         }
         if way.keyed && !way.call.is_coalesced() {
-            // It is asked until it is told, and then once more.
+            // The call is repeated until it reports its outcome, and then once more.
             let patience = Instant::now() + Duration::from_secs(60);
             while let Err(Error::OutcomeUnknown { .. } | Error::ConnectionLost { .. }) = told {
-                assert!(Instant::now() < patience, "{way:?} is never told");
+                assert!(
+                    Instant::now() < patience,
+                    "{way:?} never reports its outcome"
+                );
                 told = self.connect().call(way.call, target, true);
             }
             if told.is_ok() {
@@ -506,13 +232,13 @@ where
             (Err(_), _) if way.keyed => &[],
             (Err(Error::OutcomeUnknown { .. }), _) => &[before, after],
             (Err(Error::ConnectionLost { .. }), _) => &[before],
-            // What a caller's own statements meet in his closure he is told as Diesel tells it.
+            // Statements in a caller's closure report Diesel's errors.
             (Err(Error::Diesel(_)), Call::Transaction) => &[before],
             (Err(_), _) => &[],
         };
         if !allowed.contains(&is) {
             line.find(format!(
-                "{way:?}, cut at request {request} ({was_cut}): {told:?}; it was {before:?} and is {is:?}"
+                "{way:?}, cut at request {request} ({was_cut}): {told:?}; the state was {before:?} and is {is:?}"
             ));
         }
         self.told.push((way, target, is));
@@ -520,7 +246,7 @@ where
     }
 
     fn connect(&self) -> Conn {
-        Conn::establish(&self.url).expect("a connection by the proxy")
+        Conn::establish(&self.url).expect("a connection through the proxy")
     }
 
     fn call(&mut self, way: Way, target: Target, request: u32) -> Result<(), Error> {
@@ -531,13 +257,13 @@ where
         }
         self.proxy.cut_after(request, way.cut());
         let told = conn.call(way.call, target, way.keyed);
-        self.proxy.cut_no_more(); // its farewell is not of the call
+        self.proxy.cut_no_more(); // closing the connection is not part of the call
         told
     }
 
     fn coalesce(&mut self, way: Way, target: Target, request: u32) -> Result<(), Error> {
         let coalescer = self.coalescer.take().unwrap_or_else(|| {
-            coalescer(&self.url, Duration::from_secs(60)).expect("a coalescer by the proxy")
+            coalescer(&self.url, Duration::from_secs(60)).expect("a coalescer through the proxy")
         });
         let coalescer = self.coalescer.insert(coalescer).clone();
         let other = self.target(way.call);
@@ -548,24 +274,27 @@ where
         told
     }
 
-    /// What was sent is done or taken back, once the server has no connection by the proxy any more.
+    /// Waits until the server has closed all connections through the proxy. Then it has committed or rolled back all requests.
     fn wait_for_the_server(&mut self) {
         self.coalescer = None;
         let patience = Instant::now() + Duration::from_secs(60);
         while self.conn.others().expect("the server answers") > 0 {
-            assert!(Instant::now() < patience, "connections that were cut stay");
+            assert!(
+                Instant::now() < patience,
+                "connections that were cut stay open"
+            );
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Nothing has changed behind anybody's back.
+    /// Checks that no call had an effect after its end.
     fn look_again(&mut self, line: &mut Line) {
         self.wait_for_the_server();
         for (way, target, was) in std::mem::take(&mut self.told) {
             let is = self.conn.state(way.call, target);
             if is != was {
                 line.find(format!(
-                    "{way:?}: it was {was:?} at its end and is {is:?} later"
+                    "{way:?}: the state was {was:?} at its end and is {is:?} later"
                 ));
             }
         }

@@ -1,8 +1,8 @@
-//! The disk on which a database lies is full, and has space again, while clients count.
+//! The disk of a database fills up and has space again, while clients count.
 //!
-//! The disk is a small tmpfs, mounted for the fault, for which one has to be root. PostgreSQL has a tablespace on it, MariaDB the folder
-//! of its database, SQLite its file. The logs that these servers write ahead lie elsewhere: where that of PostgreSQL finds no space the
-//! server ends itself and starts anew, which is the fault `server-killed`.
+//! The disk is a small tmpfs. Mounting it needs root. It holds a tablespace of PostgreSQL, the folder of MariaDB's database, or SQLite's
+//! file. The servers' write-ahead logs are elsewhere: PostgreSQL exits and restarts if its log has no space, and the fault
+//! `server-killed` covers that.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,23 +16,25 @@ use std::time::{Duration, Instant};
 use diesel::prelude::*;
 use diesel_sharded::{Error, update};
 
-use super::{Crew, Extent, Fault, play};
 use crate::backend::{Backend, ChaosConnection};
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::history::Outcome;
 use crate::place::Place;
 use crate::report::Line;
+use crate::round::{Crew, play};
 use crate::schema::chaos_rows::dsl::*;
 use crate::with_connection;
 
 pub const FAULT: Fault = Fault {
     name: "disk-full",
-    about: "the disk of the database is full for a while (a small tmpfs; needs root); clear errors, no drift, then counts go on",
+    about: "the disk of the database is full for a while (a small tmpfs; needs root); clear errors, no drift, then counts continue",
     backends: &Backend::ALL,
     rounds: (10, 1),
     run,
 };
 
-/// A mounted tmpfs. Unmounted when it is dropped, also where files on it are open.
+/// A mounted tmpfs. Dropping it unmounts it, even if files on it are open.
 #[derive(Debug)]
 struct SmallDisk(PathBuf);
 
@@ -45,16 +47,16 @@ impl SmallDisk {
         match mounted {
             Ok(output) if output.status.success() => Ok(SmallDisk(at.to_owned())),
             Ok(output) => Err(format!(
-                "the fault `disk-full` mounts a tmpfs of its own, for which it has to be root: {}",
+                "the fault `disk-full` needs root to mount a tmpfs: {}",
                 String::from_utf8_lossy(&output.stderr).trim()
             )),
             Err(error) => Err(format!(
-                "the fault `disk-full` needs the command mount: {error}"
+                "the fault `disk-full` needs the command `mount`: {error}"
             )),
         }
     }
 
-    /// Writes a file until nothing is left.
+    /// Writes a file until no space is left.
     fn fill(&self) -> io::Result<()> {
         let mut file = File::options()
             .create(true)
@@ -77,7 +79,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // The machine has lost nothing by a tmpfs that stays.
+        // A tmpfs that stays mounted does no harm.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
@@ -132,9 +134,9 @@ fn run(extent: &Extent, backend: Backend) -> Line {
     with_connection!(backend, Conn => run_on::<Conn>(extent, backend))
 }
 
-/// What is done on each connection type.
+/// A connection with the statements of this fault.
 trait OnDisk: ChaosConnection {
-    /// Counts on a row that is not there yet.
+    /// Counts on a row, and inserts it if it is not there.
     fn counts(&mut self, row: i64) -> Result<(), Error>;
 }
 
@@ -166,18 +168,18 @@ fn run_on<Conn: OnDisk>(extent: &Extent, backend: Backend) -> Line {
     while extent.goes_on(line.rounds) {
         let number = i64::from(line.rounds) + 1;
         let mut findings = vec![];
-        let conn = place.connect::<Conn>(); // before anybody is in the way
+        let conn = place.connect::<Conn>(); // before the clients hold locks
         let played = play(&mut place, &crew, extent, &mut line, |_, playing| {
-            let mut conn = conn; // gone when the round is judged, which waits until all are
+            let mut conn = conn; // dropped before the round is judged, which waits for all connections to close
             playing.wait_for(50);
             disk.fill().expect("a file on the disk");
-            // New rows need space soon, whatever there is left on pages.
+            // Inserting new rows soon needs space, even if some pages have room left.
             let patience = Instant::now() + Duration::from_secs(60);
             let mut row = 1000 * number + 500_000_000;
             let told = loop {
                 match conn.counts(row) {
                     Ok(()) => row += 1,
-                    // SQLite: others are writing.
+                    // On SQLite others are writing.
                     Err(Error::ConflictPersisted { .. }) => {}
                     Err(error) => break error,
                 }
@@ -186,10 +188,10 @@ fn run_on<Conn: OnDisk>(extent: &Extent, backend: Backend) -> Line {
             thread::sleep(Duration::from_millis(extent.choose(2_000, 500)));
             disk.free().expect("a file on the disk");
             playing.wait_for(50);
-            // What failed succeeds on the same connection.
+            // The call that failed succeeds on the same connection.
             let again = conn.counts(row);
             if !matches!(told, Error::DiskFull { .. }) || again.is_err() {
-                findings.push(format!("told {told:?}, and with space {again:?}"));
+                findings.push(format!("without space {told:?}, and with space {again:?}"));
             }
             *kinds
                 .entry(without_numbers(&format!("DiskFull of a row: {told}")))
@@ -209,13 +211,15 @@ fn run_on<Conn: OnDisk>(extent: &Extent, backend: Backend) -> Line {
         }
         line.progress(extent);
     }
-    line.remarks
-        .push(format!("told: {}", crate::report::tally(&kinds)));
+    line.remarks.push(format!(
+        "texts of the errors: {}",
+        crate::report::tally(&kinds)
+    ));
     drop(disk); // before the server, which deletes its folder
     line.finish()
 }
 
-/// The text without what differs from time to time.
+/// Removes the digits, which differ between errors of the same kind.
 fn without_numbers(text: &str) -> String {
     text.chars().filter(|c| !c.is_ascii_digit()).collect()
 }

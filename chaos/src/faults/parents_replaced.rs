@@ -1,4 +1,4 @@
-//! Rows are deleted, inserted again and renamed, and named counters deleted, beside counts, folds, sets, repairs and bounds.
+//! Rows are deleted, inserted again and renamed, and named counters are deleted, while others count, fold, set and repair.
 
 use std::fs;
 use std::sync::Arc;
@@ -8,42 +8,44 @@ use std::time::{Duration, Instant};
 
 use diesel_sharded::retry::RetryPolicy;
 
-use super::{Extent, Fault, keep_logs};
 use crate::backend::Backend;
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::history::Log;
 use crate::lives::sql::{LivesConnection, SqlLives};
 use crate::lives::workload::{Role, Round, Scene, Workload};
 use crate::lives::{Answer, History, Operation};
 use crate::place::Place;
 use crate::report::Line;
+use crate::round::keep_logs;
 use crate::store::Store;
 use crate::with_connection;
 
 pub const FAULT: Fault = Fault {
     name: "parents-replaced",
-    about: "rows are deleted, inserted again and renamed beside counts, folds, sets and repairs; no count is lost or on two of them",
+    about: "rows are deleted, inserted again and renamed beside counts, folds, sets and repairs; no count is lost or doubled",
     backends: &Backend::ALL,
     rounds: (30 * SCENES, SCENES),
     run: |extent, backend| with_connection!(backend, Conn => run_on::<Conn>(extent, backend)),
 };
 
-/// A round plays one of them.
+/// The number of scenes. Each round plays one of them.
 const SCENES: u32 = Scene::ALL.len() as u32;
 
-/// Of every call of the library.
+/// The deadline of every call of the library.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long clients are waited for: longer than a server waits for a lock.
+/// The patience for clients: longer than a server waits for a lock.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A round goes on until rows came and went so often, and folds moved something so often.
+/// A round goes on until rows were replaced this often and folds moved something this often.
 const ENOUGH: usize = 5;
 
 fn run_on<Conn: LivesConnection + Send>(extent: &Extent, backend: Backend) -> Line {
     let mut line = Line::new(FAULT.name, backend);
     let place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
     if backend == Backend::Sqlite {
-        place.execute("PRAGMA journal_mode = WAL"); // who reads waits for nobody
+        place.execute("PRAGMA journal_mode = WAL"); // readers wait for nobody
     }
     place.connect::<Conn>().create_lives();
     let before = RetryPolicy::global();
@@ -76,17 +78,17 @@ fn run_on<Conn: LivesConnection + Send>(extent: &Extent, backend: Backend) -> Li
     line.finish()
 }
 
-/// What happened in all rounds of a scene.
+/// The sums over all rounds of a scene.
 #[derive(Debug, Default)]
 struct Played {
-    /// How often a row or a named counter was deleted or renamed.
+    /// The number of deletes and renames of rows and named counters.
     replaced: usize,
-    /// How often a fold moved something.
+    /// The number of folds that moved something.
     folded: usize,
     findings: usize,
 }
 
-/// What the clients of a round share.
+/// The state that the clients of a round share.
 struct Shared {
     round: Round,
     stop: AtomicBool,
@@ -95,7 +97,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Does what a client does until it is told to stop.
+    /// Runs a client's operations until `stop` is set.
     fn work(
         &self,
         role: Role,
@@ -144,7 +146,7 @@ fn play<Conn: LivesConnection + Send>(
         replaced: AtomicUsize::new(0),
         folded: AtomicUsize::new(0),
     });
-    // All connect before anybody is at work: on SQLite that has to wait for its turn too.
+    // All clients connect before any of them works: on SQLite even connecting has to wait for the lock.
     let clients = Role::of(round.scene).into_iter().enumerate();
     let clients = clients.map(|(client, role)| {
         let mut conn = place.connect::<Conn>();
@@ -171,7 +173,7 @@ fn play<Conn: LivesConnection + Send>(
     while threads.iter().any(|client| !client.is_finished()) && told.elapsed() < PATIENCE {
         thread::sleep(Duration::from_millis(5));
     }
-    // One that waits for ever is left where it is. Its operation has no end in the log, which is found.
+    // A client that waits forever is left alone. The checker reports its operation, which has no end in the log.
     let ended = threads.into_iter().filter(JoinHandle::is_finished);
     ended.for_each(|client| client.join().expect("a client does not panic"));
     let aftermath = round.aftermath(&mut SqlLives(place.connect::<Conn>()));
@@ -179,7 +181,10 @@ fn play<Conn: LivesConnection + Send>(
     let judgement = round.judge(&history, &aftermath);
     line.add(&history, &judgement);
     if !shared.is_enough() {
-        line.find(format!("round {}: the clients do not get on", line.rounds));
+        line.find(format!(
+            "round {}: the clients make no progress",
+            line.rounds
+        ));
     }
     played.replaced += shared.replaced.load(Ordering::SeqCst);
     played.folded += shared.folded.load(Ordering::SeqCst);

@@ -1,12 +1,14 @@
-//! The server is killed with all its processes, and started again; SQLite's writers are killed, all at once.
+//! The server is killed with all its processes and restarted. On SQLite all writers are killed at once.
 
 use std::thread;
 use std::time::Duration;
 
-use super::{Crew, Extent, Fault, play};
 use crate::backend::Backend;
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::place::Place;
 use crate::report::Line;
+use crate::round::{Crew, play};
 
 pub const FAULT: Fault = Fault {
     name: "server-killed",
@@ -26,7 +28,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
     let operations = extent.choose(100, 20);
     while extent.goes_on(line.rounds) {
         if backend == Backend::Sqlite {
-            // What is taken back from a rollback journal, and what is not taken over from a write-ahead log.
+            // Recovery rolls a journal back, and ignores the unfinished part of a write-ahead log.
             let journal = ["DELETE", "WAL"][line.rounds as usize % 2];
             place.execute(&format!("PRAGMA journal_mode = {journal}"));
         }
@@ -38,7 +40,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
                 return;
             }
             place.server().kill();
-            thread::sleep(Duration::from_millis(50)); // calls that find nobody
+            thread::sleep(Duration::from_millis(50)); // calls meet no server
             place.server().restart();
             playing.wait_for(operations);
         });

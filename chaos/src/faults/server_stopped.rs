@@ -1,4 +1,4 @@
-//! The server stops answering for a while; on SQLite, a process that holds the lock stops.
+//! The server stops answering for a while. On SQLite a process that holds the lock is stopped.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -8,29 +8,31 @@ use std::time::{Duration, Instant};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 
-use super::{Crew, Extent, Fault, Playing, Process, play};
 use crate::backend::Backend;
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::history::Done;
 use crate::place::Place;
 use crate::report::Line;
+use crate::round::{Crew, Playing, Process, play};
 use crate::workload::{Kind, Mix, everything};
 
 pub const FAULT: Fault = Fault {
     name: "server-stopped",
-    about: "the server is stopped (SIGSTOP) for 5 to 20 s, on SQLite who holds the lock; calls end by their deadlines, no drift",
+    about: "the server, on SQLite the holder of the lock, is stopped (SIGSTOP) for 5 to 20 s; calls end by their deadlines, no drift",
     backends: &Backend::ALL,
     rounds: (20, 1),
     run,
 };
 
-/// In each process.
+/// The clients of each process.
 const CLIENTS: u16 = 4;
 
 fn run(extent: &Extent, backend: Backend) -> Line {
     let mut line = Line::new(FAULT.name, backend);
     let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
     if backend == Backend::Sqlite {
-        place.execute("PRAGMA journal_mode = WAL"); // else readers wait for a writer who stops while he commits
+        place.execute("PRAGMA journal_mode = WAL"); // without it, readers would wait for a writer that is stopped in its commit
     }
     let (coalescing, others): (Mix, Mix) = everything()
         .into_iter()
@@ -40,7 +42,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
         mix: mix.clone(),
     };
     let crew = Crew {
-        // The first one is stopped itself where there is no server.
+        // Without a server, the first process is the one that is stopped.
         processes: match backend {
             Backend::Sqlite => vec![process(&others), process(&coalescing), process(&others)],
             _ => vec![process(&coalescing), process(&others)],
@@ -97,7 +99,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
     line.finish()
 }
 
-/// Measures how much later than they should the machine wakes its sleepers: what every deadline is late by, whoever keeps it.
+/// Measures how late the machine wakes sleeping threads. Every deadline is late by as much.
 struct Meter {
     stop: Sender<()>,
     late: JoinHandle<Duration>,
@@ -127,7 +129,7 @@ impl Meter {
     }
 }
 
-/// Stops it for so long.
+/// Stops the server, or on SQLite the holder of the lock, for this time.
 fn stop(place: &mut Place, playing: &Playing, time: Duration) {
     if place.backend != Backend::Sqlite {
         place.server().pause();
@@ -150,7 +152,7 @@ fn stop(place: &mut Place, playing: &Playing, time: Duration) {
     holder.resume().expect("a process");
 }
 
-/// Whether somebody keeps SQLite's lock for longer than those take who are not stopped.
+/// Whether a process holds SQLite's lock for longer than a running process would.
 fn is_locked(place: &Place) -> bool {
     let mut conn: SqliteConnection = place.connect();
     conn.batch_execute("PRAGMA busy_timeout = 500")
@@ -158,10 +160,10 @@ fn is_locked(place: &Place) -> bool {
     conn.batch_execute("BEGIN IMMEDIATE; ROLLBACK").is_err()
 }
 
-/// What is measured together, and whether it has to end by the deadline.
+/// Returns the group in which a call's time is measured, and whether the call must end by the deadline.
 ///
-/// A call through a C library that waits for its server cannot be interrupted: it ends when the server answers again. The
-/// coalescer's callers wait for their own process, and SQLite itself gives up waiting for a lock.
+/// A call through a C library cannot be interrupted while it waits for its server, and ends when the server answers again. Calls through
+/// the coalescer wait for their own process, and SQLite itself stops waiting for a lock; both must end by the deadline.
 fn caller(backend: Backend, done: &Done) -> Option<(String, bool)> {
     let client: u16 = done.client.parse().expect("a client's number");
     if backend == Backend::Sqlite && client < CLIENTS {

@@ -1,14 +1,16 @@
-//! Transactions that conflict with each other all the time.
+//! Transactions conflict with each other all the time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Crew, Extent, Fault, Process, play};
 use crate::backend::Backend;
+use crate::extent::Extent;
+use crate::fault::Fault;
 use crate::history::Outcome;
 use crate::operation::Begin;
 use crate::place::Place;
 use crate::report::{Line, tally};
+use crate::round::{Crew, Process, play};
 use crate::store::NO_CONNECTION;
 use crate::workload::Kind;
 
@@ -28,14 +30,14 @@ pub const SERIALIZATION: Fault = Fault {
     run: |extent, backend| run(SERIALIZATION.name, Begin::Serializable, extent, backend),
 };
 
-/// Of all transactions, those that may not succeed: one in so many.
+/// One transaction in so many may fail.
 const ONE_IN: usize = 10_000;
 
 fn run(name: &'static str, begin: Begin, extent: &Extent, backend: Backend) -> Line {
     let mut line = Line::new(name, backend);
     let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
     if backend == Backend::Postgres {
-        // It looks for deadlocks after 1 s by default: too few for a storm.
+        // PostgreSQL looks for deadlocks after 1 s by default, which makes too few for a storm.
         place.execute("ALTER DATABASE chaos SET deadlock_timeout = '10ms'");
     }
     let crew = Crew {
@@ -48,7 +50,7 @@ fn run(name: &'static str, begin: Begin, extent: &Extent, backend: Backend) -> L
         ],
         deadline: Duration::from_secs(extent.choose(10, 30)), // CI's machines are slow
         attempts: Some(u32::MAX),
-        shards: Some(1), // else hardly two would meet
+        shards: Some(1), // with more, few transactions would meet
     };
     let operations = extent.choose(1000, 100);
     let (mut begun, mut succeeded) = (0, 0);
@@ -78,13 +80,14 @@ fn run(name: &'static str, begin: Begin, extent: &Extent, backend: Backend) -> L
             "only {succeeded} of {begun} transactions succeeded in time"
         ));
     }
-    // SQLite lets a transaction that takes its one lock at once wait for it inside: only who waits for too long meets a conflict.
+    // A transaction that takes SQLite's one lock at its beginning waits for it inside SQLite, and meets a conflict only if it waits too
+    // long.
     let waits_inside = backend == Backend::Sqlite && begin == Begin::Plainly;
     if conflicts.is_empty() && !waits_inside {
         line.find("no transaction met a conflict: that was no storm".into());
     }
     line.remarks.push(format!(
-        "{succeeded} of {begun} transactions succeeded ({:.3} %), the longest in {longest:.2?} of {:.0?}; tried again: {}",
+        "{succeeded} of {begun} transactions succeeded ({:.3} %), the longest in {longest:.2?} of {:.0?}; retries: {}",
         100.0 * succeeded as f64 / begun as f64,
         crew.deadline,
         tally(&conflicts)

@@ -1,4 +1,4 @@
-//! The table whose rows come and go.
+//! The table whose rows are deleted, inserted again and renamed.
 
 use diesel::prelude::*;
 use diesel_sharded::ShardedField;
@@ -6,7 +6,7 @@ use diesel_sharded::ShardedField;
 diesel::table! {
     chaos_lives (id) {
         id -> BigInt,
-        /// The number of the row's life, which no other row has.
+        /// The unique number of the row's life.
         life -> BigInt,
         views -> BigInt,
     }

@@ -1,4 +1,4 @@
-//! The operations on a database.
+//! The operations on lives, as statements on a database.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -17,22 +17,22 @@ use crate::operation::Refused;
 use crate::sql_store::refused;
 use crate::store::Store;
 
-/// What is done on a connection.
+/// A connection of a client.
 pub trait LivesConnection: ChaosConnection {
-    /// Lets commits not wait for the disk: nothing is killed, and the more is done the more meets.
+    /// Settings for more throughput, so that more operations overlap. Nothing is killed here, so commits need not wait for the disk.
     const HURRY: &'static str;
 
-    /// Creates the table, and its shards.
+    /// Creates the table and its shards table.
     fn create_lives(&mut self);
 
-    /// Does one operation by the library.
+    /// Runs one operation of the library.
     ///
     /// # Errors
-    /// As the library gives them.
+    /// The library's errors, unchanged.
     fn live(&mut self, operation: &Operation) -> Result<Answer, Error>;
 }
 
-/// A connection on which lives are led.
+/// A store on a connection.
 pub struct SqlLives<Conn>(pub Conn);
 
 impl<Conn: LivesConnection> Store<Operation, Answer> for SqlLives<Conn> {
@@ -41,15 +41,16 @@ impl<Conn: LivesConnection> Store<Operation, Answer> for SqlLives<Conn> {
     }
 }
 
-/// A transaction that is tried again, each of whose statements sees what is committed before it.
+/// A transaction that is retried, at an isolation level where each statement reads all that is committed before it.
 fn transaction() -> Transaction {
     Transaction::new().isolation(Isolation::ReadCommitted)
 }
 
-/// Locks a row and its shards in the transaction that is open, so that no count on it is committed until that ends. On SQLite a
-/// transaction that may write has the one lock from its beginning on.
+/// Locks a row and its shards until the open transaction ends. Meanwhile no count on the row commits. On SQLite, a transaction that
+/// may write holds the database's one lock from its beginning on.
 ///
-/// Without a prepared statement: MariaDB's client waits for ever at one whose last result ended in an error, as locks do in a deadlock.
+/// It uses no prepared statement: MariaDB's client waits forever if such a statement's last result ends in an error, as it does when
+/// taking a lock ends in a deadlock.
 fn hold<Conn: ChaosConnection>(conn: &mut Conn, key: i64) -> QueryResult<()> {
     if Conn::OTHERS.is_none() {
         return Ok(());
@@ -60,7 +61,7 @@ fn hold<Conn: ChaosConnection>(conn: &mut Conn, key: i64) -> QueryResult<()> {
     ))
 }
 
-/// What was written, or that the key was taken.
+/// Returns the result of a write, or `taken` if the key was taken.
 fn unless_taken<T>(written: QueryResult<T>, taken: T) -> Result<T, Error> {
     match written {
         Err(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => Ok(taken),
@@ -193,7 +194,7 @@ lives_connection!(
     MysqlConnection,
     "SET GLOBAL innodb_flush_log_at_trx_commit = 0"
 );
-// Nobody waits for its one lock inside, for long and longer.
+// SQLite's own wait for its one lock would grow longer and longer, so the library retries instead.
 lives_connection!(
     SqliteConnection,
     "PRAGMA synchronous = OFF; PRAGMA busy_timeout = 0"

@@ -1,4 +1,4 @@
-//! What a client does to rows that come and go.
+//! A client's workload on rows that are deleted, inserted again and renamed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,18 +12,18 @@ use super::{Answer, History, Operation};
 use crate::checker::Judgement;
 use crate::store::Store;
 
-/// Where lives begin and end, and what is done to them besides counting and folding.
+/// The ways in which lives begin and end in a round, and the operations besides counts and folds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scene {
     /// Two keys are deleted and inserted again.
     Replaced,
-    /// A row goes from one key to another and back.
+    /// A row is renamed from one key to another and back.
     Renamed,
-    /// As `Replaced`, and totals are set and repaired.
+    /// Two keys are deleted and inserted again, and totals are set and repaired.
     Set,
     /// A row is deleted, inserted again and renamed, and counted on within bounds.
     Bounded,
-    /// Named counters are deleted and come back by the next count.
+    /// Named counters are deleted, and the next count creates them again.
     Named,
 }
 
@@ -36,7 +36,7 @@ impl Scene {
         Scene::Named,
     ];
 
-    /// Between which totals its rows stay.
+    /// The bounds of its rows' totals.
     pub fn bounds(self) -> Option<RangeInclusive<i64>> {
         (self == Scene::Bounded).then_some(0..=MOST)
     }
@@ -65,7 +65,7 @@ pub struct Round {
 }
 
 impl Round {
-    /// The first key; the other one is the next.
+    /// The first of the two keys; the second follows it.
     fn key(self) -> i64 {
         10 * self.number
     }
@@ -90,10 +90,10 @@ impl Round {
         }
     }
 
-    /// Reads everything when nobody counts any more.
+    /// Reads everything after all clients have stopped.
     ///
     /// # Panics
-    /// If that does not succeed.
+    /// If a read fails.
     pub fn aftermath(self, store: &mut impl Store<Operation, Answer>) -> Aftermath {
         let mut aftermath = Aftermath::default();
         for read in self.reads() {
@@ -109,25 +109,25 @@ impl Round {
         aftermath
     }
 
-    /// Judges it.
+    /// Judges the history of the round.
     pub fn judge(self, history: &History, aftermath: &Aftermath) -> Judgement<Finding> {
         judge(self.scene.bounds(), history, aftermath)
     }
 }
 
-/// What a client is there for.
+/// The role of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Ends lives and begins them, counts between, and reads; the only one of a round who does so to rows. Named counters have
-    /// two keepers, with one counter each that nobody else counts on.
+    /// Ends lives and begins them, counts in between, and reads. A round has one keeper of rows. Named counters have two keepers,
+    /// each with a counter that nobody else counts on.
     Keeper(usize),
-    /// Counts on rows, whoever is there.
+    /// Counts on rows, whichever life is there.
     Counting,
     Folding,
 }
 
 impl Role {
-    /// Everybody in a scene.
+    /// The clients of a scene.
     pub fn of(scene: Scene) -> Vec<Role> {
         let others = match scene {
             Scene::Named => vec![Role::Keeper(1)],
@@ -148,7 +148,7 @@ pub struct Workload {
     round: Round,
     role: Role,
     random: SmallRng,
-    /// What comes next.
+    /// The operations that come next.
     planned: VecDeque<Operation>,
     lives: i64,
 }
@@ -177,7 +177,7 @@ impl Workload {
         self.planned.pop_front().expect("each plan has something")
     }
 
-    /// Ends a life, begins another, and sees how it goes.
+    /// Plans to end a life, to begin another, and to count on it and read it.
     fn lead(&mut self, scene: Scene) -> VecDeque<Operation> {
         let (first, second) = (self.round.key(), self.round.key() + 1);
         let replaced = match scene {
@@ -214,7 +214,7 @@ impl Workload {
                 plan.extend(counts(self, first));
             }
             Scene::Set => {
-                // A set makes good what went wrong before.
+                // A set hides earlier errors, so there is a read before it.
                 plan.push(self.round.read());
                 plan.push(self.set(replaced));
                 plan.extend(counts(self, replaced));
@@ -227,7 +227,7 @@ impl Workload {
         plan.into()
     }
 
-    /// A named counter is counted on, read and deleted by nobody else.
+    /// Plans counts on a named counter, a read and a delete. No other client uses this counter.
     fn named(&mut self, n: usize) -> VecDeque<Operation> {
         let name = self.round.names()[n].clone();
         let counts = (0..4).map(|_| Operation::CountNamed {
@@ -250,7 +250,7 @@ impl Workload {
     }
 
     fn count_on(&mut self, scene: Scene, key: i64) -> Operation {
-        // Of either sign, and never 0.
+        // An amount of either sign, never 0.
         let n = match self.random.random_range(-3..=6) {
             0 => 7,
             n => n,
@@ -315,7 +315,7 @@ mod tests {
         }
     }
 
-    /// A plain count and a repair know no bounds.
+    /// Plain counts and repairs ignore bounds.
     #[test]
     fn rows_within_bounds_are_counted_on_by_nothing_else() {
         let is_boundless = |operation: &Operation| {

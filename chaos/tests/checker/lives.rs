@@ -1,381 +1,29 @@
-//! Bases and shards in memory, whose rows are deleted, inserted again and renamed while others fold: by the rules, and with a bug each.
+//! The checker of lives, on a right implementation in memory and on ones with a bug each.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+mod memory;
+
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use diesel_sharded_chaos::checker::Judgement;
 use diesel_sharded_chaos::history::Log;
+use diesel_sharded_chaos::lives::History;
 use diesel_sharded_chaos::lives::checker::Finding;
-use diesel_sharded_chaos::lives::workload::{MOST, Role, Round, Scene, Workload};
-use diesel_sharded_chaos::lives::{Answer, History, Operation, Seen};
-use diesel_sharded_chaos::operation::Refused;
+use diesel_sharded_chaos::lives::workload::{Role, Round, Scene, Workload};
 use diesel_sharded_chaos::store::Store;
 use tempfile::TempDir;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bug {
-    None,
-    /// A fold goes on with a parent that it could not lock, since it was not there.
-    FoldIgnoresLocked,
-    /// A fold empties shards though the base did not take what they held.
-    FoldIgnoresWritten,
-    /// A total is told to be set, and the base was not written.
-    SetIgnoresWritten,
-    /// A total is told to be repaired, and the base was not written.
-    RepairIgnoresWritten,
-    /// A count within bounds is told to be done, and no shard was written.
-    BoundedIgnoresWritten,
-    /// A count within bounds does not look at them.
-    BoundedIgnoresBounds,
-    /// The shards of a row that gets another key are gone.
-    RenameLosesShards,
-    /// The shards of a row that is deleted wait for the next one of its key.
-    DeleteLeavesShards,
-    /// A count is told to be done on a row that is not there.
-    CountsOnNothing,
-    /// A row is told not to be there, and is.
-    SaysNotThere,
-    /// A read leaves out a row.
-    ReadLeavesOut,
-}
+use self::memory::{Bug, Memory, World};
 
-/// The key of a row or of a named counter.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Row(i64),
-    Named(String),
-}
-
-struct Parent {
-    life: i64,
-    base: i64,
-    /// Its total was to be written, and was not.
-    is_stale: bool,
-}
-
-/// How often a bug has to show.
+/// The least number of times that a bug has to show.
 const ENOUGH: u32 = 10;
 /// The fewest operations that a right implementation has to pass.
 const OPERATIONS: u32 = 1500;
 
-struct World {
-    bug: Bug,
-    parents: BTreeMap<Key, Parent>,
-    shards: BTreeMap<(Key, u32), i64>,
-    operations: u32,
-    chances: u32,
-    strikes: u32,
-}
-
-impl World {
-    /// Whether the bug shows at this chance for it: at each third one.
-    fn strikes(&mut self, bug: Bug, is_a_chance: bool) -> bool {
-        let is_a_chance = is_a_chance && self.bug == bug;
-        self.chances += u32::from(is_a_chance);
-        let strikes = is_a_chance && self.chances.is_multiple_of(3);
-        self.strikes += u32::from(strikes);
-        strikes
-    }
-
-    fn on_shards(&self, key: &Key) -> i64 {
-        let shards = self.shards.iter().filter(|((of, _), _)| of == key);
-        shards.map(|(_, value)| value).sum()
-    }
-
-    fn empty(&mut self, key: &Key) {
-        self.shards.retain(|(of, _), _| of != key);
-    }
-
-    fn total(&self, key: &Key) -> Option<i64> {
-        let parent = self.parents.get(key)?;
-        Some(parent.base + self.on_shards(key))
-    }
-
-    fn add(&mut self, key: &Key, n: i64) {
-        let shard = (key.clone(), self.operations % 4);
-        *self.shards.entry(shard).or_default() += n;
-    }
-
-    /// Gives whether the base was there.
-    fn write(&mut self, key: &Key, base: i64) -> bool {
-        let parent = self.parents.get_mut(key);
-        let is_there = parent.is_some();
-        if let Some(parent) = parent {
-            parent.base = base;
-            parent.is_stale = false;
-        }
-        is_there
-    }
-
-    fn remove(&mut self, key: &Key) -> Option<Parent> {
-        let parent = self.parents.remove(key)?;
-        if self.bug != Bug::DeleteLeavesShards {
-            self.empty(key);
-        }
-        Some(parent)
-    }
-
-    fn insert(&mut self, key: Key, life: i64, base: i64) {
-        let inherits = self.on_shards(&key);
-        if inherits > 0 {
-            self.strikes += 1; // the only bug by which there is something
-        } else {
-            self.empty(&key);
-        }
-        let parent = Parent {
-            life,
-            base,
-            is_stale: false,
-        };
-        self.parents.insert(key, parent);
-    }
-
-    fn see(&self, key: i64) -> Option<Seen> {
-        let of = Key::Row(key);
-        let (life, total) = (self.parents.get(&of)?.life, self.total(&of)?);
-        Some(Seen { key, life, total })
-    }
-
-    fn count(&mut self, key: i64, n: i64) -> usize {
-        let of = Key::Row(key);
-        if !self.parents.contains_key(&of) {
-            return usize::from(self.strikes(Bug::CountsOnNothing, n > 0));
-        }
-        if self.strikes(Bug::SaysNotThere, true) {
-            return 0;
-        }
-        self.add(&of, n);
-        1
-    }
-
-    fn count_bounded(&mut self, key: i64, n: i64) -> Answer {
-        let of = Key::Row(key);
-        let Some(total) = self.total(&of) else {
-            return Answer::Rows(0);
-        };
-        let fits = (0..=MOST).contains(&(total + n));
-        if !fits && !self.strikes(Bug::BoundedIgnoresBounds, true) {
-            return Answer::Unchanged;
-        }
-        if !self.strikes(Bug::BoundedIgnoresWritten, n > 0) {
-            self.add(&of, n);
-        }
-        Answer::Rows(1)
-    }
-
-    fn set(&mut self, key: i64, total: i64) -> Answer {
-        let of = Key::Row(key);
-        if self.bug == Bug::SetIgnoresWritten && self.total(&of).is_some_and(|is| is != total) {
-            self.empty(&of);
-            if let Some(parent) = self.parents.get_mut(&of) {
-                parent.is_stale = true;
-            }
-            return Answer::Rows(1);
-        }
-        let is_there = self.write(&of, total);
-        self.empty(&of);
-        Answer::Rows(usize::from(is_there))
-    }
-
-    fn repair(&mut self, key: i64, expected: i64) -> Answer {
-        let of = Key::Row(key);
-        let on_shards = self.on_shards(&of);
-        match self.total(&of) {
-            Some(total) if total != expected => {
-                if self.bug != Bug::RepairIgnoresWritten {
-                    self.write(&of, expected - on_shards);
-                } else if let Some(parent) = self.parents.get_mut(&of) {
-                    parent.is_stale = true;
-                }
-                Answer::Rows(1)
-            }
-            _ => Answer::Unchanged,
-        }
-    }
-
-    fn rename(&mut self, from: i64, to: i64) -> Answer {
-        let (of, becomes) = (Key::Row(from), Key::Row(to));
-        if self.parents.contains_key(&becomes) {
-            return Answer::Lives(vec![]);
-        }
-        let Some(seen) = self.see(from) else {
-            return Answer::Lives(vec![]);
-        };
-        let on_shards = self.on_shards(&of);
-        let loses = self.strikes(Bug::RenameLosesShards, on_shards > 0);
-        if let Some(parent) = self.parents.remove(&of) {
-            self.parents.insert(becomes.clone(), parent);
-        }
-        self.empty(&of);
-        if !loses {
-            self.add(&becomes, on_shards);
-        }
-        Answer::Lives(vec![Seen { key: to, ..seen }])
-    }
-
-    fn read(&mut self, first: i64, last: i64) -> Answer {
-        let mut seen: Vec<_> = (first..=last).filter_map(|key| self.see(key)).collect();
-        let shown = seen.iter().map(|seen| Key::Row(seen.key));
-        let stale = shown.filter(|key| self.parents[key].is_stale).count();
-        self.strikes += stale as u32;
-        if self.strikes(Bug::ReadLeavesOut, !seen.is_empty()) {
-            seen.pop();
-        }
-        Answer::Lives(seen)
-    }
-}
-
-struct Memory(Arc<Mutex<World>>);
-
-impl Memory {
-    fn world(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap()
-    }
-
-    /// Lets others do something, if they are still there.
-    fn pause(&self) {
-        let enough = self.world().operations + 3;
-        for _ in 0..1000 {
-            if self.world().operations >= enough {
-                return;
-            }
-            thread::yield_now();
-        }
-    }
-
-    /// Pauses until it is so, or for long enough.
-    fn pause_until(&self, is_so: impl Fn(&World) -> bool) -> MutexGuard<'_, World> {
-        for _ in 0..10 {
-            self.pause();
-            let world = self.world();
-            if is_so(&world) {
-                return world;
-            }
-        }
-        self.world()
-    }
-
-    /// Picks the parents whose shards hold something, and later moves it under their locks.
-    fn fold(&self, named: bool) -> Answer {
-        let picked: Vec<_> = {
-            let world = self.world();
-            let keys = world.parents.keys();
-            let of_table = keys.filter(|key| matches!(key, Key::Named(_)) == named);
-            let keys = of_table.filter(|key| world.on_shards(key) != 0);
-            keys.cloned().collect()
-        };
-        self.pause();
-        let mut world = self.world();
-        let (held, absent): (Vec<_>, Vec<_>) = picked
-            .into_iter()
-            .partition(|key| world.parents.contains_key(key));
-        let mut folded = 0;
-        for key in held {
-            let on_shards = world.on_shards(&key);
-            folded += usize::from(on_shards != 0);
-            if !world.strikes(Bug::FoldIgnoresWritten, on_shards > 0) {
-                let base = world.parents[&key].base;
-                world.write(&key, base + on_shards);
-            }
-            world.empty(&key);
-        }
-        if world.bug == Bug::FoldIgnoresLocked {
-            drop(world);
-            for key in absent {
-                self.fold_without_lock(&key);
-            }
-        }
-        Answer::Rows(folded)
-    }
-
-    /// One statement adds what is there by now to the base, another one empties the shards, and others count between them.
-    fn fold_without_lock(&self, key: &Key) {
-        let mut world = self.pause_until(|world| world.parents.contains_key(key));
-        let moved = world.on_shards(key);
-        let Some(parent) = world.parents.get_mut(key) else {
-            return;
-        };
-        let life = parent.life;
-        parent.base += moved;
-        // Until it is emptied others would see it twice, as they do not in one transaction: nobody sees the base before that.
-        world.add(key, -moved);
-        drop(world);
-        let mut world = self.pause_until(|world| world.on_shards(key) > 0);
-        let lost = world.on_shards(key);
-        let is_there = world.parents.get(key).map(|parent| parent.life) == Some(life);
-        if is_there && lost > 0 {
-            world.empty(key);
-            world.strikes += 1;
-        }
-    }
-}
-
-impl Store<Operation, Answer> for Memory {
-    fn run(&mut self, operation: &Operation) -> Result<Answer, Refused> {
-        thread::yield_now();
-        let mut world = self.world();
-        world.operations += 1;
-        let answer = match operation {
-            // Mostly somebody has one of the locks.
-            Operation::Fold { .. } | Operation::FoldNamed { .. }
-                if !world.operations.is_multiple_of(5) =>
-            {
-                Answer::Rows(0)
-            }
-            Operation::Fold { .. } | Operation::FoldNamed { .. } => {
-                drop(world);
-                self.fold(matches!(operation, Operation::FoldNamed { .. }))
-            }
-            Operation::Insert { key, life, total } => match world.see(*key) {
-                Some(_) => Answer::Rows(0),
-                None => {
-                    world.insert(Key::Row(*key), *life, *total);
-                    Answer::Rows(1)
-                }
-            },
-            Operation::Delete { key } => {
-                let seen = world.see(*key);
-                world.remove(&Key::Row(*key));
-                Answer::Lives(seen.into_iter().collect())
-            }
-            Operation::Rename { from, to } => world.rename(*from, *to),
-            Operation::Count { key, n } => Answer::Rows(world.count(*key, *n)),
-            Operation::CountBounded { key, n } => world.count_bounded(*key, *n),
-            Operation::Set { key, total } => world.set(*key, *total),
-            Operation::Repair { key, total } => world.repair(*key, *total),
-            Operation::Read { first, last } => world.read(*first, *last),
-            Operation::CountNamed { name, n } => {
-                let key = Key::Named(name.clone());
-                if !world.parents.contains_key(&key) {
-                    world.insert(key.clone(), 0, 0);
-                }
-                world.add(&key, *n);
-                Answer::Rows(1)
-            }
-            Operation::DeleteNamed { name } => {
-                let removed = world.remove(&Key::Named(name.clone()));
-                Answer::Rows(usize::from(removed.is_some()))
-            }
-            Operation::ReadNamed { name } => {
-                Answer::Total(world.total(&Key::Named(name.clone())).unwrap_or(0))
-            }
-        };
-        Ok(answer)
-    }
-}
-
-/// Lets everybody in a scene work until the bug has shown some times.
+/// Runs the clients of a scene until the bug has shown several times, and judges their history.
 fn judged(bug: Bug, scene: Scene, seed: u64) -> Judgement<Finding> {
     let round = Round { scene, number: 1 };
-    let world = Arc::new(Mutex::new(World {
-        bug,
-        parents: BTreeMap::new(),
-        shards: BTreeMap::new(),
-        operations: 0,
-        chances: 0,
-        strikes: 0,
-    }));
+    let world = Arc::new(Mutex::new(World::with(bug)));
     let logs = TempDir::new().unwrap();
     thread::scope(|scope| {
         for (client, role) in Role::of(scene).into_iter().enumerate() {
@@ -393,7 +41,7 @@ fn judged(bug: Bug, scene: Scene, seed: u64) -> Judgement<Finding> {
                         return;
                     }
                     if world.operations > 200_000 {
-                        drop(world); // so that the others come to this too
+                        drop(world); // the other threads must get here too
                         panic!("{bug:?} does not show, {scene}");
                     }
                 }
@@ -404,7 +52,7 @@ fn judged(bug: Bug, scene: Scene, seed: u64) -> Judgement<Finding> {
     round.judge(&History::read(logs.path()).unwrap(), &aftermath)
 }
 
-/// The checker has to find the bug, as what it is, whatever the clients draw.
+/// Checks that the checker finds the bug, as the right kind of finding, whatever the clients draw.
 fn catches(bug: Bug, scene: Scene, as_it_is: fn(&Finding) -> bool) {
     for seed in 0..3 {
         let findings = judged(bug, scene, 100 * seed).findings;

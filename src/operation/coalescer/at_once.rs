@@ -9,7 +9,7 @@ use crate::model::ShardedColumn;
 use crate::query_builder::{Keep, push_bind, push_shards_as_parent};
 
 use super::count_each::CountEach;
-use super::token::{Mark, TABLE};
+use super::token::{BatchMark, TABLE};
 
 /// Writes the mark and counts on every row, or does neither and meets no row.
 ///
@@ -29,13 +29,13 @@ use super::token::{Mark, TABLE};
 /// ```
 pub(super) struct CommitAtOnce<C, P, V> {
     form: AtOnce,
-    mark: Mark,
+    mark: BatchMark,
     count: CountEach<C, P, V>,
     rows: i64,
 }
 
 impl<C: ShardedColumn, P, V> CommitAtOnce<C, P, V> {
-    pub(super) fn new(form: AtOnce, mark: Mark, count: CountEach<C, P, V>) -> Self {
+    pub(super) fn new(form: AtOnce, mark: BatchMark, count: CountEach<C, P, V>) -> Self {
         CommitAtOnce {
             form,
             mark,

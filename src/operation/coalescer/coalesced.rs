@@ -1,4 +1,4 @@
-//! What can be added to through a coalescer.
+//! The counters that a coalescer can add to.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -23,9 +23,10 @@ use crate::shard_counts;
 
 use super::at_once::CommitAtOnce;
 use super::count_each::{CountEach, CountedRow};
-use super::token::Mark;
+use super::token::BatchMark;
 
-/// What a [`Coalescer`](super::Coalescer) adds to: a [`RowCounter`], or a named [`Counter`]; either also with an idempotency key.
+/// A counter that a [`Coalescer`](super::Coalescer) adds to: a [`RowCounter`] or a named [`Counter`], each also with an
+/// idempotency key.
 #[diagnostic::on_unimplemented(
     message = "a coalescer over connections of type `{Conn}` cannot add to a `{Self}`",
     note = "it adds to a `RowCounter` of a field of integers that fit into an `i64`, whose key is \
@@ -38,11 +39,12 @@ pub trait Coalesced<Conn> {
     #[doc(hidden)]
     fn field(&self) -> Self::Field;
 
-    /// An error if there can be no such counter.
+    /// # Errors
+    /// If the counter's name or key is invalid.
     #[doc(hidden)]
     fn key(&self) -> Result<&KeyOf<Self::Field, Conn>, Error>;
 
-    /// What adding `n` is known by, if that is to be done only once.
+    /// The idempotency key of adding `n`, if there is one.
     #[doc(hidden)]
     fn request(&self, n: i64) -> Result<Option<Request>, Error> {
         let _ = n;
@@ -81,7 +83,7 @@ pub trait Field<Conn>: Send + 'static {
     /// The number of shards that writers choose from.
     fn shards(&self) -> u16;
 
-    /// Adds to one shard of one row; gives the number of shards that were there.
+    /// Adds to one shard of one row. Returns the number of shards that were there.
     fn count_shard(
         &self,
         conn: &mut Conn,
@@ -90,7 +92,7 @@ pub trait Field<Conn>: Send + 'static {
         shard: i32,
     ) -> QueryResult<usize>;
 
-    /// Adds to one shard of each row, in one statement; gives the number of shards that were there.
+    /// Adds to one shard of each row, in one statement. Returns the number of shards that were there.
     fn count_shards(
         &self,
         conn: &mut Conn,
@@ -98,22 +100,22 @@ pub trait Field<Conn>: Send + 'static {
         shard: i32,
     ) -> QueryResult<usize>;
 
-    /// The same together with the mark, as a commit of its own; gives whether it was committed.
+    /// The same together with the mark, as a commit of its own. Returns whether it was committed.
     fn commit_at_once(
         &self,
         conn: &mut Conn,
         amounts: Vec<(Self::Key, i64)>,
         shard: i32,
-        at_once: (AtOnce, Mark),
+        at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool>;
 
-    /// Creates the missing shards of the rows that there are.
+    /// Creates the missing shards of the rows that exist.
     fn create_shards(&self, conn: &mut Conn, keys: Vec<Self::Key>, shard: i32) -> QueryResult<()>;
 
-    /// Those of the rows that are there.
+    /// Those of the rows that exist.
     fn there(&self, conn: &mut Conn, keys: Vec<Self::Key>) -> QueryResult<Vec<Self::Key>>;
 
-    /// Counts on one row as a counting update does; gives the number of rows counted.
+    /// Counts on one row as a counting update does. Returns the number of rows counted.
     fn count(&self, conn: &mut Conn, key: &Self::Key, n: i64) -> QueryResult<usize>;
 }
 
@@ -181,7 +183,7 @@ where
         conn: &mut Conn,
         amounts: Vec<(T::Key, i64)>,
         shard: i32,
-        (form, mark): (AtOnce, Mark),
+        (form, mark): (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
         let count = count_each::<C, DB>(amounts, shard);
         let committed = now(Blocking::execute_kept(
@@ -243,7 +245,7 @@ where
     CountEach::new(rows.collect(), shard)
 }
 
-/// The named counters, which are created where they are missing.
+/// The field of the named counters, which are created where they are missing.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct NamedField(RowField<counters::value>);
@@ -301,7 +303,7 @@ where
         conn: &mut Conn,
         amounts: Vec<(String, i64)>,
         shard: i32,
-        at_once: (AtOnce, Mark),
+        at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
         let amounts = amounts.into_iter().map(|(name, n)| (name.into_bytes(), n));
         self.0

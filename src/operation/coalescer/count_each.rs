@@ -21,14 +21,14 @@ use crate::query_builder::{
 /// -- a composite key: WHERE (("version" = $n AND "day" = $n) OR …) AND …
 /// ```
 ///
-/// The last parent is repeated up to a power of two, which changes nothing: so there are few texts, and they stay prepared.
+/// The last parent is repeated up to a power of two, which changes nothing. So there are few texts, and they stay prepared.
 pub(super) struct CountEach<C, P, V> {
     rows: Vec<CountedRow<P, V>>,
     shard: i32,
     column: PhantomData<C>,
 }
 
-/// `key = $n`, the key's values, and what is added.
+/// `key = $n`, the key's values, and the amount.
 pub(super) struct CountedRow<P, V> {
     pub(super) key_is: P,
     pub(super) key_values: V,
@@ -76,8 +76,8 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
         Ok(())
     }
 
-    /// `parent.key IN ($1, …) AND parent.shard = $n`. No index serves a list of composite keys on every database; for them it
-    /// is `OR`.
+    /// `parent.key IN ($1, …) AND parent.shard = $n`; for composite keys `OR`, since no index serves a list of them on every
+    /// database.
     pub(super) fn push_filter<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB: ShardedBackend,

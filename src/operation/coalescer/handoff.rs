@@ -1,12 +1,12 @@
-//! How counts get from the threads that make them to the one that commits them, and how word of the commit gets back.
+//! The way of counts from the threads that make them to the thread that commits them, and the way back of the results.
 //!
-//! A [`Stripe`] is a part of the queue, so that threads seldom meet; each of its fillings has a [`Ticket`], on which the
-//! threads, and tasks, wait that added to it and want to know. The worker takes a filling off, and the ticket with it as a
-//! [`Flight`]: it takes off, turns back if its transaction was rolled back, and lands with the results. A caller whose
-//! deadline passes withdraws from a flight that is on the ground, and then it is certain that nothing was counted; from one
-//! that is in the air nobody can. The [`Bell`] wakes the worker.
+//! Threads are spread over several [`Queue`]s, so that they seldom meet. Each filling of a queue has a [`Ticket`], on which
+//! threads and tasks wait for its result. The worker takes a filling, and its ticket as a [`QueueFlight`]: the flight takes off
+//! with each attempt, turns back if the transaction was rolled back, and lands with the results. A caller whose deadline passes
+//! withdraws from a flight that waits, and then it is certain that nothing was counted. From one that is in flight nobody
+//! can withdraw. The [`Bell`] wakes the worker.
 //!
-//! Nothing here knows what is counted. All of it is checked by a model of every interleaving.
+//! Nothing here knows the counters. A model checker tries the interleavings of all of it.
 
 use std::collections::BTreeMap;
 use std::task::{Poll, Waker};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use super::sync::{Arc, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
 
-/// A part of the queue, filled with `P`; each filling gets one `R` back. `R`'s default stands for a flight that never landed.
-pub(crate) struct Stripe<P, R> {
+/// A queue of additions, `P`. Each filling gets one `R` back; `R`'s default stands for a flight that never landed.
+pub(crate) struct Queue<P, R> {
     filling: Mutex<Filling<P, R>>,
     taken: Condvar,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Stripe<P, R> {
 struct Filling<P, R> {
     added: P,
     ticket: Arc<Ticket<R>>,
-    /// The ticket of what was taken last.
+    /// The ticket of the filling that was taken last.
     taken: Option<Arc<Ticket<R>>>,
     /// Something was added.
     started: bool,
@@ -40,9 +40,9 @@ pub(crate) enum Refused {
     Closed,
 }
 
-impl<P: Default, R: Default> Stripe<P, R> {
+impl<P: Default, R: Default> Queue<P, R> {
     pub(crate) fn new() -> Self {
-        Stripe {
+        Queue {
             filling: Mutex::new(Filling {
                 added: P::default(),
                 ticket: Arc::default(),
@@ -55,7 +55,7 @@ impl<P: Default, R: Default> Stripe<P, R> {
         }
     }
 
-    /// Adds, as soon as there is room; `add` is given the ticket to wait on.
+    /// Adds as soon as there is room. `add` gets the ticket to wait on.
     pub(crate) fn add<T>(
         &self,
         deadline: Instant,
@@ -83,8 +83,8 @@ impl<P: Default, R: Default> Stripe<P, R> {
         Ok(add(added, ticket))
     }
 
-    /// Takes what was added, if anything was.
-    pub(crate) fn take(&self) -> Option<(P, Flight<R>)> {
+    /// Takes the filling, if anything was added to it.
+    pub(crate) fn take(&self) -> Option<(P, QueueFlight<R>)> {
         let mut filling = lock(&self.filling);
         if !std::mem::take(&mut filling.started) {
             return None;
@@ -95,53 +95,53 @@ impl<P: Default, R: Default> Stripe<P, R> {
         if filling.waiting > 0 {
             self.taken.notify_all();
         }
-        Some((added, Flight { ticket }))
+        Some((added, QueueFlight { ticket }))
     }
 
-    /// The tickets of whatever was added so far and may not have landed yet.
+    /// The tickets of all fillings that may not have landed yet.
     pub(crate) fn tickets(&self) -> impl Iterator<Item = Arc<Ticket<R>>> {
         let filling = lock(&self.filling);
         let added = filling.started.then(|| Arc::clone(&filling.ticket));
         filling.taken.clone().into_iter().chain(added)
     }
 
-    /// Looks at what was added so far.
+    /// Looks at the filling.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&P) -> T) -> T {
         look(&lock(&self.filling).added)
     }
 
-    /// Refuses whatever comes from now on.
+    /// Refuses all further additions.
     pub(crate) fn close(&self) {
         lock(&self.filling).closed = true;
         self.taken.notify_all();
     }
 }
 
-/// What everyone waits on who added to one filling.
+/// The result of one filling, which its callers wait for.
 pub(crate) struct Ticket<R> {
-    state: Mutex<State<R>>,
+    state: Mutex<TicketState<R>>,
     landed: Condvar,
 }
 
-struct State<R> {
-    place: Place<R>,
-    /// The numbers of the callers who have withdrawn since the flight was last told.
+struct TicketState<R> {
+    phase: FlightPhase<R>,
+    /// The numbers of the callers who have withdrawn since the flight last took off.
     withdrawn: Vec<u32>,
     /// The tasks that wait, by their callers' numbers.
     tasks: BTreeMap<u32, Waker>,
 }
 
-enum Place<R> {
-    OnTheGround,
-    InTheAir,
+enum FlightPhase<R> {
+    Waiting,
+    InFlight,
     Landed(R),
 }
 
 impl<R> Default for Ticket<R> {
     fn default() -> Self {
         Ticket {
-            state: Mutex::new(State {
-                place: Place::OnTheGround,
+            state: Mutex::new(TicketState {
+                phase: FlightPhase::Waiting,
                 withdrawn: vec![],
                 tasks: BTreeMap::new(),
             }),
@@ -150,13 +150,13 @@ impl<R> Default for Ticket<R> {
     }
 }
 
-/// What became of a caller whose deadline has passed.
+/// The outcome of a caller whose deadline has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimedOut {
-    /// It is certain that it was not counted.
+    /// It was certainly not counted.
     Withdrawn,
     /// It may be counted or not.
-    InTheAir,
+    InFlight,
 }
 
 impl<R> Ticket<R> {
@@ -169,7 +169,7 @@ impl<R> Ticket<R> {
     ) -> Result<T, TimedOut> {
         let mut state = lock(&self.state);
         loop {
-            if let Place::Landed(result) = &mut state.place {
+            if let FlightPhase::Landed(result) = &mut state.phase {
                 return Ok(read(result));
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -190,7 +190,7 @@ impl<R> Ticket<R> {
         read: impl FnOnce(&mut R) -> T,
     ) -> Poll<T> {
         let mut state = lock(&self.state);
-        if let Place::Landed(result) = &mut state.place {
+        if let FlightPhase::Landed(result) = &mut state.phase {
             return Poll::Ready(read(result));
         }
         state.tasks.insert(number, task.clone());
@@ -198,34 +198,34 @@ impl<R> Ticket<R> {
     }
 }
 
-impl<R> State<R> {
+impl<R> TicketState<R> {
     fn withdraw(&mut self, number: u32) -> TimedOut {
-        match self.place {
-            Place::OnTheGround => {
+        match self.phase {
+            FlightPhase::Waiting => {
                 self.withdrawn.push(number);
                 TimedOut::Withdrawn
             }
-            _ => TimedOut::InTheAir,
+            _ => TimedOut::InFlight,
         }
     }
 }
 
-/// The worker's side of a ticket. One that is dropped lands with the default of `R`, so that nobody waits for ever.
-pub(crate) struct Flight<R: Default> {
+/// The worker's side of a ticket. If it is dropped, it lands with the default of `R`, so that nobody waits for ever.
+pub(crate) struct QueueFlight<R: Default> {
     ticket: Arc<Ticket<R>>,
 }
 
-impl<R: Default> Flight<R> {
-    /// From now on nobody can withdraw; gives those who have since the last time.
+impl<R: Default> QueueFlight<R> {
+    /// Begins an attempt: from now on nobody can withdraw. Returns the callers who have withdrawn since the last attempt.
     pub(crate) fn take_off(&self) -> Vec<u32> {
         let mut state = lock(&self.ticket.state);
-        state.place = Place::InTheAir;
+        state.phase = FlightPhase::InFlight;
         std::mem::take(&mut state.withdrawn)
     }
 
-    /// It is certain that nothing was counted: callers may withdraw again.
+    /// Ends an attempt that certainly counted nothing: callers may withdraw again.
     pub(crate) fn turn_back(&self) {
-        lock(&self.ticket.state).place = Place::OnTheGround;
+        lock(&self.ticket.state).phase = FlightPhase::Waiting;
     }
 
     /// Tells everyone.
@@ -236,7 +236,7 @@ impl<R: Default> Flight<R> {
     fn tell(&self, result: R) {
         let tasks = {
             let mut state = lock(&self.ticket.state);
-            state.place = Place::Landed(result);
+            state.phase = FlightPhase::Landed(result);
             std::mem::take(&mut state.tasks)
         };
         self.ticket.landed.notify_all();
@@ -244,9 +244,9 @@ impl<R: Default> Flight<R> {
     }
 }
 
-impl<R: Default> Drop for Flight<R> {
+impl<R: Default> Drop for QueueFlight<R> {
     fn drop(&mut self) {
-        if !matches!(lock(&self.ticket.state).place, Place::Landed(_)) {
+        if !matches!(lock(&self.ticket.state).phase, FlightPhase::Landed(_)) {
             self.tell(R::default());
         }
     }
@@ -276,10 +276,10 @@ impl Bell {
         }
     }
 
-    /// To be rung after adding: the worker takes what was added before it heard the bell.
+    /// Wakes the worker. Ring after adding: the worker takes everything that was added before it heard the bell.
     pub(crate) fn ring(&self, urgency: Urgency) {
         let urgency = urgency as usize;
-        // Whoever rang before was not heard yet, or the worker would have taken our stripe before we added to it.
+        // An earlier ring that nobody has heard yet is enough: the worker takes our addition when it hears that one.
         if self.urgency.load(Ordering::Acquire) < urgency
             && self.urgency.fetch_max(urgency, Ordering::AcqRel) < urgency
         {
@@ -288,7 +288,7 @@ impl Bell {
         }
     }
 
-    /// Sleeps until the bell is rung, and then for `delay` if it was not urgent; but not longer than `at_most`. Whether it was
+    /// Sleeps until the bell is rung, and then for `delay` if it was not urgent, but not longer than `at_most`. Returns whether it was
     /// rung.
     pub(crate) fn wait(&self, delay: Duration, at_most: Option<Duration>) -> bool {
         let began = Instant::now();
@@ -312,7 +312,7 @@ impl Bell {
     }
 }
 
-/// A thread that panicked while it held the lock has left what it guards as it was: nothing here panics in between.
+/// Ignores poison: no thread here panics between two changes that belong together.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

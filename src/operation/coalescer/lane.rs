@@ -1,4 +1,4 @@
-//! What was added to one field, by key; and to all of them.
+//! The sums of additions to one field, by key, and those to all fields.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -9,45 +9,45 @@ use diesel::result::QueryResult;
 use crate::backend::AtOnce;
 
 use super::coalesced::Field;
-use super::token::Mark;
+use super::token::BatchMark;
 
-/// What was added to one field, whichever it is.
+/// The additions to one field, of any type.
 pub(super) trait AnyLane<Conn>: Send {
     fn as_any_mut(&mut self) -> &mut dyn Any;
 
     fn len(&self) -> usize;
 
-    /// Takes over what `other` holds, if it is of the same field; gives the number here of each entry there.
+    /// Takes over all entries of `other`, if it is of the same field. Returns the number here of each entry there.
     fn absorb(&mut self, other: &mut dyn AnyLane<Conn>) -> Option<Vec<usize>>;
 
     /// The numbers of all entries, in the order of their keys.
     fn in_order(&self) -> Vec<usize>;
 
-    /// What was added to an entry by callers who do not wait.
+    /// The sum that callers who do not wait have added to an entry.
     fn buffered(&self, entry: usize) -> i128;
 
     /// The number of shards that writers choose from.
     fn shards(&self) -> u16;
 
-    /// Adds each amount to its entry's shard in one statement; gives the number of shards that were there.
+    /// Adds each amount to its entry's shard in one statement. Returns the number of shards that were there.
     fn count(&self, conn: &mut Conn, amounts: &[(usize, i64)], shard: i32) -> QueryResult<usize>;
 
-    /// The same together with the mark, as a commit of its own; gives whether it was committed.
+    /// The same together with the mark, as a commit of its own. Returns whether it was committed.
     fn commit_at_once(
         &self,
         conn: &mut Conn,
         amounts: &[(usize, i64)],
         shard: i32,
-        at_once: (AtOnce, Mark),
+        at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool>;
 
     /// Creates the missing shards of these entries.
     fn create(&self, conn: &mut Conn, amounts: &[(usize, i64)], shard: i32) -> QueryResult<()>;
 
-    /// Those of these entries whose rows are there, under just that key.
+    /// Those of these entries whose rows exist under this very key.
     fn there(&self, conn: &mut Conn, amounts: &[(usize, i64)]) -> QueryResult<Vec<usize>>;
 
-    /// Adds `n` to one entry as a counting update of its own would; gives the number of rows counted.
+    /// Adds `n` to one entry as a counting update of its own would. Returns the number of rows counted.
     fn count_one(&self, conn: &mut Conn, entry: usize, n: i64) -> QueryResult<usize>;
 
     /// The field and the key of an entry, for people.
@@ -57,10 +57,10 @@ pub(super) trait AnyLane<Conn>: Send {
 struct Lane<F: Field<Conn>, Conn: LoadConnection> {
     field: F,
     numbers: HashMap<F::Key, usize>,
-    entries: Vec<Entry<F::Key>>,
+    entries: Vec<LaneEntry<F::Key>>,
 }
 
-struct Entry<Key> {
+struct LaneEntry<Key> {
     key: Key,
     buffered: i128,
 }
@@ -74,15 +74,15 @@ impl<F: Field<Conn>, Conn: LoadConnection> Lane<F, Conn> {
         }
     }
 
-    /// The number of this key's entry, which is made if there is none.
+    /// The number of this key's entry, which is created if it is missing.
     fn entry(&mut self, key: &F::Key) -> usize {
         if let Some(number) = self.numbers.get(key) {
             return *number;
         }
         let number = self.entries.len();
-        let (named, key) = (key.clone(), key.clone()); // a key's own code may panic, but not between the two
+        let (named, key) = (key.clone(), key.clone()); // a key's own code may panic: not between the next two lines
         self.numbers.insert(named, number);
-        self.entries.push(Entry { key, buffered: 0 });
+        self.entries.push(LaneEntry { key, buffered: 0 });
         number
     }
 
@@ -160,7 +160,7 @@ where
         conn: &mut Conn,
         amounts: &[(usize, i64)],
         shard: i32,
-        at_once: (AtOnce, Mark),
+        at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
         let amounts = self.by_key(amounts);
         self.field.commit_at_once(conn, amounts, shard, at_once)
@@ -185,12 +185,12 @@ where
     }
 }
 
-/// What was added to all fields.
+/// The additions to all fields.
 pub(super) struct Lanes<Conn>(Vec<Box<dyn AnyLane<Conn>>>);
 
-/// Where an entry is: the number of its lane, and its number there.
+/// An entry: the number of its lane, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct EntryId {
     pub(super) lane: usize,
     pub(super) entry: usize,
 }
@@ -202,12 +202,12 @@ impl<Conn> Default for Lanes<Conn> {
 }
 
 impl<Conn: LoadConnection + 'static> Lanes<Conn> {
-    /// Adds to a key what nobody waits for, which may be nothing.
-    pub(super) fn add<F: Field<Conn>>(&mut self, field: F, key: &F::Key, buffered: i64) -> Place {
+    /// Adds `buffered`, which nobody waits for, to a key; 0 only makes the entry.
+    pub(super) fn add<F: Field<Conn>>(&mut self, field: F, key: &F::Key, buffered: i64) -> EntryId {
         for (number, lane) in self.0.iter_mut().enumerate() {
             if let Some(lane) = lane.as_any_mut().downcast_mut::<Lane<F, Conn>>() {
                 let entry = lane.add(key, buffered);
-                return Place {
+                return EntryId {
                     lane: number,
                     entry,
                 };
@@ -216,14 +216,14 @@ impl<Conn: LoadConnection + 'static> Lanes<Conn> {
         let mut lane = Lane::<F, Conn>::new(field);
         let entry = lane.add(key, buffered);
         self.0.push(Box::new(lane));
-        Place {
+        EntryId {
             lane: self.0.len() - 1,
             entry,
         }
     }
 
-    /// Takes over what `other` holds; gives the places here of all places there, by lane and entry.
-    pub(super) fn absorb(&mut self, other: Self) -> Vec<Vec<Place>> {
+    /// Takes over all lanes of `other`. Returns the entry here for each entry there, by lane and number.
+    pub(super) fn absorb(&mut self, other: Self) -> Vec<Vec<EntryId>> {
         other
             .0
             .into_iter()
@@ -231,8 +231,8 @@ impl<Conn: LoadConnection + 'static> Lanes<Conn> {
             .collect()
     }
 
-    fn absorb_lane(&mut self, mut theirs: Box<dyn AnyLane<Conn>>) -> Vec<Place> {
-        let at = |lane| move |entry| Place { lane, entry };
+    fn absorb_lane(&mut self, mut theirs: Box<dyn AnyLane<Conn>>) -> Vec<EntryId> {
+        let at = |lane| move |entry| EntryId { lane, entry };
         for (number, lane) in self.0.iter_mut().enumerate() {
             if let Some(entries) = lane.absorb(theirs.as_mut()) {
                 return entries.into_iter().map(at(number)).collect();

@@ -1,8 +1,8 @@
-//! What a coalescer has done so far.
+//! The statistics of a coalescer.
 
 use std::time::Duration;
 
-/// What a [`Coalescer`](super::Coalescer) holds, and has done since it was built.
+/// The contents of a [`Coalescer`](super::Coalescer)'s queue, and its work since it was built.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -26,13 +26,13 @@ pub struct Stats {
     pub conflicts: u64,
     /// Connections that were lost before COMMIT.
     pub connections_lost: u64,
-    /// Connections that were lost while COMMIT was in flight, where the batch's mark was asked what became of it.
+    /// Connections that were lost while COMMIT was in flight, where the batch's mark in the database told its outcome.
     pub commits_resolved: u64,
-    /// Counters of which something was lost that nobody waited for; see [`on_loss`](super::CoalescerBuilder::on_loss).
+    /// Counters that lost additions that nobody waited for; see [`on_loss`](super::CoalescerBuilder::on_loss).
     pub losses: u64,
-    /// Panics of the worker, which has gone on after each.
+    /// Panics of the worker, which went on after each.
     pub panics: u64,
-    /// Why the last attempt that failed did.
+    /// Why the last failed attempt failed.
     pub last_error: Option<String>,
 }
 

@@ -1,12 +1,12 @@
 //! The mark that a batch leaves in the transaction that commits it.
 //!
-//! A connection that is lost while COMMIT is in flight tells nobody what became of it. So each coalescer has a row in a
-//! table of the library's own, and every batch writes its number there, in the same transaction as the counts. Whoever then
-//! locks that row, on a new connection, waits for what the old one may still be doing, and reads which batch was committed
+//! If the connection is lost while COMMIT is in flight, the outcome is unknown. So each coalescer has a row in a
+//! table of the library's own, and every batch writes its number there, in the same transaction as the counts. A new connection
+//! then locks that row, which waits for anything that the old one may still be doing, and reads which batch was committed
 //! last. A statement that the old connection sent is over by then, since its answer came before COMMIT was sent.
 //!
-//! Times are the database's own clock's: the clocks of processes, and their jumps, remove nobody's row. Where the row is gone all the
-//! same, nobody can tell what became of that COMMIT, and nobody pretends to.
+//! Times are those of the database's own clock, so that no process removes another's row because of its clock. If the row is gone all
+//! the same, the coalescer reports that the outcome of that COMMIT is unknown.
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
@@ -21,7 +21,7 @@ use crate::query_builder::push_bind;
 
 pub(super) const TABLE: &str = "diesel_sharded_batches";
 
-/// Rows that were not written for so long belong to nobody: a coalescer that finds its own gone makes a new one.
+/// Rows that were not written for so long are removed. A coalescer whose row is gone makes a new one.
 const KEPT_SECONDS: i64 = 30 * 24 * 3600;
 
 /// One coalescer's row.
@@ -32,9 +32,9 @@ pub(super) struct Token {
     batch: i64,
 }
 
-/// What a batch writes to the row.
+/// The values that a batch writes to the row.
 #[derive(Debug, Clone, Copy)]
-pub struct Mark {
+pub struct BatchMark {
     coalescer: [u8; 16],
     batch: i64,
 }
@@ -48,19 +48,19 @@ impl Token {
     }
 
     /// The mark of the next batch.
-    pub(super) fn next(&mut self) -> Mark {
+    pub(super) fn next(&mut self) -> BatchMark {
         self.batch += 1;
         self.mark()
     }
 
-    fn mark(&self) -> Mark {
-        Mark {
+    fn mark(&self) -> BatchMark {
+        BatchMark {
             coalescer: self.coalescer,
             batch: self.batch,
         }
     }
 
-    /// Makes the row, and removes those that crashed processes left long ago.
+    /// Creates the row, and removes rows that crashed processes left long ago.
     ///
     /// ```sql
     /// DELETE FROM "diesel_sharded_batches" WHERE "written" < now - $1;
@@ -81,8 +81,8 @@ impl Token {
         .map(drop)
     }
 
-    /// Whether the last batch was committed. If it was not, it never will be: the row gets a number beyond it, and a statement
-    /// that should still be on its way finds that. `None` if the row is gone.
+    /// Whether the last batch was committed; `None` if the row is gone. If it was not committed, it never will be: the row gets a
+    /// higher number, so that a statement that is still on its way meets no row.
     ///
     /// ```sql
     /// SELECT "coalescer", "batch" FROM "diesel_sharded_batches" WHERE "coalescer" = $1 FOR UPDATE;
@@ -105,7 +105,7 @@ impl Token {
             Ok(committed)
         });
         if committed.is_err() {
-            self.batch = sent; // to be asked again
+            self.batch = sent; // so that it can be asked again
         }
         committed
     }
@@ -125,7 +125,7 @@ impl Token {
     }
 }
 
-/// In a transaction that somebody else has begun on the connection, nobody knew whether the mark is committed.
+/// Refuses a transaction that somebody else has begun on the connection: its owner decides whether the mark is committed.
 fn outermost() -> TransactionOptions {
     TransactionOptions {
         outermost: true,
@@ -133,12 +133,12 @@ fn outermost() -> TransactionOptions {
     }
 }
 
-/// Writes the mark; gives whether the row is there, and is of an earlier batch.
+/// Writes the mark. Returns whether the row exists and holds an earlier batch.
 ///
 /// ```sql
 /// UPDATE "diesel_sharded_batches" SET "batch" = $1, "written" = now WHERE "coalescer" = $2 AND "batch" < $3
 /// ```
-pub(super) fn stamp<Conn>(conn: &mut Conn, mark: Mark) -> QueryResult<bool>
+pub(super) fn stamp<Conn>(conn: &mut Conn, mark: BatchMark) -> QueryResult<bool>
 where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
@@ -155,7 +155,7 @@ where
     explain_missing(&Conn::Backend::backend_of(conn), TABLE, error)
 }
 
-impl Mark {
+impl BatchMark {
     /// `batch = $1, written = now`
     pub(super) fn push_assignments<'b, DB: ShardedBackend>(
         &'b self,
@@ -185,7 +185,7 @@ impl Mark {
 }
 
 #[derive(QueryId)]
-struct Stamp(Mark);
+struct Stamp(BatchMark);
 
 impl<DB: ShardedBackend> QueryFragment<DB> for Stamp {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -199,7 +199,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for Stamp {
 }
 
 #[derive(QueryId)]
-struct Insert(Mark);
+struct Insert(BatchMark);
 
 impl<DB: ShardedBackend> QueryFragment<DB> for Insert {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -306,7 +306,7 @@ mod tests {
     use diesel::pg::Pg;
     use diesel::sqlite::Sqlite;
 
-    /// No statement is given a process' time.
+    /// No statement carries a process' time.
     #[test]
     fn the_time_is_the_databases() {
         let mark = Token::new().next();

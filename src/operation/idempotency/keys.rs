@@ -5,7 +5,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary};
 
 use crate::backend::{KeepsAndLocks, ShardedBackend};
-use crate::query_builder::{Guard, Keep, push_bind};
+use crate::query_builder::{Keep, TextGuard, push_bind};
 
 pub(super) const TABLE: &str = "diesel_sharded_idempotency_keys";
 
@@ -29,7 +29,11 @@ impl<DB: ShardedBackend> QueryFragment<DB> for InsertKeys<'_> {
 }
 
 impl<DB: ShardedBackend> Keep<DB> for InsertKeys<'_> {
-    fn walk_guarded<'b>(&'b self, guard: &'b Guard, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    fn walk_guarded<'b>(
+        &'b self,
+        guard: &'b TextGuard,
+        out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
         self.walk(Some(guard), out)
     }
 }
@@ -38,7 +42,7 @@ impl InsertKeys<'_> {
     /// The guard stands around the first row's claim.
     fn walk<'b, DB: ShardedBackend>(
         &'b self,
-        guard: Option<&'b Guard>,
+        guard: Option<&'b TextGuard>,
         mut out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
         cache_if_single(self.keys.len(), out.reborrow());

@@ -289,7 +289,7 @@ pub(crate) enum Claimed {
     /// It is the first.
     First,
     /// It was counted before, on so many rows.
-    Repeated(usize),
+    RetryLoop(usize),
     /// Something else was counted under its key.
     Reused,
 }
@@ -314,7 +314,7 @@ where
     retry_loop!(link, repeated, {
         match claim(link, &[request]).await?.first() {
             Some(Claimed::First) | None => {}
-            Some(Claimed::Repeated(counted)) => {
+            Some(Claimed::RetryLoop(counted)) => {
                 return Ok(work.carry_out(link, Some(*counted)).await?.1);
             }
             Some(Claimed::Reused) => return Err(Error::IdempotencyKeyReused.into()),
@@ -400,7 +400,7 @@ where
             row.map(|(_, fingerprint, claim, counted)| match () {
                 () if *claim == insert.claim => Claimed::First,
                 () if *fingerprint == request.fingerprint => {
-                    Claimed::Repeated(usize::try_from(*counted).unwrap_or(usize::MAX))
+                    Claimed::RetryLoop(usize::try_from(*counted).unwrap_or(usize::MAX))
                 }
                 () => Claimed::Reused,
             })

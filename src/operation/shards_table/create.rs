@@ -7,8 +7,9 @@ use crate::backend::Dialect;
 use crate::error::Error;
 use crate::model::{ColumnType, ShardedTable, ShardsColumn};
 
-use super::quoted::{Column, Quoted, as_one, each, literal};
+use super::quoted::{Column, Quoted, as_one, each};
 use super::triggers::Trigger;
+use crate::query_builder::literal;
 
 impl Quoted<'_> {
     /// The whole text.

@@ -15,7 +15,8 @@ use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::query_builder::Names;
 
-use super::quoted::{Quoted, each, literal};
+use super::quoted::{Quoted, each};
+use crate::query_builder::literal;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trigger {

@@ -1,0 +1,46 @@
+//! A way to count: what each contender does, and the names of those that targets and charts compare.
+
+use std::error::Error;
+
+pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The function that a thread calls to count once on one row.
+pub type Counting<'a, Conn> = Box<dyn FnMut(&mut Conn, i64) -> Outcome + 'a>;
+
+/// One way to count.
+pub trait Contender<Conn>: Sync {
+    fn name(&self) -> &'static str;
+
+    /// The SQL expression of the total so far; `None` for a contender that only reads.
+    fn total(&self) -> Option<String>;
+
+    /// Returns one thread's function, and connects to servers other than the database if it needs any.
+    fn counting(&self) -> Outcome<Counting<'_, Conn>>;
+
+    /// Starts the background work.
+    fn begin(&self) {}
+
+    /// Waits until all counts are in the database, and ends the background work.
+    fn settle(&self) {}
+}
+
+/// The names of contenders, in targets, charts and the report.
+pub const ONE_ROW: &str = "one row, diesel::update";
+pub const APPEND_ONLY: &str = "append-only INSERT";
+pub const SLOTTED: &str = "slotted counters";
+pub const WRITE_BEHIND: &str = "Redis INCR, written behind";
+pub const COALESCED: &str = "coalesced, acknowledged";
+pub const BUFFERED: &str = "coalesced, buffered";
+pub const DEFAULT: &str = "sharded, default";
+
+/// The SQL expression of the sum of all counts in a plain table.
+pub fn total_of(table: &str) -> String {
+    format!("(SELECT SUM(views) FROM {table})")
+}
+
+/// The SQL expression of the sum of all counts in a table and its shards.
+pub fn total_of_shards(table: &str) -> String {
+    format!(
+        "((SELECT SUM(views) FROM {table}) + COALESCE((SELECT SUM(views) FROM {table}_shards), 0))"
+    )
+}

@@ -1,0 +1,189 @@
+//! The values that a counter may have, by the changes that happened and those that may have.
+
+use crate::history::Moment;
+
+/// An amount that was added, or may have been.
+pub(crate) struct Add {
+    pub(crate) amount: i64,
+    pub(crate) began: Moment,
+    /// The moment by which it had certainly happened. `None`: it may have happened at any time since it began, or never.
+    pub(crate) ended: Option<Moment>,
+    /// Whether it has certainly happened by the end of the round.
+    pub(crate) happened: bool,
+}
+
+/// A total that was set, or may have been.
+pub(crate) struct Set {
+    pub(crate) value: i64,
+    pub(crate) began: Moment,
+    pub(crate) ended: Option<Moment>,
+}
+
+/// The changes of one counter that happened, and those that may have.
+#[derive(Default)]
+pub(crate) struct Changes {
+    pub(crate) adds: Vec<Add>,
+    pub(crate) sets: Vec<Set>,
+}
+
+impl Changes {
+    /// Whether a counter that began with `base` may have this total at the end of the round.
+    pub(crate) fn may_end_with(&self, base: i64, value: i64) -> bool {
+        if !self.sets.is_empty() {
+            return Eras::of(base, self)
+                .explain(Moment::MAX, Moment::MAX, value)
+                .is_ok();
+        }
+        let acknowledged = self.acknowledged(base);
+        let unknown = self.adds.iter().filter(|add| !add.happened);
+        let unknown: Vec<_> = unknown.map(|add| add.amount).collect();
+        is_some_sum_of(&unknown, value - acknowledged)
+    }
+
+    /// The sum of `base` and the amounts that were certainly added.
+    pub(crate) fn acknowledged(&self, base: i64) -> i64 {
+        let certain = self.adds.iter().filter(|add| add.happened);
+        base + certain.map(|add| add.amount).sum::<i64>()
+    }
+
+    /// The number of amounts that may have been added.
+    pub(crate) fn unknown(&self) -> usize {
+        self.adds.iter().filter(|add| !add.happened).count()
+    }
+}
+
+/// The eras of a counter: its beginning and all its sets, each with the counts after it.
+pub(crate) struct Eras(Vec<Era>);
+
+impl Eras {
+    pub(crate) fn of(base: i64, changes: &Changes) -> Self {
+        let beginning = Set {
+            value: base,
+            began: 0,
+            ended: Some(0),
+        };
+        let eras = std::iter::once(&beginning)
+            .chain(&changes.sets)
+            .map(|set| Era::new(set, changes));
+        Eras(eras.collect())
+    }
+
+    /// Checks that a read between two moments may return this value. If not, returns the bounds of the last era that may hold then.
+    pub(crate) fn explain(
+        &self,
+        began: Moment,
+        ended: Moment,
+        value: i64,
+    ) -> Result<(), (i64, i64)> {
+        let intervals = self.0.iter();
+        let intervals = intervals.filter_map(|era| era.bounds(began, ended));
+        let intervals: Vec<_> = intervals.collect();
+        let explained = intervals
+            .iter()
+            .any(|(lowest, highest)| (*lowest..=*highest).contains(&value));
+        match explained {
+            true => Ok(()),
+            false => Err(intervals.last().copied().unwrap_or_default()),
+        }
+    }
+}
+
+/// The time from a set on, or from the beginning of the round.
+struct Era {
+    value: i64,
+    began: Moment,
+    /// The moment by which a later set had certainly happened, if there is one.
+    over: Option<Moment>,
+    /// The amounts that were certainly added after the set, by the moments of their acknowledgement.
+    definite: Sums,
+    /// These and the amounts that may have been added after the set, by the moments at which they began.
+    possible: Sums,
+}
+
+impl Era {
+    fn new(set: &Set, Changes { adds, sets }: &Changes) -> Self {
+        let later = sets
+            .iter()
+            .filter(|later| set.ended.is_some_and(|ended| later.began > ended));
+        let definite = adds.iter().filter_map(|add| {
+            let after = set.ended.is_some_and(|ended| add.began > ended);
+            after.then_some((add.ended?, add.amount))
+        });
+        let possible = adds.iter().filter_map(|add| {
+            let gone = add.ended.is_some_and(|ended| ended < set.began);
+            (!gone).then_some((add.began, add.amount))
+        });
+        Era {
+            value: set.value,
+            began: set.began,
+            over: later.filter_map(|later| later.ended).min(),
+            definite: Sums::new(definite.collect()),
+            possible: Sums::new(possible.collect()),
+        }
+    }
+
+    /// The lowest and the highest value that a read between two moments may return in this era; `None` if the era cannot hold then.
+    fn bounds(&self, began: Moment, ended: Moment) -> Option<(i64, i64)> {
+        let over = self.over.is_some_and(|over| over < began);
+        if over || self.began > ended {
+            return None;
+        }
+        let definite = self.definite.before(began);
+        let possible = self.possible.before(ended);
+        Some((
+            self.value + definite.sum + (possible.down - definite.down),
+            self.value + definite.sum + (possible.up - definite.up),
+        ))
+    }
+}
+
+/// Running sums of amounts, in the order of their moments.
+struct Sums(Vec<(Moment, Sum)>);
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    sum: i64,
+    up: i64,
+    down: i64,
+}
+
+impl Sums {
+    fn new(mut amounts: Vec<(Moment, i64)>) -> Self {
+        amounts.sort_unstable();
+        let mut so_far = Sum::default();
+        let sums = amounts.into_iter().map(|(moment, amount)| {
+            so_far.sum += amount;
+            so_far.up += amount.max(0);
+            so_far.down += amount.min(0);
+            (moment, so_far)
+        });
+        Sums(sums.collect())
+    }
+
+    fn before(&self, moment: Moment) -> Sum {
+        let number = self.0.partition_point(|(other, _)| *other < moment);
+        number
+            .checked_sub(1)
+            .map_or_else(Sum::default, |last| self.0[last].1)
+    }
+}
+
+/// Whether any selection of `amounts`, perhaps an empty one, adds up to `sum`.
+fn is_some_sum_of(amounts: &[i64], sum: i64) -> bool {
+    let lowest: i64 = amounts.iter().map(|amount| amount.min(&0)).sum();
+    let highest: i64 = amounts.iter().map(|amount| amount.max(&0)).sum();
+    if !(lowest..=highest).contains(&sum) {
+        return false;
+    }
+    let place = |sum: i64| usize::try_from(sum - lowest).expect("not below the lowest");
+    let mut reached = vec![false; place(highest) + 1];
+    reached[place(0)] = true;
+    for amount in amounts {
+        let before = reached.clone();
+        for (n, _) in before.iter().enumerate().filter(|(_, reached)| **reached) {
+            let next = i64::try_from(n).expect("a few unknown counts") + amount;
+            reached[usize::try_from(next).expect("no sum of some is below the lowest")] = true;
+        }
+    }
+    reached[place(sum)]
+}

@@ -1,0 +1,299 @@
+//! The checker on small histories.
+
+use std::time::Duration;
+
+use super::{Aftermath, Finding, Rules, judge};
+use crate::history::{Done, History, Moment, Outcome};
+use crate::operation::{Counter, Operation, Refused};
+
+const ROW: Counter = Counter::Views(1);
+
+fn done(operation: Operation, began: Moment, ended: Moment, outcome: Outcome) -> Done {
+    Done {
+        client: "0".into(),
+        number: began,
+        operation,
+        began,
+        ended,
+        took: Duration::ZERO,
+        outcome,
+    }
+}
+
+fn count(n: i64) -> Operation {
+    Operation::Count {
+        row: 1,
+        views: n,
+        likes: None,
+    }
+}
+
+fn set(total: i64) -> Operation {
+    Operation::SetTotal { row: 1, total }
+}
+
+fn ok(operation: Operation, began: Moment, ended: Moment) -> Done {
+    done(operation, began, ended, Outcome::Ok(vec![]))
+}
+
+fn unknown(operation: Operation, began: Moment) -> Done {
+    done(operation, began, Moment::MAX, Outcome::Unknown(None))
+}
+
+fn failed(operation: Operation, began: Moment, kind: &str) -> Done {
+    let refused = Refused {
+        unknown: false,
+        kind: kind.into(),
+        text: String::new(),
+    };
+    done(operation, began, began + 1, Outcome::Failed(refused))
+}
+
+fn transaction(token: &str, n: i64) -> Operation {
+    Operation::Transaction {
+        token: token.into(),
+        counts: vec![(ROW, n)],
+        begin: crate::operation::Begin::Plainly,
+        reads_first: false,
+    }
+}
+
+fn findings(mut operations: Vec<Done>, total: i64, tokens: &[&str]) -> Vec<Finding> {
+    operations.sort_by_key(|done| done.began);
+    let rules = Rules {
+        base: [(ROW, 100)].into(),
+        teams: vec![],
+    };
+    let aftermath = Aftermath {
+        totals: vec![(ROW, total)],
+        tokens: tokens.iter().map(|token| (*token).to_owned()).collect(),
+    };
+    judge(&rules, &History { operations }, &aftermath).findings
+}
+
+/// The values from 0 to 199 that a read at that time may show after `operations`.
+fn readable(operations: &[Done], began: Moment, ended: Moment) -> Vec<i64> {
+    readable_with(operations, &[], began, ended)
+}
+
+fn readable_with(operations: &[Done], tokens: &[&str], began: Moment, ended: Moment) -> Vec<i64> {
+    let is_explained = |value: &i64| {
+        let read = Operation::ReadRows { first: 1, last: 1 };
+        let read = done(read, began, ended, Outcome::Ok(vec![(ROW, *value)]));
+        let all = operations.iter().cloned().chain([read]).collect();
+        let found = findings(all, 100, tokens);
+        let strange = |finding: &Finding| matches!(finding, Finding::ReadOutOfBounds { .. });
+        !found.iter().any(strange)
+    };
+    (0..200).filter(is_explained).collect()
+}
+
+#[test]
+fn a_read_sees_what_ended_before_it_and_maybe_what_goes_on() {
+    let operations = [
+        ok(count(5), 10, 20),
+        failed(count(50), 12, "ConnectionLost"),
+    ];
+    assert_eq!(readable(&operations, 1, 5), [100]);
+    assert_eq!(readable(&operations, 1, 15), [100, 101, 102, 103, 104, 105]);
+    assert_eq!(
+        readable(&operations, 15, 25),
+        [100, 101, 102, 103, 104, 105]
+    );
+    assert_eq!(readable(&operations, 21, 25), [105]);
+}
+
+#[test]
+fn what_is_unknown_may_have_happened_for_ever() {
+    let operations = [unknown(count(-2), 10), unknown(count(1), 30)];
+    assert_eq!(readable(&operations, 1, 5), [100]);
+    assert_eq!(readable(&operations, 15, 25), [98, 99, 100]);
+    assert_eq!(readable(&operations, 1000, 1001), [98, 99, 100, 101]);
+}
+
+#[test]
+fn a_set_ends_what_was_before() {
+    let operations = [ok(count(9), 1, 5), ok(set(7), 10, 20), ok(count(2), 30, 40)];
+    assert_eq!(readable(&operations, 6, 8), [109]);
+    assert_eq!(readable(&operations, 15, 18), [7, 109]);
+    assert_eq!(readable(&operations, 21, 25), [7]);
+    assert_eq!(readable(&operations, 50, 60), [9]);
+}
+
+#[test]
+fn a_count_beside_a_set_is_before_or_after_it() {
+    let operations = [ok(set(7), 10, 20), ok(count(2), 15, 25)];
+    assert_eq!(readable(&operations, 30, 40), [7, 8, 9]);
+}
+
+#[test]
+fn an_unknown_set_may_come_at_any_time() {
+    let operations = [
+        unknown(set(50), 10),
+        ok(count(2), 30, 40),
+        ok(set(7), 50, 60),
+    ];
+    assert_eq!(readable(&operations, 1, 5), [100]);
+    assert_eq!(readable(&operations, 20, 25), [50, 100]);
+    assert_eq!(readable(&operations, 45, 46), [50, 51, 52, 102]);
+    // The acknowledged set overrides earlier changes, but not those that may still happen.
+    assert_eq!(readable(&operations, 70, 80), [7, 50, 51, 52]);
+}
+
+#[test]
+fn an_unknown_count_may_come_after_a_set() {
+    let operations = [unknown(count(3), 5), ok(set(7), 10, 20)];
+    assert_eq!(readable(&operations, 30, 40), [7, 8, 9, 10]);
+}
+
+#[test]
+fn the_end_is_some_of_what_is_unknown() {
+    let operations = || {
+        vec![
+            ok(count(5), 1, 2),
+            unknown(count(30), 3),
+            unknown(count(-10), 4),
+        ]
+    };
+    let right: Vec<_> = (0..200)
+        .filter(|total| findings(operations(), *total, &[]).is_empty())
+        .collect();
+    assert_eq!(right, [95, 105, 125, 135]);
+}
+
+#[test]
+fn tokens_tell_what_became_of_the_unknown() {
+    let operations = || {
+        vec![
+            ok(transaction("a", 1), 1, 2),
+            unknown(transaction("b", 10), 3),
+            unknown(transaction("c", 20), 4),
+            failed(transaction("d", 40), 5, "ConnectionLost"),
+        ]
+    };
+    assert_eq!(findings(operations(), 111, &["a", "b"]), []);
+    assert_eq!(findings(operations(), 101, &["a"]), []);
+    let wrong_total = |finding: &Finding| matches!(finding, Finding::WrongTotal { .. });
+    for total in [101, 121, 131] {
+        let found = findings(operations(), total, &["a", "b"]);
+        assert!(
+            found.iter().all(wrong_total) && found.len() == 1,
+            "{found:?}"
+        );
+    }
+    let token = |token: &str| token.to_owned();
+    assert_eq!(
+        findings(operations(), 100, &[]),
+        [Finding::AcknowledgedLost { token: token("a") }]
+    );
+    assert_eq!(
+        findings(operations(), 141, &["a", "d"]),
+        [Finding::FailedButApplied {
+            token: token("d"),
+            error: "ConnectionLost: ".into()
+        }]
+    );
+    for strange in ["e", "a"] {
+        assert_eq!(
+            findings(operations(), 101, &["a", strange]),
+            [Finding::StrangeToken {
+                token: token(strange)
+            }]
+        );
+    }
+}
+
+fn request(n: i64) -> Operation {
+    Operation::CountOnce {
+        request: "r".into(),
+        row: 1,
+        n,
+        coalesced: false,
+    }
+}
+
+#[test]
+fn what_is_asked_for_more_than_once_happens_once() {
+    let operations = || {
+        vec![
+            failed(request(5), 10, "ConnectionLost"),
+            unknown(request(5), 20),
+            ok(request(5), 30, 40),
+            ok(request(5), 35, 50),
+        ]
+    };
+    assert_eq!(findings(operations(), 105, &["r"]), []);
+    assert_eq!(readable_with(&operations(), &["r"], 1, 5), [100]);
+    let maybe = [100, 101, 102, 103, 104, 105];
+    assert_eq!(readable_with(&operations(), &["r"], 25, 32), maybe);
+    assert_eq!(readable_with(&operations(), &["r"], 41, 45), [105]);
+    let wrong_total = |finding: &Finding| matches!(finding, Finding::WrongTotal { .. });
+    for total in [100, 110, 115] {
+        let found = findings(operations(), total, &["r"]);
+        assert!(found.len() == 1 && wrong_total(&found[0]), "{found:?}");
+    }
+    let lost = findings(operations(), 100, &[]);
+    assert_eq!(lost, [Finding::AcknowledgedLost { token: "r".into() }]);
+}
+
+#[test]
+fn rows_of_a_team_show_the_same_everywhere() {
+    let rules = Rules {
+        base: [(ROW, 100)].into(),
+        teams: vec![vec![ROW, Counter::Views(2)]],
+    };
+    let torn = |first, second| {
+        let totals = vec![(ROW, first), (Counter::Views(2), second)];
+        let team = Operation::CountTeam {
+            team: 1,
+            rows: vec![1, 2],
+            n: 1,
+        };
+        let read = Operation::ReadRows { first: 1, last: 2 };
+        let read = done(read, 10, 20, Outcome::Ok(totals));
+        let history = History {
+            operations: vec![unknown(team, 1), read],
+        };
+        judge(&rules, &history, &Aftermath::default()).findings
+    };
+    let is_torn = |finding: &Finding| matches!(finding, Finding::TeamTorn { .. });
+    assert!(!torn(100, 0).iter().any(is_torn) && !torn(101, 1).iter().any(is_torn));
+    assert!(torn(101, 0).iter().any(is_torn));
+}
+
+#[test]
+fn a_total_that_grows_does_not_fall() {
+    let read = |began, ended, value| {
+        let read = Operation::ReadRows { first: 1, last: 1 };
+        done(read, began, ended, Outcome::Ok(vec![(ROW, value)]))
+    };
+    // The count is open all the time: each read may include it or not.
+    let fell = |n, reads: [Done; 2]| {
+        let operations = reads.into_iter().chain([ok(count(n), 1, 90)]).collect();
+        let fell = |finding: &Finding| matches!(finding, Finding::WentBack { .. });
+        findings(operations, 100 + n, &[]).iter().any(fell)
+    };
+    assert!(fell(5, [read(10, 20, 105), read(30, 40, 100)]));
+    assert!(!fell(5, [read(10, 20, 100), read(30, 40, 105)]));
+    assert!(!fell(5, [read(10, 35, 105), read(30, 40, 100)])); // at once
+    assert!(!fell(-5, [read(10, 20, 100), read(30, 40, 95)]));
+}
+
+#[test]
+fn only_an_error_of_the_librarys_own_tells_an_outcome() {
+    for (operation, kind, is_wrong) in [
+        (count(1), "Diesel", true),
+        (count(1), crate::store::NOT_THERE, true),
+        (count(1), "Overflow", true),
+        (count(1), "ConnectionLost", false),
+        (transaction("a", 1), "Diesel", false),
+    ] {
+        let found = findings(vec![failed(operation.clone(), 1, kind)], 100, &[]);
+        let unclassified = |finding: &Finding| matches!(finding, Finding::Unclassified { .. });
+        assert_eq!(
+            found.iter().any(unclassified),
+            is_wrong,
+            "{operation:?}, {kind}"
+        );
+    }
+}

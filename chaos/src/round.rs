@@ -1,0 +1,190 @@
+//! A round: client processes count, a fault strikes, and the checker judges the history.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::checker::judge;
+use crate::client::{self, Client, Conflicts, Orders, Progress};
+use crate::extent::Extent;
+use crate::history::History;
+use crate::place::Place;
+use crate::report::Line;
+use crate::workload::{Mix, Round, everything};
+
+/// The client processes of a round, and their settings.
+#[derive(Debug, Clone)]
+pub struct Crew {
+    pub processes: Vec<Process>,
+    /// The deadline of every call.
+    pub deadline: Duration,
+    /// The attempts of every call, if not the library's default.
+    pub attempts: Option<u32>,
+    /// The number of shards, if not the derive's.
+    pub shards: Option<u16>,
+}
+
+/// One process of a crew.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// The number of clients. Each is a thread with a connection.
+    pub clients: u16,
+    pub mix: Mix,
+}
+
+impl Crew {
+    /// Processes with two clients each, which run all operations.
+    pub fn of_all_trades(processes: usize) -> Self {
+        Crew {
+            processes: vec![
+                Process {
+                    clients: 2,
+                    mix: everything(),
+                };
+                processes
+            ],
+            deadline: Duration::from_secs(10),
+            attempts: None,
+            shards: None,
+        }
+    }
+}
+
+/// The records of a round that is over.
+pub struct Played {
+    pub history: History,
+    pub conflicts: Conflicts,
+}
+
+/// A round that is being played.
+pub struct Playing {
+    pub clients: Vec<Client>,
+    progress: Progress,
+}
+
+impl Playing {
+    /// Waits until `more` further operations are acknowledged.
+    ///
+    /// # Panics
+    /// If that takes longer than a minute, or if a client process exits.
+    pub fn wait_for(&mut self, more: usize) {
+        let enough = self.acknowledged() + more;
+        self.wait_until(|playing| playing.acknowledged() >= enough);
+    }
+
+    fn wait_until(&mut self, is_so: impl Fn(&mut Self) -> bool) {
+        let patience = Instant::now() + Duration::from_secs(60);
+        while !is_so(self) {
+            assert!(Instant::now() < patience, "the clients make no progress");
+            for client in &mut self.clients {
+                let ended = client.has_ended().expect("a process");
+                assert_eq!(ended, None, "a client exited");
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Returns the number of operations that are acknowledged by now.
+    pub fn acknowledged(&mut self) -> usize {
+        self.progress.acknowledged().expect("the logs")
+    }
+
+    /// Kills a client process.
+    pub fn kill(&mut self, client: usize) {
+        let mut client = self.clients.remove(client);
+        client.kill().expect("a process");
+    }
+}
+
+/// Plays one round and adds it to `line`.
+///
+/// The clients start. As soon as every process has counted, `strike` runs the fault. Then the clients stop and the checker judges
+/// their history.
+///
+/// # Panics
+/// If anything but the counting fails.
+pub fn play(
+    place: &mut Place,
+    crew: &Crew,
+    extent: &Extent,
+    line: &mut Line,
+    strike: impl FnOnce(&mut Place, &mut Playing),
+) -> Played {
+    let round = Round {
+        number: i64::from(line.rounds) + 1,
+        clients: crew.processes.iter().map(|process| process.clients).sum(),
+    };
+    place.prepare(round);
+    let logs = place.folder().join(format!("round-{}", round.number));
+    fs::create_dir(&logs).expect("a folder for logs");
+    let mut first_client = 0;
+    let mut of_processes = vec![];
+    let clients = crew.processes.iter().map(|process| {
+        let orders = Orders {
+            backend: place.backend,
+            url: place.url.clone(),
+            round,
+            first_client,
+            clients: process.clients,
+            mix: process.mix.clone(),
+            deadline: crew.deadline,
+            attempts: crew.attempts,
+            shards: crew.shards,
+            logs: logs.clone(),
+            seed: extent.seed.wrapping_add(1000 * u64::from(line.rounds)),
+        };
+        of_processes.push(first_client..first_client + process.clients);
+        first_client += process.clients;
+        Client::start(&orders).expect("this program again")
+    });
+    let mut playing = Playing {
+        clients: clients.collect(),
+        progress: Progress::of(&logs),
+    };
+    playing.wait_until(|playing| {
+        playing.acknowledged();
+        let mut processes = of_processes.iter().cloned();
+        processes.all(|clients| playing.progress.is_at_work(clients))
+    });
+    strike(place, &mut playing);
+    for client in playing.clients {
+        client.stop().unwrap_or_else(|error| panic!("{error}"));
+    }
+    let aftermath = place.aftermath(round);
+    let history = History::read(&logs).expect("the logs");
+    let conflicts = client::conflicts(&logs).expect("the logs");
+    let judgement = judge(&round.rules(), &history, &aftermath);
+    line.add(&history, &judgement);
+    if judgement.findings.is_empty() {
+        fs::remove_dir_all(&logs).expect("a folder for logs");
+    } else {
+        keep_logs(line, round.number, &logs, &aftermath);
+    }
+    Played { history, conflicts }
+}
+
+/// Copies the logs of a round out of the database's folder, which is deleted at the end, and adds the state at the round's end.
+pub(crate) fn keep_logs(line: &Line, round: i64, logs: &Path, aftermath: &impl Serialize) {
+    let kept = std::env::temp_dir().join(format!(
+        "diesel-sharded-chaos-{}-{}-{}-{round}",
+        line.fault,
+        line.backend,
+        std::process::id(),
+    ));
+    copy(logs, &kept).expect("a folder for the logs");
+    let aftermath = serde_json::to_vec_pretty(aftermath).expect("plain values");
+    fs::write(kept.join("aftermath.json"), aftermath).expect("a folder");
+    eprintln!("the logs of this round are kept in {}", kept.display());
+}
+
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,416 @@
+use super::*;
+
+fn error(kind: DatabaseErrorKind, text: &str) -> DieselError {
+    DieselError::DatabaseError(kind, Box::new(text.to_owned()))
+}
+
+/// A node that was cut off from the majority, as MariaDB 10.11 answers there.
+#[test]
+fn a_node_without_a_majority_refuses_and_does_not_know_its_last_commits() {
+    let refused = || {
+        let text = "WSREP has not yet prepared node for application use";
+        error(DatabaseErrorKind::Unknown, text)
+    };
+    let classify = |error| Dialect::Mysql.classify(&error);
+    assert_eq!(classify(refused()), Failure::NodeNotReady);
+    let on_commit = |commit_error| DieselError::RollbackErrorOnCommit {
+        rollback_error: Box::new(refused()),
+        commit_error: Box::new(commit_error),
+    };
+    assert_eq!(classify(on_commit(refused())), Failure::NodeNotReady);
+    for text in [
+        "Error while appending streaming replication fragment(provider status: Not connected to Primary Component)",
+        "Error while appending streaming replication fragment",
+        "Got error 6 \"No such device or address\" during COMMIT",
+        "Got error 5 - 'Transaction size exceed set threshold' during COMMIT",
+    ] {
+        let unknown = || error(DatabaseErrorKind::Unknown, text);
+        assert_eq!(classify(unknown()), Failure::ConnectionLost, "{text}");
+        assert_eq!(classify(on_commit(unknown())), Failure::ConnectionLost);
+    }
+    for text in [
+        "Got error 122 from storage engine",
+        "Duplicate entry 'Got error 6 during COMMIT' for key 'slug'",
+    ] {
+        assert_eq!(Dialect::Mysql.classify_text(text), Failure::Other, "{text}");
+    }
+}
+
+/// `diesel_async`'s drivers give their errors no kind, or another kind than Diesel's own.
+#[test]
+fn errors_of_asynchronous_drivers() {
+    use DatabaseErrorKind::{UnableToSendCommand, Unknown};
+    let lost = Failure::ConnectionLost;
+    for (dialect, kind, text, expected) in [
+        (
+            Dialect::Mysql,
+            Unknown,
+            "Input/output error: Input/output error: connection closed",
+            lost,
+        ),
+        (
+            Dialect::Mysql,
+            Unknown,
+            "Input/output error: Input/output error: Connection reset by peer (os error 104)",
+            lost,
+        ),
+        (
+            Dialect::Mysql,
+            Unknown,
+            "Driver error: `Connection to the server is closed.'",
+            lost,
+        ),
+        (
+            Dialect::Mysql,
+            Unknown,
+            "Driver error: `Statement takes 1 parameters but 2 was supplied.'",
+            Failure::Other,
+        ),
+        (
+            Dialect::Mysql,
+            Unknown,
+            "Deadlock found when trying to get lock; try restarting transaction",
+            Failure::Conflict(Conflict::Deadlock),
+        ),
+        (
+            Dialect::Postgres,
+            Unknown,
+            "terminating connection due to administrator command",
+            lost,
+        ),
+        (
+            Dialect::Postgres,
+            UnableToSendCommand,
+            "connection closed",
+            lost,
+        ),
+    ] {
+        assert_eq!(dialect.classify(&error(kind, text)), expected, "{text}");
+    }
+}
+
+/// From their documentation, and their sources where that has no texts.
+#[test]
+fn errors_of_other_clusters() {
+    for (text, expected) in [
+        (
+            "The MySQL server is running with the --read-only option so it cannot execute this statement",
+            Failure::NodeNotReady,
+        ),
+        (
+            "The MySQL server is running with the --secure-file-priv option so it cannot execute this statement",
+            Failure::Other,
+        ),
+        (
+            "Write conflict, txnStartTS=1, conflictStartTS=2, conflictCommitTS=3, key=4, reason=Optimistic [try again later]",
+            Failure::Conflict(Conflict::Serialization),
+        ),
+        (
+            "Write conflict, txnStartTS 1 is stale [try again later]",
+            Failure::Conflict(Conflict::Serialization),
+        ),
+        (
+            "Error: KV error safe to retry Txn(Mvcc(TxnLockNotFound)) [try again later]",
+            Failure::Conflict(Conflict::Serialization),
+        ),
+        (
+            "can not retry select for update statement",
+            Failure::Conflict(Conflict::Serialization),
+        ),
+        (
+            "Information schema is changed during the execution of the statement(for example, table definition may be updated)",
+            Failure::Conflict(Conflict::Serialization),
+        ),
+        ("execution result undetermined", Failure::ConnectionLost),
+    ] {
+        assert_eq!(Dialect::Mysql.classify_text(text), expected, "{text}");
+    }
+    for (text, expected) in [
+        (
+            "restart transaction: TransactionRetryWithProtoRefreshError: WriteTooOldError",
+            Failure::Conflict(Conflict::Serialization),
+        ),
+        (
+            "result is ambiguous: error=rpc error: code = Unavailable",
+            Failure::ConnectionLost,
+        ),
+        ("the result is ambiguous", Failure::Other),
+    ] {
+        assert_eq!(Dialect::Postgres.classify_text(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_full_disk() {
+    let postgres = "could not extend file \"base/5/16384\": No space left on device";
+    let mysql = "The table 'videos_shards' is full";
+    let sqlite = "database or disk is full";
+    for (dialect, text) in [
+        (Dialect::Postgres, postgres),
+        (Dialect::Mysql, mysql),
+        (
+            Dialect::Mysql,
+            "Got error 28 \"No space left on device\" from storage engine InnoDB",
+        ),
+        (Dialect::Sqlite, sqlite),
+    ] {
+        let told = error(DatabaseErrorKind::Unknown, text);
+        assert_eq!(dialect.classify(&told), Failure::DiskFull, "{text}");
+        let quoted = error(DatabaseErrorKind::UniqueViolation, text);
+        assert_eq!(dialect.classify(&quoted), Failure::Other, "{text}");
+    }
+}
+
+/// The text of a violated constraint quotes the user's own text.
+#[test]
+fn a_users_text_is_no_conflict() {
+    let text = "Duplicate entry 'Deadlock found when trying to get lock' for key 'slug'";
+    let violation = error(DatabaseErrorKind::UniqueViolation, text);
+    assert_eq!(Dialect::Mysql.classify(&violation), Failure::Other);
+    assert_eq!(Dialect::Mysql.classify_text(text), Failure::Other);
+    let text = "Deadlock found when trying to get lock; try restarting transaction";
+    let violation = error(DatabaseErrorKind::UniqueViolation, text);
+    assert_eq!(Dialect::Mysql.classify(&violation), Failure::Other);
+    assert_eq!(
+        Dialect::Mysql.classify(&error(DatabaseErrorKind::Unknown, text)),
+        Failure::Conflict(Conflict::Deadlock)
+    );
+    assert_eq!(
+        Dialect::Sqlite.classify_text("note: database is locked"),
+        Failure::Other
+    );
+}
+
+/// Errors with a kind of Diesel's, and errors that wrap another one.
+#[test]
+fn kinds_mean_what_the_driver_means_by_them() {
+    use DatabaseErrorKind::*;
+    let of = |dialect: Dialect, kind| dialect.classify(&error(kind, "text"));
+    for dialect in Dialect::ALL {
+        assert_eq!(of(dialect, ClosedConnection), Failure::ConnectionLost);
+        assert_eq!(of(dialect, CheckViolation), Failure::Overflow);
+        assert_eq!(of(dialect, UniqueViolation), Failure::Other);
+        let broken = DieselError::BrokenTransactionManager;
+        assert_eq!(dialect.classify(&broken), Failure::ConnectionLost);
+        assert_eq!(dialect.classify(&DieselError::NotFound), Failure::Other);
+        let serialization = match dialect {
+            Dialect::Mysql => Conflict::Deadlock,
+            _ => Conflict::Serialization,
+        };
+        let serialization = Failure::Conflict(serialization);
+        assert_eq!(of(dialect, SerializationFailure), serialization);
+        let sent = match dialect {
+            Dialect::Postgres => Failure::ConnectionLost,
+            _ => Failure::Other,
+        };
+        assert_eq!(of(dialect, UnableToSendCommand), sent);
+        // A conflict at COMMIT is one, whatever the rollback reported. Any other error leaves the outcome unknown.
+        let at_commit = |commit_error| DieselError::RollbackErrorOnCommit {
+            rollback_error: Box::new(DieselError::NotFound),
+            commit_error: Box::new(commit_error),
+        };
+        let conflict = at_commit(error(SerializationFailure, ""));
+        assert_eq!(dialect.classify(&conflict), serialization);
+        let other = at_commit(error(UniqueViolation, ""));
+        assert_eq!(dialect.classify(&other), Failure::ConnectionLost);
+    }
+}
+
+#[test]
+fn a_nan_is_told_from_any_other_null() {
+    let text = "NOT NULL constraint failed: measures_shards.real";
+    let is_nan = |dialect: Dialect, kind, column| {
+        dialect.is_nan(&error(kind, text), "measures_shards", column)
+    };
+    use DatabaseErrorKind::{NotNullViolation, Unknown};
+    assert!(is_nan(Dialect::Sqlite, NotNullViolation, "real"));
+    assert!(!is_nan(Dialect::Sqlite, NotNullViolation, "id"));
+    assert!(!is_nan(Dialect::Sqlite, Unknown, "real"));
+    assert!(!is_nan(Dialect::Postgres, NotNullViolation, "real"));
+}
+
+/// An error as a driver gives it, with a position where PostgreSQL tells one.
+struct DriverError(String, Option<i32>);
+
+impl diesel::result::DatabaseErrorInformation for DriverError {
+    fn message(&self) -> &str {
+        &self.0
+    }
+    fn details(&self) -> Option<&str> {
+        None
+    }
+    fn hint(&self) -> Option<&str> {
+        None
+    }
+    fn table_name(&self) -> Option<&str> {
+        None
+    }
+    fn column_name(&self) -> Option<&str> {
+        None
+    }
+    fn constraint_name(&self) -> Option<&str> {
+        None
+    }
+    fn statement_position(&self) -> Option<i32> {
+        self.1
+    }
+}
+
+fn told(text: impl Into<String>, position: Option<i32>) -> DieselError {
+    let told = DriverError(text.into(), position);
+    DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(told))
+}
+
+#[test]
+fn only_a_missing_table_is_a_missing_table() {
+    let missing = |dialect: Dialect, text: &str| {
+        dialect.is_missing_table(&told(text, Some(8)), "videos_shards")
+    };
+    for (dialect, text) in [
+        (
+            Dialect::Postgres,
+            r#"relation "videos_shards" does not exist"#,
+        ),
+        (
+            Dialect::Postgres,
+            r#"relation "app.videos_shards" does not exist"#,
+        ),
+        (
+            Dialect::Postgres,
+            "la relation « videos_shards » n'existe pas",
+        ),
+        (Dialect::Mysql, "Table 'app.videos_shards' doesn't exist"),
+        (Dialect::Sqlite, "no such table: videos_shards"),
+        (Dialect::Sqlite, "no such table: main.videos_shards"),
+    ] {
+        assert!(missing(dialect, text), "{text}");
+        let permission = told(text, None);
+        let is_missing = dialect.is_missing_table(&permission, "videos_shards");
+        assert_eq!(is_missing, dialect != Dialect::Postgres, "{text}");
+    }
+    for (dialect, text) in [
+        (
+            Dialect::Postgres,
+            "column videos_shards.hits does not exist",
+        ),
+        (
+            Dialect::Postgres,
+            r#"relation "old_videos_shards" does not exist"#,
+        ),
+        (
+            Dialect::Postgres,
+            r#"relation "videos_shards_2" does not exist"#,
+        ),
+        (
+            Dialect::Mysql,
+            "Table 'app.old_videos_shards' doesn't exist",
+        ),
+        (
+            Dialect::Mysql,
+            "Table 'app.videos_shards' doesn't exist in engine",
+        ),
+        (
+            Dialect::Mysql,
+            "Incorrect integer value: 'it doesn't exist' for column `app`.`videos_shards`.`id`",
+        ),
+        (Dialect::Sqlite, "no such column: videos_shards.hits"),
+        (Dialect::Sqlite, "no such table: my_videos_shards"),
+        (Dialect::Sqlite, "RAISE: no such table: videos_shards"),
+    ] {
+        assert!(!missing(dialect, text), "{text}");
+    }
+}
+
+/// Pieces of the databases' texts and of the users'.
+const PIECES: &[&str] = &[
+    "deadlock detected",
+    "Deadlock found when trying to get lock",
+    "database is locked",
+    "integer overflow",
+    "Lost connection to",
+    "CONSTRAINT `",
+    "could not obtain lock on row in relation \"",
+    "bigint out of range",
+    "Out of range value for column",
+    "Duplicate entry '",
+    "duplicate key value violates unique constraint \"",
+    "invalid input syntax for type integer: \"",
+    "CHECK constraint failed: ",
+    "relation \"",
+    "videos_shards",
+    "no such table: ",
+    "' doesn't exist",
+    "Table '",
+    "%s",
+    "\"",
+    "'",
+    " ",
+    "\0",
+    "\n",
+    "é",
+    "😀",
+    "\u{202E}",
+    "デッドロックを検出しました",
+    "' for key 'slug'",
+    "",
+];
+
+/// Of an error with a known kind the text is not read. A text that begins with a user's own words, or quotes them, is not taken for
+/// one of the database's. Nothing panics.
+#[test]
+fn hostile_error_texts_are_no_conflicts() {
+    use rand::prelude::*;
+    let times = std::env::var("HOSTILE").map_or(1, |times| times.parse::<u32>().unwrap());
+    let seed = rand::random();
+    let mut random = StdRng::seed_from_u64(seed);
+    for _ in 0..10_000 * times {
+        let pieces = random.random_range(0..6);
+        let mut text: String = (0..pieces)
+            .map(|_| match random.random_ratio(1, 4) {
+                true => random.random::<char>().to_string(),
+                false => PIECES[random.random_range(0..PIECES.len())].to_owned(),
+            })
+            .collect();
+        // Now and then one character is missing, or there is one too many.
+        let characters: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+        if let (true, Some(at)) = (random.random_ratio(1, 4), characters.choose(&mut random)) {
+            match random.random() {
+                true => text.insert(*at, random.random()),
+                false => drop(text.remove(*at)),
+            }
+        }
+        for dialect in Dialect::ALL {
+            for kind in [
+                DatabaseErrorKind::UniqueViolation,
+                DatabaseErrorKind::ForeignKeyViolation,
+                DatabaseErrorKind::NotNullViolation,
+                DatabaseErrorKind::ReadOnlyTransaction,
+            ] {
+                let failure = dialect.classify(&error(kind, &text));
+                assert_eq!(failure, Failure::Other, "{text:?}, seed {seed}");
+            }
+            for quotes in [
+                "Duplicate entry '",
+                "invalid value: \"",
+                "x",
+                "\u{202E}",
+                "\0",
+            ] {
+                let failure = dialect.classify(&told(format!("{quotes}{text}"), Some(1)));
+                assert_eq!(failure, Failure::Other, "{quotes}{text:?}, seed {seed}");
+            }
+            let unknown = told(text.clone(), Some(1));
+            let _ = dialect.is_missing_table(&unknown, "videos_shards");
+            let _ = dialect.is_nan(&unknown, "videos_shards", &text);
+            let begins_as_ours = PIECES[..9].iter().any(|piece| text.starts_with(piece));
+            let is_translated = text.starts_with("デッドロック");
+            if !begins_as_ours && !is_translated {
+                assert_eq!(
+                    dialect.classify(&unknown),
+                    Failure::Other,
+                    "{text:?}, seed {seed}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Diesel's backends, as far as their connections can count on shards.
+
+use diesel::backend::Backend;
+use diesel::connection::BoxableConnection;
+use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
+
+use crate::backend::{Binds, Dialect, Reads};
+
+/// A Diesel backend whose connections can count on shards.
+///
+/// Implemented for `Pg`, `Mysql` and `Sqlite` (each behind the feature of its name), and by
+/// [`multi_connection!`](crate::multi_connection) for the `MultiBackend` of an application. (Its `Default` is its first
+/// variant, in whose SQL filters are compared.)
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a backend that `diesel_sharded` can count on",
+    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` (or `postgres_backend`, `mysql_backend`)",
+    note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
+)]
+pub trait ShardedBackend:
+    Backend<QueryBuilder: Default>
+    + Default
+    + Send
+    + Sync
+    + 'static
+    + Binds<Integer, i32>
+    + Binds<BigInt, i64>
+    + Binds<Binary, [u8]>
+    + Reads<Integer, i32>
+    + Reads<Nullable<Text>, Option<String>>
+    + Reads<(Binary, BigInt), (Vec<u8>, i64)>
+    + Reads<(Binary, BigInt, BigInt, BigInt), (Vec<u8>, i64, i64, i64)>
+    + Reads<(Binary, Binary, Integer), (Vec<u8>, Vec<u8>, i32)>
+{
+    /// The dialect of this backend.
+    fn dialect(&self) -> Dialect;
+
+    /// A builder for SQL in this dialect.
+    fn query_builder(&self) -> Self::QueryBuilder;
+
+    /// The backend of a connection of unknown type; `None` if this backend does not know the type.
+    fn backend_behind(conn: &dyn BoxableConnection<Self>) -> Option<Self>
+    where
+        Self: Sized;
+}
+
+/// Returns the backend of a connection as a value.
+///
+/// Separate from [`ShardedBackend`] because the backend of a `MultiConnection` enum does not know which variant a
+/// connection is; only the connection does.
+#[diagnostic::on_unimplemented(
+    message = "`diesel_sharded` cannot tell which database a `{Conn}` is connected to",
+    note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
+)]
+pub trait BackendOf<Conn>: ShardedBackend {
+    /// The backend of `conn`.
+    fn backend_of(conn: &Conn) -> Self;
+}
+
+macro_rules! backend {
+    ($feature:literal, $backend:ty, $dialect:ident) => {
+        #[cfg(feature = $feature)]
+        impl ShardedBackend for $backend {
+            fn dialect(&self) -> Dialect {
+                Dialect::$dialect
+            }
+
+            fn query_builder(&self) -> Self::QueryBuilder {
+                Default::default()
+            }
+
+            fn backend_behind(_: &dyn BoxableConnection<Self>) -> Option<Self> {
+                Some(Self::default())
+            }
+        }
+
+        #[cfg(feature = $feature)]
+        impl<Conn> BackendOf<Conn> for $backend {
+            fn backend_of(_: &Conn) -> Self {
+                Self::default()
+            }
+        }
+    };
+}
+
+backend!("postgres_backend", diesel::pg::Pg, Postgres);
+backend!("mysql_backend", diesel::mysql::Mysql, Mysql);
+backend!("sqlite", diesel::sqlite::Sqlite, Sqlite);

@@ -1,0 +1,84 @@
+//! Clauses that differ, or that one database alone needs.
+
+use crate::backend::Dialect;
+
+/// See `Dialect::commits_at_once`.
+#[cfg(feature = "r2d2")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtOnce {
+    /// Data-modifying `WITH` clauses.
+    With,
+    /// An update of two tables.
+    Join,
+}
+
+impl Dialect {
+    /// Whether joined rows are named before `SET`, as MySQL does. The others name them after it in a `FROM` clause.
+    pub(crate) fn joins_before_set(self) -> bool {
+        self == Dialect::Mysql
+    }
+
+    /// Ends a derived table that has to keep the order of its rows, so that they are locked in that order. MySQL drops an
+    /// `ORDER BY` without a limit. It also merges a derived table without a limit into the update around it, and then refuses
+    /// to read the shards table, as a filter on a total does.
+    pub(crate) fn keeps_order(self) -> Option<&'static str> {
+        (self == Dialect::Mysql).then_some(" LIMIT 18446744073709551615")
+    }
+
+    /// Ends a query that has to give all of its rows, whatever `sql_select_limit` MySQL's session has.
+    pub(crate) fn all_rows(self) -> &'static str {
+        self.keeps_order().unwrap_or_default()
+    }
+
+    /// Whether a session's setting may cut any query, as MySQL's `sql_select_limit` does.
+    pub(crate) fn cuts_queries(self) -> bool {
+        self == Dialect::Mysql
+    }
+
+    /// Ends a `DELETE` whose condition no index serves. MySQL under `sql_safe_updates` accepts such a statement only with a
+    /// limit.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn deletes_all(self) -> &'static str {
+        match self {
+            Dialect::Mysql => " LIMIT 1000000",
+            _ => "",
+        }
+    }
+
+    /// Whether `DELETE` needs the alias before `FROM shards AS parent`. MySQL takes an alias in a single table's `DELETE` only in
+    /// late versions.
+    pub(crate) fn deletes_by_alias(self) -> bool {
+        self == Dialect::Mysql
+    }
+
+    /// Whether an `INSERT` that keeps existing rows returns the number of rows that it inserted. MySQL's client, as Diesel
+    /// sets it up, counts the existing ones too.
+    pub(crate) fn counts_inserted_alone(self) -> bool {
+        self != Dialect::Mysql
+    }
+
+    /// Whether ` ON CONFLICT DO NOTHING` is better behind an `INSERT` that may race: PostgreSQL then reports a serialization
+    /// failure to a transaction that cannot see the other's row yet, instead of a violation like any other.
+    pub(crate) fn inserts_unless_there(self) -> bool {
+        self == Dialect::Postgres
+    }
+
+    /// Whether an upsert names its unique key, `ON CONFLICT (..) DO UPDATE SET`. On MySQL it is about any unique key.
+    pub(crate) fn names_conflict_target(self) -> bool {
+        self != Dialect::Mysql
+    }
+
+    /// The form in which one statement commits a batch that counts on so many rows of one table, together with its mark; `None` if
+    /// there is none.
+    ///
+    /// PostgreSQL: by data-modifying `WITH` clauses. MySQL: by an update of two tables, which meets both rows or none; with
+    /// several shards it could meet some of them. SQLite has no round trips to save.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn commits_at_once(self, rows: usize) -> Option<AtOnce> {
+        match self {
+            Dialect::Postgres => Some(AtOnce::With),
+            Dialect::Mysql => (rows == 1).then_some(AtOnce::Join),
+            Dialect::Sqlite => None,
+        }
+    }
+}

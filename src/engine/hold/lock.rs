@@ -1,0 +1,359 @@
+//! Acquiring the locks, of parents first and then of their shards.
+
+use std::marker::PhantomData;
+
+use diesel::debug_query;
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use diesel::result::Error as DieselError;
+
+use crate::backend::{ShardedBackend, Strength};
+use crate::connection::{Io, Link, LoadIo, TransactionOptions};
+use crate::engine::keyed::KeyedTable;
+use crate::engine::retry_loop::RetryLoop;
+use crate::error::Error;
+
+use super::locked::{HoldError, Locked};
+use super::states::States;
+use super::write::Moved;
+use crate::policy::RetryPolicy;
+use crate::query_builder::{
+    Fields, FindShardsPolicy, KeysAre, LockParents, Names, NotLocked, Sums,
+};
+use crate::unfit::Unfit;
+
+/// Parents of `T` that the connection's transaction has locked, with all their shards or with one.
+///
+/// Only parents whose locks were acquired are in it. A parent that was picked before and is absent when it is to be locked may
+/// come back under the same key, with shards of its own.
+pub(crate) struct Held<T: KeyedTable<DB>, DB: ShardedBackend> {
+    /// In key order.
+    locked: Vec<T::Key>,
+    keys: KeysAre<T::KeyIs>,
+    shard: Option<i32>,
+    /// How many of the shards that were locked are not empty, where rows can be locked.
+    filled: Option<usize>,
+}
+
+/// Which shards are held, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shards {
+    /// The one of this number, or all.
+    pub(crate) only: Option<i32>,
+    /// A lock that cannot be acquired at once is a [`LockTimeout`](crate::Conflict::LockTimeout).
+    pub(crate) at_once: bool,
+}
+
+impl Shards {
+    /// All, once every lock was acquired.
+    pub(crate) const ALL: Self = Shards {
+        only: None,
+        at_once: false,
+    };
+}
+
+/// A transaction of its own that may hold parents and is tried again after a conflict, or a savepoint of the caller's.
+pub(crate) fn holding<M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    retry: RetryPolicy,
+) -> QueryResult<RetryLoop>
+where
+    M: Io<Conn>,
+{
+    let dialect = link.dialect();
+    let options = TransactionOptions {
+        isolation: dialect.holding_isolation(),
+        ..TransactionOptions::guarded()
+    };
+    RetryLoop::transaction(link, retry, options)
+}
+
+impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
+    /// Parents that the open transaction has locked already.
+    pub(crate) fn locked(locked: Vec<T::Key>) -> Self {
+        Held {
+            keys: KeysAre(locked.iter().cloned().map(T::key_is).collect()),
+            locked,
+            shard: None,
+            filled: None,
+        }
+    }
+
+    /// Locks the parents that `keys` names and that are there, and then their shards, in the transaction that is open.
+    pub(crate) async fn lock<M, Conn>(
+        link: &mut Link<'_, M, Conn>,
+        keys: &KeysAre<T::KeyIs>,
+        shards: Shards,
+    ) -> QueryResult<Self>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let strength = match shards.at_once {
+            true => Strength::ExclusiveAtOnce,
+            false => Strength::Exclusive,
+        };
+        let mut held = Self::lock_parents(link, keys, strength).await?;
+        held.shard = shards.only;
+        held.filled = held.rows().lock_shards(link, strength).await?;
+        Ok(held)
+    }
+
+    /// Locks the parents that `keys` names and that are there, without their shards. On SQLite, where other writers already
+    /// wait, it only finds them.
+    pub(crate) async fn lock_parents<M, Conn>(
+        link: &mut Link<'_, M, Conn>,
+        keys: &KeysAre<T::KeyIs>,
+        strength: Strength,
+    ) -> QueryResult<Self>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let clause = link.dialect().locks_rows(strength);
+        let lock = LockParents::<T, _> {
+            keys,
+            clause: clause.unwrap_or_default(),
+            table: PhantomData,
+        };
+        let locked = T::load_keys(link, lock).await?;
+        Ok(Self::locked(locked))
+    }
+
+    /// Locks the parents that `keys` names and that are there, and then their shards; all that can be seen have to be lockable.
+    ///
+    /// # Errors
+    /// [`Unfit::NotLocked`] for a parent that can be seen and not be locked.
+    pub(crate) async fn lock_all<M, Conn>(
+        link: &mut Link<'_, M, Conn>,
+        keys: &KeysAre<T::KeyIs>,
+    ) -> QueryResult<Self>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let mut tries = 0;
+        loop {
+            let held = Self::lock(link, keys, Shards::ALL).await?;
+            held.refuse_hidden_shards(link).await?;
+            let Some(key) = held.not_locked(link, keys).await?.pop() else {
+                return Ok(held);
+            };
+            tries += 1;
+            if tries == TRIES_TO_LOCK {
+                return Err(Self::unfit(key, Unfit::NotLocked));
+            }
+        }
+    }
+
+    /// The parents among `keys` that can be seen and are not locked, where row security may hide them from locks. One that has come
+    /// back since may be among them.
+    pub(crate) async fn not_locked<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        keys: &KeysAre<T::KeyIs>,
+    ) -> QueryResult<Vec<T::Key>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let all_are_locked = self.locked.len() == keys.0.len();
+        if all_are_locked || !link.dialect().hides_rows_from_locks() {
+            return Ok(vec![]);
+        }
+        let not_locked = NotLocked::<T, _> {
+            keys,
+            locked: &self.keys,
+            table: PhantomData,
+        };
+        T::load_keys(link, not_locked).await
+    }
+
+    /// Refuses parents whose totals may be other than this role sees.
+    ///
+    /// # Errors
+    /// [`Unfit::HiddenShards`].
+    pub(crate) async fn refuse_hidden_shards<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let hides_rows = link.dialect().hides_rows_from_locks();
+        let (true, Some(key)) = (hides_rows, self.locked.first()) else {
+            return Ok(());
+        };
+        let find = FindShardsPolicy::<T>(PhantomData);
+        let active = link.load::<i32, _>(find).await?;
+        match active.is_empty() {
+            true => Ok(()),
+            false => Err(Self::unfit(key.clone(), Unfit::HiddenShards)),
+        }
+    }
+
+    /// Whether no parent is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.locked.is_empty()
+    }
+
+    /// The keys of the parents that are held, in their order.
+    pub(crate) fn parents(&self) -> &[T::Key] {
+        &self.locked
+    }
+
+    /// A `WHERE` clause that names the parents that are held.
+    pub(crate) fn keys(&self) -> &KeysAre<T::KeyIs> {
+        &self.keys
+    }
+
+    /// The numbers of the shards that there are, held or not.
+    pub(crate) async fn shards<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Vec<i32>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        self.rows().shards(link).await
+    }
+
+    /// The error of a parent that is unfit.
+    pub(crate) fn unfit(key: T::Key, reason: Unfit) -> DieselError {
+        let key = T::key_is(key);
+        let shown = debug_query::<DB, _>(&key).to_string();
+        let values = shown.split_once(" -- binds: [");
+        let values = values.and_then(|(_, values)| values.strip_suffix(']'));
+        let key = values.unwrap_or(&shown).to_owned();
+        Error::Unfit {
+            table: T::SHARDS_TABLE,
+            key,
+            reason,
+        }
+        .into()
+    }
+
+    /// The error for this failure.
+    fn error(&self, error: HoldError) -> DieselError {
+        match error {
+            HoldError::Unfit(parent, reason) => match self.locked.get(parent) {
+                Some(key) => Self::unfit(key.clone(), reason),
+                None => DieselError::NotFound, // it is one of those that are held
+            },
+            HoldError::Database(error) => error,
+        }
+    }
+
+    fn rows(&self) -> Locked<'_, KeysAre<T::KeyIs>, DB> {
+        Locked {
+            names: Names::of::<T>(),
+            keys: &self.keys,
+            parents: self.locked.len(),
+            shard: self.shard,
+            filled: self.filled,
+        }
+    }
+
+    /// See [`Locked::states`].
+    ///
+    /// # Errors
+    /// [`Error::Unfit`].
+    pub(crate) async fn states<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: &Fields<'_>,
+        sums: Sums,
+    ) -> QueryResult<States>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let states = self.rows().states(link, fields, sums).await;
+        states.map_err(|error| self.error(error))
+    }
+
+    /// See [`Locked::fold`].
+    ///
+    /// # Errors
+    /// [`Error::Unfit`].
+    pub(crate) async fn fold<M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Moved>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let moved = self.rows().fold(link).await;
+        moved.map_err(|error| self.error(error))
+    }
+
+    /// See [`Locked::write_bases`].
+    ///
+    /// # Errors
+    /// [`Error::Unfit`].
+    pub(crate) async fn write_bases<A, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        assignments: &A,
+        fields: &Fields<'_>,
+        empties: bool,
+        before: &States,
+        expected: &States,
+    ) -> QueryResult<()>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        A: QueryFragment<DB>,
+    {
+        let rows = self.rows();
+        let written = rows
+            .write_bases(link, assignments, fields, empties, before, expected)
+            .await;
+        written.map_err(|error| self.error(error))
+    }
+
+    /// See [`Locked::write_shards`].
+    pub(crate) async fn write_shards<A, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        assignments: &A,
+    ) -> QueryResult<usize>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        A: QueryFragment<DB>,
+    {
+        self.rows().write_shards(link, assignments).await
+    }
+
+    /// See [`Locked::remove_shards`].
+    pub(crate) async fn remove_shards<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        first: u16,
+    ) -> QueryResult<usize>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        self.rows().remove_shards(link, first).await
+    }
+}
+
+/// A parent that can be seen and not be locked may have been inserted in between: so often it is tried again.
+pub(crate) const TRIES_TO_LOCK: u8 = 3;
+
+/// The numbers of the shards that parents have.
+pub(crate) async fn shards_of<T, DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    keys: &KeysAre<T::KeyIs>,
+) -> QueryResult<Vec<i32>>
+where
+    T: KeyedTable<DB>,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    let parents = Locked {
+        names: Names::of::<T>(),
+        keys,
+        parents: keys.0.len(),
+        shard: None,
+        filled: None,
+    };
+    parents.shards(link).await
+}

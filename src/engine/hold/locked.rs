@@ -1,0 +1,85 @@
+//! Locked parents by the names of their table: all that an operation does with them, whatever the types of their keys.
+
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use diesel::result::Error as DieselError;
+
+use crate::backend::{ShardedBackend, Strength};
+use crate::connection::{Link, LoadIo};
+use crate::query_builder::{HeldRows, LockShards, Names, Rows, SelectShards};
+use crate::unfit::Unfit;
+
+/// Parents that the open transaction has locked, with all their shards or with one.
+pub(crate) struct Locked<'a, W, DB: ShardedBackend> {
+    pub(crate) names: Names<'a, DB>,
+    /// A `WHERE` clause that names them.
+    pub(crate) keys: &'a W,
+    /// The number of parents.
+    pub(crate) parents: usize,
+    pub(crate) shard: Option<i32>,
+    /// How many of the shards that were locked are not empty, where rows can be locked.
+    pub(crate) filled: Option<usize>,
+}
+
+/// An operation on locked parents that failed.
+#[derive(Debug)]
+pub enum HoldError {
+    /// The parent of this number, in key order, is unfit.
+    Unfit(usize, Unfit),
+    /// A statement failed.
+    Database(DieselError),
+}
+
+impl From<DieselError> for HoldError {
+    fn from(error: DieselError) -> Self {
+        HoldError::Database(error)
+    }
+}
+
+impl<W, DB> Locked<'_, W, DB>
+where
+    W: QueryFragment<DB> + Sync,
+    DB: ShardedBackend,
+{
+    /// Locks the shards, where rows can be locked. The number of them that are not empty.
+    pub(crate) async fn lock_shards<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        strength: Strength,
+    ) -> QueryResult<Option<usize>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let clause = link.dialect().locks_rows(strength);
+        let (Some(clause), 1..) = (clause, self.parents) else {
+            return Ok(None);
+        };
+        let of = self.rows(Rows::Shards);
+        let locked = link.load::<i32, _>(LockShards { of, clause }).await?;
+        Ok(Some(locked.iter().filter(|filled| **filled != 0).count()))
+    }
+
+    /// The numbers of the shards that there are, held or not.
+    pub(crate) async fn shards<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Vec<i32>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let of = HeldRows {
+            shard: None,
+            ..self.rows(Rows::Shards)
+        };
+        link.load::<i32, _>(SelectShards { of }).await
+    }
+
+    pub(super) fn rows(&self, rows: Rows) -> HeldRows<'_, W, DB> {
+        HeldRows {
+            rows,
+            names: self.names,
+            keys: self.keys,
+            shard: self.shard,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The values of parents that are held, before an operation writes and after it.
+
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use diesel::result::Error as DieselError;
+
+use super::locked::{HoldError, Locked};
+use crate::backend::ShardedBackend;
+use crate::connection::{Link, LoadIo};
+use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn};
+use crate::query_builder::{Fields, ReadStates, Rows, Sums};
+use crate::unfit::{FieldState, Unfit};
+
+/// What each parent that is held holds of each of some fields, in key order.
+pub(crate) type States = Vec<Vec<FieldState>>;
+
+impl<W, DB> Locked<'_, W, DB>
+where
+    W: QueryFragment<DB> + Sync,
+    DB: ShardedBackend,
+{
+    /// What the parents that are held hold of `fields`: the bases, and the sums of the shards unless these are to be `Replaced`,
+    /// whose sum may be out of every range.
+    ///
+    /// # Errors
+    /// [`Unfit::Removed`] if not all of them are there, [`Unfit::Altered`] for a base that is no number.
+    pub(crate) async fn states<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: &Fields<'_>,
+        sums: Sums,
+    ) -> Result<States, HoldError>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let of = self.rows(Rows::Parents);
+        let read = ReadStates { of, fields, sums };
+        let texts = link.load::<Option<String>, _>(read);
+        let texts = texts.await?;
+        if texts.len() != self.parents {
+            return Err(HoldError::Unfit(0, Unfit::Removed));
+        }
+        let mut states = Vec::with_capacity(texts.len());
+        for (parent, text) in texts.iter().enumerate() {
+            let state = parse_states(fields, text.as_deref().unwrap_or_default());
+            states.push(state.map_err(|reason| HoldError::Unfit(parent, reason))?);
+        }
+        Ok(states)
+    }
+
+    /// Compares what the parents that are held hold with what they are to hold after an operation.
+    ///
+    /// # Errors
+    /// [`HoldError::Unfit`] if anything differs, whatever the reason.
+    pub(super) async fn check<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: &Fields<'_>,
+        before: &States,
+        expected: &States,
+    ) -> Result<(), HoldError>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let dialect = link.dialect();
+        let found = self.states(link, fields, Sums::Read).await?;
+        let parents = before.iter().zip(expected).zip(&found);
+        for (parent, ((before, expected), found)) in parents.enumerate() {
+            let fields = before.iter().zip(expected).zip(found).zip(fields);
+            for (((before, expected), found), field) in fields {
+                let rounds = dialect.rounds_sums(field.column_type);
+                if let Some(unfit) = Unfit::between(field.name, before, expected, found, rounds) {
+                    return Err(HoldError::Unfit(parent, unfit));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nothing of each field.
+pub(crate) fn zeros(fields: &[ShardsColumn]) -> Vec<Amount> {
+    let zeros = fields.iter().map(|field| Amount::zero(field.column_type));
+    zeros.collect()
+}
+
+/// The field of a column.
+pub(crate) fn field<C: ShardedColumn>() -> QueryResult<&'static ShardsColumn> {
+    let mut fields = C::Table::FIELDS.iter();
+    fields
+        .find(|field| field.name == C::NAME)
+        .ok_or(DieselError::NotFound) // every sharded column is one
+}
+
+/// Reads what [`ReadStates`] gives of one parent.
+fn parse_states(fields: &Fields<'_>, text: &str) -> Result<Vec<FieldState>, Unfit> {
+    let mut numbers = text.split(' ');
+    let parse = |field: &ShardsColumn, text: Option<&str>| {
+        let text = text.unwrap_or_default();
+        Amount::parse(text, field.column_type).map_err(|_| Unfit::Altered {
+            field: field.name,
+            expected: "a number".to_owned(),
+            found: format!("`{text}`"),
+        })
+    };
+    let states = fields.iter().map(|field| {
+        Ok(FieldState {
+            base: parse(field, numbers.next())?,
+            shards: parse(field, numbers.next())?,
+        })
+    });
+    states.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_schema::videos as table;
+
+    #[test]
+    fn states_are_numbers() {
+        let fields: Vec<_> = table::table::FIELDS.iter().collect();
+        let states = parse_states(&fields, "100 10 1 -2").unwrap();
+        let state = |base, shards| FieldState {
+            base: Amount::Integer(base),
+            shards: Amount::Integer(shards),
+        };
+        assert_eq!(states, [state(100, 10), state(1, -2)]);
+        let unfit = parse_states(&fields, "").unwrap_err();
+        assert!(matches!(unfit, Unfit::Altered { field: "views", .. }));
+    }
+}

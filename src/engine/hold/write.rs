@@ -1,0 +1,162 @@
+//! Writing to parents that are held and to their shards.
+
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+
+use super::locked::{HoldError, Locked};
+use super::states::{States, zeros};
+use crate::backend::ShardedBackend;
+use crate::connection::{Link, LoadIo};
+use crate::model::Amount;
+use crate::query_builder::{
+    AddShardsToBases, EmptyShards, Fields, RemoveShards, Rows, Sums, Write,
+};
+use crate::unfit::FieldState;
+
+/// What was moved from shards to bases.
+#[derive(Debug, Clone)]
+pub struct Moved {
+    /// The number of parents that had something to move.
+    pub parents: usize,
+    /// The number of shards that it was moved from.
+    pub shards: usize,
+    /// How much of each field.
+    pub sums: Vec<Amount>,
+}
+
+impl<W, DB> Locked<'_, W, DB>
+where
+    W: QueryFragment<DB> + Sync,
+    DB: ShardedBackend,
+{
+    /// Adds the shards that are held to the bases and empties them: no total changes.
+    ///
+    /// # Errors
+    /// [`HoldError::Unfit`] if a base or a shard came to hold anything else.
+    pub(crate) async fn fold<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> Result<Moved, HoldError>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let mut sums = zeros(self.names.fields);
+        if self.parents == 0 {
+            return Ok(Moved {
+                parents: 0,
+                shards: 0,
+                sums,
+            });
+        }
+        let fields: Vec<_> = self.names.fields.iter().collect();
+        let before = self.states(link, &fields, Sums::Read).await?;
+        let mut added = before.clone();
+        let mut expected = before.clone();
+        for (added, expected) in added.iter_mut().zip(&mut expected) {
+            let states = added.iter_mut().zip(expected).zip(self.names.fields);
+            for (((added, expected), field), sum) in states.zip(&mut sums) {
+                added.base += &added.shards;
+                *sum += &added.shards;
+                *expected = FieldState {
+                    base: added.base.clone(),
+                    shards: Amount::zero(field.column_type),
+                };
+            }
+        }
+        let of = self.rows(Rows::Parents);
+        let parents = link.execute(AddShardsToBases { of }).await?;
+        // What a trigger on the parent adds to shards must not be emptied with the rest.
+        self.check(link, &fields, &before, &added).await?;
+        let shards = self.empty(link, &fields).await?;
+        if self.filled.is_some_and(|filled| shards > filled) {
+            return Err(appeared().into());
+        }
+        self.check(link, &fields, &added, &expected).await?;
+        Ok(Moved {
+            parents,
+            shards,
+            sums,
+        })
+    }
+
+    /// Writes columns of the bases, `assignments`, and empties the shards of these `fields` if `empties`, so that the parents hold
+    /// what is `expected` of them, and nothing else.
+    ///
+    /// # Errors
+    /// [`HoldError::Unfit`] if they do not.
+    pub(crate) async fn write_bases<A, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        assignments: &A,
+        fields: &Fields<'_>,
+        empties: bool,
+        before: &States,
+        expected: &States,
+    ) -> Result<(), HoldError>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        A: QueryFragment<DB>,
+    {
+        let of = self.rows(Rows::Parents);
+        link.execute(Write { of, assignments }).await?;
+        if empties {
+            self.empty(link, fields).await?;
+        }
+        self.check(link, fields, before, expected).await
+    }
+
+    /// Writes columns of the shards, whatever that does to the totals: the bases are to be [written](Self::write_bases) next.
+    pub(crate) async fn write_shards<A, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        assignments: &A,
+    ) -> QueryResult<usize>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        A: QueryFragment<DB>,
+    {
+        let of = self.rows(Rows::Shards);
+        link.execute(Write { of, assignments }).await
+    }
+
+    /// Sets fields of the shards to zero. The number of shards that were not.
+    async fn empty<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        fields: &Fields<'_>,
+    ) -> QueryResult<usize>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let of = self.rows(Rows::Shards);
+        link.execute(EmptyShards { of, fields }).await
+    }
+
+    /// Removes the shards numbered `first` and above that are empty. The number removed.
+    pub(crate) async fn remove_shards<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        first: u16,
+    ) -> QueryResult<usize>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        if self.parents == 0 {
+            return Ok(0);
+        }
+        let of = self.rows(Rows::Shards);
+        let first = i32::from(first);
+        link.execute(RemoveShards { of, first }).await
+    }
+}
+
+/// A shard that was not locked was emptied. The foreign key keeps new shards away from a parent that is held, unless a
+/// connection that counts has switched foreign keys off.
+fn appeared() -> DieselError {
+    let message = "a shard appeared while its row was locked: a connection counts with foreign keys switched off";
+    DieselError::DatabaseError(
+        DatabaseErrorKind::SerializationFailure,
+        Box::new(message.to_owned()),
+    )
+}

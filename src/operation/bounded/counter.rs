@@ -1,0 +1,415 @@
+//! Counters with bounds.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::result::Error as DieselError;
+
+use super::bounds::Bounds;
+use super::statements::{AddWithin, Base, ToShares};
+use crate::backend::{BackendOf, ShardedBackend};
+use crate::connection::{Io, Link, LoadIo, in_any_transaction, now};
+use crate::engine::{
+    Held, KeyedTable, RetryLoop, States, Sums, explain, field, holding, retry_loop,
+};
+use crate::error::Error;
+use crate::model::{Amount, ShardedColumn, ShardedTable};
+use crate::operation::row_counter::{AddTo, IntegerField, RowCounter};
+use crate::policy::RetryPolicy;
+use crate::query_builder::{CreateShards, KeysAre, PickKeys};
+use crate::shard_counts;
+use crate::unfit::FieldState;
+
+/// One sharded field of one row that stays within bounds; made by [`RowCounter::never_below`] and
+/// [`RowCounter::never_above`].
+///
+/// ```
+/// # mod schema { diesel::table! { events (id) { id -> BigInt, seats -> Integer, } } }
+/// # use schema::events::{self, dsl::{events as all, id, seats}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # struct Event { id: i64, #[sharded] seats: i32 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE events (id INTEGER PRIMARY KEY, seats INTEGER NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), seats.eq(2))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(events::table).create(conn)?;
+/// use diesel_sharded::RowCounter;
+///
+/// let free_seats = RowCounter::of(seats, 7).never_below(0).never_above(100);
+/// assert_eq!(free_seats.add(-2, conn)?, true);
+/// assert_eq!(free_seats.add(-1, conn)?, false); // sold out
+/// assert_eq!(free_seats.add(1, conn)?, true); // given back
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Every process has to use the same bounds for the same counter, and count on it by nothing else: a plain counting update,
+/// also through [`Cached`](crate::cached::Cached), knows no bounds and breaks what the shards promise each other, and so does
+/// a [repair](crate::Verify::repair). [`fold`](crate::fold()), [`set_total`](crate::set_total()) and [`reset`](crate::reset()) are
+/// welcome. A row that was counted on plainly is folded once, after the last plain count, before it is bounded; so is one
+/// whose bound changes, after the last count by the old one. Where a limit differs from row to row or changes, count what is
+/// left, never below 0, and add to it.
+///
+/// The base is no estimate here: it may be anything between the bounds.
+#[must_use = "a counter does nothing by itself"]
+pub struct Bounded<C: ShardedColumn> {
+    counter: RowCounter<C>,
+    bounds: Bounds,
+    retry: Option<RetryPolicy>,
+}
+
+impl<C: ShardedColumn> RowCounter<C> {
+    /// The same counter, which never falls below `least`; see [`Bounded`].
+    pub fn never_below(self, least: i64) -> Bounded<C> {
+        Bounded::of(self).never_below(least)
+    }
+
+    /// The same counter, which never rises above `most`; see [`Bounded`].
+    pub fn never_above(self, most: i64) -> Bounded<C> {
+        Bounded::of(self).never_above(most)
+    }
+}
+
+impl<C: ShardedColumn> Bounded<C> {
+    fn of(counter: RowCounter<C>) -> Self {
+        Bounded {
+            counter,
+            bounds: Bounds::default(),
+            retry: None,
+        }
+    }
+
+    /// Sets the lower bound.
+    pub fn never_below(mut self, least: i64) -> Self {
+        self.bounds.least = Some(least);
+        self
+    }
+
+    /// Sets the upper bound.
+    pub fn never_above(mut self, most: i64) -> Self {
+        self.bounds.most = Some(most);
+        self
+    }
+
+    /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+
+    /// Adds `n`, which may be negative, if the total stays within the bounds: `Ok(true)`. `Ok(false)` if it would not, and
+    /// nothing has changed then. A total that is out of bounds already may still move towards them.
+    ///
+    /// While there is room, one statement, or two if the first shard has too little:
+    ///
+    /// ```sql
+    /// UPDATE "events_shards" AS "events" SET "seats" = ("events"."seats" + $1)
+    /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND ("events"."seats" + $4) >= 0
+    /// ```
+    ///
+    /// Else the total is read, and if it allows the count, one transaction locks the row and all its shards, so that other
+    /// counts on the row wait, of other fields too; adds up; and hands the room out:
+    ///
+    /// ```sql
+    /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
+    /// SELECT 1 FROM "events" WHERE … FOR UPDATE;
+    /// SELECT 1 FROM "events_shards" AS "events" WHERE … ORDER BY "events"."id", "events"."shard" FOR UPDATE;
+    /// …;                                                     -- base and shards are read, missing shards inserted
+    /// UPDATE "events_shards" AS "events" SET "seats" = CASE WHEN "events"."shard" >= $1 THEN 0
+    ///     WHEN "events"."shard" % 2 = 0 THEN $2 ELSE $3 END WHERE …;
+    /// UPDATE "events" SET "seats" = $1 WHERE …;
+    /// COMMIT
+    /// ```
+    ///
+    /// Its effect on the total: `n`, or none.
+    ///
+    /// Inside a transaction it is part of the caller's: once it had to lock the row, others that need to wait until that
+    /// ends. Two such transactions may deadlock close to the bound, and on MySQL at the first counts on a row; above
+    /// `READ COMMITTED` they may meet a serialization failure: try them again, as
+    /// [`retry::transaction`](crate::retry::transaction) does.
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if it
+    /// does not take its share of the total: row security or a trigger keeps it out.
+    pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        now(self.count(n, &mut Link::blocking(conn)))
+    }
+
+    pub(crate) async fn count<DB, M, Conn>(
+        &self,
+        n: i64,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let added = self.try_add::<_, _, _>(n, link).await;
+        added.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))
+    }
+
+    async fn try_add<DB, M, Conn>(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let retry = self.retry.clone().unwrap_or_default();
+        let slots = slots::<C>();
+        for _ in 0..2 {
+            let added = self
+                .add_to_a_shard::<_, _, _>(n, slots, retry.clone(), link)
+                .await;
+            match added.map_err(Error::from) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                // The shard is full; with what the base holds it may still be a total. In a caller's transaction it is told
+                // as Diesel does, since that may be over.
+                Err(Error::Overflow { .. }) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // A caller's transaction may see an older total than the one that counts.
+        if !in_any_transaction(link).await? {
+            let reading = RetryLoop::read(link, retry.clone())?;
+            let total = retry_loop!(link, reading, self.counter.total(link).await)?;
+            let total = total.ok_or(DieselError::NotFound)?;
+            if !self.bounds.allow(i128::from(total), n) {
+                return Ok(false);
+            }
+        }
+        // The parent's key as it is stored: the shards may compare it in another way than the parent does.
+        let by_key = self.counter.key_is::<DB>();
+        let reading = RetryLoop::read(link, retry.clone())?;
+        let stored = retry_loop!(link, reading, {
+            let pick = PickKeys::<C::Table, _> {
+                filter: &by_key,
+                table: PhantomData,
+            };
+            C::Table::load_keys(link, pick).await
+        })?;
+        let stored = stored.into_iter().next();
+        let key = stored.unwrap_or_else(|| self.counter.key.clone());
+        let keys = KeysAre(vec![C::Table::key_is(key)]);
+        let holding = holding(link, retry)?;
+        let added = retry_loop!(link, holding, {
+            let held = Held::<C::Table, DB>::lock_all(link, &keys).await?;
+            match self.add_to_held::<_, _, _>(n, slots, &held, link).await? {
+                true => Ok(()),
+                false => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
+            }
+        });
+        match added {
+            Ok(()) => Ok(true),
+            Err(DieselError::RollbackTransaction) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds `n` to a shard at random, if that has room for it by itself. All were handed the same, and none is to be used up
+    /// before the others. What gives room is added only where there is some left: that was handed out when the total was
+    /// within its bounds, and it still is. Out of them, it pays a debt.
+    async fn add_to_a_shard<DB, M, Conn>(
+        &self,
+        n: i64,
+        slots: u16,
+        retry: RetryPolicy,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        M: Io<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let upwards = self.bounds.uses_room_above(n);
+        let statement = RetryLoop::statement(link, retry.clone())?;
+        let counted = retry_loop!(link, statement, {
+            let slot = (retry.random() % u64::from(slots)) as i32; // another one at each attempt
+            let add = AddWithin::<C, _> {
+                add: AddTo::new(n),
+                key: self.counter.key_is::<DB>(),
+                shard: 2 * slot + i32::from(upwards),
+                upwards,
+                gives: self.bounds.leave_free(n),
+            };
+            link.execute_kept(add).await
+        })?;
+        Ok(counted > 0)
+    }
+
+    /// Decides on the exact total, and hands the room out anew.
+    async fn add_to_held<DB, M, Conn>(
+        &self,
+        n: i64,
+        slots: u16,
+        held: &Held<C::Table, DB>,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<bool>
+    where
+        C: IntegerField<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        if held.is_empty() {
+            return Err(DieselError::NotFound);
+        }
+        let field = field::<C>()?;
+        let before = held.states(link, &[field], Sums::Read).await?;
+        let state = only_state(&before)?;
+        let total = integer(&state.base)? + integer(&state.shards)?;
+        if !self.bounds.allow(total, n) {
+            return Ok(false);
+        }
+        let total = total + i128::from(n);
+        let (smallest, largest) = field.column_type.integers();
+        if total < smallest.into() || total > largest.into() {
+            return Err(out_of_range(total).into());
+        }
+        let (down, up) = self.bounds.shares(total, slots, field.column_type);
+        let there = held.shards(link).await?;
+        for shard in 0..2 * i32::from(slots) {
+            let share = if shard % 2 == 0 { down } else { up };
+            if share != 0 && !there.contains(&shard) {
+                let create = CreateShards::<C::Table, _> {
+                    filter: held.keys(),
+                    shard,
+                    table: PhantomData,
+                };
+                link.execute(create).await?;
+            }
+        }
+        let to_shares = ToShares::<C> {
+            beyond: 2 * i32::from(slots),
+            down,
+            up,
+            column: PhantomData,
+        };
+        held.write_shards(link, &to_shares).await?;
+        // Whatever the shards hold now, the base holds the rest of the total.
+        let mut expected = held.states(link, &[field], Sums::Read).await?;
+        let shards = integer(&only_state(&expected)?.shards)?;
+        let base = narrow(total - shards)?;
+        for state in expected.iter_mut().flatten() {
+            state.base = Amount::Integer(base.into());
+        }
+        let base = Base::<C>(base, PhantomData);
+        held.write_bases(link, &base, &[field], false, &before, &expected)
+            .await?;
+        Ok(true)
+    }
+}
+
+impl<C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>> fmt::Debug for Bounded<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} within {:?}", self.counter, self.bounds)
+    }
+}
+
+/// Room is handed out to so many shards for each direction at most: each holds a part whether it is used or not, and all of
+/// them are locked close to a bound.
+const MOST_SLOTS: u16 = 16;
+
+/// How many shards there are for each direction.
+fn slots<C: ShardedColumn>() -> u16 {
+    let shards = shard_counts::known::<C::Table>([C::NAME].into_iter());
+    (shards / 2).clamp(1, MOST_SLOTS)
+}
+
+/// What the one parent holds of the one field.
+fn only_state(states: &States) -> QueryResult<&FieldState> {
+    states.iter().flatten().next().ok_or(DieselError::NotFound)
+}
+
+fn integer(amount: &Amount) -> QueryResult<i128> {
+    match amount {
+        Amount::Integer(n) => Ok(*n),
+        other => {
+            let message = format!("`{other}` is no integer");
+            Err(DieselError::DeserializationError(message.into()))
+        }
+    }
+}
+
+fn narrow(n: i128) -> QueryResult<i64> {
+    i64::try_from(n).map_err(|_| out_of_range(n).into())
+}
+
+fn out_of_range(n: i128) -> Error {
+    let message = format!("{n} is out of the column's range");
+    Error::Overflow {
+        source: DieselError::SerializationError(message.into()),
+    }
+}
+
+/// Counters with bounds, on connections of `diesel_async`.
+#[cfg(feature = "async")]
+pub mod asynchronous {
+    use diesel::result::QueryResult;
+    use diesel_async::AsyncConnection;
+
+    use crate::backend::BackendOf;
+    use crate::connection::{BoxFuture, Link};
+    use crate::model::ShardedColumn;
+    use crate::operation::row_counter::IntegerField;
+    use crate::operation::row_counter::asynchronous::RowCounter;
+    use crate::policy::RetryPolicy;
+
+    /// See [`Bounded`](crate::bounded::Bounded).
+    #[must_use = "a counter does nothing by itself"]
+    pub struct Bounded<C: ShardedColumn>(crate::bounded::Bounded<C>);
+
+    impl<C: ShardedColumn> RowCounter<C> {
+        /// Bounds the total from below; see [`bounded`](crate::bounded).
+        pub fn never_below(self, least: i64) -> Bounded<C> {
+            Bounded(self.0.never_below(least))
+        }
+
+        /// Bounds the total from above; see [`bounded`](crate::bounded).
+        pub fn never_above(self, most: i64) -> Bounded<C> {
+            Bounded(self.0.never_above(most))
+        }
+    }
+
+    impl<C: ShardedColumn> Bounded<C> {
+        /// Bounds the total from below.
+        pub fn never_below(self, least: i64) -> Self {
+            Bounded(self.0.never_below(least))
+        }
+
+        /// Bounds the total from above.
+        pub fn never_above(self, most: i64) -> Self {
+            Bounded(self.0.never_above(most))
+        }
+
+        /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+        pub fn retry(self, policy: RetryPolicy) -> Self {
+            Bounded(self.0.retry(policy))
+        }
+
+        /// Adds `n` if the total stays within its bounds; see [`Bounded::add`](crate::bounded::Bounded::add).
+        ///
+        /// # Errors
+        /// As [`Bounded::add`](crate::bounded::Bounded::add)'s.
+        pub fn add<'c, Conn, DB>(
+            &'c self,
+            n: i64,
+            conn: &'c mut Conn,
+        ) -> BoxFuture<'c, QueryResult<bool>>
+        where
+            C: IntegerField<DB> + Send + Sync,
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+        {
+            Box::pin(async move { self.0.count(n, &mut Link::awaited(conn)).await })
+        }
+    }
+}

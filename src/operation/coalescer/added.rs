@@ -1,0 +1,84 @@
+//! The filling of a queue, and its callers' results.
+
+use std::sync::Arc;
+
+use diesel::connection::LoadConnection;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+
+use crate::error::Error;
+use crate::operation::idempotency::Request;
+
+use super::lane::{EntryId, Lanes};
+
+/// The additions to one queue since it was last taken.
+pub(super) struct Added<Conn> {
+    pub(super) lanes: Lanes<Conn>,
+    /// The callers whose additions have results of their own, by their numbers on the ticket.
+    pub(super) callers: Vec<Caller>,
+}
+
+/// A caller who waits for the result of an addition, or gave it an idempotency key.
+pub(super) struct Caller {
+    /// The entry that the caller adds to.
+    pub(super) to: EntryId,
+    pub(super) n: i64,
+    pub(super) request: Option<Box<Request>>,
+    pub(super) waits: bool,
+}
+
+impl<Conn> Default for Added<Conn> {
+    fn default() -> Self {
+        Added {
+            lanes: Lanes::default(),
+            callers: vec![],
+        }
+    }
+}
+
+impl<Conn: LoadConnection + 'static> Added<Conn> {
+    /// How much of the queue's room it takes: keys and callers.
+    pub(super) fn size(&self) -> usize {
+        self.lanes.entries() + self.callers.len()
+    }
+}
+
+/// The results for the callers of one filling.
+#[derive(Debug, Default)]
+pub(super) enum Landed {
+    /// The outcome of the batch is unknown.
+    #[default]
+    Lost,
+    /// Each caller has counted on one row.
+    AllCounted,
+    /// Each caller's own, by the numbers on the ticket.
+    Each(Vec<CallerResult>),
+}
+
+/// A caller's own result; the errors of a whole batch are shared.
+pub(super) type CallerResult = Result<usize, Arc<Error>>;
+
+impl Landed {
+    /// Takes the result of the caller of this number.
+    pub(super) fn of(&mut self, number: u32) -> Result<usize, Error> {
+        let result = match self {
+            Landed::Lost => return Err(outcome_unknown("the worker stopped while it was in hand")),
+            Landed::AllCounted => return Ok(1),
+            Landed::Each(results) => results.get_mut(number as usize),
+        };
+        match result.map(|result| std::mem::replace(result, Ok(0))) {
+            Some(Ok(rows)) => Ok(rows),
+            Some(Err(error)) => Err(match Arc::try_unwrap(error) {
+                Ok(error) => error,
+                Err(source) => Error::InBatch { source },
+            }),
+            None => Err(outcome_unknown("its result is missing")),
+        }
+    }
+}
+
+/// The error of an unknown outcome.
+pub(super) fn outcome_unknown(why: &str) -> Error {
+    Error::OutcomeUnknown {
+        source: DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(why.to_owned())),
+    }
+}

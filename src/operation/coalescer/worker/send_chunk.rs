@@ -1,0 +1,181 @@
+//! The statements of one chunk.
+
+use std::sync::Arc;
+
+use diesel::connection::LoadConnection;
+
+use crate::backend::{BackendOf, Dialect};
+use crate::conflict::is_foreign_key_violation;
+use crate::connection::TransactionOptions;
+use crate::engine::own_transaction;
+use crate::operation::coalescer::added::CallerResult;
+use crate::operation::coalescer::batch::Batch;
+use crate::operation::coalescer::chunk::{Chunk, EntrySum, Mode};
+use crate::operation::coalescer::lane::{AnyLane, EntryId};
+use crate::operation::coalescer::loss::Loss;
+use crate::placement::Stripe;
+use crate::policy::RetryPolicy;
+
+use super::exceptions::Exceptions;
+use super::failure::{BatchFailure, is_a_rows_fault};
+
+/// How often a row that was gone when its shard was created is looked for again.
+const ROW_GONE: u32 = 16;
+
+/// The shard of each row that a coalescer with this place adds to.
+pub(super) fn shard_at<Conn>(place: u16, lane: &dyn AnyLane<Conn>) -> i32 {
+    let stripe = Stripe::global();
+    stripe.shard(place % stripe.shards(lane.shards()))
+}
+
+/// Counts chunks inside the batch's transaction.
+pub(super) struct ChunkSender<'a, Conn> {
+    pub(super) conn: &'a mut Conn,
+    pub(super) dialect: Dialect,
+    pub(super) batch: &'a Batch<Conn>,
+    /// See [`shard_at`].
+    pub(super) place: u16,
+    pub(super) exceptions: &'a mut Exceptions,
+}
+
+impl<Conn> ChunkSender<'_, Conn>
+where
+    Conn: LoadConnection + 'static,
+    Conn::Backend: BackendOf<Conn>,
+{
+    /// Counts one chunk in its mode. If that mode fails, the chunk gets its next one, for another attempt.
+    pub(super) fn send(
+        &mut self,
+        chunk: &mut Chunk,
+        sums: &[EntrySum],
+    ) -> Result<(), BatchFailure> {
+        let Some(lane) = self.batch.lanes.get(chunk.lane) else {
+            return Ok(()); // chunks are made of lanes
+        };
+        let is_alone = |sum: &EntrySum| chunk.alone.contains(&sum.entry);
+        let (alone, together): (Vec<EntrySum>, Vec<EntrySum>) =
+            sums.iter().copied().partition(is_alone);
+        if chunk.mode != Mode::EachAlone {
+            if let Some(together) = EntrySum::as_binds(&together) {
+                if !self.count_together(lane, chunk, &together)? {
+                    return Err(BatchFailure::Again);
+                }
+                return self.send_each(chunk.lane, &alone);
+            }
+        }
+        self.send_each(chunk.lane, sums)
+    }
+
+    /// Returns whether all of these were counted. If not, the chunk has its next mode.
+    fn count_together(
+        &mut self,
+        lane: &dyn AnyLane<Conn>,
+        chunk: &mut Chunk,
+        amounts: &[(usize, i64)],
+    ) -> Result<bool, BatchFailure> {
+        if amounts.is_empty() {
+            return Ok(true);
+        }
+        let shard = shard_at(self.place, lane);
+        let created = match chunk.mode {
+            Mode::Creating => lane.create(self.conn, amounts, shard),
+            Mode::Together | Mode::EachAlone => Ok(()),
+        };
+        let counted = created.and_then(|()| lane.count(self.conn, amounts, shard));
+        chunk.mode = match (counted, chunk.mode) {
+            (Ok(rows), _) if rows == amounts.len() => return Ok(true),
+            (Ok(_), Mode::Together) => Mode::Creating,
+            (Ok(_), _) => {
+                let there = lane.there(self.conn, amounts);
+                let there = there.map_err(BatchFailure::Before)?;
+                let entries = amounts.iter().map(|(entry, _)| *entry);
+                let known = chunk.alone.len();
+                chunk
+                    .alone
+                    .extend(entries.filter(|entry| !there.contains(entry)));
+                // If no row is missing, keys that differ here are one to the database.
+                match chunk.alone.len() > known {
+                    true => Mode::Creating,
+                    false => Mode::EachAlone,
+                }
+            }
+            (Err(error), _) if is_a_rows_fault(self.dialect, &error) => Mode::EachAlone,
+            (Err(error), _) => return Err(BatchFailure::Before(error)),
+        };
+        Ok(false)
+    }
+
+    fn send_each(&mut self, lane: usize, sums: &[EntrySum]) -> Result<(), BatchFailure> {
+        for sum in sums {
+            self.send_alone(lane, *sum)?;
+        }
+        Ok(())
+    }
+
+    /// Counts one entry, in a savepoint: the sum of its callers, or if the row cannot take that, each caller's amount by itself.
+    fn send_alone(
+        &mut self,
+        lane: usize,
+        EntrySum { entry, sum }: EntrySum,
+    ) -> Result<(), BatchFailure> {
+        let Some(to) = self.batch.lanes.get(lane) else {
+            return Ok(());
+        };
+        let (conn, dialect) = (&mut *self.conn, self.dialect);
+        let mut count = |n: i64| -> Result<CallerResult, BatchFailure> {
+            let options = TransactionOptions::default();
+            let mut count = || {
+                own_transaction(conn, RetryPolicy::never(), options, |conn| {
+                    to.count_one(conn, entry, n)
+                })
+            };
+            let mut counted = count();
+            // The row was deleted or renamed while its shard was created: look for it again.
+            for _ in 0..ROW_GONE {
+                match &counted {
+                    Err(error) if is_foreign_key_violation(error) => counted = count(),
+                    _ => break,
+                }
+            }
+            match counted {
+                Ok(rows) => Ok(Ok(rows)),
+                Err(error) if is_a_rows_fault(dialect, &error) => {
+                    Ok(Err(Arc::new(error.into()))) // an overflow is an error of its own by now
+                }
+                Err(error) => Err(BatchFailure::Before(error)),
+            }
+        };
+        if let Ok(n) = i64::try_from(sum) {
+            if let Ok(rows) = count(n)? {
+                let id = EntryId { lane, entry };
+                self.exceptions.rows.insert(id, rows);
+                return Ok(());
+            }
+        }
+        for (caller, n, waits) in self.batch.adding_to(EntryId { lane, entry }) {
+            let result = count(n)?;
+            if let (Err(error), false) = (&result, waits) {
+                self.exceptions.losses.push(Loss {
+                    counter: to.describe(entry),
+                    amount: n.into(),
+                    error: Arc::clone(error),
+                });
+            }
+            self.exceptions.callers.push((caller, result));
+        }
+        let mut rest = to.buffered(entry);
+        while rest != 0 {
+            let n = rest.clamp(i64::MIN.into(), i64::MAX.into());
+            if let Err(error) = count(n as i64)? {
+                self.exceptions.losses.push(Loss {
+                    counter: to.describe(entry),
+                    amount: rest,
+                    error,
+                });
+                break;
+            }
+            rest -= n;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,225 @@
+//! Folding one batch, with no wait for a lock.
+
+use diesel::prelude::*;
+use diesel::result::Error as DieselError;
+
+use super::folded::Folded;
+use crate::backend::{Dialect, ShardedBackend};
+use crate::conflict::{Conflict, Failure};
+use crate::connection::{Link, LoadIo};
+use crate::engine::{
+    Held, KeyedTable, RetryLoop, Shards, TRIES_TO_LOCK, explain, holding, retry_loop, shards_of,
+};
+use crate::error::Error;
+
+use crate::observe;
+use crate::policy::RetryPolicy;
+use crate::query_builder::KeysAre;
+use crate::unfit::Unfit;
+
+/// What holds for every batch of a fold.
+pub(super) struct Folding {
+    pub(super) keep: u16,
+    pub(super) retry: RetryPolicy,
+    pub(super) dialect: Dialect,
+    /// In a caller's transaction, which cannot try again later.
+    pub(super) inside: bool,
+}
+
+const AT_ONCE: Shards = Shards {
+    only: None,
+    at_once: true,
+};
+
+/// Why a fold of several parents, or of one, did not come about.
+enum Trouble {
+    /// Somebody holds a lock, or was in the way.
+    Blocked(DieselError),
+    /// A base does not take what its shards hold.
+    Unfit(Unfit),
+    Other(DieselError),
+}
+
+impl Folding {
+    /// Folds parents together if all their locks can be had at once; else one by one, and what is busy shard by shard, so
+    /// that nobody waits for a fold that waits.
+    pub(super) async fn fold<T, DB, M, Conn>(
+        &self,
+        keys: Vec<T::Key>,
+        folded: &mut Folded<T>,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        T: KeyedTable<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let mut left = vec![(keys, 0)];
+        while let Some((keys, tries)) = left.pop() {
+            let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
+            match self.fold_together::<T, DB, _, _>(&named, link).await {
+                Ok((batch, not_locked)) => {
+                    folded.add(batch);
+                    for key in not_locked {
+                        match tries + 1 {
+                            TRIES_TO_LOCK => folded.unfit.push((key, Unfit::NotLocked)),
+                            tries => left.push((vec![key], tries)),
+                        }
+                    }
+                }
+                Err(error) => match (self.trouble(error), keys.len()) {
+                    (Trouble::Other(error), _) => return Err(error),
+                    (_, 2..) => {
+                        left.extend(keys.into_iter().rev().map(|key| (vec![key], tries)));
+                    }
+                    (Trouble::Unfit(reason), _) => {
+                        let unfit = keys.into_iter().map(|key| (key, reason.clone()));
+                        folded.unfit.extend(unfit);
+                    }
+                    (Trouble::Blocked(_), _) => {
+                        self.fold_shard_by_shard::<T, DB, _, _>(keys, folded, link)
+                            .await?;
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    async fn fold_together<T, DB, M, Conn>(
+        &self,
+        named: &KeysAre<T::KeyIs>,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<(Folded<T>, Vec<T::Key>)>
+    where
+        T: KeyedTable<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        // On SQLite there are no locks but that on the database.
+        let (shards, retry) = match self.dialect.has_row_locks() {
+            true => (AT_ONCE, RetryPolicy::never()),
+            false => (Shards::ALL, self.retry.clone()),
+        };
+        self.fold_held::<T, DB, _, _>(named, shards, retry, link)
+            .await
+    }
+
+    /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. One that does not
+    /// fit is tried again as long as others change the base.
+    async fn fold_shard_by_shard<T, DB, M, Conn>(
+        &self,
+        keys: Vec<T::Key>,
+        folded: &mut Folded<T>,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        T: KeyedTable<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
+        let reading = RetryLoop::read(link, self.retry.clone())?;
+        let shards = retry_loop!(link, reading, {
+            shards_of::<T, DB, _, _>(link, &named).await
+        });
+        let mut left = shards.map_err(|error| explain::<T, DB>(&link.backend(), error))?;
+        let mut parent = Folded::nothing(None);
+        let (mut busy, mut tried) = (false, usize::MAX);
+        let mut reason = None;
+        while left.len() < tried {
+            tried = left.len();
+            let mut unfit = vec![];
+            for shard in left {
+                let shards = Shards {
+                    only: Some(shard),
+                    at_once: !self.inside,
+                };
+                let retry = self.retry.clone();
+                match self
+                    .fold_held::<T, DB, _, _>(&named, shards, retry, link)
+                    .await
+                {
+                    Ok((batch, _)) => parent.add(batch),
+                    Err(error) => match self.trouble(error) {
+                        Trouble::Unfit(unfits) => {
+                            unfit.push(shard);
+                            reason = Some(unfits);
+                        }
+                        Trouble::Blocked(_) if !self.inside => busy = true,
+                        Trouble::Blocked(error) | Trouble::Other(error) => return Err(error),
+                    },
+                }
+            }
+            left = unfit;
+        }
+        parent.parents = parent.parents.min(1);
+        folded.add(parent);
+        if let (false, Some(reason)) = (left.is_empty(), reason) {
+            let unfit = keys.into_iter().map(|key| (key, reason.clone()));
+            folded.unfit.extend(unfit);
+        } else if busy {
+            folded.busy.extend(keys);
+        }
+        Ok(())
+    }
+
+    /// Folds the parents whose locks can be acquired. The others that can be seen come back.
+    async fn fold_held<T, DB, M, Conn>(
+        &self,
+        keys: &KeysAre<T::KeyIs>,
+        shards: Shards,
+        retry: RetryPolicy,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<(Folded<T>, Vec<T::Key>)>
+    where
+        T: KeyedTable<DB>,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let holding = holding(link, retry)?;
+        let folded = retry_loop!(link, holding, {
+            let held = Held::<T, DB>::lock(link, keys, shards).await?;
+            let not_locked = held.not_locked(link, keys).await?;
+            let moved = held.fold(link).await?;
+            let removed = held.remove_shards(link, self.keep).await?;
+            Ok((moved, removed, not_locked))
+        });
+        let (moved, removed, not_locked) =
+            folded.map_err(|error| explain::<T, DB>(&link.backend(), error))?;
+        observe::folded(
+            self.dialect,
+            T::SHARDS_TABLE,
+            moved.parents,
+            moved.shards,
+            removed,
+        );
+        let folded = Folded {
+            parents: moved.parents as u64,
+            moved: moved.sums,
+            shards_removed: removed as u64,
+            ..Folded::nothing(None)
+        };
+        Ok((folded, not_locked))
+    }
+
+    fn trouble(&self, error: DieselError) -> Trouble {
+        if !self.dialect.has_row_locks() {
+            return match Error::from(error) {
+                Error::Overflow { .. } => Trouble::Unfit(Unfit::OutOfRange),
+                Error::Unfit { reason, .. } => Trouble::Unfit(reason),
+                error => Trouble::Other(error.into()),
+            };
+        }
+        // Inside a caller's transaction: the lock was not had, and the savepoint took back what was.
+        if self.dialect.classify(&error) == Failure::Conflict(Conflict::LockTimeout) {
+            return Trouble::Blocked(error);
+        }
+        match Error::from(error) {
+            error @ Error::ConflictPersisted { .. } => Trouble::Blocked(error.into()),
+            Error::Overflow { .. } => Trouble::Unfit(Unfit::OutOfRange),
+            Error::Unfit { reason, .. } => Trouble::Unfit(reason),
+            error => Trouble::Other(error.into()),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Folds as they are asked for.
+
+use std::marker::PhantomData;
+use std::ops::ControlFlow;
+
+use diesel::connection::LoadConnection;
+use diesel::expression::Expression;
+use diesel::prelude::*;
+use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+
+use super::folded::Folded;
+use crate::backend::BackendOf;
+use crate::connection::{Blocking, Link, now};
+use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable};
+use crate::model::ShardedTable;
+use crate::operation::update::UpdateSource;
+use crate::policy::RetryPolicy;
+
+/// Begins a fold: the values of shards move into the base, so that the plain column, its index and readers who know nothing
+/// of shards are nearly fresh. No total changes, not for one reader at one instant.
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::{Amount, fold, update};
+///
+/// update(all.find(7)).set(views.eq(views + 5)).execute(conn)?;
+/// // One row, rows by any filter, or the whole table.
+/// let folded = fold(all.find(7)).run(conn)?;
+/// assert_eq!((folded.parents, folded.moved(views)), (1, Amount::Integer(5)));
+/// assert_eq!(all.find(7).select(views).first::<i64>(conn)?, 105);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What it sends
+///
+/// On SQLite it first looks whether the triggers of the [`ShardsTable`](crate::ShardsTable) are there, which a rebuild of the
+/// parent's table drops: one read of `sqlite_master`, and [`MissingTriggers`](crate::Error::MissingTriggers) if they are not.
+///
+/// The parents that have something to fold are found in key order, [`batch`](Fold::batch) by batch. Each batch is one
+/// transaction:
+///
+/// ```sql
+/// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos"
+/// WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
+///        AND ("videos_shards"."views" <> 0 OR "videos_shards"."shard" >= $1) LIMIT 1) IS NOT NULL
+///   AND "videos"."id" > $2
+/// ORDER BY "videos"."id" LIMIT $3;
+///
+/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE NOWAIT;
+/// SELECT CASE WHEN "videos"."views" <> 0 THEN 1 ELSE 0 END FROM "videos_shards" AS "videos" WHERE …
+///     ORDER BY "videos"."id", "videos"."shard" FOR UPDATE NOWAIT;
+/// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- as texts; MySQL: CONCAT(…) … FOR UPDATE
+/// UPDATE "videos" SET "views" = total WHERE … AND EXISTS (…);                            -- of parents with shards that are not 0
+/// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
+/// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- also before the shards are emptied
+/// DELETE FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" >= $1 AND "videos"."views" = 0;
+///                                                                                        -- MySQL: DELETE `videos` FROM …
+/// COMMIT
+/// ```
+///
+/// Only parents that the first lock gives back go on: one that was deleted meanwhile may come back under its key. Bases and sums
+/// of shards are read before and after, and compared. Whatever differs (a column that rounds or cuts, an update that row
+/// security or a trigger suppresses) is rolled back, and the parent is listed in [`unfit`](Folded::unfit) with the reason.
+///
+/// Counts on the shards of a batch wait for these few statements, and nobody for longer: the fold waits for no lock. If one
+/// is not had at once, the parents are tried one by one, and one that is busy shard by shard, again and again as the
+/// policy has it; what others hold all the time is left on its shards, and named in [`busy`](Folded::busy). (PostgreSQL logs each
+/// lock that is not had as an error. Inside a caller's transaction, which cannot try again, the fold waits for a busy shard.)
+///
+/// Nothing is lost or doubled when it is killed at any statement: the database takes the open batch back, and what was
+/// committed is complete. Several processes may fold at once: the parent's row lock lets one at a time at a parent, and
+/// the next finds nothing left. All this rests on the foreign key that [`ShardsTable`](crate::ShardsTable) creates, and on
+/// `NOWAIT`, which MySQL has from 8.0 on and MariaDB from 10.3.
+///
+/// Shards numbered beyond the [wished number](crate::shard_counts) are removed when they are empty; a count that was
+/// waiting for one creates it again.
+///
+/// # Effect on the total
+/// None. A reader sees a parent before or after its batch, never in between. Two ways of reading do not read from one
+/// instant, folds or not, and meet a fold so:
+///
+/// - What takes a lock and reads a total in the *same* statement (`.for_update()`, an `UPDATE … WHERE` on a total) may wait for
+///   a fold and then pair the new base with the old shards, on PostgreSQL and MySQL. Lock first, read the total in the
+///   next statement.
+/// - On MySQL, a transaction in its default isolation, REPEATABLE READ, reads old rows beside those that it wrote itself. One
+///   that read, then counted on a shard that was folded meanwhile, and reads the total again, reads one that never was.
+///   What it commits is right. READ COMMITTED ([`Transaction::isolation`](crate::retry::Transaction::isolation)) reads right too.
+///
+/// # Inside a transaction
+/// It is part of the caller's, with savepoints in place of transactions, and holds its locks until the caller's ends. The
+/// isolation level is the caller's: above `READ COMMITTED` the fold of a busy counter may end in a serialization failure on
+/// PostgreSQL. A transaction that counts and then writes the parent's row itself may deadlock with a fold: try it again.
+pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table: ShardedTable>,
+{
+    Fold::of(source)
+}
+
+/// A fold that has not run yet; made by [`fold`](fold()).
+#[must_use = "a fold moves nothing until it is `.run(conn)`"]
+pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>, Run = Blocking> {
+    pub(super) query: Q,
+    pub(super) batch: usize,
+    pub(super) per_second: Option<f64>,
+    pub(super) keep_shards: Option<u16>,
+    pub(super) after: Option<Key<Q>>,
+    pub(super) retry: Option<RetryPolicy>,
+    pub(super) run: PhantomData<fn() -> Run>,
+}
+
+type Key<Q> = <<Q as diesel::associations::HasTable>::Table as ShardedTable>::Key;
+
+impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
+    /// A fold of the rows that `source` names.
+    pub(crate) fn of<Source, Kind>(source: Source) -> Self
+    where
+        Source: UpdateSource<Kind, Query = Q>,
+    {
+        Fold {
+            query: source.into_query(),
+            batch: KEYS_IN_A_STATEMENT,
+            per_second: None,
+            keep_shards: None,
+            after: None,
+            retry: None,
+            run: PhantomData,
+        }
+    }
+
+    /// How many parents are folded at once; 100 by default, and at most. Fewer make counts on them wait shorter.
+    pub fn batch(mut self, parents: usize) -> Self {
+        self.batch = parents.clamp(1, KEYS_IN_A_STATEMENT);
+        self
+    }
+
+    /// Folds no more parents than this in a second, by smaller batches and a sleep after each. Without effect inside a
+    /// caller's transaction, whose locks would be held the longer. No limit by default, nor by zero.
+    pub fn at_most_per_second(mut self, parents: u32) -> Self {
+        self.per_second = (parents > 0).then_some(f64::from(parents));
+        self
+    }
+
+    /// Keeps empty shards numbered below this, instead of below the [number](crate::shard_counts) that the database keeps
+    /// (inside a transaction: the one known to this process). 0 removes every shard that it folded.
+    pub fn keep_shards(mut self, number: u16) -> Self {
+        self.keep_shards = Some(number);
+        self
+    }
+
+    /// Folds only parents whose keys come after this one: the [`last`](Folded::last) of a fold that was interrupted, which
+    /// may be none.
+    pub fn after(mut self, key: impl Into<Option<Key<Q>>>) -> Self {
+        self.after = key.into();
+        self
+    }
+
+    /// Tries each batch again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+}
+
+impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
+    /// Folds to the end.
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s. What was folded before the error stays folded, and no total has changed; folding again
+    /// goes on with what is left. A parent whose base does not take its total is no error, but is listed in
+    /// [`unfit`](Folded::unfit).
+    pub fn run<Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Folded<T>>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression,
+        W: QueryFragment<DB> + QueryId,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        self.run_with(conn, |_| ControlFlow::Continue(()))
+    }
+
+    /// Folds to the end, or until `progress` breaks off; it is called after every batch with what was folded so far.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_with<Conn, DB, T, W>(
+        self,
+        conn: &mut Conn,
+        mut progress: impl FnMut(&Folded<T>) -> ControlFlow<()>,
+    ) -> QueryResult<Folded<T>>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression,
+        W: QueryFragment<DB> + QueryId,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        now(self.folded(&mut Link::blocking(conn), &mut progress))
+    }
+}
+
+/// Folds that are awaited.
+#[cfg(feature = "async")]
+pub mod asynchronous {
+    use std::ops::ControlFlow;
+
+    use diesel::expression::Expression;
+    use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+    use diesel::result::QueryResult;
+    use diesel_async::AsyncConnection;
+
+    use super::{Fold, Folded};
+    use crate::backend::BackendOf;
+    use crate::connection::{Async, BoxFuture, Link};
+    use crate::engine::KeyedTable;
+    use crate::model::ShardedTable;
+    use crate::operation::update::UpdateSource;
+
+    /// Begins a fold on a connection of `diesel_async`; see [`fold`](crate::fold()).
+    pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query, Async>
+    where
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table: ShardedTable>,
+    {
+        Fold::of(source)
+    }
+
+    impl<Q, T, W> Fold<Q, Async>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        T: ShardedTable,
+    {
+        /// Folds to the end.
+        ///
+        /// # Errors
+        /// As [`Fold::run`](crate::Fold::run)'s.
+        pub fn run<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<Folded<T>>>
+        where
+            Q: Send + 'c,
+            T: KeyedTable<DB>,
+            T::PrimaryKey: Expression,
+            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+        {
+            self.run_with(conn, |_| ControlFlow::Continue(()))
+        }
+
+        /// Folds to the end, or until `progress` breaks off; it is called after every batch with what was folded so far. A future
+        /// that is dropped leaves complete what was told.
+        ///
+        /// # Errors
+        /// As [`run`](Self::run)'s.
+        pub fn run_with<'c, Conn, DB>(
+            self,
+            conn: &'c mut Conn,
+            mut progress: impl FnMut(&Folded<T>) -> ControlFlow<()> + Send + 'c,
+        ) -> BoxFuture<'c, QueryResult<Folded<T>>>
+        where
+            Q: Send + 'c,
+            T: KeyedTable<DB>,
+            T::PrimaryKey: Expression,
+            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+        {
+            Box::pin(async move { self.folded(&mut Link::awaited(conn), &mut progress).await })
+        }
+    }
+}

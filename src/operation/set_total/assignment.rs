@@ -1,0 +1,79 @@
+//! The values that are set.
+
+use std::marker::PhantomData;
+
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::Error as DieselError;
+
+use crate::backend::{Binds, ShardedBackend};
+use crate::dsl::Value;
+use crate::error::Error;
+use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn};
+use crate::query_builder::{push_bind, push_zeros};
+
+/// The assignments that [`SetTotal`](crate::SetTotal) writes to the bases, and the fields that they set.
+pub trait Assignment {
+    /// The total that it sets this field to, if it does.
+    fn sets(&self, field: &ShardsColumn) -> Option<Amount>;
+
+    /// An error if a total may not be set to that.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// `"views" = $1`
+pub struct ToValue<C: ShardedColumn>(pub(crate) Value<C>);
+
+impl<C: ShardedColumn> Assignment for ToValue<C> {
+    fn sets(&self, field: &ShardsColumn) -> Option<Amount> {
+        (field.name == C::NAME).then(|| <C::SqlType as FieldType>::amount(&self.0))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if <C::SqlType as FieldType>::is_finite(&self.0) {
+            return Ok(());
+        }
+        let source = DieselError::SerializationError("a total is no finite number".into());
+        Err(Error::Overflow { source })
+    }
+}
+
+impl<C, DB> QueryFragment<DB> for ToValue<C>
+where
+    C: ShardedColumn,
+    DB: ShardedBackend + Binds<C::SqlType, Value<C>>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_identifier(C::NAME)?;
+        out.push_sql(" = ");
+        push_bind::<C::SqlType, Value<C>, DB>(&self.0, out)
+    }
+}
+
+/// `"views" = 0, "likes" = 0`
+#[derive(Debug)]
+pub struct ToZero<T>(PhantomData<T>);
+
+impl<T> ToZero<T> {
+    pub(crate) fn new() -> Self {
+        ToZero(PhantomData)
+    }
+}
+
+impl<T: ShardedTable> Assignment for ToZero<T> {
+    fn sets(&self, field: &ShardsColumn) -> Option<Amount> {
+        Some(Amount::zero(field.column_type))
+    }
+}
+
+impl<T, DB> QueryFragment<DB> for ToZero<T>
+where
+    T: ShardedTable,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_zeros(T::FIELDS.iter(), out.reborrow())
+    }
+}

@@ -1,0 +1,242 @@
+//! Totals to be set, as they are asked for.
+
+use std::marker::PhantomData;
+
+use diesel::connection::LoadConnection;
+use diesel::expression::Expression;
+use diesel::prelude::*;
+use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+
+use super::assignment::{Assignment, ToValue, ToZero};
+use crate::backend::BackendOf;
+use crate::connection::{Blocking, Link, now};
+use crate::dsl::Value;
+use crate::engine::KeyedTable;
+use crate::model::{ShardedColumn, ShardedTable};
+use crate::operation::update::UpdateSource;
+use crate::policy::RetryPolicy;
+
+/// Begins to set the total of a field to a value, in rows by key, by any filter, or all.
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::prelude::*;
+/// use diesel_sharded::{reset, set_total, update};
+///
+/// update(all.find(7)).set(views.eq(views + 5)).execute(conn)?;
+/// assert_eq!(set_total(all.find(7), views, 1000).execute(conn)?, 1);
+/// update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
+/// assert_eq!(all.find(7).select(views.total()).first::<i64>(conn)?, 1001);
+/// reset(all.find(7)).execute(conn)?; // every sharded field
+/// assert_eq!(all.find(7).select(views.total()).first::<i64>(conn)?, 0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What it sends
+///
+/// One transaction, which is tried again after a conflict:
+///
+/// ```sql
+/// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id";
+/// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE;          -- 100 keys a statement
+/// SELECT 1 FROM "videos_shards" AS "videos" WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE;
+/// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE …;     -- still in the filter
+/// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- as texts; MySQL: CONCAT(…)
+/// UPDATE "videos" SET "views" = $1 WHERE …;
+/// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
+/// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- has to be what was set
+/// COMMIT
+/// ```
+///
+/// # Effect on the total
+/// It is the value, at one instant between the call and its return: counts that were committed before are gone, counts that
+/// are committed after it survive, and each is one or the other as a whole (it is linearizable). A row that is inserted
+/// meanwhile may be left out, and one that leaves the filter before it is locked is.
+///
+/// It is one transaction, whatever the number of rows, and keeps counts on all of them waiting until its end: set large
+/// tables part by part.
+///
+/// # What it gives back
+/// `.execute(conn)` gives the number of rows set; `Ok(0)` for an id that is not there, or on MySQL inside a transaction in
+/// its default isolation not yet there for it.
+///
+/// # Inside a transaction
+/// It is part of the caller's, in a savepoint, and holds its locks until the caller's ends. The isolation level is the
+/// caller's: above `READ COMMITTED`, a count that was committed since the caller first read is a serialization failure on
+/// PostgreSQL, or, if it was the first on its shard, comes after the set. On MySQL read totals in `READ COMMITTED` there: see
+/// [`fold`](crate::fold()).
+///
+/// # Errors
+/// As [`update`](crate::update())'s, and [`Error::Unfit`](crate::Error::Unfit) where a row did not take the value: one that its column rounds or cuts,
+/// or that row security or a trigger keeps out. No total was set then.
+pub fn set_total<Source, Kind, C>(
+    source: Source,
+    _column: C,
+    total: Value<C>,
+) -> SetTotal<Source::Query, ToValue<C>>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table = C::Table>,
+    C: ShardedColumn,
+{
+    SetTotal::of(source, ToValue(total))
+}
+
+/// Begins to set the totals of all sharded fields to zero: [`set_total`] of each, at once, with the same locks, isolation,
+/// effect and errors.
+///
+/// ```sql
+/// UPDATE "videos" SET "views" = 0, "likes" = 0 WHERE …;
+/// UPDATE "videos_shards" AS "videos" SET "views" = 0, "likes" = 0 WHERE … AND ("videos"."views" <> 0 OR "videos"."likes" <> 0)
+/// ```
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values([(id.eq(7), views.eq(100)), (id.eq(8), views.eq(0))]).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::reset;
+///
+/// assert_eq!(reset(all.filter(id.ge(7))).execute(conn)?, 2);
+/// # Ok(())
+/// # }
+/// ```
+pub fn reset<Source, Kind, T>(source: Source) -> SetTotal<Source::Query, ToZero<T>>
+where
+    Source: UpdateSource<Kind>,
+    Source::Query: IntoUpdateTarget<Table = T>,
+    T: ShardedTable,
+{
+    SetTotal::of(source, ToZero::new())
+}
+
+/// Totals to be set; made by [`set_total`] and [`reset`].
+#[derive(Debug)]
+#[must_use = "no total is set until it is `.execute(conn)`-d"]
+pub struct SetTotal<Q, A, Run = Blocking> {
+    pub(super) query: Q,
+    pub(super) assignment: A,
+    pub(super) retry: Option<RetryPolicy>,
+    pub(super) run: PhantomData<fn() -> Run>,
+}
+
+impl<Q, A, Run> SetTotal<Q, A, Run> {
+    pub(crate) fn of<Source, Kind>(source: Source, assignment: A) -> Self
+    where
+        Source: UpdateSource<Kind, Query = Q>,
+    {
+        SetTotal {
+            query: source.into_query(),
+            assignment,
+            retry: None,
+            run: PhantomData,
+        }
+    }
+
+    /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+}
+
+impl<Q, A> SetTotal<Q, A> {
+    /// Sets the totals; see [`set_total`].
+    ///
+    /// # Errors
+    /// As [`update`](crate::update())'s. No total was set then.
+    pub fn execute<Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<usize>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        A: Assignment + QueryFragment<DB>,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression + QueryId,
+        W: QueryFragment<DB> + QueryId,
+        Conn: LoadConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        now(self.set(&mut Link::blocking(conn)))
+    }
+}
+
+/// Totals that are set, awaited.
+#[cfg(feature = "async")]
+pub mod asynchronous {
+    use diesel::expression::Expression;
+    use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+    use diesel::result::QueryResult;
+    use diesel_async::AsyncConnection;
+
+    use super::{Assignment, SetTotal, ToValue, ToZero};
+    use crate::backend::BackendOf;
+    use crate::connection::{Async, BoxFuture, Link};
+    use crate::dsl::Value;
+    use crate::engine::KeyedTable;
+    use crate::model::{ShardedColumn, ShardedTable};
+    use crate::operation::update::UpdateSource;
+
+    /// Sets the total of a field on a connection of `diesel_async`; see [`set_total`](crate::set_total()).
+    pub fn set_total<Source, Kind, C>(
+        source: Source,
+        _column: C,
+        total: Value<C>,
+    ) -> SetTotal<Source::Query, ToValue<C>, Async>
+    where
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table = C::Table>,
+        C: ShardedColumn,
+    {
+        SetTotal::of(source, ToValue(total))
+    }
+
+    /// Sets the totals of all sharded fields to zero on a connection of `diesel_async`; see [`reset`](crate::reset).
+    pub fn reset<Source, Kind, T>(source: Source) -> SetTotal<Source::Query, ToZero<T>, Async>
+    where
+        Source: UpdateSource<Kind>,
+        Source::Query: IntoUpdateTarget<Table = T>,
+        T: ShardedTable,
+    {
+        SetTotal::of(source, ToZero::new())
+    }
+
+    impl<Q, A, T, W> SetTotal<Q, A, Async>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+    {
+        /// Sets the totals; gives the number of rows.
+        ///
+        /// # Errors
+        /// As [`SetTotal::execute`](crate::SetTotal::execute)'s.
+        pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
+        where
+            Q: Send + 'c,
+            A: Assignment + QueryFragment<DB> + Send + Sync + 'c,
+            T: KeyedTable<DB>,
+            T::PrimaryKey: Expression + QueryId,
+            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+        {
+            Box::pin(async move { self.set(&mut Link::awaited(conn)).await })
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! `set_total(..)` and `reset(..)`: totals that are set, beside counts that go on.
+
+mod assignment;
+mod builder;
+mod set;
+
+pub use self::assignment::{Assignment, ToValue, ToZero};
+#[cfg(feature = "async")]
+pub use self::builder::asynchronous;
+pub use self::builder::{SetTotal, reset, set_total};
+pub(crate) use self::set::set_by_key;

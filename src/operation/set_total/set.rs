@@ -1,0 +1,151 @@
+//! Setting totals of parents that are held.
+
+use std::marker::PhantomData;
+
+use diesel::expression::Expression;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
+
+use super::assignment::{Assignment, ToValue};
+use super::builder::SetTotal;
+use crate::backend::{Binds, ShardedBackend};
+use crate::connection::{Link, LoadIo};
+use crate::dsl::Value;
+use crate::engine::{Held, KeyedTable, Sums, explain, holding, in_chunks, retry_loop};
+use crate::model::{Amount, ShardedColumn, ShardedTable};
+use crate::policy::RetryPolicy;
+use crate::query_builder::{KeysAre, PickKeys, push_key, push_select_keys_as_parent};
+use crate::unfit::FieldState;
+
+impl<Q, A, Run> SetTotal<Q, A, Run> {
+    pub(crate) async fn set<DB, T, W, M, Conn>(
+        self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<usize>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+        A: Assignment + QueryFragment<DB>,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression + QueryId,
+        W: QueryFragment<DB> + QueryId,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        self.assignment.check()?;
+        let filter = self.query.into_update_target().where_clause;
+        let assignment = self.assignment;
+        let holding = holding(link, self.retry.unwrap_or_default())?;
+        let set = retry_loop!(link, holding, {
+            let pick = PickKeys::<T, W> {
+                filter: &filter,
+                table: PhantomData,
+            };
+            let mut set = 0;
+            for keys in in_chunks::<T, DB>(T::load_keys(link, pick).await?) {
+                let held = Held::<T, DB>::lock_all(link, &keys).await?;
+                if held.is_empty() {
+                    continue;
+                }
+                // What has left the filter since it was picked is not set.
+                let again = PickAgain::<T, W, _> {
+                    filter: &filter,
+                    keys: held.keys(),
+                    table: PhantomData,
+                };
+                let still = T::load_keys(link, again).await?;
+                let still = Held::<T, DB>::locked(still);
+                set += assign(link, &still, &assignment).await?;
+            }
+            Ok(set)
+        });
+        set.map_err(|error| explain::<T, DB>(&link.backend(), error))
+    }
+}
+
+/// Sets the totals of parents that are held. The number of parents.
+async fn assign<T, DB, A, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    held: &Held<T, DB>,
+    assignment: &A,
+) -> QueryResult<usize>
+where
+    T: KeyedTable<DB>,
+    DB: ShardedBackend,
+    A: Assignment + QueryFragment<DB>,
+    M: LoadIo<Conn, Backend = DB>,
+{
+    if held.is_empty() {
+        return Ok(0);
+    }
+    let set = T::FIELDS.iter();
+    let set = set.filter_map(|field| Some((field, assignment.sets(field)?)));
+    let (fields, totals): (Vec<_>, Vec<_>) = set.unzip();
+    let before = held.states(link, &fields, Sums::Replaced).await?;
+    let parent = fields.iter().zip(totals).map(|(field, base)| FieldState {
+        base,
+        shards: Amount::zero(field.column_type),
+    });
+    let expected = vec![parent.collect(); before.len()];
+    held.write_bases(link, assignment, &fields, true, &before, &expected)
+        .await?;
+    Ok(before.len())
+}
+
+/// Sets the total of the one parent that has `key`. The number of parents.
+pub(crate) async fn set_by_key<C, DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    key: <C::Table as ShardedTable>::Key,
+    total: Value<C>,
+) -> QueryResult<usize>
+where
+    C: ShardedColumn<Table: KeyedTable<DB>>,
+    DB: ShardedBackend + Binds<C::SqlType, Value<C>>,
+    M: LoadIo<Conn, Backend = DB>,
+{
+    let keys = KeysAre(vec![C::Table::key_is(key)]);
+    let to_total = ToValue::<C>(total);
+    let holding = holding(link, RetryPolicy::default())?;
+    let set = retry_loop!(link, holding, {
+        let held = Held::<C::Table, DB>::lock_all(link, &keys).await?;
+        assign(link, &held, &to_total).await
+    });
+    set.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))
+}
+
+/// Reads the keys of parents that are held and still match the filter.
+///
+/// ```sql
+/// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos" WHERE ("videos"."id" = $1 OR …)
+/// ORDER BY "videos"."id"
+/// ```
+struct PickAgain<'a, T, W, P> {
+    filter: &'a W,
+    keys: &'a KeysAre<P>,
+    table: PhantomData<T>,
+}
+
+impl<T, W, P, DB> QueryFragment<DB> for PickAgain<'_, T, W, P>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+    P: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_select_keys_as_parent::<T, W, DB>(self.filter, out.reborrow())?;
+        self.keys.walk_ast(out.reborrow())?;
+        out.push_sql(" ORDER BY ");
+        push_key::<T, DB>(out.reborrow())?;
+        out.push_sql(out.backend().dialect().all_rows());
+        Ok(())
+    }
+}
+
+impl<T: Table, W, P> Query for PickAgain<'_, T, W, P> {
+    type SqlType = <T::PrimaryKey as Expression>::SqlType;
+}
+
+impl<T, W, P> QueryId for PickAgain<'_, T, W, P> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}

@@ -1,0 +1,294 @@
+//! The shards table of a parent table.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::query_builder::QueryFragment;
+use diesel::result::Error as DieselError;
+
+use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use crate::conflict::Failure;
+use crate::connection;
+use crate::connection::{Link, TransactionOptions, in_any_transaction, now};
+use crate::engine::{enclosed, explain};
+use crate::error::Error;
+use crate::model::ShardedTable;
+use crate::query_builder::Names;
+
+use super::create::explain_key;
+use super::fold_and_drop::{CLEAN_UP, Program, select_unfit};
+use super::migration::ShardsMigration;
+use super::quoted::Quoted;
+use super::triggers::texts_of;
+use super::unfit_text::{explain_unfit, told};
+
+/// The shards table of `T`, from what the derive knows of its parent: one column for each column of the key, `shard`, and
+/// one for each sharded field.
+///
+/// ```sql
+/// -- PostgreSQL; the fillfactor leaves room on the page for new versions of a row
+/// CREATE TABLE "videos_shards" (
+///     "id" BIGINT NOT NULL,
+///     "shard" INTEGER NOT NULL,
+///     "views" BIGINT NOT NULL DEFAULT 0,
+///     PRIMARY KEY ("id", "shard"),
+///     FOREIGN KEY ("id") REFERENCES "videos" ("id") ON UPDATE CASCADE ON DELETE CASCADE
+/// ) WITH (fillfactor = 50)
+/// ```
+///
+/// A key of text takes the parent's type and collation on PostgreSQL, from `CREATE TABLE .. AS SELECT "name" FROM "pages" WITH
+/// NO DATA`; with `#[sharded(sql_type = "..")]` it is what that says.
+///
+/// MySQL: `ENGINE = InnoDB`; an unsigned field is a `DECIMAL(20, 0)` here, since one shard alone may be negative. SQLite:
+/// `WITHOUT ROWID`, a `CHECK` of the range of integers, and triggers that delete and rename shards with their parent and
+/// let a new row begin without shards, since foreign keys are off there unless a connection asks for them, and a deleted
+/// row's id is given out again. SQLite's documented way to rebuild the parent's table drops these triggers with the old table;
+/// a [`fold`](crate::fold()) then says [`MissingTriggers`](crate::Error::MissingTriggers), with the statements that create them.
+///
+/// A row that is replaced by `REPLACE INTO` starts without shards, except on MySQL from 9.6 on (tried: 9.7.4), which replaces it
+/// without the foreign key's actions: `DELETE` and `INSERT` there, or the new row inherits the old one's shards. On SQLite
+/// without foreign keys a row that is replaced through another unique column leaves its shards behind. No other row
+/// inherits them, but the table cannot be dropped until they are deleted; `PRAGMA foreign_keys = ON` deletes them at once.
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos;
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let conn = &mut SqliteConnection::establish(":memory:")?;
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+/// use diesel_migrations::MigrationHarness;
+/// use diesel_sharded::ShardsTable;
+///
+/// let shards_table = ShardsTable::of(videos::table);
+/// conn.run_pending_migrations(shards_table.migration("20260101000000"))?;
+/// # assert!(shards_table.create_sql(&diesel::sqlite::Sqlite)?.contains("CREATE TABLE `videos_shards`"));
+/// # conn.revert_migration(&shards_table.migration("20260101000000"))?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a description of a table; `create` or `migration` makes one of it"]
+pub struct ShardsTable<T> {
+    table: PhantomData<T>,
+}
+
+impl<T: ShardedTable> ShardsTable<T> {
+    /// The shards table of a table with sharded fields: `ShardsTable::of(videos::table)`.
+    pub const fn of(_table: T) -> Self {
+        ShardsTable { table: PhantomData }
+    }
+
+    /// The statements that create it, separated by semicolons: `create_sql(&Pg)`.
+    ///
+    /// Where there are several they are one step: on SQLite in a `SAVEPOINT`, on PostgreSQL in a `DO` block.
+    ///
+    /// # Errors
+    /// [`QueryBuilderError`](diesel::result::Error::QueryBuilderError) if a name cannot be quoted.
+    pub fn create_sql<DB>(&self, backend: &DB) -> QueryResult<String>
+    where
+        DB: ShardedBackend,
+        T: QueryFragment<DB>,
+    {
+        create_sql(Names::of::<T>(), backend)
+    }
+
+    /// The statements that fold every shard into its parent and then drop the shards table: no count is lost. They hold a
+    /// lock on both tables, under which no count can arrive in between. A count that comes later fails with
+    /// [`MissingShardsTable`](crate::Error::MissingShardsTable).
+    ///
+    /// The text checks itself: each base has to be what it was and the sum of its shards, and each shard has to have a row.
+    /// Where a trigger, a policy, or a column that rounds or cuts stands in the way, it fails with an error that names a row, and
+    /// both tables stay as they were. That holds inside a transaction and outside, in Diesel's migrations, `psql`, `mariadb` and
+    /// also in `sqlite3`, which goes on after an error.
+    ///
+    /// ```sql
+    /// -- PostgreSQL, in one block
+    /// DO $diesel_sharded$ … BEGIN
+    ///     LOCK TABLE "videos", "videos_shards" IN ACCESS EXCLUSIVE MODE;
+    ///     CREATE TEMPORARY TABLE diesel_sharded_totals ON COMMIT DROP AS SELECT …;  -- keys, bases, and sums of shards
+    ///     UPDATE "videos" SET "views" = base + sum …;
+    ///     IF … THEN RAISE EXCEPTION …;                           -- "videos_shards, key 7: 100 + 10 gave 100"
+    ///     DROP TABLE "videos_shards";
+    /// END $diesel_sharded$
+    /// -- MySQL
+    /// SET autocommit = 0; LOCK TABLES `videos` WRITE, `videos_shards` WRITE;
+    /// CREATE TEMPORARY TABLE …; UPDATE IGNORE `videos` …; DELETE FROM `videos_shards`;
+    /// COMMIT;                                                    -- or ROLLBACK
+    /// DROP TABLE `videos_shards`; UNLOCK TABLES; SET autocommit = …;
+    /// CREATE TEMPORARY TABLE …                                   -- fails if there was a ROLLBACK
+    /// -- SQLite
+    /// SAVEPOINT diesel_sharded; ALTER TABLE `videos_shards` RENAME TO `diesel_sharded_dropped`;
+    /// …; INSERT OR ROLLBACK INTO …; DROP TABLE `diesel_sharded_dropped`; RELEASE diesel_sharded
+    /// ```
+    ///
+    /// # Errors
+    /// As [`create_sql`](Self::create_sql).
+    pub fn drop_sql<DB>(&self, backend: &DB) -> QueryResult<String>
+    where
+        DB: ShardedBackend,
+        T: QueryFragment<DB>,
+    {
+        drop_sql(Names::of::<T>(), backend)
+    }
+
+    /// Creates it.
+    ///
+    /// # Errors
+    /// [`KeyTypeMismatch`](Error::KeyTypeMismatch) where MySQL does not let its key refer to the parent's; else the database's, also when it is
+    /// there already. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction on MySQL, which would
+    /// commit it.
+    pub fn create<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+        T: QueryFragment<Conn::Backend>,
+    {
+        let backend = Conn::Backend::backend_of(conn);
+        let quoted = Quoted::new(Names::<Conn::Backend>::of::<T>(), &backend)?;
+        let sql = quoted.create_statements().join(";\n");
+        let created = match backend.dialect() {
+            Dialect::Mysql => {
+                refuse_inside(conn)?;
+                conn.batch_execute(&sql)
+            }
+            _ => enclosed(conn, TransactionOptions::default(), |conn| {
+                conn.batch_execute(&sql)
+            }),
+        };
+        created.map_err(|error| explain_key::<T>(&quoted, error, |sql| texts_of(conn, sql)))
+    }
+
+    /// Folds every shard into its parent and drops it; see [`drop_sql`](Self::drop_sql).
+    ///
+    /// # Errors
+    /// [`Unfit`](Error::Unfit) where a row does not take what its shards hold, [`Overflow`](Error::Overflow), or the database's;
+    /// every total is what it was then. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction
+    /// on MySQL, which would commit it. On PostgreSQL a transaction around it has to be `READ COMMITTED`.
+    pub fn drop<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+        T: QueryFragment<Conn::Backend>,
+    {
+        let backend = Conn::Backend::backend_of(conn);
+        let dialect = backend.dialect();
+        let quoted = Quoted::new(Names::<Conn::Backend>::of::<T>(), &backend)?;
+        let sql = quoted.fold_and_drop(Program::StopsAtErrors);
+        let options = TransactionOptions {
+            isolation: dialect.holding_isolation(),
+            ..Default::default()
+        };
+        let dropped = match dialect {
+            Dialect::Postgres => enclosed(conn, options, |conn| conn.batch_execute(&sql)),
+            Dialect::Mysql => {
+                refuse_inside(conn)?;
+                conn.batch_execute(&sql).map_err(|error| {
+                    let unfit = unfit(conn);
+                    let _ = conn.batch_execute(CLEAN_UP); // the failure is what is reported
+                    match unfit {
+                        Ok(Some(text)) => told::<T>(&text).unwrap_or(error),
+                        _ => error,
+                    }
+                })
+            }
+            Dialect::Sqlite => enclosed(conn, options, |conn| {
+                conn.batch_execute(&quoted.fold_on_sqlite(None).join(";\n"))?;
+                match unfit(conn)? {
+                    Some(text) => Err(told::<T>(&text)
+                        .unwrap_or_else(|| DieselError::QueryBuilderError(text.into()))),
+                    None => conn.batch_execute(&quoted.drop_on_sqlite()),
+                }
+            }),
+        };
+        dropped.map_err(|error| explain_drop::<T, _, _>(conn, error))
+    }
+
+    /// A migration that creates it, and that folds and drops it when reverted. `version` orders it among the
+    /// application's own; in Diesel's own form that is the time, `20260101000000`.
+    pub fn migration(&self, version: impl Into<String>) -> ShardsMigration<T> {
+        ShardsMigration::new(version.into())
+    }
+}
+
+impl<T> Clone for ShardsTable<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for ShardsTable<T> {}
+
+impl<T: ShardedTable> fmt::Debug for ShardsTable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ShardsTable({})", T::SHARDS_TABLE)
+    }
+}
+
+/// See [`ShardsTable::create_sql`].
+pub(crate) fn create_sql<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    backend: &DB,
+) -> QueryResult<String> {
+    Ok(Quoted::new(names, backend)?.create())
+}
+
+/// See [`ShardsTable::drop_sql`].
+pub(crate) fn drop_sql<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    backend: &DB,
+) -> QueryResult<String> {
+    Ok(Quoted::new(names, backend)?.fold_and_drop(Program::Any))
+}
+
+/// Inside a transaction that what follows would commit.
+fn refuse_inside<Conn>(conn: &mut Conn) -> QueryResult<()>
+where
+    Conn: Connection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    match now(in_any_transaction(&mut Link::blocking(conn)))? {
+        true => Err(diesel::result::Error::AlreadyInTransaction),
+        false => Ok(()),
+    }
+}
+
+/// The statements that create the triggers of a shards table on SQLite which are not among `found`.
+pub(crate) fn missing_triggers<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    backend: &DB,
+    found: &[String],
+) -> QueryResult<Option<String>> {
+    match backend.dialect().has_triggers() {
+        true => Ok(Quoted::new(names, backend)?.missing_triggers(None, found)),
+        false => Ok(None),
+    }
+}
+
+/// What the check of a fold found, on MySQL and SQLite.
+fn unfit<Conn>(conn: &mut Conn) -> QueryResult<Option<String>>
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    let dialect = Conn::Backend::backend_of(conn).dialect();
+    let unfit = texts_of(conn, select_unfit(dialect).to_owned())?;
+    Ok(unfit.into_iter().next())
+}
+
+/// What a failed fold and drop of `T`'s shards table means.
+fn explain_drop<T, DB, Conn>(conn: &Conn, error: DieselError) -> DieselError
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: BackendOf<Conn>,
+{
+    let dialect = DB::backend_of(conn).dialect();
+    let error = connection::told(dialect, explain_unfit::<T>(dialect, error));
+    match dialect.classify(&error) {
+        Failure::Overflow => Error::Overflow { source: error }.into(),
+        _ => explain::<T, DB>(&DB::backend_of(conn), error),
+    }
+}

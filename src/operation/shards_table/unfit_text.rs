@@ -1,0 +1,181 @@
+//! The text that names a row which does not fit: `videos_shards, key 7: 100 + 10 gave 100`.
+
+use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
+
+use crate::backend::Dialect;
+use crate::error::Error;
+use crate::model::{Amount, ColumnType, ShardedTable, ShardsColumn};
+use crate::unfit::Unfit;
+
+// The parts of a text that tells which row does not fit: `videos_shards, key 7: 100 + 10 gave 100`. A key may contain any of
+// them, a number none.
+pub(super) const KEY: &str = ", key ";
+pub(super) const COLON: &str = ": ";
+pub(super) const PLUS: &str = " + ";
+pub(super) const GAVE: &str = " gave ";
+pub(super) const NOTHING: &str = "nothing";
+pub(super) const NO_ROW: &str = ": it has shards and no row";
+
+/// What such a text says of the row that does not fit.
+pub(super) fn told<T: ShardedTable>(text: &str) -> Option<DieselError> {
+    let (key, reason) = read(text, T::SHARDS_TABLE, T::FIELDS)?;
+    let table = T::SHARDS_TABLE;
+    Some(Error::Unfit { table, key, reason }.into())
+}
+
+fn read(text: &str, shards_table: &str, fields: &[ShardsColumn]) -> Option<(String, Unfit)> {
+    let row = text.strip_prefix(shards_table)?.strip_prefix(KEY)?;
+    if let Some(key) = row.strip_suffix(NO_ROW) {
+        return Some((key.to_owned(), Unfit::NoRow));
+    }
+    let (row, found) = row.rsplit_once(GAVE)?;
+    let (row, sums) = row.rsplit_once(PLUS)?;
+    let (key, bases) = row.rsplit_once(COLON)?;
+    if found == NOTHING {
+        return Some((key.to_owned(), Unfit::Removed));
+    }
+    let mut numbers = bases
+        .split(", ")
+        .zip(sums.split(", "))
+        .zip(found.split(", "))
+        .zip(fields);
+    let reason =
+        numbers.find_map(|(((base, sum), found), field)| reason(field, base, sum, found))?;
+    Some((key.to_owned(), reason))
+}
+
+/// Why a base is not what it was and the sum of its shards, if it is not.
+fn reason(field: &ShardsColumn, base: &str, sum: &str, found: &str) -> Option<Unfit> {
+    let amount = |text: &str| Amount::parse(text, field.column_type).ok();
+    let mut expected = amount(base)?;
+    expected += &amount(sum)?;
+    if amount(found).as_ref() == Some(&expected) {
+        return None;
+    }
+    let (least, greatest): (i128, i128) = match field.column_type {
+        ColumnType::BigInt => (i64::MIN.into(), i64::MAX.into()),
+        ColumnType::UnsignedBigInt => (0, u64::MAX.into()),
+        other => {
+            let (least, greatest) = other.integers();
+            (least.into(), greatest.into())
+        }
+    };
+    Some(match &expected {
+        Amount::Integer(n) if !(least..=greatest).contains(n) => Unfit::OutOfRange,
+        _ if found == base => Unfit::NotWritten { field: field.name },
+        _ => Unfit::Altered {
+            field: field.name,
+            expected: shown(&expected),
+            found: found.to_owned(),
+        },
+    })
+}
+
+fn shown(amount: &Amount) -> String {
+    match amount {
+        #[cfg(feature = "numeric")]
+        Amount::Numeric(n) => n.normalized().to_plain_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Names the row that does not fit, if the text's own check is what failed.
+pub(super) fn explain_unfit<T: ShardedTable>(dialect: Dialect, error: DieselError) -> DieselError {
+    let text = match &error {
+        DieselError::DatabaseError(kind, information) => {
+            unfit_in(dialect, *kind, information.as_ref())
+        }
+        _ => None,
+    };
+    text.and_then(told::<T>).unwrap_or(error)
+}
+
+/// The text about a row in the error that the check ends with. SQLite's tells none.
+fn unfit_in(
+    dialect: Dialect,
+    kind: DatabaseErrorKind,
+    information: &dyn DatabaseErrorInformation,
+) -> Option<&str> {
+    match (dialect, kind) {
+        (Dialect::Postgres, _) => Some(information.message()),
+        (Dialect::Mysql, DatabaseErrorKind::UniqueViolation) => {
+            let duplicate = information.message().strip_prefix("Duplicate entry '")?;
+            duplicate.rsplit_once("' for key ").map(|(text, _)| text)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &[ShardsColumn] = &[
+        field("views", ColumnType::BigInt),
+        field("likes", ColumnType::SmallInt),
+        field("score", ColumnType::Double),
+    ];
+
+    const fn field(name: &'static str, column_type: ColumnType) -> ShardsColumn {
+        ShardsColumn {
+            name,
+            column_type,
+            sql_type: None,
+        }
+    }
+
+    #[test]
+    fn a_text_tells_the_row_and_the_reason() {
+        for (text, key, reason) in [
+            (
+                "s, key 7: 100, 1, 0.5 + 10, 0, 0 gave 100, 1, 0.5",
+                "7",
+                Unfit::NotWritten { field: "views" },
+            ),
+            (
+                "s, key 7: 100, 1, 0.5 + 0, 2, 0 gave 100, 1, 0.5",
+                "7",
+                Unfit::NotWritten { field: "likes" },
+            ),
+            (
+                "s, key a: 1 + 1 gave 2, 2: 0, 32767, 0 + 0, 1, 0 gave 0, 32767, 0",
+                "a: 1 + 1 gave 2, 2",
+                Unfit::OutOfRange,
+            ),
+            (
+                "s, key 7: 100, 1, 0.5 + 10, 0, 0 gave 105, 1, 0.5",
+                "7",
+                Unfit::Altered {
+                    field: "views",
+                    expected: "110".into(),
+                    found: "105".into(),
+                },
+            ),
+            (
+                "s, key 7: 1, 1, 1 + 1, 1, 1 gave nothing",
+                "7",
+                Unfit::Removed,
+            ),
+            (
+                "s, key it's, 7: it has shards and no row",
+                "it's, 7",
+                Unfit::NoRow,
+            ),
+        ] {
+            assert_eq!(
+                read(text, "s", FIELDS),
+                Some((key.to_owned(), reason)),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "s",
+            "t, key 7: it has shards and no row",
+            "s, key 7",
+            "s, key 7: x + y gave z",
+        ] {
+            assert!(read(text, "s", FIELDS).is_none(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Tables and sessions whose recount would be misread.
+
+use std::marker::PhantomData;
+
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
+use diesel::sql_types::Integer;
+
+use crate::backend::ShardedBackend;
+use crate::connection::{Link, LoadIo};
+use crate::engine::KeyedTable;
+use crate::error::Error;
+use crate::model::{ColumnType, ShardedTable};
+use crate::query_builder::push_column;
+
+/// Refuses a table whose keys PostgreSQL pads with spaces where it gives them out: a recount may give them with the padding or
+/// without, and the two would be compared as different keys.
+pub(super) async fn refuse_padded_keys<T, DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<()>
+where
+    T: KeyedTable<DB>,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    let texts = T::KEY.iter().map(|column| column.column_type);
+    let has_text = texts.into_iter().any(|column| column == ColumnType::Text);
+    if !has_text || !link.dialect().pads_text() {
+        return Ok(());
+    }
+    let find = FindPaddedKey::<T>(PhantomData);
+    match link.load::<i32, _>(find).await?.is_empty() {
+        true => Ok(()),
+        false => Err(Error::PaddedKey {
+            shards_table: T::SHARDS_TABLE,
+        }
+        .into()),
+    }
+}
+
+/// Refuses a session whose `sql_select_limit` may cut the recount, which is the application's own query: what is cut off would
+/// be taken for 0.
+pub(super) async fn refuse_cut_recounts<DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<()>
+where
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    if !link.dialect().cuts_queries() {
+        return Ok(());
+    }
+    let limits = link.load::<i32, _>(FindSelectLimit).await?;
+    match limits.is_empty() {
+        true => Ok(()),
+        false => Err(Error::RefusedBySetting {
+            setting: "sql_select_limit",
+            remedy: "it would cut the recount: `SET SESSION sql_select_limit = DEFAULT` before",
+            source: DieselError::QueryBuilderError("a recount has to give all of its rows".into()),
+        }
+        .into()),
+    }
+}
+
+/// Reads a row if the session has a limit for queries.
+struct FindSelectLimit;
+
+impl<DB: ShardedBackend> QueryFragment<DB> for FindSelectLimit {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql(
+            "SELECT 1 FROM (SELECT 1) AS one WHERE @@sql_select_limit < 18446744073709551615",
+        );
+        out.push_sql(out.backend().dialect().all_rows());
+        Ok(())
+    }
+}
+
+impl Query for FindSelectLimit {
+    type SqlType = Integer;
+}
+
+impl QueryId for FindSelectLimit {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+/// Reads a row if a key column is a `CHAR(n)` and the table is not empty.
+///
+/// ```sql
+/// SELECT 1 FROM "videos" WHERE pg_typeof("videos"."slug") = 'character'::regtype LIMIT 1
+/// ```
+struct FindPaddedKey<T>(PhantomData<T>);
+
+impl<T, DB> QueryFragment<DB> for FindPaddedKey<T>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("SELECT 1 FROM ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        let texts = T::KEY.iter();
+        let texts = texts.filter(|column| column.column_type == ColumnType::Text);
+        for (i, column) in texts.enumerate() {
+            out.push_sql(if i == 0 { " WHERE " } else { " OR " });
+            out.push_sql("pg_typeof(");
+            push_column::<T, DB>(column.name, out.reborrow())?;
+            out.push_sql(") = 'character'::regtype");
+        }
+        out.push_sql(" LIMIT 1");
+        Ok(())
+    }
+}
+
+impl<T> Query for FindPaddedKey<T> {
+    type SqlType = Integer;
+}
+
+impl<T: 'static> QueryId for FindPaddedKey<T> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}

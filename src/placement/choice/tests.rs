@@ -1,0 +1,272 @@
+use super::*;
+use crate::placement::ShardChoiceStats;
+use crate::policy::RetryPolicy;
+
+const SUBJECT: Subject = Subject {
+    choice: ShardChoice::Adaptive,
+    table: "videos_shards",
+    key: 1 << 50,
+    shards: 8,
+    stripe: Stripe::ALL,
+    one_writer: false,
+    in_transaction: false,
+    timed: true,
+};
+const INSIDE: Subject = Subject {
+    in_transaction: true,
+    ..SUBJECT
+};
+
+/// A process that takes shards 5, 6, 7, 1, 2, … after the first one.
+fn process() -> &'static Process {
+    Box::leak(Box::new(Process::new(4, Instant::now())))
+}
+
+fn attempts() -> Attempts {
+    Attempts::start(RetryPolicy::new())
+}
+
+fn choose(process: &'static Process, subject: Subject) -> Choice {
+    Choice::new(subject, process, &attempts())
+}
+
+/// Makes the shortest time 100 µs, and `key` suspect.
+fn suspect(process: &'static Process, subject: Subject) {
+    let mut choice = choose(process, subject);
+    let commits = !subject.in_transaction;
+    choice.took(Duration::from_micros(100), commits, Instant::now());
+    choice.took(Duration::from_millis(5), commits, Instant::now());
+}
+
+#[test]
+fn one_writer_at_a_time_keeps_to_the_first_shard_and_others_follow() {
+    let process = process();
+    for _ in 0..3 {
+        assert_eq!(choose(process, SUBJECT).shard(), 0);
+    }
+    let at_once: Vec<_> = (0..8).map(|_| choose(process, SUBJECT)).collect();
+    let shards: Vec<_> = at_once.iter().map(Choice::shard).collect();
+    assert_eq!(shards, [0, 5, 6, 7, 1, 2, 3, 4]);
+    assert_eq!(process.stats.get().crowded, 0);
+    let ninth = choose(process, SUBJECT);
+    assert_eq!((ninth.shard(), process.stats.get().crowded), (0, 1));
+    drop((at_once, ninth));
+    assert_eq!(choose(process, SUBJECT).shard(), 0);
+}
+
+#[test]
+fn a_conflict_makes_a_key_hot_and_the_next_attempt_takes_another_shard() {
+    let process = process();
+    let attempts = attempts();
+    let mut choice = choose(process, SUBJECT);
+    let mut shards = vec![];
+    for _ in 0..3 {
+        shards.push(choice.shard());
+        choice.met_conflict(&attempts);
+        choice.again(&attempts);
+    }
+    assert_eq!(shards, [0, 5, 6]);
+    assert_eq!(process.stats.get().hot, 1);
+    let other = Subject {
+        key: 2 << 50,
+        ..SUBJECT
+    };
+    assert_eq!(choose(process, other).shard(), 0);
+    drop(choice);
+    assert_eq!(choose(process, SUBJECT).shard(), 5);
+}
+
+#[test]
+fn a_slow_count_is_followed_by_a_probe_which_decides() {
+    for locked in [true, false] {
+        let process = process();
+        suspect(process, SUBJECT);
+        let mut choice = choose(process, SUBJECT);
+        assert_eq!([choice.probes(), choice.probes()], [true, false]);
+        choice.probed(locked, &attempts());
+        assert_eq!(choice.shard(), if locked { 5 } else { 0 });
+        assert!(!choice.probes());
+        drop(choice);
+        let mut next = choose(process, SUBJECT);
+        assert_eq!((next.shard() == 0, next.probes()), (!locked, false));
+        let stats = process.stats.get();
+        assert_eq!((stats.probes, stats.hot), (1, u64::from(locked)));
+    }
+}
+
+#[test]
+fn no_probe_but_at_its_pace_and_where_it_may_help() {
+    let process = process();
+    suspect(process, SUBJECT);
+    assert!(choose(process, SUBJECT).probes());
+    assert!(!choose(process, SUBJECT).probes()); // too early
+    let process = self::process();
+    suspect(process, SUBJECT);
+    let first = choose(process, SUBJECT);
+    let mut second = choose(process, SUBJECT);
+    assert_eq!((second.shard(), second.probes()), (5, false)); // not on the first shard
+    drop((first, second));
+    let untimed = Subject {
+        timed: false,
+        ..SUBJECT
+    };
+    assert!(!choose(process, untimed).probes());
+    let one_shard = Subject {
+        shards: 1,
+        ..SUBJECT
+    };
+    let mut choice = choose(process, one_shard);
+    assert!(!choice.probes() && !choice.is_timed());
+}
+
+/// Of two shards, one is taken by another count, so that the first is left for a transaction.
+const INSIDE_OF_TWO: Subject = Subject {
+    shards: 2,
+    ..INSIDE
+};
+
+fn take_the_second_of_two(process: &'static Process) -> Choice {
+    let outside = Subject {
+        shards: 2,
+        ..SUBJECT
+    };
+    let [_first, second] = [(); 2].map(|()| choose(process, outside));
+    assert_eq!(second.shard(), 1);
+    second
+}
+
+#[test]
+fn a_quick_count_clears_a_suspicion() {
+    let process = process();
+    let _second = take_the_second_of_two(process);
+    suspect(process, INSIDE_OF_TWO);
+    let mut choice = choose(process, INSIDE_OF_TWO);
+    choice.took(Duration::from_micros(110), false, Instant::now());
+    choice.took(Duration::from_millis(5), false, Instant::now());
+    assert_eq!(process.stats.get().hot, 0);
+}
+
+#[test]
+fn inside_a_transaction_two_slow_counts_in_a_row_make_a_key_hot() {
+    let process = process();
+    let second = take_the_second_of_two(process);
+    suspect(process, INSIDE_OF_TWO);
+    let mut choice = choose(process, INSIDE_OF_TWO);
+    assert_eq!((choice.shard(), choice.probes()), (0, false));
+    assert!(choice.is_timed());
+    choice.took(Duration::from_millis(5), false, Instant::now());
+    drop((choice, second));
+    assert_eq!(choose(process, SUBJECT).shard(), 5);
+    assert_eq!(process.stats.get().hot, 1);
+}
+
+#[test]
+fn a_thread_keeps_its_shard_inside_transactions() {
+    let process = process();
+    assert_eq!(choose(process, INSIDE).shard(), 5);
+    assert_eq!(choose(process, SUBJECT).shard(), 0); // the other row may be locked still
+    let of_another = std::thread::spawn(move || choose(process, INSIDE).shard());
+    assert_eq!(of_another.join().unwrap(), 6);
+    assert_eq!(choose(process, INSIDE).shard(), 5);
+    // After a conflict the next count of this thread goes elsewhere.
+    choose(process, INSIDE).met_conflict(&attempts());
+    assert_eq!(choose(process, INSIDE).shard(), 7);
+}
+
+/// Rows that several processes count on in transactions, in any order: none waits for another one's row, so none deadlocks.
+#[test]
+fn processes_begin_apart_inside_transactions() {
+    let processes = [0, 1, 2, 3, 4, 5].map(|offset| {
+        let process: &'static Process = Box::leak(Box::new(Process::new(offset, Instant::now())));
+        process
+    });
+    let mut taken = std::collections::BTreeSet::new();
+    for process in processes {
+        for row in 0..5 {
+            let of_row = |subject: Subject| Subject {
+                key: row << 50,
+                ..subject
+            };
+            let shard = choose(process, of_row(INSIDE)).shard();
+            assert!(taken.insert((row, shard)), "row {row}, shard {shard}");
+        }
+        // Outside, all are at the first shard: a cold key has one row.
+        let cold = Subject {
+            key: 9 << 50,
+            ..SUBJECT
+        };
+        assert_eq!(choose(process, cold).shard(), 0);
+    }
+}
+
+#[test]
+fn other_choices_claim_nothing() {
+    let process = process();
+    let with = |choice| Subject { choice, ..SUBJECT };
+    let random = RetryPolicy::new().with_random(|| 11);
+    let attempts = Attempts::start(random);
+    let choice = Choice::new(with(ShardChoice::Random), process, &attempts);
+    assert_eq!(choice.shard(), 3);
+    let striped = || Choice::new(with(ShardChoice::Striped), process, &attempts);
+    let mut first = striped();
+    assert_eq!(striped().shard(), first.shard());
+    let before = first.shard();
+    first.met_conflict(&attempts);
+    first.again(&attempts);
+    assert_ne!(first.shard(), before);
+    assert_eq!(striped().shard(), first.shard());
+    let sqlite = Subject {
+        one_writer: true,
+        ..SUBJECT
+    };
+    let at_once = [choose(process, sqlite), choose(process, sqlite)];
+    assert_eq!(at_once.map(|choice| choice.shard()), [0, 0]);
+    assert_eq!(process.stats.get(), ShardChoiceStats::default());
+}
+
+/// Each choice, at once, after conflicts and inside transactions.
+#[test]
+fn a_process_keeps_to_its_stripe() {
+    let stripe = Stripe::new(1, 3).unwrap();
+    let process = process();
+    for choice in [
+        ShardChoice::Adaptive,
+        ShardChoice::Striped,
+        ShardChoice::Random,
+    ] {
+        for in_transaction in [true, false] {
+            let subject = Subject {
+                choice,
+                stripe,
+                in_transaction,
+                ..SUBJECT
+            };
+            let attempts = attempts();
+            let mut at_once: Vec<_> = (0..8)
+                .map(|_| Choice::new(subject, process, &attempts))
+                .collect();
+            for choice in &mut at_once {
+                for _ in 0..8 {
+                    assert!([1, 4, 7].contains(&choice.shard()), "{choice:?}");
+                    choice.met_conflict(&attempts);
+                    choice.again(&attempts);
+                }
+            }
+        }
+    }
+    let subject = Subject { stripe, ..SUBJECT };
+    let process = self::process();
+    let at_once = [(); 4].map(|()| choose(process, subject));
+    let mut shards = at_once.each_ref().map(Choice::shard);
+    assert_eq!(
+        (shards[0], shards[3], process.stats.get().crowded),
+        (1, 1, 1)
+    );
+    shards[..3].sort_unstable();
+    assert_eq!(shards[..3], [1, 4, 7]);
+    let sqlite = Subject {
+        one_writer: true,
+        ..subject
+    };
+    assert_eq!(choose(process, sqlite).shard(), 1);
+}

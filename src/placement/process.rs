@@ -1,0 +1,83 @@
+//! Everything that this process remembers for the choice of shards.
+
+use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::claims::Claims;
+use super::heat::{Heat, HeatTable};
+use super::stats::ChoiceCounters;
+use super::waits::{Pace, ShortestTime};
+use super::warnings::Warnings;
+
+/// Everything that a process knows of its keys, for [`Adaptive`](super::ShardChoice::Adaptive).
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// The place at which the process's ranks, and its threads, begin.
+    pub(super) offset: u32,
+    pub(super) claims: Claims,
+    pub(super) heat: HeatTable,
+    /// Of counts that do not commit by themselves, and of those that do.
+    pub(super) shortest: [ShortestTime; 2],
+    pub(super) probes: Pace,
+    pub(super) stats: ChoiceCounters,
+    pub(super) warnings: Warnings,
+}
+
+static PROCESS: LazyLock<Process> = LazyLock::new(|| Process::new(rand::random(), Instant::now()));
+
+impl Process {
+    pub(crate) fn this() -> &'static Process {
+        &PROCESS
+    }
+
+    pub(crate) fn new(offset: u32, now: Instant) -> Self {
+        Process {
+            offset,
+            claims: Claims::default(),
+            heat: HeatTable::new(now),
+            shortest: [ShortestTime::default(), ShortestTime::default()],
+            probes: Pace::new(now),
+            stats: ChoiceCounters::default(),
+            warnings: Warnings::default(),
+        }
+    }
+
+    /// The place of a rank among so many shards: for rank 0 the first in every process, for the others one of the process's own.
+    pub(super) fn place_of(&self, rank: u16, shards: u16) -> u16 {
+        match (rank.checked_sub(1), u32::from(shards).checked_sub(1)) {
+            (Some(behind), Some(others)) if others > 0 => {
+                let place = (self.offset % others + u32::from(behind)) % others;
+                place as u16 + 1 // not above `others`
+            }
+            _ => 0,
+        }
+    }
+
+    pub(super) fn mark_hot(&self, key: u64, now: Instant) {
+        if self.heat.get(key, now) != Heat::Hot {
+            self.stats.hot.fetch_add(1, Ordering::Relaxed);
+        }
+        self.heat.set(key, Heat::Hot, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rank_has_a_place_of_its_own() {
+        for shards in [1, 2, 3, 16, 4096] {
+            for offset in [0, 1, 17, u32::MAX] {
+                let process = Process::new(offset, Instant::now());
+                let mut all: Vec<_> = (0..shards)
+                    .map(|rank| process.place_of(rank, shards))
+                    .collect();
+                assert_eq!(all[0], 0);
+                all.sort_unstable();
+                assert_eq!(all, (0..shards).collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Counting on parents that a filter picks.
+
+use std::marker::PhantomData;
+
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+
+use crate::backend::ShardedBackend;
+use crate::model::ShardedTable;
+use crate::query_builder::query_ids::query_ids;
+use crate::query_builder::{
+    Keep, push_column, push_each_key, push_key, push_shard_is, push_shards_as_parent,
+};
+
+/// Adds to one shard of the parents that `filter` matches, whatever it looks at.
+///
+/// ```sql
+/// -- PostgreSQL, SQLite
+/// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
+/// FROM (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE …) AS "sharded_picked"
+/// WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $2
+/// -- MySQL, MariaDB, which lock the shards in the order of their keys here
+/// UPDATE (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE … ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `sharded_picked`
+/// STRAIGHT_JOIN `videos_shards` AS `videos` ON `sharded_picked`.`sharded_key_0` = `videos`.`id`
+/// SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?
+/// ```
+pub(crate) struct CountPicked<'a, T, W, V, Ch> {
+    pub(crate) changes: &'a Ch,
+    pub(crate) filter: &'a W,
+    pub(crate) shard: i32,
+    pub(crate) types: PhantomData<(T, V)>,
+}
+
+impl<T, W, V, Ch, DB> QueryFragment<DB> for CountPicked<'_, T, W, V, Ch>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+    Ch: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        if out.backend().dialect().joins_before_set() {
+            out.push_sql("UPDATE ");
+            push_picked::<T, W, DB>(self.filter, out.reborrow())?;
+            out.push_sql(" STRAIGHT_JOIN ");
+            push_shards_as_parent::<T, DB>(out.reborrow())?;
+            out.push_sql(" ON ");
+            push_picked_is_parent::<T, DB>(out.reborrow())?;
+            out.push_sql(" SET ");
+            self.changes.walk_ast(out.reborrow())?;
+            out.push_sql(" WHERE ");
+        } else {
+            out.push_sql("UPDATE ");
+            push_shards_as_parent::<T, DB>(out.reborrow())?;
+            out.push_sql(" SET ");
+            self.changes.walk_ast(out.reborrow())?;
+            out.push_sql(" FROM ");
+            push_picked::<T, W, DB>(self.filter, out.reborrow())?;
+            out.push_sql(" WHERE ");
+            push_picked_is_parent::<T, DB>(out.reborrow())?;
+            out.push_sql(" AND ");
+        }
+        push_shard_is::<T, DB>(&self.shard, out)
+    }
+}
+
+impl<T, W, V, Ch, DB> Keep<DB> for CountPicked<'_, T, W, V, Ch>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+    Ch: QueryFragment<DB>,
+{
+}
+
+const PICKED: &str = "sharded_picked";
+
+/// Unlikely to be the name of a column of the application's, which would be ambiguous.
+fn picked_key(number: usize) -> String {
+    format!("sharded_key_{number}")
+}
+
+/// `(SELECT parent.key AS sharded_key_0 FROM parent WHERE …) AS sharded_picked`
+fn push_picked<'b, T, W, DB>(filter: &'b W, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    out.push_sql("(SELECT ");
+    push_each_key::<T, DB>(", ", out.reborrow(), |i, name, mut out| {
+        push_column::<T, DB>(name, out.reborrow())?;
+        out.push_sql(" AS ");
+        out.push_identifier(&picked_key(i))
+    })?;
+    out.push_sql(" FROM ");
+    T::TABLE.walk_ast(out.reborrow())?;
+    filter.walk_ast(out.reborrow())?;
+    if let Some(limit) = out.backend().dialect().keeps_order() {
+        out.push_sql(" ORDER BY ");
+        push_key::<T, DB>(out.reborrow())?;
+        out.push_sql(limit);
+    }
+    out.push_sql(") AS ");
+    out.push_identifier(PICKED)
+}
+
+/// `sharded_picked.sharded_key_0 = parent.key`
+fn push_picked_is_parent<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    push_each_key::<T, DB>(" AND ", out, |i, name, mut out| {
+        out.push_identifier(PICKED)?;
+        out.push_sql(".");
+        out.push_identifier(&picked_key(i))?;
+        out.push_sql(" = ");
+        push_column::<T, DB>(name, out)
+    })
+}
+
+query_ids!(CountPicked<'a, T, W, V; Ch>);
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::videos::dsl::*;
+    use crate::test_schema::{sql, videos as table};
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::query_builder::{AsChangeset, IntoUpdateTarget};
+    use diesel::sqlite::Sqlite;
+
+    #[test]
+    fn count_picked() {
+        let changes = views.eq(views + 1).as_changeset();
+        let count = CountPicked::<table::table, _, (), _> {
+            changes: &changes,
+            filter: &videos
+                .filter(slug.eq("a"))
+                .into_update_target()
+                .where_clause,
+            shard: 3,
+            types: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, count),
+            r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1) FROM (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE ("videos"."slug" = $2)) AS "sharded_picked" WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $3"#
+        );
+        assert_eq!(
+            sql!(Mysql, count),
+            "UPDATE (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos` WHERE (`videos`.`slug` = ?) ORDER BY `videos`.`id` LIMIT 18446744073709551615) AS `sharded_picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON `sharded_picked`.`sharded_key_0` = `videos`.`id` SET `views` = (`videos`.`views` + ?) WHERE `videos`.`shard` = ?"
+        );
+        let whole_table = CountPicked::<table::table, _, (), _> {
+            filter: &videos.into_update_target().where_clause,
+            changes: &changes,
+            shard: 3,
+            types: PhantomData,
+        };
+        assert_eq!(
+            sql!(Sqlite, whole_table),
+            "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) FROM (SELECT `videos`.`id` AS `sharded_key_0` FROM `videos`) AS `sharded_picked` WHERE `sharded_picked`.`sharded_key_0` = `videos`.`id` AND `videos`.`shard` = ?"
+        );
+    }
+}

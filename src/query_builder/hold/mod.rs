@@ -1,0 +1,18 @@
+//! Statements about parents that are held, and about their shards.
+
+mod lock;
+mod rows;
+mod states;
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests;
+mod write;
+
+pub(crate) use self::lock::{FindShardsPolicy, LockParents, LockShards, NotLocked, SelectShards};
+pub(crate) use self::rows::{HeldRows, Rows};
+pub(crate) use self::states::{Fields, ReadStates, Sums};
+pub(crate) use self::write::{AddShardsToBases, EmptyShards, RemoveShards, Write};

@@ -1,0 +1,88 @@
+//! The statement that reads bases and sums of shards.
+
+use diesel::backend::Backend;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{Nullable, Text};
+
+use super::rows::{HeldRows, no_query_id};
+use crate::backend::ShardedBackend;
+use crate::model::ShardsColumn;
+
+/// Some fields of a table, in their order.
+pub(crate) type Fields<'f> = [&'f ShardsColumn];
+
+/// Whether the sums of shards are read too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sums {
+    Read,
+    /// What the shards hold is going to be thrown away: 0 stands for it.
+    Replaced,
+}
+
+/// Reads what parents hold of some fields, one text for each parent.
+///
+/// ```sql
+/// SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST(COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards"
+///     WHERE "videos_shards"."id" = "videos"."id"), 0) AS TEXT) || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
+/// -- MySQL, MariaDB: CONCAT(CAST(… AS CHAR), ' ', …), and all SELECTs end in FOR UPDATE
+/// ```
+pub(crate) struct ReadStates<'a, W, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) fields: &'a Fields<'a>,
+    pub(crate) sums: Sums,
+}
+
+impl<W, DB> QueryFragment<DB> for ReadStates<'_, W, DB>
+where
+    DB: ShardedBackend,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let dialect = out.backend().dialect();
+        let [joined, between, end] = dialect.joined_texts();
+        out.push_sql("SELECT ");
+        out.push_sql(joined);
+        for (i, field) in self.fields.iter().enumerate() {
+            let (cast, as_text) = dialect.number_as_text(field.column_type);
+            if i > 0 {
+                out.push_sql(between);
+            }
+            out.push_sql(cast);
+            self.of.names.push_column(field.name, out.reborrow())?;
+            out.push_sql(as_text);
+            out.push_sql(between);
+            if self.sums == Sums::Replaced {
+                out.push_sql("'0'");
+                continue;
+            }
+            out.push_sql(cast);
+            out.push_sql("COALESCE((SELECT SUM(");
+            self.of
+                .names
+                .push_shards_column(field.name, out.reborrow())?;
+            out.push_sql(")");
+            self.of
+                .names
+                .push_from_shards(self.of.shard.as_ref(), out.reborrow())?;
+            out.push_sql(dialect.reads_what_is_locked());
+            out.push_sql("), 0)");
+            out.push_sql(as_text);
+        }
+        out.push_sql(end);
+        out.push_sql(" FROM ");
+        self.of.names.parent.walk_ast(out.reborrow())?;
+        self.of.push_where(out.reborrow())?;
+        out.push_sql(" ORDER BY ");
+        self.of.names.push_key(out.reborrow())?;
+        out.push_sql(dialect.all_rows());
+        out.push_sql(dialect.reads_what_is_locked());
+        Ok(())
+    }
+}
+
+impl<W, DB: Backend> Query for ReadStates<'_, W, DB> {
+    type SqlType = Nullable<Text>;
+}
+
+no_query_id! { ReadStates<W> }

@@ -1,0 +1,141 @@
+use std::marker::PhantomData;
+
+use diesel::prelude::*;
+
+use super::*;
+use crate::model::ShardedTable;
+use crate::query_builder::{KeysAre, Names};
+use crate::test_schema::videos::dsl::id;
+use crate::test_schema::{sql, videos as table};
+use diesel::mysql::Mysql;
+use diesel::pg::Pg;
+use diesel::sqlite::Sqlite;
+
+macro_rules! rows {
+    ($rows:ident, $keys:expr, $shard:expr) => {
+        HeldRows {
+            rows: Rows::$rows,
+            names: Names::of::<table::table>(),
+            keys: &$keys,
+            shard: $shard,
+        }
+    };
+}
+
+#[test]
+fn parents_are_locked_and_then_shards_in_key_order() {
+    let keys = KeysAre(vec![id.eq(1), id.eq(2)]);
+    let lock = LockParents::<table::table, _> {
+        keys: &keys,
+        clause: " FOR UPDATE",
+        table: PhantomData,
+    };
+    assert_eq!(
+        sql!(Pg, lock),
+        r#"SELECT "videos"."id" FROM "videos" WHERE (("videos"."id" = $1) OR ("videos"."id" = $2)) ORDER BY "videos"."id" FOR UPDATE"#
+    );
+    let of = rows!(Shards, keys, Some(3));
+    let clause = " FOR UPDATE NOWAIT";
+    assert_eq!(
+        sql!(Mysql, LockShards { of, clause }),
+        "SELECT CASE WHEN `videos`.`views` <> 0 OR `videos`.`likes` <> 0 THEN 1 ELSE 0 END FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?) OR (`videos`.`id` = ?)) AND `videos`.`shard` = ? ORDER BY `videos`.`id`, `videos`.`shard` LIMIT 18446744073709551615 FOR UPDATE NOWAIT"
+    );
+}
+
+#[test]
+fn parents_that_are_not_locked_are_looked_for() {
+    let (keys, locked) = (KeysAre(vec![id.eq(1), id.eq(2)]), KeysAre(vec![id.eq(1)]));
+    let not_locked = NotLocked::<table::table, _> {
+        keys: &keys,
+        locked: &locked,
+        table: PhantomData,
+    };
+    assert_eq!(
+        sql!(Pg, not_locked),
+        r#"SELECT "videos"."id" FROM "videos" WHERE (("videos"."id" = $1) OR ("videos"."id" = $2)) AND NOT (("videos"."id" = $3)) AND row_security_active('"videos"')"#
+    );
+}
+
+#[test]
+fn states_are_read_as_they_are_locked() {
+    let keys = KeysAre(vec![id.eq(1)]);
+    let fields: Vec<_> = table::table::FIELDS.iter().collect();
+    macro_rules! read {
+        ($shard:expr) => {
+            ReadStates {
+                of: rows!(Parents, keys, $shard),
+                fields: &fields,
+                sums: Sums::Read,
+            }
+        };
+    }
+    assert_eq!(
+        sql!(Pg, read!(Some(3))),
+        r#"SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST(COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $1), 0) AS TEXT) || ' ' || CAST("videos"."likes" AS TEXT) || ' ' || CAST(COALESCE((SELECT SUM("videos_shards"."likes") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $2), 0) AS TEXT) FROM "videos" WHERE (("videos"."id" = $3)) ORDER BY "videos"."id""#
+    );
+    let mysql = sql!(Mysql, read!(None));
+    assert!(
+        mysql.starts_with("SELECT CONCAT(CAST(`videos`.`views` AS CHAR), ' ', CAST(COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` FOR UPDATE), 0) AS CHAR), ' ', "),
+        "{mysql}"
+    );
+    assert!(
+        mysql.ends_with("ORDER BY `videos`.`id` LIMIT 18446744073709551615 FOR UPDATE"),
+        "{mysql}"
+    );
+    let bases = ReadStates {
+        of: rows!(Parents, keys, None),
+        fields: &fields[..1],
+        sums: Sums::Replaced,
+    };
+    assert_eq!(
+        sql!(Sqlite, bases),
+        "SELECT CAST(`videos`.`views` AS TEXT) || ' ' || '0' FROM `videos` WHERE ((`videos`.`id` = ?)) ORDER BY `videos`.`id`"
+    );
+}
+
+#[test]
+fn a_fold_adds_and_then_empties() {
+    let keys = KeysAre(vec![id.eq(1)]);
+    macro_rules! add {
+        ($shard:expr) => {
+            AddShardsToBases {
+                of: rows!(Parents, keys, $shard),
+            }
+        };
+    }
+    assert_eq!(
+        sql!(Mysql, add!(None)),
+        "UPDATE `videos` SET `views` = (`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0)), `likes` = (`videos`.`likes` + COALESCE((SELECT SUM(`videos_shards`.`likes`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0)) WHERE ((`videos`.`id` = ?)) AND EXISTS (SELECT 1 FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` AND (`videos_shards`.`views` <> 0 OR `videos_shards`.`likes` <> 0))"
+    );
+    let one = sql!(Pg, add!(Some(3)));
+    assert_eq!(one.matches(r#"AND "videos_shards"."shard" = $"#).count(), 3);
+    let empty = EmptyShards {
+        of: rows!(Shards, keys, None),
+        fields: &table::table::FIELDS.iter().collect::<Vec<_>>(),
+    };
+    assert_eq!(
+        sql!(Sqlite, empty),
+        "UPDATE `videos_shards` AS `videos` SET `views` = 0, `likes` = 0 WHERE ((`videos`.`id` = ?)) AND (`videos`.`views` <> 0 OR `videos`.`likes` <> 0)"
+    );
+}
+
+#[test]
+fn shards_are_removed_from_a_number_on() {
+    let keys = KeysAre(vec![id.eq(1)]);
+    macro_rules! remove {
+        () => {
+            RemoveShards {
+                of: rows!(Shards, keys, None),
+                first: 4,
+            }
+        };
+    }
+    assert_eq!(
+        sql!(Pg, remove!()),
+        r#"DELETE FROM "videos_shards" AS "videos" WHERE (("videos"."id" = $1)) AND "videos"."shard" >= $2 AND "videos"."views" = 0 AND "videos"."likes" = 0"#
+    );
+    assert_eq!(
+        sql!(Mysql, remove!()),
+        "DELETE `videos` FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?)) AND `videos`.`shard` >= ? AND `videos`.`views` = 0 AND `videos`.`likes` = 0"
+    );
+}

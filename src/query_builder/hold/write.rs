@@ -1,0 +1,158 @@
+//! Statements that write bases and shards.
+
+use diesel::backend::Backend;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::sql_types::Integer;
+
+use super::rows::{HeldRows, no_query_id};
+use super::states::Fields;
+use crate::backend::ShardedBackend;
+use crate::model::SHARD;
+use crate::query_builder::names::{push_bind, push_zeros};
+use crate::query_builder::total::push_total_of;
+
+/// Writes columns of the parents or of their shards.
+///
+/// ```sql
+/// UPDATE "videos" SET … WHERE …
+/// UPDATE "videos_shards" AS "videos" SET … WHERE …
+/// ```
+pub(crate) struct Write<'a, W, A, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) assignments: &'a A,
+}
+
+impl<W, A, DB> QueryFragment<DB> for Write<'_, W, A, DB>
+where
+    DB: ShardedBackend,
+    W: QueryFragment<DB>,
+    A: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        self.of.push_table(out.reborrow())?;
+        out.push_sql(" SET ");
+        self.assignments.walk_ast(out.reborrow())?;
+        self.of.push_where(out)
+    }
+}
+
+/// Adds shards to their bases where one of them is not zero.
+///
+/// ```sql
+/// UPDATE "videos" SET "views" = total, "likes" = total
+/// WHERE … AND EXISTS (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
+///     AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0))
+/// ```
+pub(crate) struct AddShardsToBases<'a, W, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
+}
+
+impl<W, DB> QueryFragment<DB> for AddShardsToBases<'_, W, DB>
+where
+    DB: ShardedBackend,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let shard = self.of.shard.as_ref();
+        out.push_sql("UPDATE ");
+        self.of.names.parent.walk_ast(out.reborrow())?;
+        for (i, field) in self.of.names.fields.iter().enumerate() {
+            out.push_sql(if i == 0 { " SET " } else { ", " });
+            out.push_identifier(field.name)?;
+            out.push_sql(" = ");
+            push_total_of(self.of.names, field, shard, out.reborrow())?;
+        }
+        self.of.push_where(out.reborrow())?;
+        out.push_sql(" AND EXISTS (SELECT 1");
+        self.of.names.push_from_shards(shard, out.reborrow())?;
+        out.push_sql(" AND (");
+        for (i, field) in self.of.names.fields.iter().enumerate() {
+            if i > 0 {
+                out.push_sql(" OR ");
+            }
+            self.of
+                .names
+                .push_shards_column(field.name, out.reborrow())?;
+            out.push_sql(" <> 0");
+        }
+        out.push_sql("))");
+        Ok(())
+    }
+}
+
+/// Sets fields of shards to zero where they are not.
+///
+/// ```sql
+/// UPDATE "videos_shards" AS "videos" SET "views" = 0, "likes" = 0
+/// WHERE … AND ("videos"."views" <> 0 OR "videos"."likes" <> 0)
+/// ```
+pub(crate) struct EmptyShards<'a, W, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) fields: &'a Fields<'a>,
+}
+
+impl<W, DB> QueryFragment<DB> for EmptyShards<'_, W, DB>
+where
+    DB: ShardedBackend,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        self.of.push_table(out.reborrow())?;
+        out.push_sql(" SET ");
+        push_zeros(self.fields.iter().copied(), out.reborrow())?;
+        self.of.push_where(out.reborrow())?;
+        for (i, field) in self.fields.iter().enumerate() {
+            out.push_sql(if i == 0 { " AND (" } else { " OR " });
+            self.of.names.push_column(field.name, out.reborrow())?;
+            out.push_sql(" <> 0");
+        }
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
+/// Deletes shards from a number on that are empty.
+///
+/// ```sql
+/// DELETE FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" >= $n AND "videos"."views" = 0 AND …
+/// -- MySQL, MariaDB
+/// DELETE `videos` FROM `videos_shards` AS `videos` WHERE … AND `videos`.`shard` >= ? AND `videos`.`views` = 0 AND …
+/// ```
+pub(crate) struct RemoveShards<'a, W, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) first: i32,
+}
+
+impl<W, DB> QueryFragment<DB> for RemoveShards<'_, W, DB>
+where
+    DB: ShardedBackend,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("DELETE ");
+        if out.backend().dialect().deletes_by_alias() {
+            self.of.names.parent.walk_ast(out.reborrow())?;
+            out.push_sql(" ");
+        }
+        out.push_sql("FROM ");
+        self.of.push_table(out.reborrow())?;
+        self.of.push_where(out.reborrow())?;
+        out.push_sql(" AND ");
+        self.of.names.push_column(SHARD, out.reborrow())?;
+        out.push_sql(" >= ");
+        push_bind::<Integer, i32, DB>(&self.first, out.reborrow())?;
+        for field in self.of.names.fields {
+            out.push_sql(" AND ");
+            self.of.names.push_column(field.name, out.reborrow())?;
+            out.push_sql(" = 0");
+        }
+        Ok(())
+    }
+}
+
+no_query_id! {
+    Write<W, A> AddShardsToBases<W> EmptyShards<W> RemoveShards<W>
+}

@@ -1,0 +1,134 @@
+//! The guard of a kept statement: a value that no other statement takes.
+
+use std::any::TypeId;
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment, QueryId};
+use diesel::result::QueryResult;
+use diesel::sql_types::Binary;
+use fnv::FnvBuildHasher;
+
+use crate::backend::{Dialect, ShardedBackend, TAKEN_FOR_ANOTHER};
+use crate::query_builder::push_bind;
+
+/// The value that only the statement of one text takes. Its first bytes are no UTF-8, and no number, date or UUID has its length, so
+/// that no column of such a type takes it.
+#[derive(Debug)]
+pub struct TextGuard([u8; 11]);
+
+impl TextGuard {
+    /// The guard of a statement, on PostgreSQL.
+    pub(super) fn of<DB, S>(statement: &S, backend: &DB) -> Option<Self>
+    where
+        DB: ShardedBackend,
+        S: QueryFragment<DB> + QueryId,
+    {
+        if backend.dialect() != Dialect::Postgres {
+            return None;
+        }
+        let hash = match S::query_id() {
+            Some(id) => known_hash(id, || hash_of_text(statement, backend))?,
+            None => hash_of_text(statement, backend)?,
+        };
+        let mut value = [0xff; 11];
+        value[3..].copy_from_slice(&hash.to_be_bytes());
+        Some(TextGuard(value))
+    }
+
+    /// `CAST(CASE WHEN $n = decode('…', 'hex') THEN '1' ELSE 'diesel_sharded: …' END AS BOOLEAN)`, which is true or fails
+    pub(crate) fn push_condition<'b, DB: ShardedBackend>(
+        &'b self,
+        out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
+        self.push("'1'", "BOOLEAN", out)
+    }
+
+    /// The same for ` OFFSET`: 0, or the statement fails, even where it has no rows. (It is no `LIMIT`, since the planner takes an
+    /// unknown one for a tenth of the rows.)
+    pub(crate) fn push_offset<'b, DB: ShardedBackend>(
+        &'b self,
+        out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
+        self.push("'0'", "BIGINT", out)
+    }
+
+    fn push<'b, DB: ShardedBackend>(
+        &'b self,
+        value: &str,
+        sql_type: &str,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
+        out.push_sql("CAST(CASE WHEN ");
+        push_bind::<Binary, [u8], DB>(&self.0, out.reborrow())?;
+        out.push_sql(" = decode('");
+        for byte in self.0 {
+            out.push_sql(&format!("{byte:02x}"));
+        }
+        out.push_sql("', 'hex') THEN ");
+        out.push_sql(value);
+        out.push_sql(" ELSE '");
+        out.push_sql(TAKEN_FOR_ANOTHER);
+        out.push_sql("' END AS ");
+        out.push_sql(sql_type);
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
+/// The hash of a statement's text.
+fn hash_of_text<DB: ShardedBackend>(
+    statement: &impl QueryFragment<DB>,
+    backend: &DB,
+) -> Option<u64> {
+    let mut text = backend.query_builder();
+    statement.to_sql(&mut text, backend).ok()?;
+    Some(fnv_1a(text.finish().as_bytes()))
+}
+
+/// The hash of the one text that this query id has on PostgreSQL. It is kept, since writing the text costs more than all other
+/// work of a count in this process.
+fn known_hash(id: TypeId, hash: impl FnOnce() -> Option<u64>) -> Option<u64> {
+    thread_local! {
+        static KNOWN: RefCell<HashMap<TypeId, u64, FnvBuildHasher>> = RefCell::default();
+    }
+    // While the thread ends there is no map any more.
+    let known = KNOWN.try_with(|known| known.borrow().get(&id).copied());
+    if let Ok(Some(hash)) = known {
+        return Some(hash);
+    }
+    let hash = hash()?;
+    let _ = KNOWN.try_with(|known| known.borrow_mut().insert(id, hash));
+    Some(hash)
+}
+
+/// A hash that is the same in each build, so that processes of two releases have one guard for one text.
+fn fnv_1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// A statement that can be written with a guard.
+pub trait Keep<DB: ShardedBackend>: QueryFragment<DB> {
+    /// Writes the statement with its guard. By default the guard follows the last condition, which has to end the statement.
+    fn walk_guarded<'b>(
+        &'b self,
+        guard: &'b TextGuard,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
+        self.walk_ast(out.reborrow())?;
+        out.push_sql(" AND ");
+        guard.push_condition(out)
+    }
+}
+
+impl<Q: Keep<DB>, DB: ShardedBackend> Keep<DB> for &Q {
+    fn walk_guarded<'b>(
+        &'b self,
+        guard: &'b TextGuard,
+        out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
+        (**self).walk_guarded(guard, out)
+    }
+}
