@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
+use super::cache_read::CacheRead;
 use super::metrics;
 use super::spans::{self, Scope};
 use crate::backend::Dialect;
@@ -58,19 +59,6 @@ pub(crate) fn flush_conflict(dialect: Dialect, conflict: Conflict) {
 pub(crate) fn lost() {
     metrics::lost();
     spans::lost();
-}
-
-/// The source of a total that was read through a cache.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum CacheRead {
-    /// The cache.
-    Hit,
-    /// The database.
-    Miss,
-    /// Another reader's read of the database.
-    Shared,
-    /// The database, inside a transaction.
-    Bypassed,
 }
 
 /// A total was asked for.

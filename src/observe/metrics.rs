@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use metrics::{Key, Label, Level, Metadata, Unit};
 
-use super::events::CacheRead;
+use super::cache_read::CacheRead;
 use super::labels::{backend_of, conflict_of, kind_of, outcome_of};
 use super::metric_names::{
     ALL, ATTEMPTS, BATCH_CALLERS, BATCH_CONFLICTS, BATCH_COUNTERS, CACHE_FAILURES, CACHE_READS,

@@ -7,6 +7,7 @@
     allow(dead_code, reason = "coalescers, which need r2d2, are observed too")
 )]
 
+mod cache_read;
 mod events;
 #[cfg(any(feature = "tracing", feature = "metrics"))]
 mod labels;
@@ -27,9 +28,9 @@ mod spans;
 mod spans;
 mod work;
 
+pub(crate) use self::cache_read::CacheRead;
 pub(crate) use self::events::{
-    CacheRead, cache_read, cache_unavailable, crowded, fold, folded, more_shards_would_help,
-    not_a_total,
+    cache_read, cache_unavailable, crowded, fold, folded, more_shards_would_help, not_a_total,
 };
 #[cfg(feature = "r2d2")]
 pub(crate) use self::events::{flush, flush_conflict, flushed, lost, waited};

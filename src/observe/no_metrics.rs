@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::events::CacheRead;
+use super::cache_read::CacheRead;
 use super::work::Work;
 use crate::backend::Dialect;
 use crate::conflict::Conflict;
