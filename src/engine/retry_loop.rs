@@ -97,24 +97,18 @@ impl RetryLoop {
     }
 
     /// A statement that commits by itself.
-    pub(crate) fn statement<M, Conn>(
+    pub(crate) fn statement<M: Io<Conn>, Conn>(
         link: &mut Link<'_, M, Conn>,
         retry: RetryPolicy,
-    ) -> QueryResult<Self>
-    where
-        M: Io<Conn>,
-    {
+    ) -> QueryResult<Self> {
         Self::new(link, retry, Unit::Statement, Work::Statement)
     }
 
     /// A query.
-    pub(crate) fn read<M, Conn>(
+    pub(crate) fn read<M: Io<Conn>, Conn>(
         link: &mut Link<'_, M, Conn>,
         retry: RetryPolicy,
-    ) -> QueryResult<Self>
-    where
-        M: Io<Conn>,
-    {
+    ) -> QueryResult<Self> {
         Self::new(link, retry, Unit::Read, Work::Read)
     }
 
