@@ -193,7 +193,7 @@ pub(crate) fn push_unique_key_of<DB: ShardedBackend>(
     Ok(())
 }
 
-/// What `push` writes for each column of the key, with `separator` between them. `push` is told the column's number and name.
+/// Calls `push` for each column of the key, with its number and name, and writes `separator` in between.
 pub(crate) fn push_each_key<'b, T, DB>(
     separator: &str,
     out: AstPass<'_, 'b, DB>,
