@@ -1,7 +1,7 @@
 //! Bases that do not take what an operation writes to them.
 //!
-//! An operation that moves a value reads each parent before and after it writes. What differs from what was to be written is
-//! told here, whatever the reason: a number that was rounded or cut, an update that row security or a trigger suppressed, a
+//! An operation that moves a value reads each parent before and after it writes. A difference to what was to be written is
+//! reported here, whatever the reason: a number that was rounded or cut, an update that row security or a trigger suppressed, a
 //! row that was redirected.
 
 use crate::model::Amount;
@@ -41,9 +41,9 @@ pub enum Unfit {
     Altered {
         /// The column.
         field: &'static str,
-        /// What was written, or what the shards were to hold.
+        /// The number that was written, or that the shards were to hold.
         expected: String,
-        /// What the database shows.
+        /// The number that the database shows.
         found: String,
     },
     /// There are shards of this key and no row, or none that can be seen.
@@ -58,7 +58,7 @@ pub enum Unfit {
     Removed,
 }
 
-/// What a parent holds of one field.
+/// The value of one field of a parent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldState {
     /// The column itself.

@@ -1,4 +1,4 @@
-//! What else watches the rows of a counted table: triggers that a fold's update of the base fires, and `CHECK`s of bases.
+//! The other watchers of the rows of a counted table: triggers that a fold's update of the base fires, and `CHECK`s of bases.
 
 use diesel::prelude::*;
 use diesel_sharded::Dialect;

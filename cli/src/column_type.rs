@@ -15,7 +15,7 @@ pub fn field_type(dialect: Dialect, column: &LiveColumn) -> Option<(ColumnType, 
     match found {
         SmallInt | Integer | BigInt | UnsignedSmallInt | UnsignedInteger | UnsignedBigInt
         | Double => Some((found, None)),
-        // Its precision and scale. What has none on PostgreSQL takes any.
+        // Its precision and scale. A column without them takes any on PostgreSQL.
         Numeric => Some((found, Some(column.sql_type.to_uppercase()))),
         _ => None,
     }

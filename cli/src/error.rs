@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! The errors of the tool, and their remedies.
 
 use std::path::{Path, PathBuf};
 

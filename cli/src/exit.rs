@@ -33,7 +33,7 @@ impl From<Ended> for ExitCode {
     }
 }
 
-/// What `--help` says of it.
+/// The text of `--help` about it.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    done

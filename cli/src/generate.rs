@@ -203,7 +203,7 @@ fn write(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<E
     if let Some(parent) = folder.parent() {
         fs::create_dir_all(parent).map_err(|source| Error::file(parent, source))?;
     }
-    // What is there already stays.
+    // Files that are there already stay.
     fs::create_dir(&folder).map_err(|source| Error::file(&folder, source))?;
     for (file, text) in [("up.sql", &files.up), ("down.sql", &files.down)] {
         let file = folder.join(file);

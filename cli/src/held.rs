@@ -12,7 +12,7 @@ use crate::key::{Key, Keyed};
 use crate::sharded::Sharded;
 use crate::statement::{Row, Statement};
 
-/// What one transaction folded.
+/// The result of one transaction that folds.
 #[derive(Debug, Clone)]
 pub struct Moved {
     pub parents: usize,
@@ -32,7 +32,7 @@ impl Moved {
     }
 }
 
-/// Why nothing of it came about.
+/// The reason why a transaction folded nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum FoldError {
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! What the database says of its tables: columns, keys and foreign keys.
+//! Tables as the database describes them: columns, keys and foreign keys.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub struct LiveColumn {
     pub name: String,
     /// As the database declares it.
     pub sql_type: String,
-    /// What follows the type where a text is not compared as the database does by default.
+    /// The text that follows the type where a text is not compared as the database does by default.
     pub collation: Option<String>,
     pub nullable: bool,
     pub generated: bool,

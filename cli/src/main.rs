@@ -7,9 +7,11 @@ mod args;
 mod beside;
 mod column_type;
 mod connection;
+mod drifts;
 mod error;
 mod exit;
 mod fold;
+mod foldable;
 mod generate;
 mod held;
 mod interrupt;
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(ended) => ended.into(),
         Err(error) => {
-            // Whoever closed the standard error does not want to know.
+            // A closed standard error is no further error.
             let _ = writeln!(io::stderr(), "error: {error}");
             ExitCode::FAILURE
         }

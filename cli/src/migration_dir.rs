@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::error::Error;
 
-/// What of `diesel.toml` matters here.
+/// The part of `diesel.toml` that matters here.
 #[derive(Debug, Default, Deserialize)]
 struct Config {
     #[serde(default)]

@@ -9,6 +9,7 @@ use diesel_sharded::{Dialect, Unfit};
 
 use crate::args::RecountArgs;
 use crate::connection::AnyConnection;
+use crate::drifts::{Compared, Range, RepairError};
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::held::FoldError;
@@ -64,21 +65,7 @@ struct Recounting<'a> {
     mode: Mode,
 }
 
-/// A range of keys, and how many there are.
-struct Range<'a> {
-    after: Option<&'a Key>,
-    last: &'a Key,
-}
-
-/// A row beside its recount.
-struct Compared {
-    key: Key,
-    base: BigDecimal,
-    total: BigDecimal,
-    expected: BigDecimal,
-}
-
-/// What became of the drifts of a range.
+/// The drifts of a range, and those that could not be repaired.
 #[derive(Default)]
 struct Found {
     drifts: Vec<Compared>,
@@ -86,16 +73,16 @@ struct Found {
     unfit: Vec<(Key, Unfit)>,
 }
 
-/// What ends a repair.
-#[derive(Debug, thiserror::Error)]
-enum RepairError {
-    #[error("the recount gave more than one number for the key {0}")]
-    NotGrouped(String),
-    #[error("{0}")]
-    Diesel(#[from] DieselError),
-}
-
 impl Recounting<'_> {
+    fn drifts(
+        &self,
+        range: &Range<'_>,
+        conn: &mut AnyConnection,
+    ) -> Result<Vec<Compared>, RepairError> {
+        let recount = &self.args.recount;
+        self.keyed.drifts(self.field, recount, range, conn)
+    }
+
     fn run(
         &self,
         mut last: Option<Key>,
@@ -255,94 +242,6 @@ impl Recounting<'_> {
         }
     }
 
-    /// The rows of a range whose totals are not as recounted, read by one statement.
-    ///
-    /// ```sql
-    /// WITH diesel_sharded_recount (key_1, number) AS (…)
-    /// SELECT CAST("videos"."id" AS TEXT), CAST("videos"."likes" AS TEXT), CAST(total AS TEXT),
-    ///     CAST(COALESCE(recounted.number, 0) AS TEXT)
-    /// FROM "videos" LEFT JOIN (SELECT * FROM diesel_sharded_recount WHERE key_1 >= $1 AND key_1 <= $2) AS recounted
-    ///     ON recounted.key_1 = "videos"."id"
-    /// WHERE "videos"."id" > $3 AND "videos"."id" <= $4 ORDER BY "videos"."id"
-    /// ```
-    fn drifts(
-        &self,
-        range: &Range<'_>,
-        conn: &mut AnyConnection,
-    ) -> Result<Vec<Compared>, RepairError> {
-        let (keyed, sharded) = (self.keyed, self.keyed.sharded);
-        let table = sharded.table;
-        let keys = 1..=sharded.key.len();
-        let recount = self.args.recount.trim().trim_end_matches(';');
-        let compare = Statement::default().sql("WITH diesel_sharded_recount (");
-        let compare = compare.each(", ", keys, |names, i| names.sql(&format!("key_{i}")));
-        let compare = compare
-            .sql(", number) AS (\n")
-            .sql(recount)
-            .sql("\n) SELECT ");
-        let compare = keyed.select_key(compare, table).sql(", CAST(");
-        let compare = compare.column(table, self.field.name);
-        let compare = compare.sql(as_text(keyed.dialect)).sql(", CAST(");
-        let compare = compare.total(sharded.described, self.field.column, None);
-        let compare = compare.sql(as_text(keyed.dialect));
-        let compare = compare.sql(", CAST(COALESCE(recounted.number, 0)");
-        let compare = compare
-            .sql(as_text(keyed.dialect))
-            .sql(" FROM ")
-            .name(table);
-        let compare = compare.sql(" LEFT JOIN (SELECT * FROM diesel_sharded_recount");
-        let compare = self.narrowed(compare, range).sql(") AS recounted ON ");
-        let columns = sharded.key.iter().enumerate();
-        let compare = compare.each(" AND ", columns, |compare, (i, column)| {
-            let compare = compare.sql(&format!("recounted.key_{} = ", i + 1));
-            compare.column(table, column.name)
-        });
-        let compare = match range.after {
-            Some(key) => keyed
-                .is_beyond(compare.sql(" WHERE "), table, ">", false, key)
-                .sql(" AND "),
-            None => compare.sql(" WHERE "),
-        };
-        let compare = keyed.is_beyond(compare, table, "<", true, range.last);
-        let compare = keyed.key(compare.sql(" ORDER BY "), table);
-        let mut before = None;
-        let mut drifts = vec![];
-        for row in compare.rows(conn)? {
-            let key = Key::read(sharded, &row)?;
-            if before.as_ref() == Some(&key) {
-                return Err(RepairError::NotGrouped(key.display(sharded)));
-            }
-            let number = |column| row.parse::<BigDecimal>(sharded.key.len() + column);
-            let compared = Compared {
-                base: number(0)?,
-                total: number(1)?,
-                expected: number(2)?,
-                key: key.clone(),
-            };
-            if compared.total != compared.expected {
-                drifts.push(compared);
-            }
-            before = Some(key);
-        }
-        Ok(drifts)
-    }
-
-    /// Lets the planner recount this range alone, where the keys are integers: whatever type the recount gives them, they are
-    /// then compared here as they are with the parent's, and in one order. Texts and dates might not be.
-    fn narrowed(&self, statement: Statement, range: &Range<'_>) -> Statement {
-        let keyed = self.keyed;
-        let first = keyed.sharded.key.first();
-        if !first.is_some_and(|column| is_integer(column.column_type)) {
-            return statement;
-        }
-        let statement = statement.sql(" WHERE key_1 <= ");
-        let statement = keyed.bind_first_integer(statement, range.last);
-        match range.after {
-            Some(after) => keyed.bind_first_integer(statement.sql(" AND key_1 >= "), after),
-            None => statement,
-        }
-    }
-
     /// Locks the rows that differ, so that no other repair, fold or set comes in between, compares again in one snapshot, and
     /// corrects the bases. On PostgreSQL the snapshot is the one of the lock, and a row that was written since is a
     /// serialization failure, after which it is tried again.
@@ -403,7 +302,7 @@ impl Recounting<'_> {
         repaired.map_err(|error| self.told(error))
     }
 
-    /// What has to be added to the base, if that takes it.
+    /// The difference that has to be added to the base, if that takes it.
     fn lacks(&self, drift: &Compared) -> Option<i64> {
         let (least, greatest) = integers(self.field.column_type);
         let lacks = &drift.expected - &drift.total;

@@ -145,7 +145,7 @@ fn keep(name: String) -> &'static str {
     name.leak()
 }
 
-/// What `shards` holds the shards of, if it has the form of a shards table.
+/// The table whose shards are in `shards`, if that has the form of a shards table.
 fn of(dialect: Dialect, live: &LiveTables, shards: &LiveTable) -> Option<Sharded> {
     if shards.kind != Kind::Table {
         return None;

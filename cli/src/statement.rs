@@ -25,7 +25,7 @@ enum Part {
     Total(DescribedTable, ShardsColumn, Option<i32>),
 }
 
-/// What can be bound.
+/// A value to bind.
 #[derive(Debug, Clone)]
 pub enum Value {
     Integer(i64),
@@ -63,7 +63,7 @@ impl Statement {
         self
     }
 
-    /// What `push` adds for each of `items`, with `separator` in between.
+    /// Adds what `push` adds for each of `items`, with `separator` in between.
     pub fn each<T>(
         self,
         separator: &str,

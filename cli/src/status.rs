@@ -44,7 +44,7 @@ struct FieldStatus {
     field: &'static str,
     /// Over all rows; as text, since it may be beyond what a reader's numbers hold.
     total: String,
-    /// What of it is on shards.
+    /// The part of it that is on shards.
     unfolded: String,
     /// From 0 to 1; more where base and shards have different signs.
     unfolded_share: f64,

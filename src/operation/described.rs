@@ -17,7 +17,7 @@ use crate::operation::shard_counts::ShardCount;
 use crate::operation::shards_table;
 use crate::query_builder::{Names, Sums, push_total_of};
 
-/// What the derive would know of a table.
+/// A table as the derive would know it.
 #[derive(Debug, Clone, Copy)]
 pub struct DescribedTable {
     parent: Parent,
@@ -217,7 +217,7 @@ pub const fn column(
     }
 }
 
-/// What the library would do about the error of a statement.
+/// The step that the library would take after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
     /// Try again.
@@ -228,7 +228,7 @@ pub enum Told {
     Other,
 }
 
-/// What the library would do about an error.
+/// The step that the library would take after this error of a statement.
 pub fn told(dialect: Dialect, error: &DieselError) -> Told {
     match dialect.classify(error) {
         Failure::Conflict(conflict) => Told::Conflict(conflict),

@@ -93,7 +93,7 @@ impl<C: ShardedColumn> RowCounter<C> {
         now(self.total(&mut Link::blocking(conn)))
     }
 
-    /// What it is known by in a cache, and what is asked of it under an idempotency key.
+    /// Its name in a cache and under an idempotency key.
     pub(crate) fn cached_as(&self) -> String
     where
         Key<C>: fmt::Debug,

@@ -12,15 +12,15 @@ use crate::connection::{Io, Link, LoadIo, TransactionOptions};
 use crate::engine::keyed::KeyedTable;
 use crate::engine::retry_loop::RetryLoop;
 use crate::error::Error;
-
-use super::locked::{HoldError, Locked};
-use super::states::States;
-use super::write::Moved;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
     Fields, FindShardsPolicy, KeysAre, LockParents, Names, NotLocked, Sums,
 };
 use crate::unfit::Unfit;
+
+use super::locked::{HoldError, Locked};
+use super::states::States;
+use super::write::Moved;
 
 /// Parents of `T` that the connection's transaction has locked, with all their shards or with one.
 ///

@@ -4,14 +4,15 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 
-use super::locked::{HoldError, Locked};
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo};
 use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn};
 use crate::query_builder::{Fields, ReadStates, Rows, Sums};
 use crate::unfit::{FieldState, Unfit};
 
-/// What each parent that is held holds of each of some fields, in key order.
+use super::locked::{HoldError, Locked};
+
+/// The base and the shards of some fields of each locked parent, in key order.
 pub(crate) type States = Vec<Vec<FieldState>>;
 
 impl<W, DB> Locked<'_, W, DB>
@@ -19,8 +20,8 @@ where
     W: QueryFragment<DB> + Sync,
     DB: ShardedBackend,
 {
-    /// What the parents that are held hold of `fields`: the bases, and the sums of the shards unless these are to be `Replaced`,
-    /// whose sum may be out of every range.
+    /// Reads the bases of `fields` and the sums of their shards. Shards that are to be `Replaced` are not read: their sum may be out
+    /// of every range.
     ///
     /// # Errors
     /// [`Unfit::Removed`] if not all of them are there, [`Unfit::Altered`] for a base that is no number.
@@ -48,7 +49,7 @@ where
         Ok(states)
     }
 
-    /// Compares what the parents that are held hold with what they are to hold after an operation.
+    /// Compares the parents with what they are to hold after an operation.
     ///
     /// # Errors
     /// [`HoldError::Unfit`] if anything differs, whatever the reason.

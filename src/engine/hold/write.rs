@@ -4,8 +4,6 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use super::locked::{HoldError, Locked};
-use super::states::{States, zeros};
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo};
 use crate::model::Amount;
@@ -14,7 +12,10 @@ use crate::query_builder::{
 };
 use crate::unfit::FieldState;
 
-/// What was moved from shards to bases.
+use super::locked::{HoldError, Locked};
+use super::states::{States, zeros};
+
+/// The amounts that moved from shards to bases.
 #[derive(Debug, Clone)]
 pub struct Moved {
     /// The number of parents that had something to move.
@@ -66,7 +67,7 @@ where
         }
         let of = self.rows(Rows::Parents);
         let parents = link.execute(AddShardsToBases { of }).await?;
-        // What a trigger on the parent adds to shards must not be emptied with the rest.
+        // A trigger on the parent may have added to shards: that must not be emptied with the rest.
         self.check(link, &fields, &before, &added).await?;
         let shards = self.empty(link, &fields).await?;
         if self.filled.is_some_and(|filled| shards > filled) {

@@ -2,7 +2,7 @@
 
 use crate::model::ColumnType;
 
-/// What a total may be.
+/// The least and the greatest total.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Bounds {
     pub(super) least: Option<i64>,
@@ -33,7 +33,7 @@ impl Bounds {
         (n > 0 && self.most.is_none()) || (n < 0 && self.least.is_none())
     }
 
-    /// What each shard gets of the room below `total`, positive, and of that above it, negative. All of it is handed out,
+    /// The share of each shard in the room below `total`, positive, and in that above it, negative. All of it is handed out,
     /// as far as it is not more than half of what the column's type holds: SQLite could not add up the shards of a bound at
     /// the edge. The base keeps the remainder.
     pub(super) fn shares(self, total: i128, slots: u16, column: ColumnType) -> (i64, i64) {

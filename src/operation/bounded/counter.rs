@@ -7,8 +7,6 @@ use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 
-use super::bounds::Bounds;
-use super::statements::{AddWithin, Base, ToShares};
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Io, Link, LoadIo, in_any_transaction, now};
 use crate::engine::{
@@ -21,6 +19,9 @@ use crate::policy::RetryPolicy;
 use crate::query_builder::{CreateShards, KeysAre, PickKeys};
 use crate::shard_counts;
 use crate::unfit::FieldState;
+
+use super::bounds::Bounds;
+use super::statements::{AddWithin, Base, ToShares};
 
 /// One sharded field of one row that stays within bounds; made by [`RowCounter::never_below`] and
 /// [`RowCounter::never_above`].
@@ -216,7 +217,7 @@ impl<C: ShardedColumn> Bounded<C> {
     }
 
     /// Adds `n` to a shard at random, if that has room for it by itself. All were handed the same, and none is to be used up
-    /// before the others. What gives room is added only where there is some left: that was handed out when the total was
+    /// before the others. A count that gives room is added only where there is some left: that was handed out when the total was
     /// within its bounds, and it still is. Out of them, it pays a debt.
     async fn add_to_a_shard<DB, M, Conn>(
         &self,
@@ -324,7 +325,7 @@ fn slots<C: ShardedColumn>() -> u16 {
     (shards / 2).clamp(1, MOST_SLOTS)
 }
 
-/// What the one parent holds of the one field.
+/// The state of the one field of the one parent.
 fn only_state(states: &States) -> QueryResult<&FieldState> {
     states.iter().flatten().next().ok_or(DieselError::NotFound)
 }

@@ -3,7 +3,6 @@
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 
-use super::folded::Folded;
 use crate::backend::{Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Link, LoadIo};
@@ -11,13 +10,14 @@ use crate::engine::{
     Held, KeyedTable, RetryLoop, Shards, TRIES_TO_LOCK, explain, holding, retry_loop, shards_of,
 };
 use crate::error::Error;
-
 use crate::observe;
 use crate::policy::RetryPolicy;
 use crate::query_builder::KeysAre;
 use crate::unfit::Unfit;
 
-/// What holds for every batch of a fold.
+use super::folded::Folded;
+
+/// The settings of every batch of a fold.
 pub(super) struct Folding {
     pub(super) keep: u16,
     pub(super) retry: RetryPolicy,
@@ -105,8 +105,8 @@ impl Folding {
             .await
     }
 
-    /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. One that does not
-    /// fit is tried again as long as others change the base.
+    /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. A shard that
+    /// does not fit is tried again as long as others change the base.
     async fn fold_shard_by_shard<T, DB, M, Conn>(
         &self,
         keys: Vec<T::Key>,

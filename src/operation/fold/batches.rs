@@ -8,9 +8,6 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Integer};
 
-use super::batch::Folding;
-use super::builder::Fold;
-use super::folded::Folded;
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo, in_any_transaction};
 use crate::engine::{KeyedTable, RetryLoop, explain, retry_loop};
@@ -20,6 +17,10 @@ use crate::query_builder::{
     push_bind, push_from_shards, push_key, push_select_keys_as_parent, push_shards_column,
 };
 use crate::{observe, shard_counts};
+
+use super::batch::Folding;
+use super::builder::Fold;
+use super::folded::Folded;
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     pub(crate) async fn folded<DB, T, W, M, Conn>(

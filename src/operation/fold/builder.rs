@@ -8,13 +8,14 @@ use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 
-use super::folded::Folded;
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
 use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable};
 use crate::model::ShardedTable;
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
+
+use super::folded::Folded;
 
 /// Begins a fold: the values of shards move into the base, so that the plain column, its index and readers who know nothing
 /// of shards are nearly fresh. No total changes, not for one reader at one instant.
@@ -179,7 +180,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
     /// Folds to the end.
     ///
     /// # Errors
-    /// As [`update`](crate::update())'s. What was folded before the error stays folded, and no total has changed; folding again
+    /// As [`update`](crate::update())'s. Batches before the error stay folded, and no total has changed; folding again
     /// goes on with what is left. A parent whose base does not take its total is no error, but is listed in
     /// [`unfit`](Folded::unfit).
     pub fn run<Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Folded<T>>

@@ -7,7 +7,7 @@ use crate::model::{Amount, ShardedColumn, ShardedTable};
 
 use crate::unfit::Unfit;
 
-/// What a fold has moved.
+/// The result of a fold: counts, amounts, and the parents that it left.
 #[non_exhaustive]
 pub struct Folded<T: ShardedTable> {
     /// How many parents had something to move.

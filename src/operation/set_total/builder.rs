@@ -7,7 +7,6 @@ use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 
-use super::assignment::{Assignment, ToValue, ToZero};
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
 use crate::dsl::Value;
@@ -15,6 +14,8 @@ use crate::engine::KeyedTable;
 use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
+
+use super::assignment::{Assignment, ToValue, ToZero};
 
 /// Begins to set the total of a field to a value, in rows by key, by any filter, or all.
 ///

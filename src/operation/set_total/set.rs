@@ -6,8 +6,6 @@ use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
 
-use super::assignment::{Assignment, ToValue};
-use super::builder::SetTotal;
 use crate::backend::{Binds, ShardedBackend};
 use crate::connection::{Link, LoadIo};
 use crate::dsl::Value;
@@ -16,6 +14,9 @@ use crate::model::{Amount, ShardedColumn, ShardedTable};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{KeysAre, PickKeys, push_key, push_select_keys_as_parent};
 use crate::unfit::FieldState;
+
+use super::assignment::{Assignment, ToValue};
+use super::builder::SetTotal;
 
 impl<Q, A, Run> SetTotal<Q, A, Run> {
     pub(crate) async fn set<DB, T, W, M, Conn>(
@@ -46,7 +47,7 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
                 if held.is_empty() {
                     continue;
                 }
-                // What has left the filter since it was picked is not set.
+                // A row that has left the filter since it was picked is not set.
                 let again = PickAgain::<T, W, _> {
                     filter: &filter,
                     keys: held.keys(),

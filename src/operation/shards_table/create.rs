@@ -6,10 +6,10 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use crate::backend::Dialect;
 use crate::error::Error;
 use crate::model::{ColumnType, ShardedTable, ShardsColumn};
+use crate::query_builder::literal;
 
 use super::quoted::{Column, Quoted, as_one, each};
 use super::triggers::Trigger;
-use crate::query_builder::literal;
 
 impl Quoted<'_> {
     /// The whole text.

@@ -6,13 +6,13 @@
 
 use crate::backend::{Dialect, TotalForm};
 use crate::model::ColumnType;
+use crate::query_builder::literal;
 
 use super::quoted::{Column, Quoted, as_one, each};
 use super::triggers::Trigger;
 use super::unfit_text::{COLON, GAVE, KEY, NO_ROW, NOTHING, PLUS};
-use crate::query_builder::literal;
 
-/// What runs the text of SQLite.
+/// The program that runs the text of SQLite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Program {
     /// It may go on after an error, as `sqlite3` does, and may be in no transaction.
@@ -208,7 +208,7 @@ INSERT INTO temp.diesel_sharded_unfit SELECT COALESCE(({}), ({}))",
         statements
     }
 
-    /// What follows where [`fold_on_sqlite`](Self::fold_on_sqlite) found nothing.
+    /// Drops the table after [`fold_on_sqlite`](Self::fold_on_sqlite) found no row that does not fit.
     pub(super) fn drop_on_sqlite(&self) -> String {
         let drop = format!("DROP TABLE {}", self.shards);
         let temporary = DROP_TEMPORARY_ON_SQLITE.map(str::to_owned);

@@ -57,7 +57,7 @@ impl<'a> Quoted<'a> {
     }
 }
 
-/// What `text` makes of each column and its number, from 1 on.
+/// The texts that `text` makes of each column and its number, from 1 on.
 pub(super) fn each(
     columns: &[Column],
     separator: &str,

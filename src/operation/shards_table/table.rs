@@ -268,7 +268,7 @@ pub(crate) fn missing_triggers<DB: ShardedBackend>(
     }
 }
 
-/// What the check of a fold found, on MySQL and SQLite.
+/// The text about a row that the check of a fold found, on MySQL and SQLite.
 fn unfit<Conn>(conn: &mut Conn) -> QueryResult<Option<String>>
 where
     Conn: LoadConnection,
@@ -279,7 +279,7 @@ where
     Ok(unfit.into_iter().next())
 }
 
-/// What a failed fold and drop of `T`'s shards table means.
+/// Explains the error of a failed fold and drop of `T`'s shards table.
 fn explain_drop<T, DB, Conn>(conn: &Conn, error: DieselError) -> DieselError
 where
     T: ShardedTable + QueryFragment<DB>,

@@ -14,9 +14,9 @@ use crate::connection::{Link, LoadIo, now};
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::query_builder::Names;
+use crate::query_builder::literal;
 
 use super::quoted::{Quoted, each};
-use crate::query_builder::literal;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trigger {
@@ -168,7 +168,7 @@ fn schema_name(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 
-/// What a query of one column of texts gives.
+/// Reads the rows of a query of one column of texts.
 async fn texts<DB, M, Conn>(link: &mut Link<'_, M, Conn>, sql: String) -> QueryResult<Vec<String>>
 where
     M: LoadIo<Conn, Backend = DB>,

@@ -16,7 +16,7 @@ pub(super) const GAVE: &str = " gave ";
 pub(super) const NOTHING: &str = "nothing";
 pub(super) const NO_ROW: &str = ": it has shards and no row";
 
-/// What such a text says of the row that does not fit.
+/// The error that such a text describes.
 pub(super) fn told<T: ShardedTable>(text: &str) -> Option<DieselError> {
     let (key, reason) = read(text, T::SHARDS_TABLE, T::FIELDS)?;
     let table = T::SHARDS_TABLE;

@@ -8,7 +8,6 @@ use diesel::prelude::*;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::query_dsl::methods::LoadQuery;
 
-use super::recount::Drift;
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
 use crate::engine::KeyedTable;
@@ -16,6 +15,8 @@ use crate::model::ShardedColumn;
 use crate::operation::row_counter::IntegerField;
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
+
+use super::recount::Drift;
 
 /// Begins to compare the totals of a field with `expected`: a query for keys and numbers, as a recount gives them. A row that
 /// the query leaves out is expected to have 0; what the query says of other rows is not looked at.
@@ -136,8 +137,8 @@ impl<R, C, Q> Verify<R, C, Q> {
         now(self.find_drifts(&mut Link::blocking(conn)))
     }
 
-    /// Adds to every total that is not as expected what it lacks, and gives what it has repaired. What is counted meanwhile
-    /// stays counted.
+    /// Adds the difference to every total that is not as expected, and gives the drifts that it repaired. Counts that arrive meanwhile
+    /// stay counted.
     ///
     /// If there are [`drifts`](Self::drifts), it locks these rows, so that no other repair, fold or set comes in between,
     /// compares again in one snapshot, and corrects the bases. On PostgreSQL the snapshot is the one of the lock, and a row that

@@ -28,7 +28,7 @@ pub struct Drift<K> {
 }
 
 impl<K> Drift<K> {
-    /// What has to be added to the total.
+    /// The difference that has to be added to the total.
     pub(super) fn lacks(&self) -> QueryResult<i64> {
         let lacks = self.expected.checked_sub(self.total);
         lacks.ok_or_else(|| {

@@ -7,9 +7,6 @@ use diesel::prelude::*;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 
-use super::builder::Verify;
-use super::recount::{Drift, Recount, by_key, compare};
-use super::refuse::{refuse_cut_recounts, refuse_padded_keys};
 use crate::backend::{Isolation, ShardedBackend, Strength};
 use crate::connection::{Io, Link, LoadIo, TransactionOptions, in_transaction};
 use crate::engine::{Held, KeyedTable, RetryLoop, Sums, explain, field, in_chunks, retry_loop};
@@ -17,6 +14,10 @@ use crate::model::Amount;
 use crate::operation::row_counter::{AddTo, IntegerField};
 use crate::policy::RetryPolicy;
 use crate::unfit::Unfit;
+
+use super::builder::Verify;
+use super::recount::{Drift, Recount, by_key, compare};
+use super::refuse::{refuse_cut_recounts, refuse_padded_keys};
 
 impl<R, C, Q, Run> Verify<R, C, Q, Run> {
     pub(crate) async fn find_drifts<'q, DB, T, W, M, Conn>(

@@ -8,12 +8,13 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment, QueryId};
 use diesel::sql_types::Integer;
 
-use super::rows::{HeldRows, no_query_id};
 use crate::backend::ShardedBackend;
 use crate::model::{SHARD, ShardedTable};
 use crate::query_builder::keys::KeysAre;
 use crate::query_builder::literal::literal;
 use crate::query_builder::names::{push_key, push_key_to_read};
+
+use super::rows::{HeldRows, no_query_id};
 
 /// Locks parents in key order, and reads their keys.
 ///

@@ -5,9 +5,10 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{Nullable, Text};
 
-use super::rows::{HeldRows, no_query_id};
 use crate::backend::ShardedBackend;
 use crate::model::ShardsColumn;
+
+use super::rows::{HeldRows, no_query_id};
 
 /// Some fields of a table, in their order.
 pub(crate) type Fields<'f> = [&'f ShardsColumn];
@@ -16,7 +17,7 @@ pub(crate) type Fields<'f> = [&'f ShardsColumn];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sums {
     Read,
-    /// What the shards hold is going to be thrown away: 0 stands for it.
+    /// The shards are going to be emptied without a look: 0 stands for their sum.
     Replaced,
 }
 

@@ -5,12 +5,13 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::sql_types::Integer;
 
-use super::rows::{HeldRows, no_query_id};
-use super::states::Fields;
 use crate::backend::ShardedBackend;
 use crate::model::SHARD;
 use crate::query_builder::names::{push_bind, push_zeros};
 use crate::query_builder::total::push_total_of;
+
+use super::rows::{HeldRows, no_query_id};
+use super::states::Fields;
 
 /// Writes columns of the parents or of their shards.
 ///

@@ -1,0 +1,120 @@
+//! Totals beside a recount, read by one statement.
+
+use bigdecimal::BigDecimal;
+use diesel::result::Error as DieselError;
+
+use crate::connection::AnyConnection;
+use crate::key::{Key, Keyed, as_text};
+use crate::sharded::{Field, is_integer};
+use crate::statement::Statement;
+
+/// The keys after one of them, up to another.
+pub struct Range<'a> {
+    pub after: Option<&'a Key>,
+    pub last: &'a Key,
+}
+
+/// A row beside its recount.
+pub struct Compared {
+    pub key: Key,
+    pub base: BigDecimal,
+    pub total: BigDecimal,
+    pub expected: BigDecimal,
+}
+
+/// An error that ends a repair.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    #[error("the recount gave more than one number for the key {0}")]
+    NotGrouped(String),
+    #[error("{0}")]
+    Diesel(#[from] DieselError),
+}
+
+impl Keyed<'_> {
+    /// The rows of a range whose totals are not as recounted, read by one statement.
+    ///
+    /// ```sql
+    /// WITH diesel_sharded_recount (key_1, number) AS (…)
+    /// SELECT CAST("videos"."id" AS TEXT), CAST("videos"."likes" AS TEXT), CAST(total AS TEXT),
+    ///     CAST(COALESCE(recounted.number, 0) AS TEXT)
+    /// FROM "videos" LEFT JOIN (SELECT * FROM diesel_sharded_recount WHERE key_1 >= $1 AND key_1 <= $2) AS recounted
+    ///     ON recounted.key_1 = "videos"."id"
+    /// WHERE "videos"."id" > $3 AND "videos"."id" <= $4 ORDER BY "videos"."id"
+    /// ```
+    pub fn drifts(
+        self,
+        field: Field,
+        recount: &str,
+        range: &Range<'_>,
+        conn: &mut AnyConnection,
+    ) -> Result<Vec<Compared>, RepairError> {
+        let sharded = self.sharded;
+        let table = sharded.table;
+        let keys = 1..=sharded.key.len();
+        let recount = recount.trim().trim_end_matches(';');
+        let compare = Statement::default().sql("WITH diesel_sharded_recount (");
+        let compare = compare.each(", ", keys, |names, i| names.sql(&format!("key_{i}")));
+        let compare = compare
+            .sql(", number) AS (\n")
+            .sql(recount)
+            .sql("\n) SELECT ");
+        let compare = self.select_key(compare, table).sql(", CAST(");
+        let compare = compare.column(table, field.name);
+        let compare = compare.sql(as_text(self.dialect)).sql(", CAST(");
+        let compare = compare.total(sharded.described, field.column, None);
+        let compare = compare.sql(as_text(self.dialect));
+        let compare = compare.sql(", CAST(COALESCE(recounted.number, 0)");
+        let compare = compare.sql(as_text(self.dialect)).sql(" FROM ").name(table);
+        let compare = compare.sql(" LEFT JOIN (SELECT * FROM diesel_sharded_recount");
+        let compare = self.narrowed(compare, range).sql(") AS recounted ON ");
+        let columns = sharded.key.iter().enumerate();
+        let compare = compare.each(" AND ", columns, |compare, (i, column)| {
+            let compare = compare.sql(&format!("recounted.key_{} = ", i + 1));
+            compare.column(table, column.name)
+        });
+        let compare = match range.after {
+            Some(key) => self
+                .is_beyond(compare.sql(" WHERE "), table, ">", false, key)
+                .sql(" AND "),
+            None => compare.sql(" WHERE "),
+        };
+        let compare = self.is_beyond(compare, table, "<", true, range.last);
+        let compare = self.key(compare.sql(" ORDER BY "), table);
+        let mut before = None;
+        let mut drifts = vec![];
+        for row in compare.rows(conn)? {
+            let key = Key::read(sharded, &row)?;
+            if before.as_ref() == Some(&key) {
+                return Err(RepairError::NotGrouped(key.display(sharded)));
+            }
+            let number = |column| row.parse::<BigDecimal>(sharded.key.len() + column);
+            let compared = Compared {
+                base: number(0)?,
+                total: number(1)?,
+                expected: number(2)?,
+                key: key.clone(),
+            };
+            if compared.total != compared.expected {
+                drifts.push(compared);
+            }
+            before = Some(key);
+        }
+        Ok(drifts)
+    }
+
+    /// Lets the planner recount this range alone, where the keys are integers: whatever type the recount gives them, they are
+    /// then compared here as they are with the parent's, and in one order. Texts and dates might not be.
+    fn narrowed(self, statement: Statement, range: &Range<'_>) -> Statement {
+        let first = self.sharded.key.first();
+        if !first.is_some_and(|column| is_integer(column.column_type)) {
+            return statement;
+        }
+        let statement = statement.sql(" WHERE key_1 <= ");
+        let statement = self.bind_first_integer(statement, range.last);
+        match range.after {
+            Some(after) => self.bind_first_integer(statement.sql(" AND key_1 >= "), after),
+            None => statement,
+        }
+    }
+}
