@@ -113,6 +113,9 @@
 //! - [`multi_connection!`]: one enum of connections to several databases.
 //! - [`observability`]: what a running process tells of all that.
 //!
+//! In signatures and bounds: [`dsl`] and [`operation`] name statements and results, [`backend`] names databases, and [`model`]
+//! names what the derive implements.
+//!
 //! # Features
 //!
 //! None is on by default, and none but `postgres`, `mysql` and `sqlite` links a C library.
@@ -139,7 +142,7 @@ extern crate self as diesel_sharded; // the derive's paths, for named counters
 
 #[cfg(feature = "async")]
 pub mod asynchronous;
-mod backend;
+pub mod backend;
 mod background;
 mod conflict;
 mod connection;
@@ -148,40 +151,34 @@ mod engine;
 mod error;
 #[cfg(doc)] // nothing but documentation
 pub mod guide;
-mod model;
+pub mod model;
 pub mod observability;
 mod observe;
-mod operation;
+pub mod operation;
 mod placement;
 mod policy;
+pub mod prelude;
 mod query_builder;
 #[cfg(test)]
 mod test_schema;
 mod unfit;
 
-pub use self::backend::{BackendOf, Dialect, ShardedBackend};
 pub use self::conflict::Conflict;
 pub use self::error::Error;
-pub use self::model::{
-    Amount, ColumnType, CountingUpdate, FieldType, KeyType, ShardedColumn, ShardedTable,
-    ShardsColumn, counting_update,
-};
 #[cfg(feature = "r2d2")]
+#[doc(inline)]
 pub use self::operation::coalescer;
 #[doc(hidden)]
 pub use self::operation::described;
-pub use self::operation::fold::{Fold, Folded, fold};
-pub use self::operation::migrations::{MIGRATIONS, Migrations};
-pub use self::operation::named::{Counter, CounterBackend, CounterList, counters};
-pub use self::operation::row_counter::{IntegerField, RowCounter};
-pub use self::operation::set_total::{SetTotal, reset, set_total};
-pub use self::operation::shards_table::{ShardsMigration, ShardsTable};
-pub use self::operation::update::returning;
-pub use self::operation::update::{
-    BoxedFilter, BoxedRows, InsertRow, Model, NoInsert, OrInsert, Rows, SetNotCalled, UpdateSource,
-    UpdateStatement, Values, update,
-};
-pub use self::operation::verify::{Drift, Verify, verify};
+pub use self::operation::fold::fold;
+pub use self::operation::migrations::MIGRATIONS;
+pub use self::operation::named::{Counter, counters};
+pub use self::operation::row_counter::RowCounter;
+pub use self::operation::set_total::{reset, set_total};
+pub use self::operation::shards_table::ShardsTable;
+pub use self::operation::update::update;
+pub use self::operation::verify::verify;
+#[doc(inline)]
 pub use self::operation::{bounded, cached, idempotency, retry, shard_choice, shard_counts};
 pub use self::query_builder::{ShardedExpressionMethods, Total};
 pub use self::unfit::Unfit;
@@ -241,17 +238,16 @@ pub use self::unfit::Unfit;
 /// ```
 pub use diesel_sharded_derive::ShardedField;
 
-/// What applications import beside `diesel::prelude::*`.
-pub mod prelude {
-    pub use crate::{ShardedExpressionMethods, ShardedField};
-}
-
 #[doc(hidden)]
 pub use diesel as __diesel;
 
-/// What bounds of the operations are made of, for the tests, which wrap them.
+/// The type state of statements, and what bounds of the operations are made of: for the tests, which wrap them.
 #[doc(hidden)]
 pub mod __bounds {
     pub use crate::engine::KeyedTable;
     pub use crate::operation::set_total::{Assignment, ToValue, ToZero};
+    pub use crate::operation::update::returning::{NoReturning, ReturningTotals};
+    pub use crate::operation::update::{
+        BoxedRows, InsertRow, NoInsert, OrInsert, SetNotCalled, Values,
+    };
 }

@@ -6,7 +6,7 @@
 
 use crate::model::Amount;
 
-/// Why a row's base does not take what an operation writes to it; in [`Folded::unfit`](crate::Folded::unfit) and
+/// Why a row's base does not take what an operation writes to it; in [`Folded::unfit`](crate::operation::Folded::unfit) and
 /// [`Error::Unfit`](crate::Error::Unfit).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

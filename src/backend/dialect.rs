@@ -8,9 +8,8 @@ use std::borrow::Cow;
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
-use crate::backend::{Binds, Isolation, Reads};
+use crate::backend::{Isolation, OwnRows};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::model::ColumnType;
@@ -42,19 +41,7 @@ pub enum Dialect {
     note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
 )]
 pub trait ShardedBackend:
-    Backend<QueryBuilder: Default>
-    + Default
-    + Send
-    + Sync
-    + 'static
-    + Binds<Integer, i32>
-    + Binds<BigInt, i64>
-    + Binds<Binary, [u8]>
-    + Reads<Integer, i32>
-    + Reads<Nullable<Text>, Option<String>>
-    + Reads<(Binary, BigInt), (Vec<u8>, i64)>
-    + Reads<(Binary, BigInt, BigInt, BigInt), (Vec<u8>, i64, i64, i64)>
-    + Reads<(Binary, Binary, Integer), (Vec<u8>, Vec<u8>, i32)>
+    Backend<QueryBuilder: Default> + Default + Send + Sync + 'static + OwnRows
 {
     /// The dialect of this backend.
     fn dialect(&self) -> Dialect;

@@ -6,7 +6,8 @@ use diesel::associations::HasTable;
 use diesel::prelude::*;
 use diesel::sql_types::{self, SqlType};
 
-use crate::model::{Amount, ColumnType, SHARD, are_equal};
+use super::amount::Amount;
+use super::column::{ColumnType, SHARD, are_equal};
 
 /// A table with sharded fields. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
 #[diagnostic::on_unimplemented(
@@ -110,7 +111,7 @@ const fn assert_other_than_shard(name: &str) {
     );
 }
 
-/// The SQL types that a sharded field may have. No others can be added: a [`Dialect`](crate::Dialect) has to know each.
+/// The SQL types that a sharded field may have. No others can be added: a [`Dialect`](crate::backend::Dialect) has to know each.
 #[diagnostic::on_unimplemented(
     message = "a column of type `{Self}` cannot be counted on shards",
     note = "a sharded field is a NOT NULL column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature \
@@ -129,7 +130,7 @@ pub trait FieldType: SqlType + Sealed {
     fn amount(value: &Self::Value) -> Amount;
 }
 
-/// The SQL types that a key column of a sharded table may have. No others can be added: a [`Dialect`](crate::Dialect) has to
+/// The SQL types that a key column of a sharded table may have. No others can be added: a [`Dialect`](crate::backend::Dialect) has to
 /// know each. Under any of them, a key may be of a Rust type of your own.
 #[diagnostic::on_unimplemented(
     message = "a column of type `{Self}` cannot be a key column of a sharded table",

@@ -429,7 +429,7 @@ pub mod asynchronous {
         /// Sets the totals; gives the number of rows.
         ///
         /// # Errors
-        /// As [`SetTotal::execute`](crate::SetTotal::execute)'s.
+        /// As [`SetTotal::execute`](crate::operation::SetTotal::execute)'s.
         pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
         where
             Q: Send + 'c,

@@ -17,7 +17,7 @@ use super::warnings::Warnings;
 use crate::backend::ShardedBackend;
 use crate::policy::Attempts;
 
-/// How counting updates choose their shards; for all of the process, or for [one](crate::UpdateStatement::shard_choice).
+/// How counting updates choose their shards; for all of the process, or for [one](crate::operation::UpdateStatement::shard_choice).
 ///
 /// Any choice is right, since readers add up whatever shards there are. Processes may differ in it, and it may change at any
 /// time.

@@ -70,7 +70,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
 
 fn run_on<Conn: Timed + LoadConnection + Send>(extent: &Extent, backend: Backend) -> Line
 where
-    Conn::Backend: diesel_sharded::BackendOf<Conn>,
+    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
 {
     let mut line = Line::new(FAULT.name, backend);
     let place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
@@ -154,7 +154,7 @@ impl Round<'_> {
     /// Gives the number of jumps.
     fn play<Conn: Timed + LoadConnection + Send>(&self) -> u64
     where
-        Conn::Backend: diesel_sharded::BackendOf<Conn>,
+        Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
     {
         let before = RetryPolicy::global();
         self.policy(u32::MAX).set_global();
@@ -377,7 +377,7 @@ fn judge_database_clock<Conn: Timed + LoadConnection + Send>(
     first: i64,
     line: &mut Line,
 ) where
-    Conn::Backend: diesel_sharded::BackendOf<Conn>,
+    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
 {
     let age = Duration::from_secs(30 * 24 * 3600);
     let row = first + OLD_KEYS;
@@ -410,7 +410,7 @@ fn judge_batches<Conn: Timed + LoadConnection + Send>(
     row: i64,
     line: &mut Line,
 ) where
-    Conn::Backend: diesel_sharded::BackendOf<Conn>,
+    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
 {
     let deadline = Duration::from_secs(60);
     let make = || coalescer::<Conn>(&place.url, deadline).expect("a coalescer");
