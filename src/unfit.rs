@@ -70,7 +70,7 @@ pub struct FieldState {
 impl Unfit {
     /// The difference between what a parent was to hold of a field and what it holds, if there is one. `rounds`: sums of this
     /// field round.
-    pub fn between(
+    pub(crate) fn between(
         field: &'static str,
         before: &FieldState,
         expected: &FieldState,

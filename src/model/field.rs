@@ -3,6 +3,7 @@
 use std::any::TypeId;
 
 use diesel::associations::HasTable;
+use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::sql_types::{self, SqlType};
 
@@ -129,6 +130,9 @@ pub trait FieldType: SqlType + Sealed {
     /// The value as a sum of one.
     fn amount(value: &Self::Value) -> Amount;
 }
+
+/// The type of the values of the column `C`: `i64` for a `BigInt`.
+pub type Value<C> = <<C as Expression>::SqlType as FieldType>::Value;
 
 /// The SQL types that a key column of a sharded table may have. No others can be added: a [`Dialect`](crate::backend::Dialect) has to
 /// know each. Under any of them, a key may be of a Rust type of your own.

@@ -14,9 +14,8 @@ use diesel::sql_types::BigInt;
 
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Io, Link, LoadIo, now};
-use crate::dsl::Value;
 use crate::engine::{KeyedTable, explain};
-use crate::model::{ShardedColumn, ShardedTable};
+use crate::model::{ShardedColumn, ShardedTable, Value};
 use crate::operation::cached::CachedCounter;
 use crate::operation::update::count_by_key;
 use crate::query_builder::{

@@ -10,10 +10,9 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, Binds, ShardedBackend};
 use crate::connection::{Blocking, Link, LoadIo, now};
-use crate::dsl::Value;
 use crate::engine::{Held, KeyedTable, Sums, explain, holding, in_chunks, retry_loop};
 use crate::error::Error;
-use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn};
+use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn, Value};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{
@@ -392,9 +391,8 @@ pub mod asynchronous {
 
     use crate::backend::BackendOf;
     use crate::connection::{Async, BoxFuture, Link};
-    use crate::dsl::Value;
     use crate::engine::KeyedTable;
-    use crate::model::{ShardedColumn, ShardedTable};
+    use crate::model::{ShardedColumn, ShardedTable, Value};
     use crate::operation::set_total::{Assignment, SetTotal, ToValue, ToZero};
     use crate::operation::update::UpdateSource;
 

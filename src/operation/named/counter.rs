@@ -8,6 +8,9 @@ use diesel::prelude::*;
 
 use super::backend::CounterBackend;
 use super::list::CounterList;
+#[cfg(feature = "r2d2")]
+use super::name::check;
+use super::name::key;
 use super::sql::{SelectCounters, SelectedRows};
 use super::table::counters;
 use crate::connection::{Io, Link, LoadIo, in_any_transaction, now};
@@ -389,37 +392,5 @@ impl AsRef<str> for Counter {
 impl fmt::Display for Counter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
-    }
-}
-
-/// The longest name, in bytes.
-const LONGEST: usize = 255;
-
-fn key(name: &str) -> QueryResult<Vec<u8>> {
-    check(name)?;
-    Ok(name.as_bytes().to_vec())
-}
-
-fn check(name: &str) -> Result<(), Error> {
-    match name.len() {
-        1..=LONGEST => Ok(()),
-        bytes => Err(Error::InvalidCounterName { bytes }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_1_to_255_bytes() {
-        let refused = |name: &str| match key(name).map_err(Error::from) {
-            Err(Error::InvalidCounterName { bytes }) => Some(bytes),
-            _ => None,
-        };
-        assert_eq!(refused(""), Some(0));
-        assert_eq!(refused(&"é".repeat(128)), Some(256));
-        assert_eq!(refused(&"x".repeat(255)), None);
-        assert_eq!(refused("\0"), None);
     }
 }

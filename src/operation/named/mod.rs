@@ -8,6 +8,7 @@ pub mod asynchronous;
 mod backend;
 mod counter;
 mod list;
+mod name;
 mod sql;
 mod table;
 

@@ -1,13 +1,11 @@
 //! Whose number of shards it is.
 
-#[cfg(doc)]
-use super::{follow, refresh};
 use crate::model::{MAX_SHARDS, ShardedColumn, ShardedTable};
 
 /// The number of shards of one field, or of one named counter, as the database keeps it.
 ///
-/// A change takes effect in this process at once, but for one inside a transaction; in others, when they [`refresh`], at the
-/// interval at which they [`follow`], and for named counters after 10 s, outside transactions. No total changes. Where the database keeps no number, the derive's holds. An update of several fields at
+/// A change takes effect in this process at once, but for one inside a transaction; in others, when they [`refresh`](super::refresh()), at the
+/// interval at which they [`follow`](super::follow()), and for named counters after 10 s, outside transactions. No total changes. Where the database keeps no number, the derive's holds. An update of several fields at
 /// once chooses from the largest of their numbers.
 #[derive(Debug, Clone)]
 #[must_use = "a number does nothing until it is read or changed"]

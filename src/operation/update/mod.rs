@@ -4,11 +4,13 @@
 pub mod asynchronous;
 mod blocking;
 mod boxed;
+mod builder;
 mod changes;
 mod insert;
 mod load;
 mod ready;
 pub mod returning;
+mod settings;
 mod source;
 mod statement;
 

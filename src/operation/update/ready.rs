@@ -7,7 +7,8 @@ use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryI
 use super::changes::Changes;
 use super::insert::InsertRow;
 use super::returning::Returning;
-use super::statement::{Options, UpdateStatement, Values};
+use super::settings::Settings;
+use super::statement::{UpdateStatement, Values};
 use crate::backend::ShardedBackend;
 use crate::connection::{Io, Link, in_transaction};
 use crate::engine::attempt::{Plan, Statement};
@@ -47,7 +48,7 @@ where
             by_key: W::query_id().is_some_and(T::is_key_filter),
             filter: self.query.into_update_target().where_clause,
             insert: self.insert.statement(),
-            options: self.options,
+            settings: self.settings,
         }
     }
 }
@@ -61,7 +62,7 @@ pub(crate) struct Ready<T, V: AsChangeset, W, I> {
     by_key: bool,
     pub(crate) filter: W,
     insert: Option<I>,
-    options: Options,
+    settings: Settings,
 }
 
 impl<T, V: AsChangeset, P, I> Ready<T, V, KeyIs<P>, I> {
@@ -73,14 +74,14 @@ impl<T, V: AsChangeset, P, I> Ready<T, V, KeyIs<P>, I> {
             by_key: true,
             filter: key,
             insert: None,
-            options: Options::default(),
+            settings: Settings::default(),
         }
     }
 
     /// Inserts the parent by this statement if it is not there, and chooses from this number of shards, from 1 on.
     pub(crate) fn or_insert(mut self, insert: I, shards: u16) -> Self {
         self.insert = Some(insert);
-        self.options.shards = Some(shards);
+        self.settings.shards = Some(shards);
         self
     }
 }
@@ -97,7 +98,7 @@ where
         DB: ShardedBackend,
     {
         let dialect = link.dialect();
-        let shard_choice = self.options.shard_choice;
+        let shard_choice = self.settings.shard_choice;
         let shard_choice = shard_choice.unwrap_or_else(ShardChoice::global);
         let key = match shard_choice {
             ShardChoice::Adaptive if dialect.has_row_locks() => {
@@ -105,7 +106,7 @@ where
             }
             _ => 0,
         };
-        let shards = self.options.shards;
+        let shards = self.settings.shards;
         Ok(Plan {
             by_key: self.by_key,
             returning: false,
@@ -121,7 +122,7 @@ where
     }
 
     pub(crate) fn retry(&self) -> RetryPolicy {
-        self.options.retry.clone().unwrap_or_default()
+        self.settings.retry.clone().unwrap_or_default()
     }
 
     /// Gives the number of rows counted.

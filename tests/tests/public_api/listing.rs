@@ -1,8 +1,8 @@
-//! What is reached from the crate's root, line by line.
+//! The items that the crate's root reaches, line by line.
 
 use std::collections::BTreeSet;
 
-use syn::{Fields, Generics, ImplItem, Item, TraitItem, Type};
+use syn::{Fields, GenericArgument, Generics, ImplItem, Item, PathArguments, TraitItem, Type};
 
 use crate::modules::{Module, Named, name_of, visibility_of};
 use crate::text::{is_doc, is_public, line};
@@ -42,7 +42,7 @@ impl Reach<'_> {
         self.lines.insert(format!("{path} {signature}"));
     }
 
-    /// `within` are the modules that lead here, so that a module that exports one of them ends there.
+    /// `within` holds the modules above this one: a module that exports one of them is not entered again.
     fn module(&mut self, module: &Module, path: &str, within: &mut Vec<Vec<String>>) {
         if within.contains(&module.path) {
             return;
@@ -193,31 +193,28 @@ impl Reach<'_> {
                 if block.trait_.is_some() || !self.is_of(module, &of.path, home, name) {
                     continue;
                 }
-                let state = line(&of.path.segments.last().unwrap().arguments);
+                let state = state(&of.path, &block.generics);
                 for part in &block.items {
-                    let (name, attributes, visibility, signature) = match part {
-                        ImplItem::Fn(part) => {
-                            (&part.sig.ident, &part.attrs, &part.vis, line(&part.sig))
-                        }
-                        ImplItem::Const(part) => (
-                            &part.ident,
-                            &part.attrs,
-                            &part.vis,
-                            format!("const: {}", line(&part.ty)),
-                        ),
-                        _ => continue,
-                    };
-                    if is_public(visibility) && !is_doc(attributes, "hidden") {
-                        self.add(
-                            &format!("{path}::{name}"),
-                            &format!("{signature} on {state}")
-                                .replace(" on  ", " ")
-                                .trim_end_matches(" on ")
-                                .to_owned(),
-                        );
-                    }
+                    self.method(part, &state, path);
                 }
             }
+        }
+    }
+
+    fn method(&mut self, part: &ImplItem, state: &str, path: &str) {
+        let (name, attributes, visibility, signature) = match part {
+            ImplItem::Fn(part) => (&part.sig.ident, &part.attrs, &part.vis, line(&part.sig)),
+            ImplItem::Const(part) => {
+                let signature = format!("const: {}", line(&part.ty));
+                (&part.ident, &part.attrs, &part.vis, signature)
+            }
+            ImplItem::Macro(part) => {
+                return self.add(path, &format!("{}{state}", line(&part.mac)));
+            }
+            _ => return,
+        };
+        if is_public(visibility) && !is_doc(attributes, "hidden") {
+            self.add(&format!("{path}::{name}"), &format!("{signature}{state}"));
         }
     }
 
@@ -228,17 +225,36 @@ impl Reach<'_> {
             .iter()
             .map(|segment| segment.ident.to_string())
             .collect();
-        match self.root.resolve(&module.path, &path) {
-            Some(Named::Item(at, item)) => at == home.path && item == name,
-            _ => false,
-        }
+        path.last().is_some_and(|last| last == name)
+            && matches!(
+                self.root.resolve(&module.path, &path),
+                Some(Named::Item(at, item)) if at == home.path && item == name
+            )
+    }
+}
+
+/// ` on <Query, Values, Ret, NoInsert, Run>`, or nothing for methods that a type has with all arguments.
+fn state(of: &syn::Path, generics: &Generics) -> String {
+    let arguments = &of.segments.last().unwrap().arguments;
+    let PathArguments::AngleBracketed(list) = arguments else {
+        return String::new();
+    };
+    let is_parameter = |argument: &GenericArgument| {
+        let text = line(argument);
+        generics
+            .type_params()
+            .any(|parameter| parameter.ident == text)
+    };
+    match list.args.iter().all(is_parameter) {
+        true => String::new(),
+        false => format!(" on {}", line(arguments)),
     }
 }
 
 /// `<C: Column>`, or nothing.
 fn generics(generics: &Generics) -> String {
-    line(&generics.params)
-        .is_empty()
-        .then(String::new)
-        .unwrap_or_else(|| format!("<{}>", line(&generics.params)))
+    match line(&generics.params) {
+        params if params.is_empty() => params,
+        params => format!("<{params}>"),
+    }
 }

@@ -1,4 +1,4 @@
-//! The modules of a crate as they stand in its files, and what a path in one of them names.
+//! The modules of a crate as its files have them, and the items that paths name.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,7 @@ pub struct Use {
     pub attributes: Vec<syn::Attribute>,
 }
 
-/// What a path names: a module, or an item by its module and name.
+/// The target of a path: a module, or an item by its module and name.
 #[derive(Clone)]
 pub enum Named {
     Module(Vec<String>),
@@ -109,7 +109,7 @@ impl Module {
         path.iter().fold(self, |module, name| &module.modules[name])
     }
 
-    /// What `path`, written in the module at `from`, names, through all imports.
+    /// The target of `path` in the module at `from`, through all imports.
     pub fn resolve(&self, from: &[String], path: &[String]) -> Option<Named> {
         let mut at = from.to_vec();
         let mut rest = path;

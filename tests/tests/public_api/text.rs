@@ -47,13 +47,16 @@ pub fn line(item: impl ToTokens) -> String {
         ("- >", " ->"),
         ("->", " ->"),
         ("  ->", " ->"),
+        (":<", ": <"),
+        (":: <", "::<"),
         ("' ", "'"),
+        ("? ", "?"),
         (",>", ">"),
         (",)", ")"),
     ] {
         text = text.replace(written, read);
     }
-    text.trim().to_owned()
+    text.trim().trim_end_matches(',').to_owned()
 }
 
 fn write(tokens: TokenStream, text: &mut String) {
@@ -66,9 +69,9 @@ fn write(tokens: TokenStream, text: &mut String) {
                     Delimiter::Brace => ("{", "}"),
                     Delimiter::None => ("", ""),
                 };
-                if text.ends_with("> ")
-                    || text.chars().rev().nth(1).is_some_and(char::is_alphanumeric)
-                {
+                let called = text.ends_with("> ")
+                    || text.chars().rev().nth(1).is_some_and(char::is_alphanumeric);
+                if called && group.delimiter() == Delimiter::Parenthesis {
                     text.truncate(text.trim_end().len());
                 }
                 text.push_str(open);
