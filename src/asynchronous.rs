@@ -51,7 +51,7 @@
 //! [`Counter`], [`retry::transaction`], [`shard_counts::refresh`](shard_counts::refresh()). A value that threads and tasks share,
 //! [`Cached`](crate::cached::Cached) or `Coalescer`, has a method that ends in `_async` beside each blocking one.
 //!
-//! # What differs
+//! # Differences
 //!
 //! - [`update`]'s statement has methods `execute`, `get_result`, `get_results` and `load` of its own, because the futures of
 //!   `diesel_async`'s `ExecuteDsl` outlive what an update borrows. They win over those of `diesel_async::RunQueryDsl`, whether

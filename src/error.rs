@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of the crate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub enum Error {
          allow more attempts or a later deadline, or use more shards ({source})"
     )]
     ConflictPersisted {
-        /// What ended the last attempt.
+        /// The conflict that ended the last attempt.
         conflict: Conflict,
         /// How many attempts were made, at least 1.
         attempts: u32,
@@ -94,7 +94,7 @@ pub enum Error {
     RefusedBySetting {
         /// The name of the setting.
         setting: &'static str,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
         /// The database's own error.
         source: DieselError,
@@ -234,7 +234,7 @@ pub enum Error {
     DeadlinePassed {
         /// How long the caller waited.
         waited: Duration,
-        /// What stood in the way, as far as it is known.
+        /// The reason, as far as it is known.
         reason: String,
     },
     /// The [`Coalescer`](crate::coalescer::Coalescer) is closed. Nothing was counted.
@@ -248,7 +248,7 @@ pub enum Error {
     NotFlushed {
         /// How many counters lost something.
         lost: u64,
-        /// What stood in the way.
+        /// The reason.
         reason: String,
     },
     /// A flush or a close of a [`Coalescer`](crate::coalescer::Coalescer) reached its deadline first. The coalescer still holds
@@ -260,7 +260,7 @@ pub enum Error {
     FlushPending {
         /// How long it waited.
         waited: Duration,
-        /// What stands in the way, as far as it is known.
+        /// The reason, as far as it is known.
         reason: String,
     },
     /// A whole batch of a [`Coalescer`](crate::coalescer::Coalescer) failed. Each of its callers gets the same error.

@@ -1,4 +1,4 @@
-//! What may be written to shards: `column.eq(column + n)`, and nothing else.
+//! The one change that shards take: `column.eq(column + n)`.
 
 use diesel::query_builder::AsChangeset;
 

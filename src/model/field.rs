@@ -119,7 +119,7 @@ const fn assert_other_than_shard(name: &str) {
             `numeric`) or MySQL's `Unsigned<..>`"
 )]
 pub trait FieldType: SqlType + Sealed {
-    /// What is added to such a column: `i64` for `BigInt`.
+    /// The type of the values of such a column: `i64` for `BigInt`.
     type Value: Send + Sync + 'static;
     /// The type in a shards table.
     const COLUMN: ColumnType;

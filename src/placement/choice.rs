@@ -32,7 +32,7 @@ use crate::policy::Attempts;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum ShardChoice {
-    /// As many shards of a key as it has writers at once; see the [module](self). On SQLite, which has one writer at a time,
+    /// As many shards of a key as it has writers at once; see the [module](crate::shard_choice). On SQLite, which has one writer at a time,
     /// the first shard. The default.
     #[default]
     Adaptive,

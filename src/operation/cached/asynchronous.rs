@@ -20,7 +20,7 @@ use crate::connection::{Async, BoxFuture, Io, depth_of};
     note = "`asynchronous::Counter` and `asynchronous::RowCounter` are; implement `asynchronous::cached::CachedCounter<{Conn}>` for others"
 )]
 pub trait CachedCounter<Conn> {
-    /// What it is known by in the cache.
+    /// The name of this counter in the cache.
     fn cache_key(&self) -> String;
 
     /// Reads the exact total from the database.

@@ -33,7 +33,7 @@ pub struct Cached<C> {
 
 type Notify = Arc<dyn Fn(&CacheError) + Send + Sync>;
 
-/// What is one for all clones.
+/// The state that all clones share.
 struct Shared<C> {
     cache: C,
     flights: Flights,
@@ -129,7 +129,7 @@ impl<C: TotalCache> Cached<C> {
         format!("{}{key}", self.prefix)
     }
 
-    /// What the cache answers, if it is in use and does not fail.
+    /// The answer of the cache, if it is in use and does not fail.
     fn attempt<T>(&self, operation: impl FnOnce(&C) -> Result<T, CacheError>) -> Option<T> {
         let Shared {
             cache,
@@ -183,7 +183,7 @@ impl<C> fmt::Debug for Cached<C> {
     }
 }
 
-/// What a cache is asked about a key.
+/// A question to a cache about a key.
 #[derive(Debug, Clone, Copy)]
 pub enum Question {
     /// The total.

@@ -1,4 +1,4 @@
-//! What reading and counting through a cache are made of, and how a caller who blocks does it.
+//! The steps of reading and counting through a cache, and how a blocking caller performs them.
 
 use std::future::{Future, Ready, ready};
 
@@ -17,7 +17,7 @@ pub trait Steps<C, Conn, K: ?Sized> {
     /// A step that is under way.
     type Future<'c, T: 'c>: Future<Output = T>;
 
-    /// What a counter is known by in a cache.
+    /// The name of a counter in a cache.
     fn cache_key(counter: &K) -> String;
 
     /// How deep the transactions on the connection are nested.

@@ -341,7 +341,7 @@ fn what_is_no_total_fails_its_own_key_only() {
     assert_eq!(map.kept(1), Some(10));
 }
 
-/// What many threads get that miss one total at once, when the first read comes to `outcome`; and how often was read.
+/// The totals of many threads that miss one total at once, when the first read ends in `outcome`, and the number of reads.
 fn stampede(
     cached: &Cached<Arc<Map>>,
     outcome: impl Fn() -> QueryResult<i64> + Sync,

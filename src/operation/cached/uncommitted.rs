@@ -85,7 +85,7 @@ pub struct Uncommitted {
     changes: BTreeMap<String, Change>,
 }
 
-/// What a transaction does to one total.
+/// The change of one total by a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     By(i64),

@@ -91,7 +91,7 @@ impl<Of> Idempotent<Of> {
         self.add(-1, conn)
     }
 
-    /// What adding `n` is known by, whichever way it takes to the database.
+    /// The request to add `n`, the same on every way to the database.
     pub(crate) fn request<Conn>(&self, n: i64) -> Result<Request, Error>
     where
         Of: CachedCounter<Conn>,

@@ -1,7 +1,7 @@
 //! Counting updates that are requested more than once, and counted once.
 //!
 //! A request is repeated: by a queue that delivers at least once, by a client that got no answer, by a caller that was told
-//! [`OutcomeUnknown`](Error::OutcomeUnknown). With a key that all repeats of it share, only the first is counted, whichever
+//! [`OutcomeUnknown`](crate::Error::OutcomeUnknown). With a key that all repeats of it share, only the first is counted, whichever
 //! process it reaches, before or after a restart; the others are told what the first was told:
 //!
 //! ```
@@ -37,7 +37,7 @@
 //! # }
 //! ```
 //!
-//! # What it sends
+//! # SQL
 //!
 //! The key is committed together with the count, or neither is:
 //!
@@ -55,14 +55,14 @@
 //! benchmark `cost`), and a row of a few dozen bytes for each key until it is [removed](remove_older_than). Through a
 //! [`Coalescer`](crate::coalescer::Coalescer), a batch inserts all its keys by one statement.
 //!
-//! # What a repeat is told
+//! # Answers to repeats
 //!
 //! The number of rows that were counted the first time ([`Cached::add`](crate::cached::Cached::add) tells 0: nothing was added to the cached
 //! total). Rows that are wanted back (`get_result`) are read as they are by then.
-//! What counted nothing, since there was no such row or it failed, leaves no key: its repeat is tried as if it were the first.
+//! An update that counted nothing, because it failed or no row matched, leaves no key: a repeat is tried as if it were the first.
 //!
 //! A key that comes with another update than the first time, another amount or row or field, is a mistake that would
-//! lose a count, and so an error: [`IdempotencyKeyReused`](Error::IdempotencyKeyReused). Updates are told apart by a 64-bit
+//! lose a count, and so an error: [`IdempotencyKeyReused`](crate::Error::IdempotencyKeyReused). Updates are told apart by a 64-bit
 //! hash of what they are about, as Diesel writes it: where another version of Diesel should write it otherwise, a repeat from before the
 //! upgrade is told so too, and counts nothing.
 //!

@@ -12,7 +12,7 @@ use crate::engine::{RetryLoop, retry_loop};
 use crate::error::Error;
 use crate::policy::RetryPolicy;
 
-/// What is known of a request once its key is claimed.
+/// The state of a request once its key is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claimed {
     /// It is the first.
@@ -58,9 +58,9 @@ where
     })
 }
 
-/// What is requested, and done once.
+/// Work that is requested, and done once.
 pub(crate) trait Requested<M: Io<Conn>, Conn> {
-    /// What the caller is told.
+    /// The answer to the caller.
     type Told;
 
     /// Counts, unless `counted` tells that this was done before. The number of rows counted, and what the caller is told.

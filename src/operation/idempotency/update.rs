@@ -157,7 +157,7 @@ where
     T: ShardedTable,
     V: AsChangeset<Target = T>,
 {
-    /// What the update is known by under its idempotency key.
+    /// The request that the idempotency key stands for.
     pub(crate) fn request<DB>(&self, key: &[u8]) -> QueryResult<Request>
     where
         V::Changeset: QueryFragment<DB>,
@@ -185,7 +185,8 @@ mod tests {
     use diesel::pg::Pg;
     use diesel::sqlite::Sqlite;
 
-    /// What one release has counted, another one has to know: as long as Diesel writes updates as it does, these numbers stay.
+    /// Another release has to know the updates that this one has counted: as long as Diesel writes updates as it does, these
+    /// numbers stay.
     #[test]
     fn fingerprints_stay_what_they_are() {
         let added = Request::to_add(b"key", "videos.views:7", 1).map(|added| added.fingerprint);

@@ -88,7 +88,7 @@ macro_rules! counter_backend {
             ) -> <$io as Io<Conn>>::Future<'_, QueryResult<()>> {
                 $done(async move {
                     let link = &mut Link::<$io, _>::new(conn);
-                    // One that is deleted as soon as it is created is created again, but not for ever.
+                    // A counter that is deleted as soon as it is created is created again, but not for ever.
                     for left in (0..4).rev() {
                         let key = name.clone();
                         let set = set_by_key::<counters::value, _, _, _>(link, key, total).await;

@@ -355,7 +355,7 @@ impl Counter {
         check(&self.name)
     }
 
-    /// What it is known by in a cache, and what is asked of it under an idempotency key.
+    /// Its name in a cache, and in the request that an idempotency key stands for.
     pub(crate) fn cached_as(&self) -> String {
         format!("{}:{:?}", counters::table::SHARDS_TABLE, self.name)
     }

@@ -47,8 +47,8 @@ impl ShardCount {
     }
 }
 
-/// What the library's table said when it was last read, by shards table and by counter. It holds what was changed, not what
-/// there is: a number that nobody ever changed takes no room.
+/// The numbers in the library's table when it was last read, by shards table and by counter. A number that nobody ever changed
+/// takes no room.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) numbers: HashMap<Vec<u8>, HashMap<Vec<u8>, u16>>,

@@ -30,7 +30,7 @@ where
 /// The methods that give the counted rows.
 macro_rules! gives_rows {
     () => {
-        /// Counts, and gives the counted rows; see [`update`](crate::update#what-it-gives-back). With an idempotency key that was
+        /// Counts, and gives the counted rows; see [`update`](crate::update#results). With an idempotency key that was
         /// counted before, it gives the rows alone.
         ///
         /// # Errors

@@ -26,7 +26,7 @@ where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
     V: AsChangeset<Target = T>,
 {
-    /// What is to be given back.
+    /// The selection to give back.
     pub(crate) fn selection(&self) -> Ret::Selection
     where
         Ret: Returning<T>,

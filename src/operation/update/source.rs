@@ -1,11 +1,11 @@
-//! What an update takes.
+//! The rows that an update takes.
 
 use diesel::dsl::Find;
 use diesel::prelude::*;
 use diesel::query_builder::IntoUpdateTarget;
 use diesel::query_dsl::methods::FindDsl;
 
-/// What [`update`](crate::update()) takes: a table, a query with only filters, or a model that is `Identifiable`.
+/// The argument of [`update`](crate::update()): a table, a query with only filters, or a model that is `Identifiable`.
 ///
 /// `Kind` keeps the two impls apart and is inferred.
 #[diagnostic::on_unimplemented(

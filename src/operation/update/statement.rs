@@ -49,12 +49,12 @@ use crate::policy::RetryPolicy;
 /// # }
 /// ```
 ///
-/// # What it takes
+/// # Arguments
 ///
-/// Whatever [`diesel::update`] does: a table, a query with only filters, a reference to an `Identifiable` model. A filter
+/// The same as [`diesel::update`]: a table, a query with only filters, a reference to an `Identifiable` model. A filter
 /// that compares the whole key with values and does nothing else is *by key*: `find(..)`, `filter(id.eq(..))`, a model.
 ///
-/// # What it sends
+/// # SQL
 ///
 /// By key, that is one statement, which neither reads nor locks the parent:
 ///
@@ -67,9 +67,9 @@ use crate::policy::RetryPolicy;
 /// `AND CAST(CASE WHEN $4 = decode('…', 'hex') THEN '1' ELSE '…' END AS BOOLEAN)`; see `docs/poolers.md`. In a statement that ends in
 /// its rows it stands as an `OFFSET` of 0.)
 ///
-/// (After a count that may have waited for somebody, another one asks first whether it would have to:
-/// [`shard_choice`](crate::shard_choice).) If that met no row, the shard or the parent is missing; by any other filter some shards may be there and some missing.
-/// Then the missing ones are created first, in one transaction with the count, which by a filter looks at the parents:
+/// (After a count that may have waited for a lock, the next one probes first; see [`shard_choice`](crate::shard_choice).) If that
+/// update finds no row, the shard or the parent is missing. By any other filter some shards may exist and some may be
+/// missing. Then one transaction creates the missing shards and counts; by a filter it reads the parents:
 ///
 /// ```sql
 /// INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE … ORDER BY "videos"."id"
@@ -86,7 +86,7 @@ use crate::policy::RetryPolicy;
 /// format, the defaults). Even so a filter that is not by key takes shared locks there on the parents that it counts, for
 /// the foreign key, and waits for whoever is writing one of them; a count by key does not, once its shard is there.
 ///
-/// # What it gives back
+/// # Results
 ///
 /// `.execute(conn)` gives the number of parents matched, as Diesel's does: `Ok(0)` for an id that is not there.
 /// `.get_result(conn)` and `.get_results(conn)` give the counted rows, with `.returning(..)` a selection of them, and in
@@ -95,15 +95,15 @@ use crate::policy::RetryPolicy;
 ///
 /// # Inside a transaction
 ///
-/// It is part of the caller's transaction, and nothing is tried again: return the error of a conflict from the closure, and
-/// [`retry::transaction`](crate::retry::transaction) tries the whole again. Counted rows that are wanted back are counted and
-/// read in a savepoint: if reading them fails, they were not counted. Outside, each attempt is committed by itself and a
-/// conflict is tried again, on another shard; see [`RetryPolicy`] and [`shard_choice`](crate::shard_choice).
+/// The update is part of the caller's transaction, and is not retried. Return the error of a conflict from the closure, and
+/// [`retry::transaction`](crate::retry::transaction) retries the whole transaction. An update that gives rows back counts and
+/// reads them in a savepoint: if reading fails, nothing was counted. Outside a transaction each attempt commits by itself, and a
+/// conflict is retried on another shard; see [`RetryPolicy`] and [`shard_choice`](crate::shard_choice).
 ///
 /// # In generic functions
 ///
 /// A function that is generic over connections to one backend needs nothing: `conn: &mut impl Connection<Backend = Pg>`.
-/// One that is generic over backends too bounds the statement's type, which [`dsl`](crate::dsl) names:
+/// A function that is generic over backends too bounds the statement's type, which [`dsl`](crate::dsl) names:
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -147,7 +147,7 @@ where
 /// A counting update; made by [`update`].
 ///
 /// Diesel's [`RunQueryDsl`](diesel::RunQueryDsl) runs it: `.execute(conn)` gives the number of rows counted, `.get_result(conn)` and
-/// `.get_results(conn)` give the rows themselves; see [what it gives back](crate::update#what-it-gives-back). The methods below
+/// `.get_results(conn)` give the rows themselves; see its [results](crate::update#results). The methods below
 /// that return futures are those of an [awaited](crate::asynchronous) update.
 #[derive(Debug, Clone)]
 #[must_use = "an update counts nothing until it is `.execute(conn)`-d or its rows are read"]
