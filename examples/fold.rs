@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel_sharded::operation::Folded;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{Folded, ShardsTable, Total, fold, update};
+use diesel_sharded::{ShardsTable, Total, fold, update};
 use support::{AnyConnection, Result, connect, database_url, join};
 
 const VIDEOS: i64 = 50;

@@ -1,5 +1,4 @@
-//! The same operations on connections of [`diesel_async`]: the names are those of the crate's front page, and what they give is
-//! awaited.
+//! The same operations on connections of [`diesel_async`], under the same names. Change the import, and await.
 //!
 //! ```diff
 //! - use diesel_sharded::update;
@@ -9,8 +8,8 @@
 //! + update(videos.find(7)).set(views.eq(views + 1)).execute(conn).await?;
 //! ```
 //!
-//! They work on `AsyncPgConnection`, `AsyncMysqlConnection` and `SyncConnectionWrapper<SqliteConnection>`, and on what
-//! the pools deadpool, bb8 and mobc lend of them. Reading needs nothing: `views.total()` is an expression like any other.
+//! The operations work on `AsyncPgConnection`, `AsyncMysqlConnection` and `SyncConnectionWrapper<SqliteConnection>`, and on
+//! the connections of the pools deadpool, bb8 and mobc. Reading needs nothing: `views.total()` is an expression like any other.
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -35,7 +34,7 @@
 //! let total: i64 = update(all.find(7)).set(views.eq(views + 1)).returning(views).get_result(conn).await?;
 //! assert_eq!(total, 102);
 //!
-//! // What may be tried again borrows what it reads, and changes nothing but the database.
+//! // The closure may run again, so it borrows its inputs and changes nothing but the database.
 //! let total = retry::transaction(conn, RetryPolicy::default(), async |conn| {
 //!     update(all.find(7)).set(views.eq(views + 1)).execute(conn).await?;
 //!     all.find(7).select(views.total()).first::<i64>(conn).await
@@ -46,51 +45,66 @@
 //! # }
 //! ```
 //!
-//! # What differs
+//! # Names
 //!
-//! - `update` has its own methods `execute`, `get_result`, `get_results` and `load`, since `diesel_async`'s `ExecuteDsl` gives futures
-//!   that outlive what an update borrows. They win over those of `diesel_async::RunQueryDsl`, whether that is imported or not.
-//! - What is sent is `Send`: the values, and the rows that come back.
-//! - Pauses between attempts need no timer of tokio's, so that a runtime without `enable_time` does: a thread of this crate's own wakes
-//!   the tasks. Where `tokio::time::pause` has stopped the clock, they pass by it. [`RetryPolicy::with_sleep`](crate::retry::RetryPolicy::with_sleep) is without effect.
-//! - Without an awaited form are [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key) (an [`update`] has one),
-//!   [`Cached::transaction`](crate::cached::Cached::transaction) and [`shard_counts::follow`](crate::shard_counts::follow).
-//! - A coalescer and a cache, which serve both kinds of callers, take the crate's own [`RowCounter`](crate::RowCounter) and
+//! An operation that begins with a function or a constructor has the same name and place here as in the crate: [`update`],
+//! [`Counter`], [`retry::transaction`], [`shard_counts::refresh`](shard_counts::refresh()). A value that threads and tasks share,
+//! [`Cached`](crate::cached::Cached) or `Coalescer`, has a method that ends in `_async` beside each blocking one.
+//!
+//! # Differences
+//!
+//! - [`update`]'s statement has methods `execute`, `get_result`, `get_results` and `load` of its own, because the futures of
+//!   `diesel_async`'s `ExecuteDsl` outlive what an update borrows. They win over those of `diesel_async::RunQueryDsl`, whether
+//!   that is imported or not.
+//! - The values that are sent and the rows that come back have to be `Send`.
+//! - Pauses between attempts need no timer of tokio's, so a runtime without `enable_time` is enough: a thread of this crate
+//!   wakes the tasks. Pauses pass also while `tokio::time::pause` has stopped the clock.
+//!   [`RetryPolicy::with_sleep`](crate::retry::RetryPolicy::with_sleep) has no effect.
+//! - [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key) (an [`update`] has one),
+//!   [`Cached::transaction`](crate::cached::Cached::transaction) and [`shard_counts::follow`](crate::shard_counts::follow) have
+//!   no awaited form.
+//! - A coalescer serves both kinds of callers. It takes the crate's own [`RowCounter`](crate::RowCounter) and
 //!   [`Counter`](crate::Counter).
-//! - Tables are created by `ShardsTable`'s text or by migrations, on an ordinary connection or `diesel_async`'s
+//! - `ShardsTable`'s text and migrations create the tables, on an ordinary connection or by `diesel_async`'s
 //!   `AsyncMigrationHarness`.
 //!
 //! # Cancellation
 //!
-//! A future that is dropped stops where it is. A count that is one statement was then counted once, or not. What
-//! is several statements leaves its transaction open, and nothing of it is committed: the connection takes no more then
-//! ([`ConnectionLost`](crate::Error::ConnectionLost)), and a pool drops it. The same holds where it was dropped inside a transaction of the
-//! caller's: nobody knows what that one would commit. Nothing is doubled by it. Whoever has to know what became of a count gives
-//! it an [idempotency key](crate::idempotency) and asks again.
+//! A future that is dropped stops where it is. A count of one statement was then counted once, or not at all. An operation of
+//! several statements leaves its transaction open, and nothing of it is committed: the connection refuses further use
+//! ([`ConnectionLost`](crate::Error::ConnectionLost)), and a pool drops it. The same holds for a future that is dropped inside a
+//! transaction of the caller, because nobody knows what that one would commit. Nothing is counted twice. An application that has to
+//! know what became of a count gives it an [idempotency key](crate::idempotency) and asks again.
 //!
-//! On MySQL a connection takes no more after any operation of this crate's that was dropped: mysql_async would read the answer to its
-//! last statement in the place of the next one's. `diesel_async`'s own queries do not see to that.
+//! On MySQL a connection refuses further use after any operation of this crate that was dropped: mysql_async would read the answer
+//! to the last statement as that of the next one. `diesel_async`'s own queries do not guard against that.
 //!
-//! Two things to know of `diesel_async` 0.9.2: its mobc pool keeps just those connections that deadpool and bb8 drop, so that
-//! futures had better not be dropped there. And what is dropped on a `SyncConnectionWrapper` is waited for, which
-//! panics on a runtime of one thread.
+//! Two limits of `diesel_async` 0.9.2: its mobc pool keeps the connections that deadpool and bb8 drop, so do not drop
+//! futures there. A future that is dropped on a `SyncConnectionWrapper` is waited for, which panics on a runtime of one thread.
 //!
-//! What is coalesced ([`Coalescer::add_async`](crate::coalescer::Coalescer::add_async), with feature `r2d2`) is counted also
-//! if nobody waits for it any more.
+//! A count that was handed to a coalescer ([`Coalescer::add_async`](crate::coalescer::Coalescer::add_async), with feature `r2d2`)
+//! is counted even if nobody waits for it any more.
 
-use crate::operation::{
-    bounded, cached, fold, named_asynchronous, row_counter, set_total, update, verify,
-};
-
-pub use self::bounded::asynchronous::Bounded;
-pub use self::cached::asynchronous::CachedCounter;
-pub use self::fold::asynchronous::fold;
-pub use self::named_asynchronous::{Counter, CounterList, IdempotentCounter};
-pub use self::row_counter::asynchronous::RowCounter;
-pub use self::set_total::asynchronous::{reset, set_total};
-pub use self::update::asynchronous::{LoadCounted, update};
-pub use self::verify::asynchronous::verify;
 pub use crate::connection::{Async, BoxFuture};
+#[doc(inline)]
+pub use crate::operation::bounded::asynchronous as bounded;
+#[doc(inline)]
+pub use crate::operation::cached::asynchronous as cached;
+pub use crate::operation::fold::asynchronous::fold;
+#[doc(inline)]
 pub use crate::operation::idempotency::asynchronous as idempotency;
+pub use crate::operation::named::asynchronous::Counter;
+#[doc(inline)]
 pub use crate::operation::retry::asynchronous as retry;
+pub use crate::operation::row_counter::asynchronous::RowCounter;
+pub use crate::operation::set_total::asynchronous::{reset, set_total};
+#[doc(inline)]
 pub use crate::operation::shard_counts::asynchronous as shard_counts;
+pub use crate::operation::update::asynchronous::update;
+pub use crate::operation::verify::asynchronous::verify;
+
+/// The statements and results of the awaited operations, where they are not those of [`operation`](crate::operation).
+pub mod operation {
+    pub use crate::operation::named::asynchronous::{CounterList, IdempotentCounter};
+    pub use crate::operation::update::asynchronous::LoadCounted;
+}

@@ -1,4 +1,4 @@
-//! What a failed statement means for the attempt that sent it.
+//! Conflicts, and the other kinds of failures of a statement.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
 /// A transient failure that a new attempt can cure.
 ///
-/// In every one of these the database has undone the attempt, so that trying again doubles nothing.
+/// The database has undone the attempt in each of these, so a retry counts nothing twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Conflict {
@@ -14,7 +14,7 @@ pub enum Conflict {
     Serialization,
     /// Two transactions waited for each other: PostgreSQL's 40P01, MySQL's 1213.
     Deadlock,
-    /// A lock was not had in time, or not at once (`NOWAIT`): PostgreSQL's 55P03, MySQL's 1205 and 3572.
+    /// A lock could not be acquired in time, or not at once (`NOWAIT`): PostgreSQL's 55P03, MySQL's 1205 and 3572.
     LockTimeout,
     /// The statement took longer than the database allows: PostgreSQL's `statement_timeout`, MySQL's 3024 and MariaDB's
     /// 1969. On a hot row that is time spent waiting for its lock.
@@ -25,8 +25,8 @@ pub enum Conflict {
     /// 26000 and 42P05 behind a pooler that gives each transaction another connection. See
     /// [`StatementLost`](crate::Error::StatementLost).
     StatementLost,
-    /// The row was deleted, or its key changed, while a shard was created for it: a violated foreign key of the shards table. If it
-    /// persists, that may have another reason, which the database's own error tells.
+    /// The row was deleted, or its key changed, while a shard was created for it: a violated foreign key of the shards table. A
+    /// conflict that persists may have another reason, which the database's own error names.
     ParentGone,
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// What the text and kind of an error tell; see `Dialect::classify`.
+/// The kind of a failure, by the text and kind of its error; see `Dialect::classify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     Conflict(Conflict),
@@ -54,13 +54,13 @@ pub(crate) enum Failure {
     NodeNotReady,
     /// A value left the range of its column.
     Overflow,
-    /// The disk is full. The database has undone the attempt, and is as good as before once there is space.
+    /// The disk is full. The database has undone the attempt, and works again once there is space.
     DiskFull,
-    /// Nothing that this crate knows better than Diesel.
+    /// Any other error, which Diesel reports.
     Other,
 }
 
-/// Whether a row was to refer to one that is not there.
+/// Whether a foreign key was violated.
 pub(crate) fn is_foreign_key_violation(error: &DieselError) -> bool {
     matches!(
         error,

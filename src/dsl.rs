@@ -1,9 +1,8 @@
 //! The types of this crate's expressions and statements, for signatures; the counterpart of [`diesel::dsl`].
 
 use diesel::dsl;
-use diesel::expression::Expression;
 
-use crate::model::FieldType;
+pub use crate::model::field::Value;
 use crate::operation::update::{SetNotCalled, UpdateSource, UpdateStatement, Values};
 
 /// The type of [`views.total()`](crate::ShardedExpressionMethods::total).
@@ -23,6 +22,3 @@ pub type Plus<C> = dsl::Eq<C, dsl::Add<C, Value<C>>>;
 
 /// The type of `column.eq(column - n)`.
 pub type Minus<C> = dsl::Eq<C, dsl::Sub<C, Value<C>>>;
-
-/// The type of what is added to the column `C`: `i64` for a `BigInt`.
-pub type Value<C> = <<C as Expression>::SqlType as FieldType>::Value;

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The errors of the crate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub enum Error {
          allow more attempts or a later deadline, or use more shards ({source})"
     )]
     ConflictPersisted {
-        /// What ended the last attempt.
+        /// The conflict that ended the last attempt.
         conflict: Conflict,
         /// How many attempts were made, at least 1.
         attempts: u32,
@@ -55,9 +55,9 @@ pub enum Error {
         /// The driver's own error.
         source: DieselError,
     },
-    /// The connection was lost while a statement was in flight that commits, or the node lost the majority of its cluster
-    /// then. The change may have happened or not; it is never tried again by itself, since that could count twice. With an
-    /// [idempotency key](crate::idempotency) the caller may just ask again.
+    /// The connection was lost during a commit, or the node lost the majority of its cluster then. The change may have happened
+    /// or not. It is never retried automatically, because that could count twice. A caller that gave an
+    /// [idempotency key](crate::idempotency) may just ask again.
     #[error(
         "the connection, or the cluster, was lost while the commit was in flight: the change may have happened or not, \
          look before you make it again, or give it an idempotency key ({source})"
@@ -75,10 +75,10 @@ pub enum Error {
         /// The database's own error.
         source: DieselError,
     },
-    /// The server's connection does not hold the statement that was prepared on it, or holds another one under its name: behind a
+    /// The server's connection does not hold the prepared statement, or holds another one under its name. That happens behind a
     /// pooler that gives each transaction another connection, such as PgBouncer in transaction mode. Nothing was changed. Outside
-    /// a transaction this is a [conflict](Conflict::StatementLost) and tried again; inside the caller's, that is rolled back and
-    /// may be tried again.
+    /// a transaction this is a [conflict](Conflict::StatementLost) and is retried. A transaction of the caller is rolled back and
+    /// may be retried.
     #[error(
         "nothing was changed: the server's connection does not hold the statement that was prepared on it, as behind a pooler in \
          transaction mode; turn prepared statements off (`conn.set_prepared_statement_cache_size(CacheSize::Disabled)`; \
@@ -94,15 +94,14 @@ pub enum Error {
     RefusedBySetting {
         /// The name of the setting.
         setting: &'static str,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
         /// The database's own error.
         source: DieselError,
     },
-    /// The closure of [`retry::transaction`](crate::retry::transaction) returned `Ok`, but the transaction that was begun
-    /// for it is not open any more: an error that the closure dropped had ended it, or, on MySQL, a statement that commits
-    /// (`CREATE TABLE`). PostgreSQL has then committed nothing. MySQL has committed what ran after such an error, and what ran
-    /// before such a statement.
+    /// The closure of [`retry::transaction`](crate::retry::transaction) returned `Ok`, but its transaction is not open any more.
+    /// An error that the closure dropped has ended it, or, on MySQL, a statement that commits (`CREATE TABLE`). PostgreSQL has
+    /// then committed nothing. MySQL has committed the statements after such an error, and those before such a statement.
     #[error(
         "the transaction ended before its closure did: at an error that the closure did not return (return every one, by `?`), \
          or on MySQL at a statement that commits; PostgreSQL has committed nothing, MySQL may have committed a part"
@@ -119,8 +118,8 @@ pub enum Error {
         /// The database's own error.
         source: DieselError,
     },
-    /// A shard, or a base, would have left the range of its column's type, or what a `CHECK` on it allows. A NaN and the
-    /// infinities are out of every range. Nothing was changed.
+    /// A shard or a base would have left the range of its column, or a `CHECK` on it. A NaN and the infinities are out of every
+    /// range. Nothing was changed.
     #[error(
         "nothing was changed: a value is out of the range of its column, or of a CHECK on it, or no finite number; count less \
          at once, or use a wider type ({source})"
@@ -129,16 +128,16 @@ pub enum Error {
         /// The database's own error, or what was refused before it was sent.
         source: DieselError,
     },
-    /// The database found no space on its disk. Nothing was changed; the same will succeed once there is space, and the
-    /// connection is as good as before. Told by PostgreSQL's English text; in another language, and where it has no space for its
-    /// write-ahead log and so ends itself, this is [`Diesel`](Self::Diesel)'s own error or a lost connection.
+    /// The database's disk is full. Nothing was changed, and the connection stays usable: the same operation succeeds once there is
+    /// space. PostgreSQL's error is recognized by its English text. In another language, or where a full write-ahead log
+    /// ends the server, this is [`Diesel`](Self::Diesel)'s own error or a lost connection.
     #[error("nothing was changed: the database's disk is full ({source})")]
     DiskFull {
         /// The database's own error.
         source: DieselError,
     },
-    /// The row given to [`or_insert`](crate::UpdateStatement::or_insert) was inserted, and is none that the update is
-    /// about. The insert was taken back, and nothing was counted.
+    /// The row given to [`or_insert`](crate::operation::UpdateStatement::or_insert) does not match the update's own filter. The
+    /// insert was rolled back, and nothing was counted.
     #[error(
         "the row given to `or_insert` is none that the update is about: give it the key that the update looks for \
          (nothing was inserted or counted)"
@@ -154,7 +153,7 @@ pub enum Error {
         /// The shards table.
         shards_table: &'static str,
     },
-    /// A row's base does not take what an operation writes to it. Nothing was changed.
+    /// A row's base does not hold the value that an operation writes to it. Nothing was changed.
     #[error("nothing was changed: the row {key}, whose shards are in `{table}`, {reason}")]
     Unfit {
         /// The shards table.
@@ -164,8 +163,8 @@ pub enum Error {
         /// Why it does not.
         reason: Unfit,
     },
-    /// Triggers that keep a SQLite shards table beside its parent are not there: rebuilding the parent's table drops them. A new
-    /// row may inherit the shards of one that was deleted meanwhile. Nothing was changed.
+    /// Triggers that remove shards with their parent are missing from a SQLite database: rebuilding the parent's table drops
+    /// them. A new row may inherit the shards of a row that was deleted meanwhile. Nothing was changed.
     #[error(
         "nothing was changed: triggers of `{table}` are missing, as after a rebuild of its parent; look whether rows were \
          deleted or replaced since then, and create the triggers again:\n{sql}"
@@ -226,8 +225,8 @@ pub enum Error {
         /// The number of stripes.
         of: u16,
     },
-    /// A [`Coalescer`](crate::coalescer::Coalescer) did not get to a count before its caller's deadline, and will not count
-    /// it any more. Nothing was changed.
+    /// A [`Coalescer`](crate::coalescer::Coalescer) could not commit a count before its caller's deadline, and dropped it.
+    /// Nothing was changed.
     #[error(
         "nothing was counted: no batch could be committed within {waited:?} ({reason}); look after the database, or allow a \
          later deadline"
@@ -235,7 +234,7 @@ pub enum Error {
     DeadlinePassed {
         /// How long the caller waited.
         waited: Duration,
-        /// What stood in the way, as far as it is known.
+        /// The reason, as far as it is known.
         reason: String,
     },
     /// The [`Coalescer`](crate::coalescer::Coalescer) is closed. Nothing was counted.
@@ -249,11 +248,11 @@ pub enum Error {
     NotFlushed {
         /// How many counters lost something.
         lost: u64,
-        /// What stood in the way.
+        /// The reason.
         reason: String,
     },
-    /// A flush of a [`Coalescer`](crate::coalescer::Coalescer), or its close, did not see the end of it before the deadline. What was added
-    /// is still in hand: it is not to be added again.
+    /// A flush or a close of a [`Coalescer`](crate::coalescer::Coalescer) reached its deadline first. The coalescer still holds
+    /// the counts: do not add them again.
     #[error(
         "after {waited:?} some of what was added to the coalescer is not committed yet ({reason}); it is still in hand: do not \
          add it again"
@@ -261,10 +260,10 @@ pub enum Error {
     FlushPending {
         /// How long it waited.
         waited: Duration,
-        /// What stands in the way, as far as it is known.
+        /// The reason, as far as it is known.
         reason: String,
     },
-    /// What a [`Coalescer`](crate::coalescer::Coalescer)'s whole batch failed with, told to each of its callers.
+    /// A whole batch of a [`Coalescer`](crate::coalescer::Coalescer) failed. Each of its callers gets the same error.
     #[error("the batch failed: {source}")]
     InBatch {
         /// The one error that all of them got.

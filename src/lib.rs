@@ -1,8 +1,8 @@
 //! Sharded counters for [Diesel]: `views = views + 1` without the queue on one row lock.
 //!
 //! When every request adds to the same row, every request waits for that row's lock. This crate splits the count over
-//! shard rows, as many as there are writers at once: an update adds to one that nobody else is at, and reading adds them up. An
-//! application changes an import:
+//! shard rows, as many as there are writers at once. Each update adds to a shard that no other writer is using, and a reader adds
+//! the shards up. An application changes an import:
 //!
 //! ```diff
 //! - use diesel::update;
@@ -11,8 +11,8 @@
 //!   update(videos.find(7)).set(views.eq(views + 1)).execute(conn)?;
 //! ```
 //!
-//! The same code counts on PostgreSQL, MySQL, MariaDB and SQLite. No count is lost and none is doubled; the column stays
-//! as the *base*, so that code which was not changed yet stays correct.
+//! The same code counts on PostgreSQL, MySQL, MariaDB and SQLite. No count is lost and none is doubled. The column stays
+//! as the *base*, so code that was not changed yet stays correct.
 //!
 //! The [guide] begins at [why](guide::why), shows in a [diagram](guide) how it works, and leads a running
 //! application [to shards](guide::migrating), and [back](guide::leaving), in three deploys each. This page is its summary.
@@ -71,7 +71,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | sharded field | a numeric column whose counting updates go to shards; [`ShardedField`](derive@ShardedField) declares it |
-//! | base | the value in that column itself |
+//! | base | the value that the column itself holds |
 //! | shard | a row of the shards table: the parent's key, a shard number, a column for each sharded field |
 //! | shards table | one for each parent table; [`ShardsTable`] creates it |
 //! | total | base + sum of shards, exact, read in one statement; [`total`](ShardedExpressionMethods::total) |
@@ -83,19 +83,19 @@
 //!
 //! # Where to go on
 //!
-//! The [guide] explains, with [questions and answers](guide::faq) and a [comparison](guide::comparison) with what else is done
-//! about hot rows. By item:
+//! The [guide] explains, with [questions and answers](guide::faq) and a [comparison](guide::comparison) with other cures for
+//! hot rows. By item:
 //!
 //! Counting and reading:
 //!
-//! - [`update`]: every shape that is counted, what it gives back, and the SQL it sends; rows that may not be there yet, by
-//!   [`or_insert`](UpdateStatement::or_insert).
+//! - [`update`]: every shape that it counts, the rows that it gives back, and the SQL that it sends; rows that may not exist yet, by
+//!   [`or_insert`](operation::UpdateStatement::or_insert).
 //! - [`ShardedField`](derive@ShardedField): the attributes of the derive.
 //! - [`Total`]: reading, and what it costs; [`estimate`](ShardedExpressionMethods::estimate), which costs nothing.
-//! - [`Counter`]: counters without a table of the application's own.
+//! - [`Counter`]: counters that need no table of the application's own.
 //! - [`RowCounter`]: one field of one row as a value, and [`bounded`]: seats and stock, which never fall below zero.
 //! - [`cached`]: totals from a cache, in the process or in Redis.
-//! - [`coalescer`] (feature `r2d2`): the counts of many threads in one commit, where even shards are not fast enough.
+//! - [`coalescer`] (feature `r2d2`): the counts of many threads in one commit, for rows that are too hot even for shards.
 //!
 //! The life of a counter, each while the application goes on counting:
 //!
@@ -103,7 +103,7 @@
 //! - [`fold`](fold()): shards into the base. [`set_total`](set_total()), [`reset`]: totals that are set.
 //! - [`shard_choice`]: which shard an update adds to, and when more of them would help.
 //! - [`shard_counts`]: more shards, or fewer, at run time.
-//! - [`verify`](verify()): totals beside a recount, repaired; a new counter filled from what is there already.
+//! - [`verify`](verify()): totals compared with a recount and repaired; a new counter filled from existing rows.
 //!
 //! Failures:
 //!
@@ -111,7 +111,10 @@
 //! - [`Error`]: what can go wrong, and what to do.
 //! - [`idempotency`]: requests that come more than once, and count once.
 //! - [`multi_connection!`]: one enum of connections to several databases.
-//! - [`observability`]: what a running process tells of all that.
+//! - [`observability`]: tracing spans and metrics.
+//!
+//! In signatures and bounds: [`dsl`] and [`operation`] name statements and results, [`backend`] names databases, and [`model`]
+//! names what the derive implements.
 //!
 //! # Features
 //!
@@ -127,8 +130,8 @@
 //! | `async` | [`asynchronous`]: the same operations on `diesel_async`'s connections |
 //! | `cache` | [`cached`] totals that are kept in the process, by moka |
 //! | `redis` | [`cached`] totals that are kept in a Redis server |
-//! | `tracing` | spans and events of what is done: [`observability`] |
-//! | `metrics` | counters and histograms of what is done: [`observability`] |
+//! | `tracing` | spans and events: [`observability`] |
+//! | `metrics` | counters and histograms: [`observability`] |
 //!
 //! [Diesel]: https://diesel.rs
 
@@ -139,7 +142,7 @@ extern crate self as diesel_sharded; // the derive's paths, for named counters
 
 #[cfg(feature = "async")]
 pub mod asynchronous;
-mod backend;
+pub mod backend;
 mod background;
 mod conflict;
 mod connection;
@@ -148,40 +151,34 @@ mod engine;
 mod error;
 #[cfg(doc)] // nothing but documentation
 pub mod guide;
-mod model;
+pub mod model;
 pub mod observability;
 mod observe;
-mod operation;
+pub mod operation;
 mod placement;
 mod policy;
+pub mod prelude;
 mod query_builder;
 #[cfg(test)]
 mod test_schema;
 mod unfit;
 
-pub use self::backend::{BackendOf, Dialect, ShardedBackend};
 pub use self::conflict::Conflict;
 pub use self::error::Error;
-pub use self::model::{
-    Amount, ColumnType, CountingUpdate, FieldType, KeyType, ShardedColumn, ShardedTable,
-    ShardsColumn, counting_update,
-};
 #[cfg(feature = "r2d2")]
+#[doc(inline)]
 pub use self::operation::coalescer;
 #[doc(hidden)]
 pub use self::operation::described;
-pub use self::operation::fold::{Fold, Folded, fold};
-pub use self::operation::migrations::{MIGRATIONS, Migrations};
-pub use self::operation::named::{Counter, CounterBackend, CounterList, counters};
-pub use self::operation::row_counter::{IntegerField, RowCounter};
-pub use self::operation::set_total::{SetTotal, reset, set_total};
-pub use self::operation::shards_table::{ShardsMigration, ShardsTable};
-pub use self::operation::update::returning;
-pub use self::operation::update::{
-    BoxedFilter, BoxedRows, InsertRow, Model, NoInsert, OrInsert, Rows, SetNotCalled, UpdateSource,
-    UpdateStatement, Values, update,
-};
-pub use self::operation::verify::{Drift, Verify, verify};
+pub use self::operation::fold::fold;
+pub use self::operation::migrations::MIGRATIONS;
+pub use self::operation::named::{Counter, counters};
+pub use self::operation::row_counter::RowCounter;
+pub use self::operation::set_total::{reset, set_total};
+pub use self::operation::shards_table::ShardsTable;
+pub use self::operation::update::update;
+pub use self::operation::verify::verify;
+#[doc(inline)]
 pub use self::operation::{bounded, cached, idempotency, retry, shard_choice, shard_counts};
 pub use self::query_builder::{ShardedExpressionMethods, Total};
 pub use self::unfit::Unfit;
@@ -241,17 +238,16 @@ pub use self::unfit::Unfit;
 /// ```
 pub use diesel_sharded_derive::ShardedField;
 
-/// What applications import beside `diesel::prelude::*`.
-pub mod prelude {
-    pub use crate::{ShardedExpressionMethods, ShardedField};
-}
-
 #[doc(hidden)]
 pub use diesel as __diesel;
 
-/// What bounds of the operations are made of, for the tests, which wrap them.
+/// The type state of statements, and what bounds of the operations are made of: for the tests, which wrap them.
 #[doc(hidden)]
 pub mod __bounds {
     pub use crate::engine::KeyedTable;
     pub use crate::operation::set_total::{Assignment, ToValue, ToZero};
+    pub use crate::operation::update::returning::{NoReturning, ReturningTotals};
+    pub use crate::operation::update::{
+        BoxedRows, InsertRow, NoInsert, OrInsert, SetNotCalled, Values,
+    };
 }

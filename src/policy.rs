@@ -116,6 +116,7 @@ impl RetryPolicy {
     }
 
     /// Tells the time by `clock` instead of [`Instant::now`].
+    #[doc(hidden)]
     pub const fn with_clock(mut self, clock: fn() -> Instant) -> Self {
         self.clock = clock;
         self
@@ -136,6 +137,7 @@ impl RetryPolicy {
     /// Draws the jitter from `random` instead of [`rand::random`]; 64 even bits a call. Also the shards of
     /// [bounded](crate::bounded) counters, those of [`ShardChoice::Random`](crate::shard_choice::ShardChoice::Random), and the next
     /// one after a conflict of `Striped`.
+    #[doc(hidden)]
     pub fn with_random(mut self, random: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.random = Some(Arc::new(random));
         self

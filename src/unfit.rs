@@ -6,7 +6,7 @@
 
 use crate::model::Amount;
 
-/// Why a row's base does not take what an operation writes to it; in [`Folded::unfit`](crate::Folded::unfit) and
+/// Why a row's base does not take what an operation writes to it; in [`Folded::unfit`](crate::operation::Folded::unfit) and
 /// [`Error::Unfit`](crate::Error::Unfit).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -70,7 +70,7 @@ pub struct FieldState {
 impl Unfit {
     /// The difference between what a parent was to hold of a field and what it holds, if there is one. `rounds`: sums of this
     /// field round.
-    pub fn between(
+    pub(crate) fn between(
         field: &'static str,
         before: &FieldState,
         expected: &FieldState,

@@ -5,10 +5,11 @@ use diesel::dsl::DuplicatedKeys;
 use diesel::prelude::*;
 use diesel::r2d2::Pool;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel_sharded::backend::BackendOf;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{BackendOf, RowCounter, update};
+use diesel_sharded::{RowCounter, update};
 use rand::RngExt;
 
 use crate::arena::{Arena, Stage};

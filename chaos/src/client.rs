@@ -102,7 +102,7 @@ pub fn conflicts(logs: &Path) -> io::Result<Conflicts> {
 
 fn work<Conn: ChaosConnection + Send>(orders: &Orders, stop: &AtomicBool) -> io::Result<()>
 where
-    Conn::Backend: diesel_sharded::BackendOf<Conn>,
+    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
 {
     let coalesces = orders
         .mix

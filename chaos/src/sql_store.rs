@@ -130,7 +130,7 @@ pub fn coalescer<Conn: ChaosConnection + Send>(
     deadline: Duration,
 ) -> Result<Coalescer<Conn>, Box<dyn std::error::Error + Send + Sync>>
 where
-    Conn::Backend: diesel_sharded::BackendOf<Conn>,
+    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
 {
     let pool = Pool::builder()
         .max_size(2)

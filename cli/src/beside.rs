@@ -1,7 +1,7 @@
 //! The other watchers of the rows of a counted table: triggers that a fold's update of the base fires, and `CHECK`s of bases.
 
 use diesel::prelude::*;
-use diesel_sharded::Dialect;
+use diesel_sharded::backend::Dialect;
 use serde::Serialize;
 
 use crate::connection::AnyConnection;

@@ -1,6 +1,7 @@
 //! Which of the library's column types a declared type is.
 
-use diesel_sharded::{ColumnType, Dialect};
+use diesel_sharded::backend::Dialect;
+use diesel_sharded::model::ColumnType;
 
 use crate::live::LiveColumn;
 

@@ -1,7 +1,7 @@
 //! The database at `DATABASE_URL`.
 
 use diesel::prelude::*;
-use diesel_sharded::{BackendOf, Dialect, ShardedBackend};
+use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 
 use crate::error::Error;
 

@@ -2,9 +2,11 @@
 
 use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{Told, told};
+use diesel_sharded::operation::Amount;
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{Amount, Dialect, Error as ShardedError, Unfit};
+use diesel_sharded::{Error as ShardedError, Unfit};
 
 use crate::args::FoldArgs;
 use crate::connection::AnyConnection;

@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use diesel_sharded::{ColumnType, Dialect};
+use diesel_sharded::backend::Dialect;
+use diesel_sharded::model::ColumnType;
 
 use crate::args::GenerateArgs;
 use crate::beside::Beside;

@@ -3,9 +3,11 @@
 use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
+use diesel_sharded::Unfit;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{HoldError, LockedParents, zero};
+use diesel_sharded::operation::Amount;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
-use diesel_sharded::{Amount, Dialect, Unfit};
 
 use crate::connection::AnyConnection;
 use crate::key::{Key, Keyed};

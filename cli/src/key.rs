@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel_sharded::{ColumnType, Dialect};
+use diesel_sharded::backend::Dialect;
+use diesel_sharded::model::ColumnType;
 
 use crate::error::Error;
 use crate::sharded::{KeyColumn, Sharded};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use diesel::prelude::*;
-use diesel_sharded::Dialect;
+use diesel_sharded::backend::Dialect;
 
 use crate::connection::AnyConnection;
 use crate::error::Error;

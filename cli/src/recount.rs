@@ -3,9 +3,10 @@
 use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
+use diesel_sharded::Unfit;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::integers;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
-use diesel_sharded::{Dialect, Unfit};
 
 use crate::args::RecountArgs;
 use crate::connection::AnyConnection;

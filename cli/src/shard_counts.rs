@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel_sharded::Dialect;
+use diesel_sharded::backend::Dialect;
 
 use crate::connection::AnyConnection;
 use crate::key::{as_text, bytes_of_hex};

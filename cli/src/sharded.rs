@@ -3,8 +3,9 @@
 //! A shards table is a table whose primary key is its parent's and `shard`, with a foreign key from the former to the parent's
 //! primary key, and whose other columns are columns of the parent that can be counted.
 
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{self, DescribedTable};
-use diesel_sharded::{ColumnType, Dialect, ShardsColumn};
+use diesel_sharded::model::{ColumnType, ShardsColumn};
 
 use crate::column_type::{field_type, key_type};
 use crate::error::Error;

@@ -7,8 +7,8 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::row::Field;
 use diesel::sql_types::{BigInt, Binary, Text, Untyped};
-use diesel_sharded::ShardsColumn;
 use diesel_sharded::described::DescribedTable;
+use diesel_sharded::model::ShardsColumn;
 
 use crate::connection::{AnyConnection, Backend};
 

@@ -2,7 +2,7 @@
 
 use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
-use diesel_sharded::Dialect;
+use diesel_sharded::backend::Dialect;
 use serde::Serialize;
 
 use crate::args::StatusArgs;

@@ -132,7 +132,7 @@ pub fn unraw(ident: &Ident) -> String {
     text.strip_prefix("r#").map(str::to_owned).unwrap_or(text)
 }
 
-/// What Diesel's own attributes say. Those that say nothing here are stepped over, whatever they hold: Diesel checks them.
+/// Diesel's own attributes, as far as they matter here. Diesel checks the others, so they are skipped.
 enum DieselItem {
     TableName(Path),
     PrimaryKey(Vec<Ident>),

@@ -65,7 +65,7 @@ fn expand(
             None => quote_spanned!(span=> ::diesel_sharded::dsl::Value<#module::#column>),
         };
         quote_spanned! {span=>
-            impl ::diesel_sharded::ShardedColumn for #module::#column {}
+            impl ::diesel_sharded::model::ShardedColumn for #module::#column {}
             ::diesel_sharded::__counting_updates!(#module::#column, #value);
         }
     });
@@ -74,15 +74,15 @@ fn expand(
         const _: () = {
             use ::diesel_sharded::__diesel as diesel;
 
-            impl ::diesel_sharded::ShardedTable for #table {
+            impl ::diesel_sharded::model::ShardedTable for #table {
                 type Key = #key_type;
                 type KeyAfter = #key_after_type;
                 type KeyValues = #key_values_type;
                 const TABLE: &'static Self = &#table;
                 const SHARDS_TABLE: &'static str = #shards_table;
                 const SHARDS: u16 = #shards;
-                const KEY: &'static [::diesel_sharded::ShardsColumn] = &[#(#key_descriptions),*];
-                const FIELDS: &'static [::diesel_sharded::ShardsColumn] = &[#(#field_descriptions),*];
+                const KEY: &'static [::diesel_sharded::model::ShardsColumn] = &[#(#key_descriptions),*];
+                const FIELDS: &'static [::diesel_sharded::model::ShardsColumn] = &[#(#field_descriptions),*];
 
                 fn key_after(key: &Self::Key) -> Self::KeyAfter {
                     use diesel::{BoolExpressionMethods, ExpressionMethods};
@@ -198,5 +198,5 @@ fn description(module: &Path, (column, field): &(Ident, &Field), kind: &str) -> 
         .into_iter()
         .next()
         .map_or(field.span, |t| t.span());
-    quote_spanned!(span=> ::diesel_sharded::ShardsColumn::#kind::<#module::#column>() #sql_type)
+    quote_spanned!(span=> ::diesel_sharded::model::ShardsColumn::#kind::<#module::#column>() #sql_type)
 }

@@ -25,7 +25,7 @@ mod tests {
 
     use crate::expand::derive;
 
-    /// What stands inside `#[sharded(..)]` and `#[diesel(..)]`, and much that does not.
+    /// Pieces of `#[sharded(..)]` and `#[diesel(..)]`, and many that are of neither.
     const PIECES: &[&str] = &[
         "table_name",
         "primary_key",

@@ -1,4 +1,4 @@
-//! What is refused, and why.
+//! Structs and fields that are refused, and why.
 
 use syn::{Error, Ident, Result, Type};
 

@@ -3,7 +3,7 @@
 mod classify;
 mod ddl;
 mod dialect;
-mod isolation;
+pub(crate) mod isolation;
 mod locks;
 mod multi_connection;
 mod prepared;
@@ -16,11 +16,11 @@ mod values;
 
 pub(crate) use self::classify::TAKEN_FOR_ANOTHER;
 pub use self::dialect::Dialect;
-pub use self::isolation::Isolation;
+pub(crate) use self::isolation::Isolation;
 pub(crate) use self::locks::{KeepsAndLocks, Strength};
-pub use self::rows::{Binds, Reads};
+pub(crate) use self::rows::{Binds, OwnRows, Reads};
 pub use self::sharded_backend::{BackendOf, ShardedBackend};
 #[cfg(feature = "r2d2")]
-pub use self::statements::AtOnce;
+pub(crate) use self::statements::AtOnce;
 pub(crate) use self::transactions::{Guard, SurvivalCheck};
 pub(crate) use self::values::TotalForm;

@@ -18,8 +18,8 @@
 /// # fn main() {}
 /// ```
 ///
-/// The dialects are [`Postgres`](crate::Dialect::Postgres), [`Mysql`](crate::Dialect::Mysql) and
-/// [`Sqlite`](crate::Dialect::Sqlite). With the feature `r2d2`, the enum counts from inside a pool too.
+/// The dialects are [`Postgres`](crate::backend::Dialect::Postgres), [`Mysql`](crate::backend::Dialect::Mysql) and
+/// [`Sqlite`](crate::backend::Dialect::Sqlite). With the feature `r2d2`, the enum counts from inside a pool too.
 #[macro_export]
 macro_rules! multi_connection {
     ($connection:ident { $($(#[$attribute:meta])* $variant:ident: $dialect:ident),+ $(,)? }) => {
@@ -28,10 +28,10 @@ macro_rules! multi_connection {
             type Backend = <$connection as diesel::Connection>::Backend;
             type Builder = <Backend as diesel::backend::Backend>::QueryBuilder;
 
-            impl $crate::ShardedBackend for Backend {
-                fn dialect(&self) -> $crate::Dialect {
+            impl $crate::backend::ShardedBackend for Backend {
+                fn dialect(&self) -> $crate::backend::Dialect {
                     match self {
-                        $($(#[$attribute])* Backend::$variant(_) => $crate::Dialect::$dialect,)+
+                        $($(#[$attribute])* Backend::$variant(_) => $crate::backend::Dialect::$dialect,)+
                     }
                 }
 
@@ -45,7 +45,7 @@ macro_rules! multi_connection {
                     conn: &dyn diesel::connection::BoxableConnection<Self>,
                 ) -> ::std::option::Option<Self> {
                     conn.downcast_ref::<$connection>()
-                        .map(<Self as $crate::BackendOf<$connection>>::backend_of)
+                        .map(<Self as $crate::backend::BackendOf<$connection>>::backend_of)
                 }
             }
 
@@ -58,11 +58,11 @@ macro_rules! multi_connection {
 
             impl ::std::default::Default for Builder {
                 fn default() -> Self {
-                    $crate::ShardedBackend::query_builder(&<Backend as ::std::default::Default>::default())
+                    $crate::backend::ShardedBackend::query_builder(&<Backend as ::std::default::Default>::default())
                 }
             }
 
-            impl $crate::BackendOf<$connection> for Backend {
+            impl $crate::backend::BackendOf<$connection> for Backend {
                 fn backend_of(conn: &$connection) -> Self {
                     match conn {
                         $($(#[$attribute])* $connection::$variant(_) => Backend::$variant(::std::default::Default::default()),)+
@@ -82,9 +82,9 @@ macro_rules! __pooled_connection {
     ($connection:ident) => {
         type Pooled = diesel::r2d2::PooledConnection<diesel::r2d2::ConnectionManager<$connection>>;
 
-        impl $crate::BackendOf<Pooled> for Backend {
+        impl $crate::backend::BackendOf<Pooled> for Backend {
             fn backend_of(conn: &Pooled) -> Self {
-                <Self as $crate::BackendOf<$connection>>::backend_of(conn)
+                <Self as $crate::backend::BackendOf<$connection>>::backend_of(conn)
             }
         }
     };

@@ -2,9 +2,8 @@
 
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
-use diesel::sql_types::{BigInt, Binary, Integer, Nullable, Text};
 
-use crate::backend::{Binds, Dialect, Reads};
+use crate::backend::{Dialect, OwnRows};
 
 /// A Diesel backend whose connections can count on shards.
 ///
@@ -17,19 +16,7 @@ use crate::backend::{Binds, Dialect, Reads};
     note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
 )]
 pub trait ShardedBackend:
-    Backend<QueryBuilder: Default>
-    + Default
-    + Send
-    + Sync
-    + 'static
-    + Binds<Integer, i32>
-    + Binds<BigInt, i64>
-    + Binds<Binary, [u8]>
-    + Reads<Integer, i32>
-    + Reads<Nullable<Text>, Option<String>>
-    + Reads<(Binary, BigInt), (Vec<u8>, i64)>
-    + Reads<(Binary, BigInt, BigInt, BigInt), (Vec<u8>, i64, i64, i64)>
-    + Reads<(Binary, Binary, Integer), (Vec<u8>, Vec<u8>, i32)>
+    Backend<QueryBuilder: Default> + Default + Send + Sync + 'static + OwnRows
 {
     /// The dialect of this backend.
     fn dialect(&self) -> Dialect;

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::model::ColumnType;
+use super::column::ColumnType;
 
 /// A sum over many rows of a field, in a type that is wider than the field's own.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,4 +1,4 @@
-//! What may be written to shards: `column.eq(column + n)`, and nothing else.
+//! The one change that shards take: `column.eq(column + n)`.
 
 use diesel::query_builder::AsChangeset;
 
@@ -96,18 +96,18 @@ macro_rules! __counting_updates {
     };
     (@operand $column:ty, $value:ty; $sum:ty; $before:ty; [$($used:lifetime)*]; $new:lifetime $($rest:lifetime)*) => {
         $crate::__counting_updates!(@sum $column, $value; <$sum as ::std::ops::Add<$value>>::Output;
-            $crate::counting_update::Plus<$before>; [$($used)*]; $($rest)*);
+            $crate::model::counting_update::Plus<$before>; [$($used)*]; $($rest)*);
         $crate::__counting_updates!(@sum $column, $value; <$sum as ::std::ops::Sub<$value>>::Output;
-            $crate::counting_update::Minus<$before>; [$($used)*]; $($rest)*);
+            $crate::model::counting_update::Minus<$before>; [$($used)*]; $($rest)*);
         $crate::__counting_updates!(@sum $column, $value; <$sum as ::std::ops::Add<&$new $value>>::Output;
-            $crate::counting_update::PlusRef<$before>; [$($used)* $new]; $($rest)*);
+            $crate::model::counting_update::PlusRef<$before>; [$($used)* $new]; $($rest)*);
         $crate::__counting_updates!(@sum $column, $value; <$sum as ::std::ops::Sub<&$new $value>>::Output;
-            $crate::counting_update::MinusRef<$before>; [$($used)* $new]; $($rest)*);
+            $crate::model::counting_update::MinusRef<$before>; [$($used)* $new]; $($rest)*);
     };
     (@operand $column:ty, $value:ty; $sum:ty; $before:ty; [$($used:lifetime)*]; ) => {};
     (@sum $column:ty, $value:ty; $sum:ty; $operations:ty; [$($used:lifetime)*]; $($rest:lifetime)*) => {
         #[diagnostic::do_not_recommend] // there are dozens
-        impl<$($used),*> $crate::CountingUpdate<$column, $operations> for $crate::__diesel::dsl::Eq<$column, $sum> {
+        impl<$($used),*> $crate::model::CountingUpdate<$column, $operations> for $crate::__diesel::dsl::Eq<$column, $sum> {
             const COLUMNS: &'static [&'static str] = &[<$column as $crate::__diesel::Column>::NAME];
         }
         $crate::__counting_updates!(@operand $column, $value; $sum; $operations; [$($used)*]; $($rest)*);

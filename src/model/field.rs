@@ -3,10 +3,12 @@
 use std::any::TypeId;
 
 use diesel::associations::HasTable;
+use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::sql_types::{self, SqlType};
 
-use crate::model::{Amount, ColumnType, SHARD, are_equal};
+use super::amount::Amount;
+use super::column::{ColumnType, SHARD, are_equal};
 
 /// A table with sharded fields. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
 #[diagnostic::on_unimplemented(
@@ -110,14 +112,14 @@ const fn assert_other_than_shard(name: &str) {
     );
 }
 
-/// The SQL types that a sharded field may have. No others can be added: a [`Dialect`](crate::Dialect) has to know each.
+/// The SQL types that a sharded field may have. No others can be added: a [`Dialect`](crate::backend::Dialect) has to know each.
 #[diagnostic::on_unimplemented(
     message = "a column of type `{Self}` cannot be counted on shards",
     note = "a sharded field is a NOT NULL column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature \
             `numeric`) or MySQL's `Unsigned<..>`"
 )]
 pub trait FieldType: SqlType + Sealed {
-    /// What is added to such a column: `i64` for `BigInt`.
+    /// The type of the values of such a column: `i64` for `BigInt`.
     type Value: Send + Sync + 'static;
     /// The type in a shards table.
     const COLUMN: ColumnType;
@@ -129,7 +131,10 @@ pub trait FieldType: SqlType + Sealed {
     fn amount(value: &Self::Value) -> Amount;
 }
 
-/// The SQL types that a key column of a sharded table may have. No others can be added: a [`Dialect`](crate::Dialect) has to
+/// The type of the values of the column `C`: `i64` for a `BigInt`.
+pub type Value<C> = <<C as Expression>::SqlType as FieldType>::Value;
+
+/// The SQL types that a key column of a sharded table may have. No others can be added: a [`Dialect`](crate::backend::Dialect) has to
 /// know each. Under any of them, a key may be of a Rust type of your own.
 #[diagnostic::on_unimplemented(
     message = "a column of type `{Self}` cannot be a key column of a sharded table",

@@ -1,13 +1,17 @@
-//! Tables and fields that are counted on shards, as the derive declares them.
+//! The tables and fields that [`#[derive(ShardedField)]`](derive@crate::ShardedField) declares, for bounds and for impls by
+//! hand.
 
-mod amount;
+pub(crate) mod amount;
 mod column;
+#[doc(hidden)]
 pub mod counting_update;
-mod field;
+pub(crate) mod field;
 
-pub use self::amount::Amount;
+pub(crate) use self::amount::Amount;
 pub use self::column::ColumnType;
-pub(crate) use self::column::{MAX_SHARDS, SHARD, are_equal};
+pub(crate) use self::column::{MAX_SHARDS, SHARD};
+#[doc(inline)]
 pub use self::counting_update::CountingUpdate;
 pub(crate) use self::counting_update::are_distinct;
+pub(crate) use self::field::Value;
 pub use self::field::{FieldType, KeyType, ShardedColumn, ShardedTable, ShardsColumn};

@@ -1,21 +1,40 @@
-//! The operations that applications call.
+//! The statements and results of the operations, for signatures and bounds; the counterpart of [`diesel::query_builder`].
+//!
+//! The operations themselves are on the [front page](crate).
 
+#[doc(hidden)]
 pub mod bounded;
+#[doc(hidden)]
 pub mod cached;
 #[cfg(feature = "r2d2")]
+#[doc(hidden)]
 pub mod coalescer;
+#[doc(hidden)]
 pub mod described;
-pub mod fold;
+pub(crate) mod fold;
+#[doc(hidden)]
 pub mod idempotency;
-pub mod migrations;
-pub mod named;
-#[cfg(feature = "async")]
-pub mod named_asynchronous;
+pub(crate) mod migrations;
+pub(crate) mod named;
+#[doc(hidden)]
 pub mod retry;
-pub mod row_counter;
-pub mod set_total;
+pub(crate) mod row_counter;
+pub(crate) mod set_total;
+#[doc(hidden)]
 pub mod shard_choice;
+#[doc(hidden)]
 pub mod shard_counts;
-pub mod shards_table;
-pub mod update;
-pub mod verify;
+pub(crate) mod shards_table;
+pub(crate) mod update;
+pub(crate) mod verify;
+
+pub use self::fold::{Fold, Folded};
+pub use self::migrations::Migrations;
+pub use self::named::{CounterBackend, CounterList};
+pub use self::row_counter::IntegerField;
+pub use self::set_total::SetTotal;
+pub use self::shards_table::ShardsMigration;
+pub use self::update::returning::SelectTotals;
+pub use self::update::{UpdateSource, UpdateStatement};
+pub use self::verify::{Drift, Verify};
+pub use crate::model::amount::Amount;

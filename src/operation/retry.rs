@@ -9,7 +9,7 @@ use diesel::Connection;
 use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::BackendOf;
-pub use crate::backend::Isolation;
+pub use crate::backend::isolation::Isolation;
 use crate::connection::{Io, Link, TransactionOptions, in_transaction, now};
 use crate::engine::{AttemptError, RetryLoop, retry_loop};
 #[cfg(doc)]
@@ -162,6 +162,7 @@ impl Transaction {
 
 /// Whole transactions that are retried, awaited; see [`retry`](crate::retry).
 #[cfg(feature = "async")]
+#[doc(hidden)]
 pub mod asynchronous {
     use std::error::Error as StdError;
     use std::future::Future;
@@ -170,9 +171,9 @@ pub mod asynchronous {
     use diesel_async::AsyncConnection;
 
     use crate::backend::BackendOf;
+    use crate::backend::isolation::Isolation;
     use crate::connection::{BoxFuture, Link};
     use crate::engine::{AttemptError, retry_loop};
-    use crate::operation::retry::Transaction;
     use crate::policy::RetryPolicy;
 
     /// Runs `f` in a transaction, and again from the start when it meets a conflict; see
@@ -195,16 +196,40 @@ pub mod asynchronous {
         T: Send,
         E: From<DieselError> + StdError + Send + 'static,
     {
-        Transaction::new().retry(policy).run_async(conn, f).await
+        Transaction::new().retry(policy).run(conn, f).await
     }
 
+    /// [`transaction`] with an isolation level; see [`retry::Transaction`](crate::retry::Transaction).
+    #[derive(Debug, Clone, Default)]
+    #[must_use = "a transaction does nothing until it is `run`"]
+    pub struct Transaction(super::Transaction);
+
     impl Transaction {
-        /// Runs the async closure `f` on a connection of `diesel_async`; see
-        /// [`asynchronous::retry::transaction`](transaction).
+        /// The database's own isolation level, the process-wide policy, and `BEGIN IMMEDIATE` on SQLite.
+        pub fn new() -> Self {
+            Self::default()
+        }
+
+        /// Sets the policy by which the transaction is tried again.
+        pub fn retry(self, policy: RetryPolicy) -> Self {
+            Transaction(self.0.retry(policy))
+        }
+
+        /// Sets the isolation level; see [`isolation`](crate::retry::Transaction::isolation).
+        pub fn isolation(self, isolation: Isolation) -> Self {
+            Transaction(self.0.isolation(isolation))
+        }
+
+        /// On SQLite, begins without the write lock; see [`deferred`](crate::retry::Transaction::deferred).
+        pub fn deferred(self) -> Self {
+            Transaction(self.0.deferred())
+        }
+
+        /// Runs the async closure `f`; see [`transaction`].
         ///
         /// # Errors
-        /// As [`run`](Self::run)'s.
-        pub fn run_async<'c, Conn, T, E, F>(
+        /// As [`retry::Transaction::run`](crate::retry::Transaction::run)'s.
+        pub fn run<'c, Conn, T, E, F>(
             self,
             conn: &'c mut Conn,
             mut f: F,
@@ -218,7 +243,7 @@ pub mod asynchronous {
         {
             Box::pin(async move {
                 let link = &mut Link::awaited(conn);
-                let mut retry = self.retry_loop(link)?;
+                let mut retry = self.0.retry_loop(link)?;
                 link.enter();
                 let done = retry_loop!(link, retry => {
                     let attempted = retry.scope().within(f.attempt(link.conn));

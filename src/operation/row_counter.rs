@@ -14,9 +14,8 @@ use diesel::sql_types::BigInt;
 
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Io, Link, LoadIo, now};
-use crate::dsl::Value;
 use crate::engine::{KeyedTable, explain};
-use crate::model::{ShardedColumn, ShardedTable};
+use crate::model::{ShardedColumn, ShardedTable, Value};
 use crate::operation::cached::CachedCounter;
 use crate::operation::update::count_by_key;
 use crate::query_builder::{
@@ -296,12 +295,15 @@ pub(crate) struct AddToId<C>(PhantomData<C>);
 /// One sharded field of one row, on connections of `diesel_async`.
 #[cfg(feature = "async")]
 pub mod asynchronous {
-    use diesel::result::QueryResult;
+    use std::fmt;
+
+    use diesel::result::{Error as DieselError, QueryResult};
     use diesel_async::AsyncConnection;
 
     use crate::backend::BackendOf;
     use crate::connection::{BoxFuture, Link};
     use crate::model::{ShardedColumn, ShardedTable};
+    use crate::operation::cached::asynchronous::CachedCounter;
     use crate::operation::row_counter::IntegerField;
 
     /// See [`RowCounter`](crate::RowCounter).
@@ -346,6 +348,26 @@ pub mod asynchronous {
             DB: BackendOf<Conn>,
         {
             Box::pin(async move { self.0.total(&mut Link::awaited(conn)).await })
+        }
+    }
+
+    impl<C, Conn, DB> CachedCounter<Conn> for RowCounter<C>
+    where
+        C: IntegerField<DB> + Send + Sync,
+        <C::Table as ShardedTable>::Key: fmt::Debug,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        fn cache_key(&self) -> String {
+            self.0.cached_as()
+        }
+
+        fn read<'c>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<i64>> {
+            Box::pin(async move { self.get(conn).await?.ok_or(DieselError::NotFound) })
+        }
+
+        fn add<'c>(&'c self, n: i64, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>> {
+            RowCounter::add(self, n, conn)
         }
     }
 

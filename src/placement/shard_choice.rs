@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use super::process::Process;
 use super::stats::ShardChoiceStats;
 
-/// How counting updates choose their shards: all of a process, or [one](crate::UpdateStatement::shard_choice).
+/// How counting updates choose their shards: all of a process, or [one](crate::operation::UpdateStatement::shard_choice).
 ///
 /// Any choice is right, since readers add up whatever shards there are. Processes may differ in it, and it may change at any
 /// time.

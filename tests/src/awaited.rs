@@ -79,7 +79,7 @@ pub mod idempotency {
 
     use diesel::QueryResult;
     use diesel_async::AsyncConnection;
-    use diesel_sharded::BackendOf;
+    use diesel_sharded::backend::BackendOf;
 
     use super::{asynchronous, wait};
 
@@ -96,7 +96,8 @@ pub mod idempotency {
 pub mod shard_counts {
     use diesel::QueryResult;
     use diesel_async::AsyncConnection;
-    use diesel_sharded::{BackendOf, ShardedColumn};
+    use diesel_sharded::backend::BackendOf;
+    use diesel_sharded::model::ShardedColumn;
 
     use super::{asynchronous, wait};
 
@@ -152,7 +153,7 @@ pub mod retry {
 
     use diesel::result::Error as DieselError;
     use diesel_async::AsyncConnection;
-    use diesel_sharded::BackendOf;
+    use diesel_sharded::backend::BackendOf;
 
     use super::wait;
 
@@ -170,7 +171,7 @@ pub mod retry {
     }
 
     #[derive(Default)]
-    pub struct Transaction(diesel_sharded::retry::Transaction);
+    pub struct Transaction(diesel_sharded::asynchronous::retry::Transaction);
 
     impl Transaction {
         pub fn new() -> Self {
@@ -197,10 +198,7 @@ pub mod retry {
             T: Send,
             E: From<DieselError> + StdError + Send + 'static,
         {
-            wait(
-                self.0
-                    .run_async(conn, move |conn: &mut Conn| ready(f(conn))),
-            )
+            wait(self.0.run(conn, move |conn: &mut Conn| ready(f(conn))))
         }
     }
 }

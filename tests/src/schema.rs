@@ -3,8 +3,10 @@
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
+use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
+use diesel_sharded::model::ShardedTable;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{BackendOf, Dialect, ShardedBackend, ShardedTable, ShardsTable, Total};
+use diesel_sharded::{ShardsTable, Total};
 
 diesel::table! {
     videos (id) {

@@ -10,7 +10,7 @@ use diesel_async::pooled_connection::deadpool::Pool;
 use diesel_async::{AsyncConnection, AsyncPgConnection};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::MIGRATIONS;
-use diesel_sharded::asynchronous::{self, BoxFuture, CachedCounter, Counter, RowCounter};
+use diesel_sharded::asynchronous::{self, BoxFuture, Counter, RowCounter, cached::CachedCounter};
 use diesel_sharded::cached::{Cached, MokaCache, RedisCache, TotalCache};
 use diesel_sharded_tests::redis::RedisServer;
 use diesel_sharded_tests::schema::{self, videos::dsl::*};

@@ -9,8 +9,9 @@ use bigdecimal::BigDecimal;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::{FileBasedMigrations, MigrationHarness};
+use diesel_sharded::ShardsTable;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{Dialect, ShardsTable};
 use diesel_sharded_tests::{Database, TestConnection};
 
 diesel::table! {

@@ -52,7 +52,7 @@ const COUNTED: &str =
 fn counted<C>() -> (Database, C)
 where
     C: TestConnection + diesel::connection::LoadConnection,
-    C::Backend: diesel_sharded::BackendOf<C>,
+    C::Backend: diesel_sharded::backend::BackendOf<C>,
     goods::table: diesel::query_builder::QueryFragment<C::Backend>,
 {
     let database = C::database();

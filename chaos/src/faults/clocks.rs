@@ -46,7 +46,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
 
 fn run_on<Conn: Timed + LoadConnection + Send>(extent: &Extent, backend: Backend) -> Line
 where
-    Conn::Backend: diesel_sharded::BackendOf<Conn>,
+    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
 {
     let mut line = Line::new(FAULT.name, backend);
     let place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
@@ -119,7 +119,7 @@ impl Round<'_> {
     /// Plays the round, and returns the number of jumps.
     fn play<Conn: Timed + LoadConnection + Send>(&self) -> u64
     where
-        Conn::Backend: diesel_sharded::BackendOf<Conn>,
+        Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
     {
         let before = RetryPolicy::global();
         self.policy(u32::MAX).set_global();

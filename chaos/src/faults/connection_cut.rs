@@ -85,7 +85,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
 
 fn run_on<Conn: Cuttable + LoadConnection + Send>(extent: &Extent, backend: Backend) -> Line
 where
-    Conn::Backend: diesel_sharded::BackendOf<Conn>,
+    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
 {
     let mut line = Line::new(FAULT.name, backend);
     let place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
@@ -160,7 +160,7 @@ struct Judge<Conn: Cuttable> {
 
 impl<Conn: Cuttable + LoadConnection + Send> Judge<Conn>
 where
-    Conn::Backend: diesel_sharded::BackendOf<Conn>,
+    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
 {
     fn target(&mut self, call: Call) -> Target {
         self.targets += 1;

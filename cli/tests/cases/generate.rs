@@ -7,8 +7,9 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel_migrations::{FileBasedMigrations, MigrationHarness};
+use diesel_sharded::model::ShardedTable;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{ShardedTable, ShardsTable, update};
+use diesel_sharded::{ShardsTable, update};
 use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, downloads, videos};
 

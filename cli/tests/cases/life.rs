@@ -3,7 +3,8 @@
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::{Counter, Dialect, MIGRATIONS, ShardedBackend};
+use diesel_sharded::backend::{Dialect, ShardedBackend};
+use diesel_sharded::{Counter, MIGRATIONS};
 use diesel_sharded_tests::schema::videos::dsl;
 
 use super::{empty_database, run, run_noting, shard, totals, videos};

@@ -2,9 +2,10 @@
 
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel_sharded::operation::Amount;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
-use diesel_sharded::{Amount, Counter, Total, counters, fold, update};
+use diesel_sharded::{Counter, Total, counters, fold, update};
 
 use crate::database::AnyConnection;
 use crate::schema::videos::dsl::{likes, videos as all, views};

@@ -49,7 +49,7 @@ use super::statements::{AddWithin, Base, ToShares};
 ///
 /// Every process has to use the same bounds for the same counter, and count on it by nothing else: a plain counting update,
 /// also through [`Cached`](crate::cached::Cached), knows no bounds and breaks what the shards promise each other, and so does
-/// a [repair](crate::Verify::repair). [`fold`](crate::fold()), [`set_total`](crate::set_total()) and [`reset`](crate::reset()) are
+/// a [repair](crate::operation::Verify::repair). [`fold`](crate::fold()), [`set_total`](crate::set_total()) and [`reset`](crate::reset()) are
 /// welcome. A row that was counted on plainly is folded once, after the last plain count, before it is bounded; so is one
 /// whose bound changes, after the last count by the old one. Where a limit differs from row to row or changes, count what is
 /// left, never below 0, and add to it.
@@ -353,6 +353,7 @@ fn out_of_range(n: i128) -> Error {
 
 /// Counters with bounds, on connections of `diesel_async`.
 #[cfg(feature = "async")]
+#[doc(hidden)]
 pub mod asynchronous {
     use diesel::result::QueryResult;
     use diesel_async::AsyncConnection;

@@ -1,29 +1,26 @@
 //! Totals from a cache, on connections of `diesel_async`.
 
-use std::fmt;
 use std::future::poll_fn;
 
-use diesel::result::{Error as DieselError, QueryResult};
+use diesel::result::QueryResult;
 use diesel_async::AsyncConnection;
 use tokio::task::spawn_blocking;
 
+use super::flights::{Boarded, Role};
+use super::front::{Cached, Question};
+use super::steps::Steps;
+use super::total_cache::TotalCache;
 use crate::backend::BackendOf;
 use crate::connection::pause::within;
 use crate::connection::{Async, BoxFuture, Io, depth_of};
-use crate::model::ShardedTable;
-use crate::operation::cached::{Boarded, Cached, Question, Role, Steps, TotalCache};
-use crate::operation::named::CounterBackend;
-use crate::operation::named_asynchronous::Counter;
-use crate::operation::row_counter::IntegerField;
-use crate::operation::row_counter::asynchronous::RowCounter;
 
 /// A counter that [`Cached`] can keep the total of; see [`CachedCounter`](crate::cached::CachedCounter).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a counter that can be cached on a `{Conn}` of `diesel_async`",
-    note = "`asynchronous::Counter` and `asynchronous::RowCounter` are; implement `asynchronous::CachedCounter<{Conn}>` for others"
+    note = "`asynchronous::Counter` and `asynchronous::RowCounter` are; implement `asynchronous::cached::CachedCounter<{Conn}>` for others"
 )]
 pub trait CachedCounter<Conn> {
-    /// What it is known by in the cache.
+    /// The name of this counter in the cache.
     fn cache_key(&self) -> String;
 
     /// Reads the exact total from the database.
@@ -37,44 +34,6 @@ pub trait CachedCounter<Conn> {
     /// # Errors
     /// The database's, and those of counting.
     fn add<'c>(&'c self, n: i64, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>;
-}
-
-impl<Conn> CachedCounter<Conn> for Counter
-where
-    Conn: AsyncConnection,
-    Conn::Backend: CounterBackend<Conn, Async>,
-{
-    fn cache_key(&self) -> String {
-        self.0.cached_as()
-    }
-
-    fn read<'c>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<i64>> {
-        self.get(conn)
-    }
-
-    fn add<'c>(&'c self, n: i64, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>> {
-        Box::pin(async move { Counter::add(self, n, conn).await.map(|()| 1) })
-    }
-}
-
-impl<C, Conn, DB> CachedCounter<Conn> for RowCounter<C>
-where
-    C: IntegerField<DB> + Send + Sync,
-    <C::Table as ShardedTable>::Key: fmt::Debug,
-    Conn: AsyncConnection<Backend = DB>,
-    DB: BackendOf<Conn>,
-{
-    fn cache_key(&self) -> String {
-        self.0.cached_as()
-    }
-
-    fn read<'c>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<i64>> {
-        Box::pin(async move { self.get(conn).await?.ok_or(DieselError::NotFound) })
-    }
-
-    fn add<'c>(&'c self, n: i64, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>> {
-        RowCounter::add(self, n, conn)
-    }
 }
 
 impl<C: TotalCache + 'static> Cached<C> {

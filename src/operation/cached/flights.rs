@@ -32,7 +32,7 @@ enum State {
     Total(i64),
 }
 
-/// What to do about a key.
+/// The part of a reader in the read of a key.
 #[derive(Debug)]
 pub enum Role {
     /// Read, and share the total.
@@ -129,7 +129,7 @@ impl Waiting {
         }
     }
 
-    /// What is to be done after waiting, also where that was in vain.
+    /// The part of the reader after waiting, also where that was in vain.
     pub(crate) fn role(self) -> Role {
         let state = *lock(&self.flight.state);
         match state {
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// What `n` threads come to that join while `lead` is under way, which `end` then ends.
+    /// The totals of `n` threads that join while `lead` is under way, which `end` then ends.
     fn joined(flights: &Flights, n: usize, lead: Lead, end: impl FnOnce(Lead)) -> Vec<Option<i64>> {
         thread::scope(|scope| {
             let wait = || match flights.join("a", LONG) {

@@ -17,7 +17,7 @@ pub(super) struct Pause {
 /// No end: nothing failed, or what was tried after the last failure went well.
 const IN_USE: u64 = 0;
 
-/// What an operation may do.
+/// Whether an operation may use the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Use the cache.

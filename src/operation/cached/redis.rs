@@ -39,7 +39,7 @@ const MAX_IDLE: usize = 16;
 /// Servers and firewalls close connections that are idle for minutes.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(30);
 
-/// What Redis takes, in milliseconds: at least one, and no more than it can add to the time of day. A century will do.
+/// The milliseconds that Redis takes: at least one, and no more than it can add to the time of day. A century will do.
 const TTLS: (u128, u128) = (1, 100 * 365 * 24 * 60 * 60 * 1000);
 
 /// An overflow leaves the value as it was, which is then behind: it is removed. Any other error goes back as it is.

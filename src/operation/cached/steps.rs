@@ -1,21 +1,23 @@
-//! What reading and counting through a cache are made of, and how a caller who blocks does it.
+//! The steps of reading and counting through a cache, and how a blocking caller performs them.
 
 use std::future::{Future, Ready, ready};
-use std::time::Duration;
 
 use diesel::Connection;
+use diesel::connection::TransactionManager;
 use diesel::result::QueryResult;
 
+use super::counter::CachedCounter;
 use super::flights::Role;
-use super::{Cached, CachedCounter, TotalCache};
-use crate::connection::Blocking;
+use super::front::{Cached, Question};
+use super::total_cache::TotalCache;
+use crate::connection::{Blocking, depth_of};
 
 /// How the steps of reading and counting through a cache are carried out.
 pub trait Steps<C, Conn, K: ?Sized> {
     /// A step that is under way.
     type Future<'c, T: 'c>: Future<Output = T>;
 
-    /// What a counter is known by in a cache.
+    /// The name of a counter in a cache.
     fn cache_key(counter: &K) -> String;
 
     /// How deep the transactions on the connection are nested.
@@ -38,19 +40,6 @@ pub trait Steps<C, Conn, K: ?Sized> {
     fn add<'c>(counter: &'c K, n: i64, conn: &'c mut Conn) -> Self::Future<'c, QueryResult<usize>>;
 }
 
-/// What a cache is asked about a key.
-#[derive(Debug, Clone, Copy)]
-pub enum Question {
-    /// The total.
-    Get,
-    /// To keep a total for so long, if it has none.
-    AddIfAbsent(i64, Duration),
-    /// To add to the total, if it has one.
-    IncrementIfPresent(i64),
-    /// To forget the total.
-    Remove,
-}
-
 impl<C, Conn, K> Steps<C, Conn, K> for Blocking
 where
     C: TotalCache,
@@ -64,7 +53,7 @@ where
     }
 
     fn depth(conn: &mut Conn) -> QueryResult<u32> {
-        super::depth(conn)
+        depth(conn)
     }
 
     fn ask<'c>(
@@ -76,7 +65,8 @@ where
     }
 
     fn join<'c>(cached: &'c Cached<C>, key: &'c str) -> Ready<Role> {
-        ready(cached.shared.flights.join(key, cached.wait))
+        let (flights, patience) = cached.flights();
+        ready(flights.join(key, patience))
     }
 
     fn read<'c>(counter: &'c K, conn: &'c mut Conn) -> Ready<QueryResult<i64>> {
@@ -86,4 +76,11 @@ where
     fn add<'c>(counter: &'c K, n: i64, conn: &'c mut Conn) -> Ready<QueryResult<usize>> {
         ready(counter.add(n, conn))
     }
+}
+
+/// How deep the transactions on `conn` are nested, as far as Diesel knows.
+pub(super) fn depth<Conn: Connection>(conn: &mut Conn) -> QueryResult<u32> {
+    depth_of(Conn::TransactionManager::transaction_manager_status_mut(
+        conn,
+    ))
 }

@@ -1,4 +1,4 @@
-//! What a cache of totals has to do, and how it fails.
+//! The operations of a cache of totals, and its failures.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub enum CacheError {
         /// The cache's own error.
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// What is kept under the key is no total; somebody else may use the same key. Other keys are not affected.
+    /// The value under the key is no total; another application may use the same key. Other keys are not affected.
     #[error("what the cache keeps under `{key}` is no total ({source})")]
     NotATotal {
         /// The key, with its prefix.

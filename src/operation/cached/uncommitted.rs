@@ -7,7 +7,11 @@ use std::error::Error as StdError;
 use diesel::Connection;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::{Cached, CachedCounter, TotalCache, depth, may_be_committed};
+use super::counter::CachedCounter;
+use super::front::Cached;
+use super::read_and_count::may_be_committed;
+use super::steps::depth;
+use super::total_cache::TotalCache;
 use crate::backend::BackendOf;
 use crate::operation::retry::Transaction;
 use crate::policy::RetryPolicy;
@@ -81,7 +85,7 @@ pub struct Uncommitted {
     changes: BTreeMap<String, Change>,
 }
 
-/// What a transaction does to one total.
+/// The change of one total by a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     By(i64),

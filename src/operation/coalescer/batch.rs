@@ -220,7 +220,7 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
     pub(super) fn claimed(&mut self, caller: usize, claimed: Claimed) {
         self.callers[caller].repeats = match claimed {
             Claimed::First => None,
-            Claimed::RetryLoop(rows) => Some(Repeats::Counted(rows)),
+            Claimed::Repeated(rows) => Some(Repeats::Counted(rows)),
             Claimed::Reused => Some(Repeats::Reused),
         };
     }

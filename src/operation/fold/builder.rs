@@ -32,7 +32,8 @@ use super::folded::Folded;
 /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
 /// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
 /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
-/// use diesel_sharded::{Amount, fold, update};
+/// use diesel_sharded::operation::Amount;
+/// use diesel_sharded::{fold, update};
 ///
 /// update(all.find(7)).set(views.eq(views + 5)).execute(conn)?;
 /// // One row, rows by any filter, or the whole table.
@@ -250,7 +251,7 @@ pub mod asynchronous {
         /// Folds to the end.
         ///
         /// # Errors
-        /// As [`Fold::run`](crate::Fold::run)'s.
+        /// As [`Fold::run`](crate::operation::Fold::run)'s.
         pub fn run<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<Folded<T>>>
         where
             Q: Send + 'c,

@@ -14,7 +14,7 @@ pub struct Folded<T: ShardedTable> {
     pub parents: u64,
     /// How many empty shards were removed.
     pub shards_removed: u64,
-    /// The key of the last parent that was looked at, for [`after`](crate::Fold::after).
+    /// The key of the last parent that was looked at, for [`after`](crate::operation::Fold::after).
     pub last: Option<T::Key>,
     /// Whether it came to the end of the rows.
     pub finished: bool,

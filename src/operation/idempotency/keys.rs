@@ -2,12 +2,15 @@
 
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
 use crate::backend::{KeepsAndLocks, ShardedBackend};
+use crate::connection::{Io, Link};
+use crate::engine::explain_missing;
 use crate::query_builder::{Keep, TextGuard, push_bind};
 
-pub(super) const TABLE: &str = "diesel_sharded_idempotency_keys";
+const TABLE: &str = "diesel_sharded_idempotency_keys";
 
 /// Makes a row for each key, but where there is one: as if each had counted one row.
 ///
@@ -253,6 +256,14 @@ no_query_id!(
     DeleteKeys<'_>,
     FindOld
 );
+
+/// The error, or that the library's migrations have not run.
+pub(super) fn explained<M, Conn>(link: &Link<'_, M, Conn>, error: DieselError) -> DieselError
+where
+    M: Io<Conn>,
+{
+    explain_missing(&link.backend(), TABLE, error)
+}
 
 #[cfg(all(
     test,

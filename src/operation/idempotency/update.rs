@@ -18,7 +18,9 @@ use crate::model::ShardedTable;
 use crate::operation::update::returning::{ReadAs, Returning};
 use crate::operation::update::{InsertRow, Ready, UpdateStatement, Values};
 
-use super::{Idempotent, Request, Requested, once};
+use super::idempotent::Idempotent;
+use super::once::{Requested, once};
+use super::request::Request;
 
 impl<Query, V, Ret, Ins, Run> UpdateStatement<Query, Values<V>, Ret, Ins, Run> {
     /// Counts only if nothing was counted with this key before, in any process: 1 to 255 bytes, such as a request's id. What
@@ -111,7 +113,7 @@ where
 }
 
 /// An update whose counted rows are wanted back.
-pub(crate) struct Counted<'a, T, V: AsChangeset, W, I, Ret: Returning<T>, U> {
+pub(super) struct Counted<'a, T, V: AsChangeset, W, I, Ret: Returning<T>, U> {
     pub(crate) ready: &'a mut Ready<T, V, W, I>,
     pub(crate) selection: &'a mut Ret::Selection,
     pub(crate) rows: PhantomData<fn() -> U>,
@@ -155,7 +157,7 @@ where
     T: ShardedTable,
     V: AsChangeset<Target = T>,
 {
-    /// What the update is known by under its idempotency key.
+    /// The request that the idempotency key stands for.
     pub(crate) fn request<DB>(&self, key: &[u8]) -> QueryResult<Request>
     where
         V::Changeset: QueryFragment<DB>,
@@ -183,7 +185,8 @@ mod tests {
     use diesel::pg::Pg;
     use diesel::sqlite::Sqlite;
 
-    /// What one release has counted, another one has to know: as long as Diesel writes updates as it does, these numbers stay.
+    /// Another release has to know the updates that this one has counted: as long as Diesel writes updates as it does, these
+    /// numbers stay.
     #[test]
     fn fingerprints_stay_what_they_are() {
         let added = Request::to_add(b"key", "videos.views:7", 1).map(|added| added.fingerprint);

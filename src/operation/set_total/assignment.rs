@@ -7,12 +7,11 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::Error as DieselError;
 
 use crate::backend::{Binds, ShardedBackend};
-use crate::dsl::Value;
 use crate::error::Error;
-use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn};
+use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn, Value};
 use crate::query_builder::{push_bind, push_zeros};
 
-/// The assignments that [`SetTotal`](crate::SetTotal) writes to the bases, and the fields that they set.
+/// The assignments that [`SetTotal`](crate::operation::SetTotal) writes to the bases, and the fields that they set.
 pub trait Assignment {
     /// The total that it sets this field to, if it does.
     fn sets(&self, field: &ShardsColumn) -> Option<Amount>;

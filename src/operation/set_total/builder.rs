@@ -9,9 +9,8 @@ use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
-use crate::dsl::Value;
 use crate::engine::KeyedTable;
-use crate::model::{ShardedColumn, ShardedTable};
+use crate::model::{ShardedColumn, ShardedTable, Value};
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
 
@@ -190,9 +189,8 @@ pub mod asynchronous {
     use super::{Assignment, SetTotal, ToValue, ToZero};
     use crate::backend::BackendOf;
     use crate::connection::{Async, BoxFuture, Link};
-    use crate::dsl::Value;
     use crate::engine::KeyedTable;
-    use crate::model::{ShardedColumn, ShardedTable};
+    use crate::model::{ShardedColumn, ShardedTable, Value};
     use crate::operation::update::UpdateSource;
 
     /// Sets the total of a field on a connection of `diesel_async`; see [`set_total`](crate::set_total()).
@@ -226,7 +224,7 @@ pub mod asynchronous {
         /// Sets the totals; gives the number of rows.
         ///
         /// # Errors
-        /// As [`SetTotal::execute`](crate::SetTotal::execute)'s.
+        /// As [`SetTotal::execute`](crate::operation::SetTotal::execute)'s.
         pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
         where
             Q: Send + 'c,

@@ -8,9 +8,8 @@ use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, Que
 
 use crate::backend::{Binds, ShardedBackend};
 use crate::connection::{Link, LoadIo};
-use crate::dsl::Value;
 use crate::engine::{Held, KeyedTable, Sums, explain, holding, in_chunks, retry_loop};
-use crate::model::{Amount, ShardedColumn, ShardedTable};
+use crate::model::{Amount, ShardedColumn, ShardedTable, Value};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{KeysAre, PickKeys, push_key, push_select_keys_as_parent};
 use crate::unfit::FieldState;

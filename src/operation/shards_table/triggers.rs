@@ -13,8 +13,7 @@ use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::connection::{Link, LoadIo, now};
 use crate::error::Error;
 use crate::model::ShardedTable;
-use crate::query_builder::Names;
-use crate::query_builder::literal;
+use crate::query_builder::{Names, literal};
 
 use super::quoted::{Quoted, each};
 

@@ -1,7 +1,5 @@
 //! Counting updates that are awaited.
 
-use std::marker::PhantomData;
-
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
@@ -10,15 +8,14 @@ use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryI
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 
+use super::insert::{InsertRow, NoInsert};
+use super::returning::{NoReturning, ReadAs, Returning};
+use super::source::UpdateSource;
+use super::statement::{SetNotCalled, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Link};
 use crate::engine::KeyedTable;
 use crate::model::ShardedTable;
-use crate::operation::idempotency::{Counted, Idempotent, once};
-use crate::operation::update::returning::{NoReturning, ReadAs, Returning};
-use crate::operation::update::{
-    InsertRow, NoInsert, SetNotCalled, UpdateSource, UpdateStatement, Values,
-};
 
 /// Begins a counting update on a connection of `diesel_async`; see [`update`](crate::update()).
 pub fn update<Source, Kind>(
@@ -33,7 +30,7 @@ where
 /// The methods that give the counted rows.
 macro_rules! gives_rows {
     () => {
-        /// Counts, and gives the counted rows; see [`update`](crate::update#what-it-gives-back). With an idempotency key that was
+        /// Counts, and gives the counted rows; see [`update`](crate::update#results). With an idempotency key that was
         /// counted before, it gives the rows alone.
         ///
         /// # Errors
@@ -59,7 +56,7 @@ macro_rules! gives_rows {
         /// The same, and gives the first of the rows.
         ///
         /// # Errors
-        /// As [`execute`](Self::execute)'s; [`NotFound`](DieselError::NotFound) if there is no such row.
+        /// As [`execute`](Self::execute)'s; [`NotFound`](diesel::result::Error::NotFound) if there is no such row.
         pub fn get_result<'c, U>(
             self,
             conn: &'c mut impl LoadCounted<'c, Self, U>,
@@ -71,6 +68,8 @@ macro_rules! gives_rows {
         }
     };
 }
+
+pub(crate) use gives_rows;
 
 impl<Q, V, Ret, Ins, T, W> UpdateStatement<Q, Values<V>, Ret, Ins, Async>
 where
@@ -96,32 +95,8 @@ where
     gives_rows!();
 }
 
-impl<Q, V, Ret, Ins, T, W> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>
-where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-{
-    /// Counts, unless this was done before; gives the number of rows.
-    ///
-    /// # Errors
-    /// As [`update`](crate::update())'s, and those of [`idempotency`](crate::idempotency).
-    pub fn execute<'c, Conn, DB>(self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
-    where
-        V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
-        T: ShardedTable + QueryFragment<DB> + QueryId,
-        W: QueryFragment<DB> + QueryId + Send + 'c,
-        Ins: InsertRow<T, DB, Statement: Send + 'c>,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        let mut ready = self.of.ready::<DB>();
-        let (request, retry) = (ready.request::<DB>(&self.key), ready.retry());
-        Box::pin(async move { once(&mut Link::awaited(conn), &request?, retry, &mut ready).await })
-    }
-
-    gives_rows!();
-}
-
-fn first<'c, U: Send + 'c>(
+/// The first of the rows.
+pub(crate) fn first<'c, U: Send + 'c>(
     rows: BoxFuture<'c, QueryResult<Vec<U>>>,
 ) -> BoxFuture<'c, QueryResult<U>> {
     Box::pin(async move {
@@ -167,38 +142,6 @@ where
             ready
                 .count_and_load::<Ret, U, _, _, _>(&mut Link::awaited(self), &mut selection)
                 .await
-        })
-    }
-}
-
-impl<'c, Q, V, Ret, Ins, T, W, U, Conn, DB>
-    LoadCounted<'c, Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>, U> for Conn
-where
-    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send + 'c> + QueryId + 'c,
-    T: KeyedTable<DB>,
-    T::PrimaryKey: QueryId,
-    W: QueryFragment<DB> + QueryId + Send + 'c,
-    Ins: InsertRow<T, DB, Statement: Send + 'c>,
-    Ret: Returning<T, Selection: ReadAs<U, DB> + QueryFragment<DB> + QueryId + Send + 'c> + 'c,
-    U: FromSqlRow<<Ret::Selection as ReadAs<U, DB>>::Row, DB> + Send + 'static,
-    Conn: AsyncConnection<Backend = DB> + 'c,
-    DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
-{
-    fn load_counted(
-        &'c mut self,
-        update: Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, Async>>,
-    ) -> BoxFuture<'c, QueryResult<Vec<U>>> {
-        let mut selection = update.of.selection();
-        let mut ready = update.of.ready::<DB>();
-        let (request, retry) = (ready.request::<DB>(&update.key), ready.retry());
-        Box::pin(async move {
-            let mut counted = Counted::<_, _, _, _, Ret, U> {
-                ready: &mut ready,
-                selection: &mut selection,
-                rows: PhantomData,
-            };
-            once(&mut Link::awaited(self), &request?, retry, &mut counted).await
         })
     }
 }

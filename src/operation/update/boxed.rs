@@ -10,7 +10,7 @@ use diesel::query_builder::{AstPass, IntoUpdateTarget, QueryFragment, QueryId, U
 use diesel::query_dsl::methods::FilterDsl;
 use diesel::sql_types::BoolOrNullableBool;
 
-/// Rows of `T` under a boxed filter; see [`into_boxed`](crate::UpdateStatement::into_boxed).
+/// Rows of `T` under a boxed filter; see [`into_boxed`](crate::operation::UpdateStatement::into_boxed).
 #[allow(missing_debug_implementations)] // the filters cannot be shown
 pub struct BoxedRows<'a, T, DB> {
     filter: BoxedFilter<'a, DB>,

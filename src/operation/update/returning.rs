@@ -1,4 +1,4 @@
-//! What a counting update gives back: selections in which every sharded field is its total.
+//! The rows that a counting update gives back: selections in which every sharded field is its total.
 //!
 //! The base alone would be stale right after the update that it comes from. So a selection is rewritten: a sharded column
 //! becomes its total, any other column stays, tuples and `as_returning()` are rewritten part by part. Whatever else might
@@ -233,7 +233,7 @@ up_to! {
     T30 K30 T31 K31
 }
 
-/// What an update was asked to give back.
+/// The rows that an update gives back.
 pub trait Returning<T> {
     /// The selection, with totals.
     type Selection: Expression;

@@ -213,7 +213,7 @@ pub mod asynchronous {
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W>,
     {
-        /// The totals that are not as expected; see [`Verify::drifts`](crate::Verify::drifts).
+        /// The totals that are not as expected; see [`Verify::drifts`](crate::operation::Verify::drifts).
         ///
         /// # Errors
         /// As there.
@@ -233,7 +233,7 @@ pub mod asynchronous {
             Box::pin(async move { self.find_drifts(&mut Link::awaited(conn)).await })
         }
 
-        /// Repairs the totals that are not as expected; see [`Verify::repair`](crate::Verify::repair).
+        /// Repairs the totals that are not as expected; see [`Verify::repair`](crate::operation::Verify::repair).
         ///
         /// # Errors
         /// As there.

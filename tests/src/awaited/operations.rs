@@ -11,15 +11,17 @@ use diesel_async::AsyncConnection;
 use diesel_async::methods::LoadQuery;
 use diesel_sharded::__bounds::{Assignment, KeyedTable, ToValue, ToZero};
 use diesel_sharded::asynchronous::{self, Async};
+use diesel_sharded::backend::BackendOf;
 use diesel_sharded::dsl::Value;
+use diesel_sharded::model::{ShardedColumn, ShardedTable};
+use diesel_sharded::operation::{Drift, Folded, IntegerField, UpdateSource};
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{
-    BackendOf, Drift, Folded, IntegerField, ShardedColumn, ShardedTable, UpdateSource,
-};
 
 use super::wait;
 
-pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>>(diesel_sharded::Fold<Q, Async>);
+pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>>(
+    diesel_sharded::operation::Fold<Q, Async>,
+);
 
 type Key<Q> = <<Q as HasTable>::Table as ShardedTable>::Key;
 
@@ -84,7 +86,7 @@ where
     }
 }
 
-pub struct SetTotal<Q, A>(diesel_sharded::SetTotal<Q, A, Async>);
+pub struct SetTotal<Q, A>(diesel_sharded::operation::SetTotal<Q, A, Async>);
 
 pub fn set_total<Source, Kind, C>(
     source: Source,
@@ -130,7 +132,7 @@ where
     }
 }
 
-pub struct Verify<R, C, Q>(diesel_sharded::Verify<R, C, Q, Async>);
+pub struct Verify<R, C, Q>(diesel_sharded::operation::Verify<R, C, Q, Async>);
 
 pub fn verify<Source, Kind, C, Q>(
     source: Source,

@@ -13,15 +13,16 @@ use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryI
 use diesel::query_dsl::methods::FilterDsl;
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
-use diesel_sharded::asynchronous::{self, Async, LoadCounted};
+use diesel_sharded::__bounds::{BoxedRows, InsertRow, NoInsert, OrInsert, SetNotCalled, Values};
+use diesel_sharded::__bounds::{NoReturning, ReturningTotals};
+use diesel_sharded::asynchronous::{self, Async, operation::LoadCounted};
+use diesel_sharded::backend::BackendOf;
 use diesel_sharded::idempotency::Idempotent;
+use diesel_sharded::model::{CountingUpdate, ShardedTable};
+use diesel_sharded::operation::SelectTotals;
+use diesel_sharded::operation::{UpdateSource, UpdateStatement};
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::returning::{NoReturning, ReturningTotals, SelectTotals};
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{
-    BackendOf, BoxedRows, CountingUpdate, InsertRow, NoInsert, OrInsert, SetNotCalled,
-    ShardedTable, UpdateSource, UpdateStatement, Values,
-};
 
 use super::wait;
 

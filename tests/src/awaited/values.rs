@@ -4,11 +4,12 @@ use std::fmt;
 
 use diesel::prelude::*;
 use diesel_async::AsyncConnection;
-use diesel_sharded::asynchronous::{self, Async, IdempotentCounter};
+use diesel_sharded::asynchronous::{self, Async, operation::IdempotentCounter};
+use diesel_sharded::backend::BackendOf;
+use diesel_sharded::counters;
+use diesel_sharded::model::{ShardedColumn, ShardedTable};
+use diesel_sharded::operation::{CounterBackend, Folded, IntegerField};
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{
-    BackendOf, CounterBackend, Folded, IntegerField, ShardedColumn, ShardedTable, counters,
-};
 
 use super::wait;
 
@@ -82,7 +83,7 @@ impl fmt::Display for Counter {
     }
 }
 
-pub struct CounterList(asynchronous::CounterList);
+pub struct CounterList(asynchronous::operation::CounterList);
 
 impl CounterList {
     pub fn after(self, name: impl Into<String>) -> Self {
@@ -141,7 +142,7 @@ impl<C: ShardedColumn> RowCounter<C> {
     }
 }
 
-pub struct Bounded<C: ShardedColumn>(asynchronous::Bounded<C>);
+pub struct Bounded<C: ShardedColumn>(asynchronous::bounded::Bounded<C>);
 
 impl<C: ShardedColumn> Bounded<C> {
     pub fn never_below(self, least: i64) -> Self {

@@ -12,7 +12,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::asynchronous::{retry, update};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{Isolation, Transaction};
+use diesel_sharded::retry::Isolation;
 use diesel_sharded::{Conflict, Error, MIGRATIONS, RowCounter};
 use diesel_sharded_tests::own_server::OwnServer;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -69,9 +69,9 @@ async fn a_transaction_has_the_isolation_that_was_asked_for() {
         (Isolation::ReadCommitted, 1),
     ] {
         let other = std::sync::Mutex::new(&mut other);
-        let transaction = Transaction::new().isolation(isolation);
+        let transaction = retry::Transaction::new().isolation(isolation);
         let more: QueryResult<i64> = transaction
-            .run_async(conn, async |conn| {
+            .run(conn, async |conn| {
                 let read = || videos.find(1).select(views.total());
                 let before: i64 = read().first(conn).await?;
                 let count = diesel_sharded::update(videos.find(1)).set(views.eq(views + 1));

@@ -18,7 +18,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::asynchronous::{Counter, fold, retry, set_total, update};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
+use diesel_sharded::retry::{Isolation, RetryPolicy};
 use diesel_sharded::{Error, MIGRATIONS, RowCounter};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, Video};
@@ -199,9 +199,9 @@ async fn step(operation: usize, conn: &mut Conn) -> QueryResult<i64> {
         }
         8 => Counter::named("page").reset(conn).await.map(|()| 0),
         _ => {
-            let transaction = Transaction::new().isolation(Isolation::ReadCommitted);
+            let transaction = retry::Transaction::new().isolation(Isolation::ReadCommitted);
             let counted: QueryResult<()> = transaction
-                .run_async(conn, async |conn| {
+                .run(conn, async |conn| {
                     count(conn, 0).await?;
                     count(conn, 1).await
                 })

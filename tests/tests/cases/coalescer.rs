@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
+use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 use diesel_sharded::coalescer::{Coalescer, Loss};
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{
-    BackendOf, Counter, Dialect, Error, RowCounter, ShardedBackend, fold, set_total, update,
-};
+use diesel_sharded::{Counter, Error, RowCounter, fold, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{measures, videos_shards};
 use diesel_sharded_tests::{Database, TestConnection};

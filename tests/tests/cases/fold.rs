@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use crate::api::operation::Amount;
 use crate::api::shard_choice::ShardChoice;
-use crate::api::{Amount, Unfit, fold, update};
+use crate::api::{Unfit, fold, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use crate::api::operation::Drift;
 use crate::api::retry::{self, RetryPolicy};
-use crate::api::{Drift, Error, fold, update, verify};
+use crate::api::{Error, fold, update, verify};
 use diesel::dsl::count_star;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;

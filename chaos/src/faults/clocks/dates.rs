@@ -22,7 +22,7 @@ pub(super) fn judge_database_clock<Conn: Timed + LoadConnection + Send>(
     first: i64,
     line: &mut Line,
 ) where
-    Conn::Backend: diesel_sharded::BackendOf<Conn>,
+    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
 {
     let age = Duration::from_secs(30 * 24 * 3600);
     let row = first + OLD_KEYS;
@@ -55,7 +55,7 @@ fn judge_batches<Conn: Timed + LoadConnection + Send>(
     row: i64,
     line: &mut Line,
 ) where
-    Conn::Backend: diesel_sharded::BackendOf<Conn>,
+    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
 {
     let deadline = Duration::from_secs(60);
     let make = || coalescer::<Conn>(&place.url, deadline).expect("a coalescer");

@@ -10,7 +10,7 @@ use axum::extract::rejection::FormRejection;
 use axum::extract::{Form, Query, State};
 use axum::response::Redirect;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use diesel_sharded::Amount;
+use diesel_sharded::operation::Amount;
 use diesel_sharded::shard_counts::ShardCount;
 use maud::{Markup, PreEscaped, html};
 use serde::Deserialize;

@@ -5,9 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use diesel::r2d2::{ConnectionManager, Pool};
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::bounded::Bounded;
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::{Counter, Dialect, Error, RowCounter, reset};
+use diesel_sharded::{Counter, Error, RowCounter, reset};
 use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use proptest::prelude::*;

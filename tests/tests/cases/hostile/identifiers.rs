@@ -4,11 +4,10 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_migrations::MigrationHarness;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{
-    Dialect, MIGRATIONS, RowCounter, ShardsTable, fold, reset, set_total, update, verify,
-};
+use diesel_sharded::{MIGRATIONS, RowCounter, ShardsTable, fold, reset, set_total, update, verify};
 use diesel_sharded_tests::TestConnection;
 
 use super::{Conn, dialect};

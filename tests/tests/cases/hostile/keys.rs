@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{Dialect, RowCounter, ShardsTable, fold, update};
+use diesel_sharded::{RowCounter, ShardsTable, fold, update};
 use diesel_sharded_tests::{Database, TestConnection};
 use proptest::prelude::*;
 

@@ -2,7 +2,8 @@ use std::fmt::Debug;
 
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::{BackendOf, Dialect, Error, MIGRATIONS, ShardedBackend};
+use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
+use diesel_sharded::{Error, MIGRATIONS};
 use diesel_sharded_tests::{Database, TestConnection, schema};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};

@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{Dialect, RowCounter, fold, set_total, update};
+use diesel_sharded::{RowCounter, fold, set_total, update};
 use diesel_sharded_tests::schema::measures::dsl::*;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;

@@ -8,15 +8,16 @@ use diesel::query_builder::{IntoUpdateTarget, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 
+use super::backend::{ByName, CounterBackend, counter_backend};
+use super::list;
+use super::sql::{DeleteCounter, InsertCounter, SelectCounters, explain_counters};
+use super::table::counters;
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Io, Link, TransactionOptions};
 use crate::engine::{KeyedTable, RetryLoop, retry_loop};
+use crate::operation::cached::asynchronous::CachedCounter;
 use crate::operation::fold::{Fold, Folded};
 use crate::operation::idempotency::{Idempotent, Request, Requested, once};
-use crate::operation::named::{
-    ByName, CounterBackend, DeleteCounter, InsertCounter, SelectCounters, counter_backend,
-    counters, explain_counters,
-};
 use crate::operation::row_counter::AddTo;
 use crate::operation::set_total::set_by_key;
 use crate::operation::shard_counts;
@@ -30,7 +31,7 @@ counter_backend!(Async, AsyncConnection, Box::pin);
 /// See [`Counter`](crate::Counter).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[must_use = "a counter does nothing by itself"]
-pub struct Counter(pub(super) crate::Counter);
+pub struct Counter(crate::Counter);
 
 impl Counter {
     /// The counter of that name; see [`Counter::named`](crate::Counter::named).
@@ -233,6 +234,24 @@ impl Counter {
     }
 }
 
+impl<Conn> CachedCounter<Conn> for Counter
+where
+    Conn: AsyncConnection,
+    Conn::Backend: CounterBackend<Conn, Async>,
+{
+    fn cache_key(&self) -> String {
+        self.0.cached_as()
+    }
+
+    fn read<'c>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<i64>> {
+        self.get(conn)
+    }
+
+    fn add<'c>(&'c self, n: i64, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>> {
+        Box::pin(async move { Counter::add(self, n, conn).await.map(|()| 1) })
+    }
+}
+
 impl AsRef<str> for Counter {
     fn as_ref(&self) -> &str {
         self.0.as_ref()
@@ -254,7 +273,7 @@ impl From<crate::Counter> for Counter {
 /// A page of counters; made by [`Counter::list`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read until it is `.load(conn)`-ed"]
-pub struct CounterList(crate::CounterList);
+pub struct CounterList(list::CounterList);
 
 impl CounterList {
     /// Begins after the counter of this name.
@@ -267,7 +286,7 @@ impl CounterList {
         CounterList(self.0.limit(counters))
     }
 
-    /// Reads names and totals, by name; see [`CounterList::load`](crate::CounterList::load).
+    /// Reads names and totals, by name; see [`CounterList::load`](crate::operation::CounterList::load).
     ///
     /// # Errors
     /// As there.

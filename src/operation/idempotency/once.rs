@@ -1,0 +1,143 @@
+//! Keys are claimed, and each request is carried out once.
+
+use std::future::Future;
+
+use diesel::prelude::*;
+use diesel::result::Error as DieselError;
+
+use super::keys::{DeleteKeys, FindKeys, InsertKeys, NoteCounted, explained};
+use super::request::Request;
+use crate::connection::{Io, Link, LoadIo, TransactionOptions};
+use crate::engine::{RetryLoop, retry_loop};
+use crate::error::Error;
+use crate::policy::RetryPolicy;
+
+/// The state of a request once its key is claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claimed {
+    /// It is the first.
+    First,
+    /// It was counted before, on so many rows.
+    Repeated(usize),
+    /// Something else was counted under its key.
+    Reused,
+}
+
+/// Carries out what was not carried out before under the same key, in one transaction with the key; inside a caller's, in a
+/// savepoint. `f` is told how many rows were counted before, if it is a repeat, and gives how many are by now.
+pub(crate) async fn once<W, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    request: &Request,
+    retry: RetryPolicy,
+    work: &mut W,
+) -> QueryResult<W::Told>
+where
+    M: LoadIo<Conn>,
+    W: Requested<M, Conn>,
+{
+    let options = TransactionOptions {
+        isolation: link.dialect().own_isolation(),
+        ..Default::default()
+    };
+    let repeated = RetryLoop::transaction(link, retry, options)?;
+    retry_loop!(link, repeated, {
+        match claim(link, &[request]).await?.first() {
+            Some(Claimed::First) | None => {}
+            Some(Claimed::Repeated(counted)) => {
+                return Ok(work.carry_out(link, Some(*counted)).await?.1);
+            }
+            Some(Claimed::Reused) => return Err(Error::IdempotencyKeyReused.into()),
+        }
+        let (counted, told) = work.carry_out(link, None).await?;
+        match counted {
+            0 => release(link, vec![&request.key]).await?,
+            1 => {} // as it was claimed
+            _ => note(link, &request.key, counted).await?,
+        }
+        Ok(told)
+    })
+}
+
+/// Work that is requested, and done once.
+pub(crate) trait Requested<M: Io<Conn>, Conn> {
+    /// The answer to the caller.
+    type Told;
+
+    /// Counts, unless `counted` tells that this was done before. The number of rows counted, and what the caller is told.
+    fn carry_out(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        counted: Option<usize>,
+    ) -> impl Future<Output = QueryResult<(usize, Self::Told)>>;
+}
+
+/// Claims keys, which differ, for the open transaction: what they are known of, in their order. Waits for other transactions
+/// that claim the same ones.
+pub(crate) async fn claim<M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    requests: &[&Request],
+) -> QueryResult<Vec<Claimed>>
+where
+    M: LoadIo<Conn>,
+{
+    // In the order of the keys, so that two batches do not wait for each other.
+    let mut keys: Vec<(&[u8], i64)> = requests
+        .iter()
+        .map(|request| (request.key.as_slice(), request.fingerprint))
+        .collect();
+    keys.sort_unstable();
+    let insert = InsertKeys {
+        claim: rand::random(),
+        keys,
+    };
+    let dialect = link.dialect();
+    // A key that is there at first may have been removed for its age before it is read.
+    for _ in 0..3 {
+        let inserted = link.execute_kept(&insert).await;
+        let inserted = inserted.map_err(|error| explained(link, error))?;
+        if dialect.counts_inserted_alone() && inserted == requests.len() {
+            return Ok(vec![Claimed::First; requests.len()]);
+        }
+        let keys = insert.keys.iter().map(|(key, _)| *key).collect();
+        let rows = link.load(FindKeys(keys)).await?;
+        let known = |request: &&Request| {
+            let row = rows.iter().find(|(key, ..)| *key == request.key);
+            row.map(|(_, fingerprint, claim, counted)| match () {
+                () if *claim == insert.claim => Claimed::First,
+                () if *fingerprint == request.fingerprint => {
+                    Claimed::Repeated(usize::try_from(*counted).unwrap_or(usize::MAX))
+                }
+                () => Claimed::Reused,
+            })
+        };
+        if let Some(claimed) = requests.iter().map(known).collect() {
+            return Ok(claimed);
+        }
+    }
+    Err(DieselError::NotFound)
+}
+
+/// Lets go of keys that were claimed in the open transaction, for what counted nothing.
+pub(crate) async fn release<M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    keys: Vec<&[u8]>,
+) -> QueryResult<()>
+where
+    M: LoadIo<Conn>,
+{
+    let older_than = None;
+    link.execute(DeleteKeys { keys, older_than })
+        .await
+        .map(drop)
+}
+
+async fn note<M, Conn>(link: &mut Link<'_, M, Conn>, key: &[u8], counted: usize) -> QueryResult<()>
+where
+    M: LoadIo<Conn>,
+{
+    let note = NoteCounted {
+        key: [key],
+        counted: i64::try_from(counted).unwrap_or(i64::MAX),
+    };
+    link.execute(note).await.map(drop)
+}

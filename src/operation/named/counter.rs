@@ -1,0 +1,396 @@
+//! A counter that is known by its name.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+
+use super::backend::CounterBackend;
+use super::list::CounterList;
+#[cfg(feature = "r2d2")]
+use super::name::check;
+use super::name::key;
+use super::sql::{SelectCounters, SelectedRows};
+use super::table::counters;
+use crate::connection::{Io, Link, LoadIo, in_any_transaction, now};
+use crate::error::Error;
+use crate::model::ShardedTable;
+use crate::operation::cached::CachedCounter;
+use crate::operation::fold::Folded;
+use crate::operation::idempotency::Idempotent;
+use crate::operation::shard_counts::ShardCount;
+
+/// A counter that is known by its name alone, and exists from its first count on.
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # use diesel_migrations::MigrationHarness;
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let conn = &mut SqliteConnection::establish(":memory:")?;
+/// use diesel_sharded::Counter;
+///
+/// conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?; // once
+///
+/// Counter::named("signups").increment(conn)?;
+/// Counter::named("page:/about").add(3, conn)?;
+/// Counter::named("page:/").decrement(conn)?;
+/// assert_eq!(Counter::named("page:/about").get(conn)?, 3);
+///
+/// let pages = Counter::list("page:").load(conn)?;
+/// assert_eq!(pages, [("page:/".to_owned(), -1), ("page:/about".to_owned(), 3)]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Names
+/// Any UTF-8 of 1 to 255 bytes. Two names are the same counter only if they are the same bytes, on every database: `"A"` and
+/// `"a"`, `"é"` and `"e"`, with and without a space at the end are different counters. (Two forms of one letter, precomposed or
+/// not, are different bytes too: normalize names that people type.)
+///
+/// # Errors
+/// Each operation's are those of [`update`](crate::update()); also [`InvalidCounterName`](Error::InvalidCounterName) if the name is empty or
+/// too long, and [`MissingShardsTable`](Error::MissingShardsTable) if the library's migrations have not run.
+///
+/// After the counters of [App Engine's article](https://web.archive.org/web/2010/http://code.google.com/appengine/articles/sharding_counters.html).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[must_use = "a counter does nothing by itself"]
+pub struct Counter {
+    pub(crate) name: String,
+}
+
+impl Counter {
+    /// The counter of this name, whether it exists yet or not.
+    pub fn named(name: impl Into<String>) -> Self {
+        Counter { name: name.into() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Adds 1.
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn increment<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        self.add(1, conn)
+    }
+
+    /// Subtracts 1, also below zero.
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn decrement<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        self.add(-1, conn)
+    }
+
+    /// Adds `n`, which may be negative.
+    ///
+    /// It is [`update`](crate::update()) with [`or_insert`](crate::operation::UpdateStatement::or_insert): one statement, and a transaction of a few
+    /// more at the first count and at the first on a shard. Inside a transaction it is part of the caller's.
+    ///
+    /// ```sql
+    /// UPDATE "diesel_sharded_counter_shards" AS "diesel_sharded_counters"
+    /// SET "value" = ("diesel_sharded_counters"."value" + $1)
+    /// WHERE ("diesel_sharded_counters"."name" = $2) AND "diesel_sharded_counters"."shard" = $3
+    /// ```
+    ///
+    /// Its effect on the total: `n`.
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn add<Conn>(&self, n: i64, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        now(Conn::Backend::add(conn, self.key()?, n))
+    }
+
+    /// The exact total; 0 for a counter that was never used.
+    ///
+    /// ```sql
+    /// SELECT "diesel_sharded_counters"."name", total FROM "diesel_sharded_counters"
+    /// WHERE "diesel_sharded_counters"."name" IN ($1)
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn get<Conn>(&self, conn: &mut Conn) -> QueryResult<i64>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        now(self.total(true, &mut Link::blocking(conn)))
+    }
+
+    /// The base alone, without the sum: as fresh as the last [`fold`](Self::fold) or [`set`](Self::set).
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn estimate<Conn>(&self, conn: &mut Conn) -> QueryResult<i64>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        now(self.total(false, &mut Link::blocking(conn)))
+    }
+
+    pub(crate) async fn total<DB, M, Conn>(
+        &self,
+        exact: bool,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<i64>
+    where
+        M: Io<Conn, Backend = DB>,
+        DB: CounterBackend<Conn, M>,
+    {
+        let rows = SelectedRows::Named(vec![self.key()?]);
+        let found = DB::select(link.conn, SelectCounters { rows, exact }).await?;
+        Ok(found.first().map_or(0, |(_, value)| *value))
+    }
+
+    /// The exact totals of many counters, in the order of `names`; 0 for those that were never used. One query, and so
+    /// one instant, for up to 10,000 names; one more for each 10,000 beyond, since databases limit parameters.
+    ///
+    /// ```sql
+    /// SELECT "diesel_sharded_counters"."name", total FROM "diesel_sharded_counters"
+    /// WHERE "diesel_sharded_counters"."name" IN ($1, $2, …)
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn get_many<Conn, S>(names: &[S], conn: &mut Conn) -> QueryResult<Vec<i64>>
+    where
+        S: AsRef<str>,
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        now(Self::totals(names, &mut Link::blocking(conn)))
+    }
+
+    pub(crate) async fn totals<DB, S, M, Conn>(
+        names: &[S],
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Vec<i64>>
+    where
+        S: AsRef<str>,
+        M: Io<Conn, Backend = DB>,
+        DB: CounterBackend<Conn, M>,
+    {
+        let keys: Vec<Vec<u8>> = names
+            .iter()
+            .map(|name| key(name.as_ref()))
+            .collect::<QueryResult<_>>()?;
+        let mut totals = HashMap::with_capacity(keys.len());
+        for keys in keys.chunks(10_000) {
+            let rows = SelectedRows::Named(keys.to_vec());
+            totals.extend(DB::select(link.conn, SelectCounters { rows, exact: true }).await?);
+        }
+        let total = |key| totals.get(key).copied().unwrap_or(0);
+        Ok(keys.iter().map(total).collect())
+    }
+
+    /// The counters whose names begin with `prefix`, in the order of their bytes, page by page; see [`CounterList`].
+    pub fn list(prefix: impl Into<String>) -> CounterList {
+        CounterList::new(prefix.into())
+    }
+
+    /// Sets the total, and creates the counter if it is not there: [`set_total`](crate::set_total()) by key, with the same effect,
+    /// also inside a transaction.
+    ///
+    /// ```sql
+    /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
+    /// SELECT 1 FROM "diesel_sharded_counters" WHERE … FOR UPDATE;
+    /// SELECT 1 FROM "diesel_sharded_counter_shards" AS "diesel_sharded_counters" WHERE … ORDER BY … FOR UPDATE;
+    /// UPDATE "diesel_sharded_counters" SET "value" = $1 WHERE …;
+    /// UPDATE "diesel_sharded_counter_shards" AS "diesel_sharded_counters" SET "value" = 0 WHERE … AND (… <> 0);
+    /// COMMIT
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn set<Conn>(&self, total: i64, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        now(Conn::Backend::set(conn, self.key()?, total))
+    }
+
+    /// Sets the total to 0; see [`set`](Self::set).
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn reset<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        self.set(0, conn)
+    }
+
+    /// Removes it with its shards and its number of shards; gives whether it was there. A count that comes later begins
+    /// again at zero.
+    ///
+    /// ```sql
+    /// DELETE FROM "diesel_sharded_counters" WHERE "diesel_sharded_counters"."name" = $1;
+    /// DELETE FROM "diesel_sharded_shard_numbers" WHERE "shards_table" = $1 AND "counter" = $2
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn delete<Conn>(&self, conn: &mut Conn) -> QueryResult<bool>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        now(Conn::Backend::delete(conn, self.key()?))
+    }
+
+    /// Moves the shards into the base; see [`fold`](crate::fold()). No total changes.
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn fold<Conn>(&self, conn: &mut Conn) -> QueryResult<Folded<counters::table>>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        now(self.folded(&mut Link::blocking(conn)))
+    }
+
+    pub(crate) async fn folded<DB, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Folded<counters::table>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: CounterBackend<Conn, M>,
+    {
+        let keep = match in_any_transaction(link).await? {
+            true => self.shard_count().known(),
+            false => self.shard_count().number(link).await?,
+        };
+        DB::fold(link.conn, self.key()?, keep).await
+    }
+
+    /// How many shards writers choose from; 128 unless it was changed.
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn shards<Conn>(&self, conn: &mut Conn) -> QueryResult<u16>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        self.key()?;
+        self.shard_count().get(conn)
+    }
+
+    /// Raises the number of shards to `n`, and never lowers it; gives the number that holds then. Takes effect in this
+    /// process at once, in others when they follow: see [`shard_counts`](crate::shard_counts).
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors); [`InvalidShardCount`](Error::InvalidShardCount) unless `n` is from 1 to 4096.
+    pub fn increase_shards<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<u16>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        self.key()?;
+        self.shard_count().increase(n, conn)
+    }
+
+    /// Sets the number of shards, up or down, and folds the counter, so that shards beyond the number are removed. No total
+    /// changes.
+    ///
+    /// # Errors
+    /// As [`increase_shards`](Self::increase_shards).
+    pub fn resize<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        now(self.resized(n, &mut Link::blocking(conn)))
+    }
+
+    pub(crate) async fn resized<DB, M, Conn>(
+        &self,
+        n: u16,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<()>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: CounterBackend<Conn, M>,
+    {
+        let key = self.key()?;
+        self.shard_count().write(n, false, link).await?;
+        DB::fold(link.conn, key, n).await.map(drop)
+    }
+
+    /// This counter, which counts once for all additions that come with this key: 1 to 255 bytes. See
+    /// [`idempotency`](crate::idempotency).
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
+        Idempotent::new(self.clone(), key)
+    }
+
+    pub(crate) fn key(&self) -> QueryResult<Vec<u8>> {
+        key(&self.name)
+    }
+
+    /// Whether a counter may have this name.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check(&self.name)
+    }
+
+    /// Its name in a cache, and in the request that an idempotency key stands for.
+    pub(crate) fn cached_as(&self) -> String {
+        format!("{}:{:?}", counters::table::SHARDS_TABLE, self.name)
+    }
+
+    pub(crate) fn shard_count(&self) -> ShardCount {
+        ShardCount::of_counter::<counters::table>(self.name.as_bytes())
+    }
+}
+
+impl<Conn> CachedCounter<Conn> for Counter
+where
+    Conn: LoadConnection,
+    Conn::Backend: CounterBackend<Conn>,
+{
+    fn cache_key(&self) -> String {
+        self.cached_as()
+    }
+
+    fn read(&self, conn: &mut Conn) -> QueryResult<i64> {
+        self.get(conn)
+    }
+
+    fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize> {
+        Counter::add(self, n, conn).map(|()| 1)
+    }
+}
+
+impl AsRef<str> for Counter {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}

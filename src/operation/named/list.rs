@@ -1,0 +1,124 @@
+//! Named counters, page by page.
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::result::Error as DieselError;
+
+use super::backend::CounterBackend;
+use super::sql::{SelectCounters, SelectedRows};
+use crate::connection::{Io, Link, now};
+
+/// A page of counters; made by [`Counter::list`](crate::Counter::list).
+///
+/// Pages are found by the last name of the page before, so that each costs the same however deep it is, and counters that
+/// come or go meanwhile neither shift nor repeat others.
+///
+/// ```sql
+/// SELECT "diesel_sharded_counters"."name", total FROM "diesel_sharded_counters"
+/// WHERE "diesel_sharded_counters"."name" >= $1 AND "diesel_sharded_counters"."name" < $2
+///   AND "diesel_sharded_counters"."name" > $3
+/// ORDER BY "diesel_sharded_counters"."name" LIMIT $4
+/// ```
+///
+/// ```
+/// # use diesel::prelude::*;
+/// # use diesel_migrations::MigrationHarness;
+/// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # let conn = &mut SqliteConnection::establish(":memory:")?;
+/// # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+/// # for name in ["page:/", "page:/about", "signups"] { diesel_sharded::Counter::named(name).increment(conn)?; }
+/// use diesel_sharded::Counter;
+///
+/// let mut list = Counter::list("page:").limit(1);
+/// loop {
+///     let page = list.load(conn)?;
+///     let Some((last, _)) = page.last() else { break };
+///     list = list.after(last);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is read until it is `.load(conn)`-ed"]
+pub struct CounterList {
+    prefix: String,
+    after: Option<String>,
+    limit: u32,
+}
+
+impl CounterList {
+    pub(super) fn new(prefix: String) -> Self {
+        CounterList {
+            prefix,
+            after: None,
+            limit: 100,
+        }
+    }
+
+    /// Only names that come after this one.
+    pub fn after(mut self, name: impl Into<String>) -> Self {
+        self.after = Some(name.into());
+        self
+    }
+
+    /// At most so many counters; 100 by default.
+    pub fn limit(mut self, counters: u32) -> Self {
+        self.limit = counters;
+        self
+    }
+
+    /// The names and exact totals of this page, at one instant.
+    ///
+    /// # Errors
+    /// The database's, and as [`Counter`](crate::Counter)'s.
+    pub fn load<Conn>(&self, conn: &mut Conn) -> QueryResult<Vec<(String, i64)>>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        now(self.page(&mut Link::blocking(conn)))
+    }
+
+    pub(crate) async fn page<DB, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Vec<(String, i64)>>
+    where
+        M: Io<Conn, Backend = DB>,
+        DB: CounterBackend<Conn, M>,
+    {
+        let rows = SelectedRows::Page {
+            prefix: self.prefix.as_bytes().to_vec(),
+            end: end_of_prefix(&self.prefix),
+            after: self.after.as_ref().map(|name| name.as_bytes().to_vec()),
+            limit: self.limit.into(),
+        };
+        let page = DB::select(link.conn, SelectCounters { rows, exact: true }).await?;
+        page.into_iter()
+            .map(|(name, total)| match String::from_utf8(name) {
+                Ok(name) => Ok((name, total)),
+                Err(error) => Err(DieselError::DeserializationError(error.into())),
+            })
+            .collect()
+    }
+}
+
+/// The first name after all those that begin with `prefix`; none for an empty one. No byte of UTF-8 is the last there is.
+fn end_of_prefix(prefix: &str) -> Option<Vec<u8>> {
+    let mut end = prefix.as_bytes().to_vec();
+    *end.last_mut()? += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_where_the_next_begins() {
+        assert_eq!(end_of_prefix("page:"), Some(b"page;".to_vec()));
+        assert_eq!(end_of_prefix(""), None);
+        let end = end_of_prefix("é").unwrap();
+        assert!("é€".as_bytes() < end.as_slice() && "ê".as_bytes() >= end.as_slice());
+    }
+}

@@ -1,0 +1,205 @@
+//! The SQL of named counters.
+
+use diesel::expression::Expression;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::result::Error as DieselError;
+use diesel::sql_types::{BigInt, Binary};
+
+use super::table::counters;
+use crate::backend::ShardedBackend;
+use crate::engine::explain_missing;
+use crate::model::ShardedTable;
+use crate::query_builder::{push_bind, push_column, push_total};
+
+/// Inserts a counter at 0.
+///
+/// ```sql
+/// INSERT INTO "diesel_sharded_counters" ("name", "value") VALUES ($1, 0)
+/// ```
+#[derive(QueryId)]
+pub(crate) struct InsertCounter {
+    pub(crate) name: Vec<u8>,
+}
+
+impl<DB> QueryFragment<DB> for InsertCounter
+where
+    DB: ShardedBackend,
+    counters::table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("INSERT INTO ");
+        counters::table.walk_ast(out.reborrow())?;
+        out.push_sql(" (");
+        out.push_identifier(counters::name::NAME)?;
+        out.push_sql(", ");
+        out.push_identifier(counters::value::NAME)?;
+        out.push_sql(") VALUES (");
+        push_bind::<Binary, [u8], DB>(&self.name, out.reborrow())?;
+        out.push_sql(", 0)");
+        Ok(())
+    }
+}
+
+/// The tables come from one migration: whichever is missing, it has not run.
+pub(crate) fn explain_counters<DB: ShardedBackend>(
+    backend: &DB,
+    error: DieselError,
+) -> DieselError {
+    let error = explain_missing(backend, "diesel_sharded_counters", error);
+    explain_missing(backend, counters::table::SHARDS_TABLE, error)
+}
+
+/// Reads names with totals, or with bases.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct SelectCounters {
+    pub(super) rows: SelectedRows,
+    pub(super) exact: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum SelectedRows {
+    Named(Vec<Vec<u8>>),
+    Page {
+        prefix: Vec<u8>,
+        end: Option<Vec<u8>>,
+        after: Option<Vec<u8>>,
+        limit: i64,
+    },
+}
+
+impl<DB> QueryFragment<DB> for SelectCounters
+where
+    DB: ShardedBackend,
+    counters::table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.unsafe_to_cache_prepared(); // one text for each number of names
+        out.push_sql("SELECT ");
+        push_name(out.reborrow())?;
+        out.push_sql(", ");
+        match counters::table::FIELDS.first() {
+            Some(field) if self.exact => {
+                push_total::<counters::table, DB>(field, None, out.reborrow())?
+            }
+            _ => push_column::<counters::table, DB>(counters::value::NAME, out.reborrow())?,
+        }
+        out.push_sql(" FROM ");
+        counters::table.walk_ast(out.reborrow())?;
+        match &self.rows {
+            SelectedRows::Named(names) => {
+                out.push_sql(" WHERE ");
+                push_name(out.reborrow())?;
+                for (i, name) in names.iter().enumerate() {
+                    out.push_sql(if i == 0 { " IN (" } else { ", " });
+                    push_bind::<Binary, [u8], DB>(name, out.reborrow())?;
+                }
+                let all_rows = out.backend().dialect().all_rows();
+                out.push_sql(")");
+                out.push_sql(all_rows);
+            }
+            SelectedRows::Page {
+                prefix,
+                end,
+                after,
+                limit,
+            } => {
+                out.push_sql(" WHERE ");
+                push_name(out.reborrow())?;
+                out.push_sql(" >= ");
+                push_bind::<Binary, [u8], DB>(prefix, out.reborrow())?;
+                let bounds = [(" < ", end), (" > ", after)];
+                for (compares, bound) in bounds {
+                    if let Some(bound) = bound {
+                        out.push_sql(" AND ");
+                        push_name(out.reborrow())?;
+                        out.push_sql(compares);
+                        push_bind::<Binary, [u8], DB>(bound, out.reborrow())?;
+                    }
+                }
+                out.push_sql(" ORDER BY ");
+                push_name(out.reborrow())?;
+                out.push_sql(" LIMIT ");
+                push_bind::<BigInt, i64, DB>(limit, out.reborrow())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Query for SelectCounters {
+    type SqlType = (
+        <counters::name as Expression>::SqlType,
+        <counters::value as Expression>::SqlType,
+    );
+}
+
+impl QueryId for SelectCounters {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+/// Removes a counter.
+#[derive(Debug, QueryId)]
+pub(crate) struct DeleteCounter {
+    pub(crate) name: Vec<u8>,
+}
+
+impl<DB> QueryFragment<DB> for DeleteCounter
+where
+    DB: ShardedBackend,
+    counters::table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("DELETE FROM ");
+        counters::table.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        push_name(out.reborrow())?;
+        out.push_sql(" = ");
+        push_bind::<Binary, [u8], DB>(&self.name, out)
+    }
+}
+
+/// `counters.name`
+fn push_name<DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    DB: ShardedBackend,
+    counters::table: QueryFragment<DB>,
+{
+    push_column::<counters::table, DB>(counters::name::NAME, out)
+}
+
+#[cfg(all(test, feature = "postgres_backend", feature = "mysql_backend"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sql_of_totals_by_name_and_by_page() {
+        use crate::test_schema::sql;
+        use diesel::mysql::Mysql;
+        use diesel::pg::Pg;
+
+        let named = SelectCounters {
+            rows: SelectedRows::Named(vec![b"a".into(), b"b".into()]),
+            exact: true,
+        };
+        assert_eq!(
+            sql!(Pg, named),
+            r#"SELECT "diesel_sharded_counters"."name", CAST(("diesel_sharded_counters"."value" + COALESCE((SELECT SUM("diesel_sharded_counter_shards"."value") FROM "diesel_sharded_counter_shards" WHERE "diesel_sharded_counter_shards"."name" = "diesel_sharded_counters"."name"), 0)) AS bigint) FROM "diesel_sharded_counters" WHERE "diesel_sharded_counters"."name" IN ($1, $2)"#
+        );
+        let page = SelectCounters {
+            rows: SelectedRows::Page {
+                prefix: b"page:".into(),
+                end: Some(b"page;".into()),
+                after: Some(b"page:/".into()),
+                limit: 10,
+            },
+            exact: false,
+        };
+        assert_eq!(
+            sql!(Mysql, page),
+            "SELECT `diesel_sharded_counters`.`name`, `diesel_sharded_counters`.`value` FROM `diesel_sharded_counters` WHERE `diesel_sharded_counters`.`name` >= ? AND `diesel_sharded_counters`.`name` < ? AND `diesel_sharded_counters`.`name` > ? ORDER BY `diesel_sharded_counters`.`name` LIMIT ?"
+        );
+    }
+}

@@ -1,0 +1,48 @@
+//! How many shards writers choose from, changed while they run.
+//!
+//! Any number is right, since readers add up whatever shards there are; it only decides how many writers meet. So the
+//! numbers may lag: they are kept in a small table of the library's own (see [`MIGRATIONS`](crate::MIGRATIONS)) and each
+//! process follows it at its own pace. What a process knows is by the names of tables: where it counts in several databases
+//! with tables of the same names, the one that was read last holds for all.
+//!
+//! ```
+//! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+//! # use schema::videos;
+//! # use diesel::prelude::*;
+//! # #[derive(diesel_sharded::ShardedField)]
+//! # struct Video { id: i64, #[sharded] views: i64 }
+//! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! # let file = std::env::temp_dir().join(format!("sharded_numbers_{}.db", std::process::id()));
+//! # let url = file.display().to_string();
+//! # let conn = &mut SqliteConnection::establish(&url)?;
+//! # use diesel_migrations::MigrationHarness;
+//! # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+//! use std::time::{Duration, Instant};
+//! use diesel_sharded::shard_counts::{ShardCount, follow};
+//!
+//! // Once, when the process starts: 10 s is how long a change takes to arrive here, at most.
+//! let following = follow(Duration::from_secs(10), move || SqliteConnection::establish(&url))?;
+//!
+//! // Anywhere, at any time: from now on more writers find a shard of their own.
+//! assert_eq!(ShardCount::of(videos::views).increase(512, conn)?, 512);
+//! # drop(following);
+//! # std::fs::remove_file(file)?;
+//! # Ok(())
+//! # }
+//! ```
+
+#[cfg(feature = "async")]
+#[doc(hidden)]
+pub mod asynchronous;
+mod follow;
+mod known;
+mod number;
+mod refresh;
+mod sql;
+mod stored;
+
+pub use self::follow::{Following, follow};
+pub(crate) use self::known::known;
+pub use self::number::ShardCount;
+pub use self::refresh::refresh;
+pub(crate) use self::refresh::{keep_fresh, wished};

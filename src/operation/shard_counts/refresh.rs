@@ -1,0 +1,115 @@
+//! The numbers of this process are read again.
+
+use std::time::{Duration, Instant};
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::result::Error as DieselError;
+
+use super::known::{Known, known, known_for_reading, known_for_writing};
+#[cfg(doc)]
+use super::number::ShardCount;
+use super::sql::{Only, load, within};
+use crate::backend::BackendOf;
+use crate::connection::{Link, LoadIo, in_any_transaction, now};
+use crate::engine::{RetryLoop, retry_loop};
+use crate::error::Error;
+use crate::model::ShardedTable;
+use crate::policy::RetryPolicy;
+
+/// How old the numbers may be that named counters choose by.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// The number below which a fold keeps shards: the largest in the database of any field or counter of `T`. `inside` a
+/// transaction, where a read could do harm, and without the library's tables, the one that is known here.
+pub(crate) async fn wished<T, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    inside: bool,
+) -> QueryResult<u16>
+where
+    T: ShardedTable,
+    M: LoadIo<Conn>,
+{
+    let fields = || T::FIELDS.iter().map(|field| field.name);
+    if inside {
+        return Ok(known::<T>(fields()));
+    }
+    let reading = RetryLoop::read(link, RetryPolicy::default())?;
+    let read = retry_loop!(link, reading, {
+        load(link, Only::Table(T::SHARDS_TABLE)).await
+    });
+    let numbers = match read.map_err(Error::from) {
+        Ok(numbers) => numbers,
+        Err(Error::MissingShardsTable { .. }) => return Ok(known::<T>(fields())),
+        Err(error) => return Err(error.into()),
+    };
+    let unchanged =
+        fields().any(|field| numbers.iter().all(|(_, name, _)| name != field.as_bytes()));
+    let changed = numbers.iter().map(|(_, _, number)| within(*number));
+    Ok(changed
+        .chain(unchanged.then_some(T::SHARDS))
+        .max()
+        .unwrap_or(T::SHARDS))
+}
+
+/// Refreshes the numbers if they are old and nobody is at it. They are only advice: where they cannot be read, the old ones
+/// stay in use, and whoever wants to know why calls [`refresh`].
+pub(crate) async fn keep_fresh<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()>
+where
+    M: LoadIo<Conn>,
+{
+    let is_old = |known: &Known| known.read.is_none_or(|read| read.elapsed() >= FRESH);
+    let old = is_old(&known_for_reading());
+    if !old || in_any_transaction(link).await? {
+        return Ok(());
+    }
+    {
+        let mut known = known_for_writing();
+        if !is_old(&known) {
+            return Ok(());
+        }
+        known.read = Some(Instant::now());
+    }
+    let _ = read_all(link).await;
+    Ok(())
+}
+
+/// Reads all numbers from the database; from then on this process uses them.
+///
+/// ```sql
+/// SELECT "shards_table", "counter", "shards" FROM "diesel_sharded_shard_numbers"
+/// ```
+///
+/// # Errors
+/// As [`ShardCount::get`]; the numbers that were known stay in use. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction)
+/// inside a transaction.
+pub fn refresh<Conn>(conn: &mut Conn) -> QueryResult<()>
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    now(read_all(&mut Link::blocking(conn)))
+}
+
+pub(crate) async fn read_all<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()>
+where
+    M: LoadIo<Conn>,
+{
+    if in_any_transaction(link).await? {
+        return Err(DieselError::AlreadyInTransaction); // what it sees may never be committed
+    }
+    loop {
+        let changes = known_for_reading().changes;
+        let reading = RetryLoop::read(link, RetryPolicy::default())?;
+        let numbers = retry_loop!(link, reading, load(link, Only::All).await)?;
+        let mut known = known_for_writing();
+        if known.changes == changes {
+            known.numbers.clear();
+            for (table, counter, number) in numbers {
+                known.insert(table, counter, within(number));
+            }
+            known.read = Some(Instant::now());
+            return Ok(());
+        }
+    }
+}

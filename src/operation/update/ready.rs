@@ -1,0 +1,186 @@
+//! An update in the parts that its statements are made of.
+
+use diesel::backend::Backend;
+use diesel::prelude::*;
+use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
+
+use super::changes::Changes;
+use super::insert::InsertRow;
+use super::returning::Returning;
+use super::settings::Settings;
+use super::statement::{UpdateStatement, Values};
+use crate::backend::ShardedBackend;
+use crate::connection::{Io, Link, in_transaction};
+use crate::engine::{KeyedTable, Plan, Sender, Statement, explain};
+use crate::model::ShardedTable;
+use crate::operation::shard_counts;
+use crate::placement::ShardChoice;
+use crate::policy::RetryPolicy;
+use crate::query_builder::{KeyIs, UnlessThere};
+use crate::{engine, observe, placement};
+
+impl<Q, V, Ret, Ins, Run, T, W> UpdateStatement<Q, Values<V>, Ret, Ins, Run>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+    V: AsChangeset<Target = T>,
+{
+    /// The selection to give back.
+    pub(crate) fn selection(&self) -> Ret::Selection
+    where
+        Ret: Returning<T>,
+    {
+        self.returning.selection()
+    }
+
+    /// The update in the parts that its statements are made of.
+    pub(crate) fn ready<DB>(self) -> Ready<T, V, W, Ins::Statement>
+    where
+        T: ShardedTable,
+        W: QueryId,
+        Ins: InsertRow<T, DB>,
+        DB: Backend,
+    {
+        Ready {
+            changes: Changes::new(self.values.changes),
+            fields: self.values.fields,
+            by_key: W::query_id().is_some_and(T::is_key_filter),
+            filter: self.query.into_update_target().where_clause,
+            insert: self.insert.statement(),
+            settings: self.settings,
+        }
+    }
+}
+
+/// An update that can be carried out, more than once if need be.
+pub(crate) struct Ready<T, V: AsChangeset, W, I> {
+    pub(crate) changes: Changes<T, V>,
+    /// The names of the fields that the changes count.
+    fields: &'static [&'static str],
+    /// The filter names the key and nothing else.
+    by_key: bool,
+    pub(crate) filter: W,
+    insert: Option<I>,
+    settings: Settings,
+}
+
+impl<T, V: AsChangeset, P, I> Ready<T, V, KeyIs<P>, I> {
+    /// Counts `changes`, which are of the fields named, on the one parent that `key` names.
+    pub(crate) fn by_key(key: KeyIs<P>, changes: V, fields: &'static [&'static str]) -> Self {
+        Ready {
+            changes: Changes::new(changes),
+            fields,
+            by_key: true,
+            filter: key,
+            insert: None,
+            settings: Settings::default(),
+        }
+    }
+
+    /// Inserts the parent by this statement if it is not there, and chooses from this number of shards, from 1 on.
+    pub(crate) fn or_insert(mut self, insert: I, shards: u16) -> Self {
+        self.insert = Some(insert);
+        self.settings.shards = Some(shards);
+        self
+    }
+}
+
+impl<T, V, W, I> Ready<T, V, W, I>
+where
+    T: ShardedTable,
+    V: AsChangeset<Target = T> + QueryId,
+{
+    pub(super) fn plan<DB, M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Plan>
+    where
+        W: QueryFragment<DB>,
+        M: Io<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let dialect = link.dialect();
+        let shard_choice = self.settings.shard_choice;
+        let shard_choice = shard_choice.unwrap_or_else(ShardChoice::global);
+        let key = match shard_choice {
+            ShardChoice::Adaptive if dialect.has_row_locks() => {
+                placement::hash_of::<DB>(T::SHARDS_TABLE, &self.filter)
+            }
+            _ => 0,
+        };
+        let shards = self.settings.shards;
+        Ok(Plan {
+            by_key: self.by_key,
+            returning: false,
+            inserts: self.insert.is_some(),
+            in_transaction: in_transaction(link)?,
+            dialect,
+            shard_choice,
+            table: T::SHARDS_TABLE,
+            keys: observe::Keys::of::<T>(dialect),
+            key,
+            shards: shards.unwrap_or_else(|| shard_counts::known::<T>(self.fields.iter().copied())),
+        })
+    }
+
+    pub(crate) fn retry(&self) -> RetryPolicy {
+        self.settings.retry.clone().unwrap_or_default()
+    }
+
+    /// Gives the number of rows counted.
+    pub(crate) async fn count<DB, M, Conn>(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<usize>
+    where
+        T: QueryFragment<DB> + QueryId,
+        V::Changeset: QueryFragment<DB>,
+        W: QueryFragment<DB> + QueryId,
+        I: QueryFragment<DB> + QueryId,
+        M: Io<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let plan = self.plan(link)?;
+        let counted = engine::count(link, plan, self.retry(), self).await;
+        counted.map_err(|error| explain::<T, DB>(&link.backend(), error))
+    }
+}
+
+impl<M, Conn, DB, T, V, W, I> Sender<M, Conn> for Ready<T, V, W, I>
+where
+    M: Io<Conn, Backend = DB>,
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB> + QueryId,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+    W: QueryFragment<DB> + QueryId,
+    I: QueryFragment<DB> + QueryId,
+{
+    async fn send(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        statement: Statement,
+        shard: i32,
+    ) -> QueryResult<usize> {
+        match (&self.insert, statement) {
+            (Some(insert), Statement::InsertUnlessThere) => link.execute(UnlessThere(insert)).await,
+            (Some(insert), Statement::Insert) => link.execute(insert).await,
+            _ => {
+                let (changes, filter) = (&self.changes, &self.filter);
+                changes.send(link, statement, filter, shard).await
+            }
+        }
+    }
+}
+
+/// Counts `changes`, which are of the fields named, on the one parent that `key` names.
+pub(crate) async fn count_by_key<T, V, DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    key: KeyIs<T::KeyIs>,
+    changes: V,
+    fields: &'static [&'static str],
+) -> QueryResult<usize>
+where
+    T: KeyedTable<DB>,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+    M: Io<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    let mut ready = Ready::<T, V, _, ()>::by_key(key, changes, fields);
+    ready.count(link).await
+}

@@ -1,0 +1,291 @@
+//! The statement that `update` begins, and its settings.
+
+use std::marker::PhantomData;
+
+use diesel::associations::HasTable;
+use diesel::backend::Backend;
+use diesel::dsl::Filter;
+use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_dsl::methods::FilterDsl;
+
+use super::boxed::BoxedRows;
+use super::insert::NoInsert;
+use super::returning::NoReturning;
+use super::settings::Settings;
+use super::source::UpdateSource;
+use crate::connection::Blocking;
+#[cfg(doc)]
+use crate::error::Error;
+use crate::model::{CountingUpdate, ShardedTable, are_distinct};
+#[cfg(doc)]
+use crate::policy::RetryPolicy;
+
+/// Begins a counting update of sharded fields; takes the place of [`diesel::update`].
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, slug -> Text, views -> BigInt, likes -> Integer, } } }
+/// # use schema::videos::{self, dsl::{id, likes, slug, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # #[derive(Identifiable, diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64, #[sharded] likes: i32 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, slug TEXT, views BIGINT NOT NULL, likes INTEGER NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), slug.eq("zoo"), views.eq(0), likes.eq(0))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::update;
+///
+/// // By key: one statement.
+/// update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
+/// // By any filter, and several fields at once.
+/// update(all.filter(slug.eq("zoo")))
+///     .set((views.eq(views + 1), likes.eq(likes - 1)))
+///     .execute(conn)?;
+/// // The counted rows come back with exact totals.
+/// let total = update(all.find(7)).set(views.eq(views + 1)).returning(views).get_result::<i64>(conn)?;
+/// assert_eq!(total, 3);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Arguments
+///
+/// The same as [`diesel::update`]: a table, a query with only filters, a reference to an `Identifiable` model. A filter
+/// that compares the whole key with values and does nothing else is *by key*: `find(..)`, `filter(id.eq(..))`, a model.
+///
+/// # SQL
+///
+/// By key, that is one statement, which neither reads nor locks the parent:
+///
+/// ```sql
+/// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
+/// WHERE ("videos"."id" = $2) AND "videos"."shard" = $3
+/// ```
+///
+/// (On PostgreSQL a kept statement has one bind more, which tells it from any other that a pooler may hold under its name:
+/// `AND CAST(CASE WHEN $4 = decode('…', 'hex') THEN '1' ELSE '…' END AS BOOLEAN)`; see `docs/poolers.md`. In a statement that ends in
+/// its rows it stands as an `OFFSET` of 0.)
+///
+/// (After a count that may have waited for a lock, the next one probes first; see [`shard_choice`](crate::shard_choice).) If that
+/// update finds no row, the shard or the parent is missing. By any other filter some shards may exist and some may be
+/// missing. Then one transaction creates the missing shards and counts; by a filter it reads the parents:
+///
+/// ```sql
+/// INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE … ORDER BY "videos"."id"
+/// ON CONFLICT ("id", "shard") DO UPDATE SET "shard" = excluded."shard" WHERE FALSE;
+/// -- SQLite: ON CONFLICT … DO NOTHING; MySQL: ON DUPLICATE KEY UPDATE `shard` = `videos_shards`.`shard`
+///
+/// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
+/// FROM (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE …) AS "sharded_picked"
+/// WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $2
+/// -- MySQL: UPDATE (SELECT …) AS `sharded_picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON … SET … WHERE …
+/// ```
+///
+/// On MySQL that transaction is `READ COMMITTED`, so that it locks no gaps (the binary log has to be in `ROW` or `MIXED`
+/// format, the defaults). Even so a filter that is not by key takes shared locks there on the parents that it counts, for
+/// the foreign key, and waits for whoever is writing one of them; a count by key does not, once its shard is there.
+///
+/// # Results
+///
+/// `.execute(conn)` gives the number of parents matched, as Diesel's does: `Ok(0)` for an id that is not there.
+/// `.get_result(conn)` and `.get_results(conn)` give the counted rows, with `.returning(..)` a selection of them, and in
+/// these every sharded column is its total, also for databases without `RETURNING`. The rows are read in the transaction
+/// that counts; what others have not committed by then is not in the totals.
+///
+/// # Inside a transaction
+///
+/// The update is part of the caller's transaction, and is not retried. Return the error of a conflict from the closure, and
+/// [`retry::transaction`](crate::retry::transaction) retries the whole transaction. An update that gives rows back counts and
+/// reads them in a savepoint: if reading fails, nothing was counted. Outside a transaction each attempt commits by itself, and a
+/// conflict is retried on another shard; see [`RetryPolicy`] and [`shard_choice`](crate::shard_choice).
+///
+/// # In generic functions
+///
+/// A function that is generic over connections to one backend needs nothing: `conn: &mut impl Connection<Backend = Pg>`.
+/// A function that is generic over backends too bounds the statement's type, which [`dsl`](crate::dsl) names:
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{videos as all, views}};
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// use diesel::dsl::Find;
+/// use diesel::prelude::*;
+/// use diesel::query_dsl::methods::ExecuteDsl;
+/// use diesel_sharded::dsl::{Count, Plus};
+/// use diesel_sharded::update;
+///
+/// fn count<C>(conn: &mut C, video: i64) -> QueryResult<usize>
+/// where
+///     C: Connection,
+///     Count<Find<videos::table, i64>, Plus<videos::views>>: ExecuteDsl<C>,
+/// {
+///     update(all.find(video)).set(views.eq(views + 1)).execute(conn)
+/// }
+/// ```
+///
+/// # Limits
+///
+/// - `.get_result(conn)` without `.returning(..)` reads at most 32 columns.
+/// - A filter on a sharded field itself sees the base; filter on `field.total()`.
+/// - The `table!` must be without a schema (`videos`, not `analytics.videos`), since the shards table takes its name.
+/// - A transaction that was begun by hand (`BEGIN` in SQL) is not known to Diesel, and so not to this crate.
+///
+/// # Errors
+/// As [`diesel::update`]'s; of its own, inside Diesel's error and found by `Error::from(error)`: see [`Error`]. A shard that
+/// would leave the range of its column, become NaN or infinite, is an [`Overflow`](Error::Overflow), and nothing is counted:
+/// where the database itself would keep such a value, the `CHECK`s of the [shards table](crate::ShardsTable) refuse it.
+pub fn update<Source, Kind>(source: Source) -> UpdateStatement<Source::Query, SetNotCalled>
+where
+    Source: UpdateSource<Kind>,
+{
+    UpdateStatement::of(source)
+}
+
+/// A counting update; made by [`update`].
+///
+/// Diesel's [`RunQueryDsl`](diesel::RunQueryDsl) runs it: `.execute(conn)` gives the number of rows counted, `.get_result(conn)` and
+/// `.get_results(conn)` give the rows themselves; see its [results](crate::update#results). The methods below
+/// that return futures are those of an [awaited](crate::asynchronous) update.
+#[derive(Debug, Clone)]
+#[must_use = "an update counts nothing until it is `.execute(conn)`-d or its rows are read"]
+pub struct UpdateStatement<
+    Query,
+    Values = SetNotCalled,
+    Ret = NoReturning,
+    Ins = NoInsert,
+    Run = Blocking,
+> {
+    pub(super) query: Query,
+    pub(super) values: Values,
+    pub(super) returning: Ret,
+    pub(super) insert: Ins,
+    pub(super) settings: Settings,
+    pub(super) run: PhantomData<fn() -> Run>,
+}
+
+/// `.set(..)` was not called yet.
+#[derive(Debug, Clone, Copy)]
+pub struct SetNotCalled;
+
+/// The changes that `.set(..)` was given.
+#[derive(Debug, Clone, Copy)]
+pub struct Values<V> {
+    pub(super) changes: V,
+    /// The names of the fields that they count.
+    pub(super) fields: &'static [&'static str],
+}
+
+impl<Query, Run> UpdateStatement<Query, SetNotCalled, NoReturning, NoInsert, Run> {
+    /// Begins an update of the rows that `source` names.
+    pub(crate) fn of<Source, Kind>(source: Source) -> Self
+    where
+        Source: UpdateSource<Kind, Query = Query>,
+    {
+        UpdateStatement {
+            query: source.into_query(),
+            values: SetNotCalled,
+            returning: NoReturning,
+            insert: NoInsert,
+            settings: Settings::default(),
+            run: PhantomData,
+        }
+    }
+}
+
+impl<Query, Ret, Ins, Run> UpdateStatement<Query, SetNotCalled, Ret, Ins, Run> {
+    /// Sets what to count: `column.eq(column + n)`, `column.eq(column - n)`, or a tuple of up to 8 of these.
+    ///
+    /// Anything else does not compile: see [`CountingUpdate`]. Nor does a field that is counted twice, since databases
+    /// disagree on what that adds:
+    ///
+    /// ```compile_fail
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// let _ = diesel_sharded::update(all.find(7)).set((views.eq(views + 1), views.eq(views + 2)));
+    /// ```
+    ///
+    /// ```compile_fail
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// let _ = diesel_sharded::update(all.find(7)).set(((views.eq(views + 1),), views.eq(views + 2)));
+    /// ```
+    pub fn set<V, Columns, Operations>(
+        self,
+        values: V,
+    ) -> UpdateStatement<Query, Values<V>, Ret, Ins, Run>
+    where
+        Query: HasTable<Table: ShardedTable>,
+        V: CountingUpdate<Columns, Operations, Target = Query::Table>,
+    {
+        const {
+            assert!(
+                are_distinct(V::COLUMNS),
+                "a sharded field is counted twice in one update: add the two amounts up"
+            );
+        }
+        UpdateStatement {
+            query: self.query,
+            values: Values {
+                changes: values,
+                fields: V::COLUMNS,
+            },
+            returning: self.returning,
+            insert: self.insert,
+            settings: self.settings,
+            run: PhantomData,
+        }
+    }
+}
+
+impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run> {
+    /// Counts only rows that match `predicate` too. A filter on a sharded field sees its base; filter on
+    /// `field.total()` instead.
+    pub fn filter<Predicate>(
+        self,
+        predicate: Predicate,
+    ) -> UpdateStatement<Filter<Query, Predicate>, Values, Ret, Ins, Run>
+    where
+        Query: FilterDsl<Predicate>,
+    {
+        self.over(|query| query.filter(predicate))
+    }
+
+    /// Boxes the filter, so that further ones keep the type. What is in the box cannot be told, so it counts as a filter
+    /// that is not by key, and the statements are prepared each time.
+    pub fn into_boxed<'a, DB>(
+        self,
+    ) -> UpdateStatement<BoxedRows<'a, Query::Table, DB>, Values, Ret, Ins, Run>
+    where
+        Query: IntoUpdateTarget<Table: IntoUpdateTarget<WhereClause: QueryId>>,
+        Query::WhereClause: QueryFragment<DB> + QueryId + Send + 'a,
+        DB: Backend,
+    {
+        self.over(BoxedRows::new)
+    }
+
+    /// The same update over other rows.
+    fn over<Other>(
+        self,
+        rows: impl FnOnce(Query) -> Other,
+    ) -> UpdateStatement<Other, Values, Ret, Ins, Run> {
+        UpdateStatement {
+            query: rows(self.query),
+            values: self.values,
+            returning: self.returning,
+            insert: self.insert,
+            settings: self.settings,
+            run: PhantomData,
+        }
+    }
+}
