@@ -1,6 +1,5 @@
 //! `diesel-sharded fold`: moves shards into the base while the application goes on counting. No total changes.
 
-use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{Told, told};
@@ -20,6 +19,7 @@ use crate::output::{Output, plural};
 use crate::pace::{Pace, bar};
 use crate::shard_counts;
 use crate::sharded::Sharded;
+use crate::sums::{as_decimal, moved};
 
 pub fn run(
     args: &FoldArgs,
@@ -367,37 +367,3 @@ impl Folded {
 
 /// A parent that can be seen and not be locked may have been inserted in between: so often it is tried again.
 const TRIES_TO_LOCK: u8 = 3;
-
-fn as_decimal(amount: &Amount) -> QueryResult<BigDecimal> {
-    let text = amount.to_string();
-    text.parse().map_err(|_| {
-        let message = format!("`{text}` is no number");
-        diesel::result::Error::DeserializationError(message.into())
-    })
-}
-
-/// `: views +5, likes -1`
-fn moved(sharded: &Sharded, amounts: &[&BigDecimal]) -> String {
-    let fields = sharded.fields.iter().zip(amounts);
-    let moved: Vec<_> = fields
-        .filter(|(_, amount)| !amount.is_zero())
-        .map(|(field, amount)| format!("{} {:+}", field.name, Plain(amount)))
-        .collect();
-    match moved.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", moved.join(", ")),
-    }
-}
-
-/// A number without an exponent and without zeros at its end.
-struct Plain<'a>(&'a BigDecimal);
-
-impl std::fmt::Display for Plain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text = self.0.normalized().to_plain_string();
-        match f.sign_plus() && !text.starts_with('-') {
-            true => write!(f, "+{text}"),
-            false => f.write_str(&text),
-        }
-    }
-}

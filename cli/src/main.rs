@@ -26,6 +26,7 @@ mod shard_counts;
 mod sharded;
 mod statement;
 mod status;
+mod sums;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;

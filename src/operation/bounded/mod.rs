@@ -15,10 +15,11 @@
 //! The total stays base + sum of shards, and a fold is welcome at any time: it takes the room back into the base, and the
 //! next count hands it out again.
 
+#[cfg(feature = "async")]
+#[doc(hidden)]
+pub mod asynchronous;
 mod bounds;
 mod counter;
 mod statements;
 
 pub use self::counter::Bounded;
-#[cfg(feature = "async")]
-pub use self::counter::asynchronous;
