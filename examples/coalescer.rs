@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Without `DATABASE_URL` it runs on a SQLite file in the temporary folder. (In a debug build both are slower than they
-//! would be.) It leaves its tables behind in no database; where it had to create the library's own, these neither.
+//! would be.) It drops its own tables at the end, and the library's too if it created them.
 
 #[path = "support/library_tables.rs"]
 mod library_tables;
@@ -128,7 +128,7 @@ fn print_speed(how: &str, time: Duration) {
     println!("  {how:<12} {speed:>8.0} views a second");
 }
 
-/// What `support::connect` sets on SQLite, for the pool's connections.
+/// The settings that `support::connect` makes on SQLite, for the pool's connections.
 #[derive(Debug)]
 struct Settings;
 

@@ -128,7 +128,7 @@ fn draw(done: u64, folded: &Folded<demo_folded_videos::table>) {
     let _ = stdout().flush(); // a bar that is not seen harms nobody
 }
 
-/// The application's own code: it knows nothing of a fold. Gives how many views it counted.
+/// The application's own code: it knows nothing of a fold. Returns how many views it counted.
 fn count(url: &str, thread: i64, stop: &AtomicBool) -> Result<i64> {
     let conn = &mut connect(url)?;
     let mut counted = 0;
@@ -143,7 +143,7 @@ fn count(url: &str, thread: i64, stop: &AtomicBool) -> Result<i64> {
     Ok(counted)
 }
 
-/// Reads all totals again and again; gives how often.
+/// Reads all totals again and again; returns how often.
 fn watch(url: &str, stop: &AtomicBool) -> Result<u32> {
     let conn = &mut connect(url)?;
     let mut looks = 0;
@@ -159,7 +159,7 @@ fn watch(url: &str, stop: &AtomicBool) -> Result<u32> {
     Ok(looks)
 }
 
-/// The parent's table, as an application has it already, and its shards table; gives how many views were counted on shards
+/// The parent's table, as an application has it already, and its shards table; returns how many views were counted on shards
 /// before the fold.
 fn create(conn: &mut AnyConnection) -> Result<i64> {
     conn.batch_execute(

@@ -1,4 +1,4 @@
-//! The statistics of a small web site, without a table of its own: names are counted that nobody has created.
+//! The statistics of a small web site without a table of its own: it counts under names that nobody has created.
 //!
 //! ```sh
 //! cargo run --example named_counters
@@ -23,7 +23,7 @@ use support::{AnyConnection, Result, connect, database_url, join};
 const THREADS: usize = 8;
 const VISITORS: usize = 400;
 
-/// All names begin with it, so that they meet no other's.
+/// All names begin with it, so that they clash with nobody else's.
 const SITE: &str = "demo.example:";
 const PAGES: [&str; 6] = ["/", "/about", "/blog", "/contact", "/jobs", "/press"];
 
@@ -111,7 +111,7 @@ fn expected(path: &str) -> i64 {
     (THREADS * visits.count()) as i64
 }
 
-/// Lists the pages' counters, four at a time; gives whether each is what was counted.
+/// Lists the pages' counters, four at a time; returns whether each has the value that was counted.
 fn print_table(conn: &mut AnyConnection) -> Result<bool> {
     let prefix = format!("{SITE}page:");
     let mut list = Counter::list(&prefix).limit(4);

@@ -1,4 +1,4 @@
-//! What every example needs and none is about: a connection to whichever database there is, and its threads' results.
+//! Support for every example: a connection to whichever database is configured, and the results of its threads.
 
 use std::thread::ScopedJoinHandle;
 
@@ -52,7 +52,7 @@ pub fn connect(url: &str) -> Result<AnyConnection> {
     Ok(conn)
 }
 
-/// What an application sets on SQLite: writers wait for each other, and readers for nobody.
+/// The usual settings of an application on SQLite: writers wait for each other, and readers for nobody.
 pub fn set_up(conn: &mut AnyConnection) -> QueryResult<()> {
     #[allow(
         irrefutable_let_patterns,

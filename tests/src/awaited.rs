@@ -1,6 +1,6 @@
 //! The library's asynchronous operations under the names and signatures of its blocking ones, so that the same cases run on both.
 //!
-//! What [`diesel_sharded::asynchronous`] has takes the place of what it is named after. Each call waits for its future, on a
+//! Items of [`diesel_sharded::asynchronous`] replace the blocking ones of the same kind. Each call waits for its future, on a
 //! connection of `diesel_async` that can also be used as a blocking one: [`Awaited`].
 
 use std::future::Future;
@@ -16,8 +16,8 @@ use tokio::runtime::Runtime;
 /// A connection of `diesel_async`, for both kinds of operations.
 pub type Awaited<C> = AsyncConnectionWrapper<C, Nested>;
 
-/// Waits for futures on the thread that calls, also inside one another: a case's closure is called by a future that is waited
-/// for, and waits itself.
+/// Waits for futures on the calling thread, also nested: a case's closure is called by a future that is waited for, and waits
+/// itself.
 pub struct Nested;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {

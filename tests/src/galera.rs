@@ -31,7 +31,7 @@ const PROVIDERS: [&str; 3] = [
     "/usr/lib64/galera-4/libgalera_smm.so",
     "/usr/lib64/galera/libgalera_smm.so",
 ];
-/// A state transfer on a slow machine takes its time.
+/// A state transfer can be slow on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running cluster. Its nodes are stopped when it is dropped, and at the latest with this process.
@@ -144,7 +144,7 @@ impl Galera {
 
     /// Starts a node again after [`kill`](Self::kill), and waits until it has all that the others have.
     pub fn rejoin(&self, node: usize) {
-        // Who comes back before he is missed holds up everybody.
+        // A node that returns before the others have missed it blocks the whole cluster.
         let other = (node + 1) % NODES;
         self.wait_until(other, "wsrep_cluster_size", &(NODES - 1).to_string());
         let position = self.recovered_position(node);
@@ -152,7 +152,7 @@ impl Galera {
         self.wait_until_synced(node);
     }
 
-    /// How far a node that crashed had come, as the service of a distribution asks before it starts the node.
+    /// The last position of a node that crashed. A distribution's service asks for it too before it starts the node.
     fn recovered_position(&self, node: usize) -> String {
         let node = &self.nodes[node];
         let mut recover = as_user(self.programs.server.clone(), unprivileged("mysql"));
@@ -178,7 +178,7 @@ impl Galera {
         self.switch().set_port(node, "down");
     }
 
-    /// Plugs it in again.
+    /// Reconnects it.
     pub fn plug_in(&self, node: usize) {
         self.switch().set_port(node, "up");
     }
@@ -244,7 +244,7 @@ impl Galera {
         let _ = fs::remove_file(&pid_file); // of a process that was killed
         let (mut command, owner) = match &self.switch {
             None => (vec![], unprivileged("mysql")),
-            // Whoever enters a namespace is root, and the server gives that up by itself.
+            // A process enters a namespace as root; the server then drops that privilege by itself.
             Some(switch) => (switch.inside(node), None),
         };
         command.push(self.programs.server.clone().into());
@@ -425,7 +425,7 @@ impl Switch {
         format!("{}-{node}", self.name)
     }
 
-    /// What runs a command in the namespace of a node.
+    /// The command that runs another one in the namespace of a node.
     fn inside(&self, node: usize) -> Vec<OsString> {
         let ip = find("ip").expect("it was there before");
         let mut command = vec![ip.into_os_string()];

@@ -161,7 +161,7 @@ pub trait TestConnection: Connection + Sized {
     /// A new, empty database for connections of this type.
     fn database() -> Database;
 
-    /// What is at the other end of this connection, and its version.
+    /// The name and version of the database at the other end of this connection.
     fn version(&mut self) -> String;
 
     /// A connection to `database`, set up as an application would.
@@ -224,7 +224,7 @@ in_file! {
     Awaited<SyncConnectionWrapper<SqliteConnection>>
 }
 
-/// A policy that writes down the conflicts it meets.
+/// A policy that records the conflicts it meets.
 pub fn recording() -> (RetryPolicy, Arc<Mutex<Vec<Conflict>>>) {
     let met = Arc::new(Mutex::new(vec![]));
     let writes = Arc::clone(&met);

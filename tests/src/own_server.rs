@@ -44,7 +44,7 @@ impl OwnServer {
         &self.installed.address
     }
 
-    /// Ends it as a crash of the machine would, but for what its disk was given: all its processes, at once.
+    /// Ends all its processes at once, as a crash of the machine would; but the disk keeps everything that was written to it.
     pub fn kill(&self) {
         self.pause(); // nobody is started meanwhile
         let processes = self.processes();
@@ -107,7 +107,7 @@ fn signal(signal: &str, processes: &[u32]) {
     assert!(sent.is_ok_and(|status| status.success()), "{kill}");
 }
 
-/// What has ended may still be listed, until its parent looks.
+/// A process that has ended may still be listed, until its parent reaps it.
 pub(crate) fn is_alive(process: u32) -> bool {
     parent_and_state(process).is_some_and(|(_, state)| state != 'Z')
 }
@@ -127,7 +127,7 @@ mod tests {
     use diesel::prelude::*;
     use diesel::sql_types::BigInt;
 
-    /// What was committed is there after a crash; what was not is not; and a pause keeps answers waiting.
+    /// Committed counts survive a crash, uncommitted ones do not, and a paused server keeps its clients waiting.
     fn survives<Conn: Connection>(server: Server, database: &str, count: fn(&mut Conn) -> i64) {
         let mut server = OwnServer::start(server).unwrap();
         let url = format!("{}/{database}", server.address());

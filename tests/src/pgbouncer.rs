@@ -8,7 +8,7 @@ use crate::container::start_pgbouncer;
 use crate::private::{find, folder, free_port, hand_over, spawn, unprivileged, wait_for};
 use crate::{Database, Server};
 
-/// When a server's connection goes to another client.
+/// When the pooler hands a server's connection to another client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolMode {
     /// After each transaction.
@@ -74,7 +74,7 @@ impl PgBouncer {
         bouncer
     }
 
-    /// The same of a version that keeps the clients' prepared statements on every connection to the server, in a container.
+    /// The same, with a version that keeps the clients' prepared statements on every connection to the server, in a container.
     pub fn start_newer(mode: PoolMode, server_connections: usize) -> Self {
         let port = free_port();
         start_pgbouncer(port, server_port(), mode.name(), server_connections);

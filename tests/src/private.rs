@@ -122,7 +122,7 @@ pub fn postgres(fsync: &str, messages: Messages) -> Result<Installed, String> {
     }
     let mut environment = vec![];
     if messages == Messages::Two {
-        // For the test that an error is told by more than its English text.
+        // For the test that errors are recognized by more than their English text.
         let locales = folder.join("locales");
         fs::create_dir(&locales).expect("a folder for locales");
         hand_over(&locales, owner); // to whom the keeper belongs, which deletes it
@@ -141,7 +141,7 @@ pub fn postgres(fsync: &str, messages: Messages) -> Result<Installed, String> {
     })
 }
 
-/// Where MariaDB puts its temporary tables, whose names may be another one's that has its process id in another namespace.
+/// Where MariaDB puts its temporary tables. A server in another namespace may have the same process id, and so the same names.
 const TMPDIR: &str = "TMPDIR";
 
 /// MariaDB or MySQL, with one more setting.
@@ -168,7 +168,7 @@ pub fn mysql(flush: &str) -> Result<Installed, String> {
     }
     let port = free_port();
     let mut mysql = vec![server.into_os_string(), "--no-defaults".into()];
-    // A server that starts removes what others have in theirs.
+    // A server that starts deletes the temporary tables of others in the same folder.
     mysql.push(option("--tmpdir=", &folder).into());
     mysql.push(option("--datadir=", &data).into());
     mysql.push(option("--socket=", &folder.join("socket")).into());
@@ -256,7 +256,7 @@ pub fn run(command: &mut Command) {
     );
 }
 
-/// Starts `command` under a keeper that stops it and deletes its folder as soon as this process is gone, however it went.
+/// Starts `command` under a keeper that stops it and deletes its folder as soon as this process is gone, however that ended.
 /// (Where the server is paused then, the kernel sends a hangup to both.)
 pub fn spawn(
     command: Vec<OsString>,
@@ -268,7 +268,7 @@ pub fn spawn(
 }
 
 /// The same, until the keeper's standard input is closed; for each further line on it, the command is started once more. The
-/// keeper reaps no server before it ends itself, so that the id which it ends cannot be another process's by then.
+/// keeper reaps no server before it ends itself, so that the id which it kills cannot belong to another process by then.
 fn keeper_of(
     command: Vec<OsString>,
     owner: Option<(u32, u32)>,

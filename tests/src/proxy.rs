@@ -25,7 +25,7 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Plan {
-    /// How many requests are still forwarded before the cut; negative when none is planned.
+    /// How many requests it still forwards before the cut; negative if no cut is planned.
     requests: AtomicI64,
     cut: Mutex<Cut>,
     cuts: AtomicUsize,

@@ -70,7 +70,7 @@ impl RedisServer {
         self.signal("CONT");
     }
 
-    /// Sends a command in Redis' one-line form, and gives the answer's text.
+    /// Sends a command in Redis' one-line form, and returns the answer's text.
     pub fn send(&self, command: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;

@@ -1,4 +1,4 @@
-//! Roles with just the privileges that the guide's chapter on grants gives them.
+//! Roles that have only the privileges that the guide's chapter on grants gives them.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -96,9 +96,9 @@ impl fmt::Display for Privilege {
 
 type Result<T = ()> = std::result::Result<T, Box<dyn StdError + Send + Sync>>;
 
-/// A role that has the privileges of these sections can do `operation` in a database like `database`'s, once `prepare` has had
-/// its way there. Without any one privilege of the first section it cannot, and is told so in one of the words of `refusals`.
-/// `operation` is given the database's address for the role.
+/// A role that has the privileges of these sections can do `operation` in a database like `database`'s, once `prepare` has run
+/// there. Without any one privilege of the first section the operation fails, and the error has one of the words of `refusals`.
+/// `operation` receives the database's address for the role.
 pub fn needs<Conn: TestConnection>(
     sections: &[&str],
     refusals: &[&str],

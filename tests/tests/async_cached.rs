@@ -41,7 +41,7 @@ async fn reads_and_counts(cached: Cached<impl TotalCache + 'static>) {
     assert_eq!(cached.get_async(&named, conn).await, Ok(0));
     assert_eq!(cached.add_async(&of_video_1, 5, conn).await, Ok(1));
     assert_eq!(cached.add_async(&named, -3, conn).await, Ok(1));
-    // What went past the cache is not seen: these are read from it.
+    // A count that bypasses the cache does not show: the cache answers these reads.
     of_video_1.add(1000, conn).await.unwrap();
     named.add(1000, conn).await.unwrap();
     assert_eq!(cached.get_async(&of_video_1, conn).await, Ok(105));
@@ -52,7 +52,7 @@ async fn reads_and_counts(cached: Cached<impl TotalCache + 'static>) {
     let not_found = Err(diesel::result::Error::NotFound);
     assert_eq!(cached.get_async(&absent, conn).await, not_found);
     assert_eq!(cached.add_async(&absent, 1, conn).await, Ok(0));
-    // Inside a transaction the database alone is asked, and the cache left alone.
+    // Inside a transaction reads go to the database alone, and leave the cache as it is.
     let inside: QueryResult<i64> = conn
         .transaction(async |conn| {
             let of_video_1 = RowCounter::of(views, 1);
@@ -77,7 +77,7 @@ async fn in_redis() {
     reads_and_counts(Cached::new(cache.with_timeout(Duration::from_secs(60)))).await;
 }
 
-/// A counter of which every read takes long, and is counted.
+/// A counter whose reads are slow, and are counted.
 struct Slow<'a> {
     reads: &'a AtomicU64,
 }
@@ -124,7 +124,7 @@ async fn tasks_share_one_read() {
     assert_eq!(READS.load(Ordering::Relaxed), 1);
 }
 
-/// A reader whose future is dropped leaves nobody waiting: the next reads for itself.
+/// A reader whose future is dropped leaves nobody waiting: the next one reads for itself.
 #[tokio::test]
 async fn a_cancelled_reader_holds_up_nobody() {
     let (database, mut conn) = database().await;
@@ -143,7 +143,7 @@ async fn a_cancelled_reader_holds_up_nobody() {
     assert_eq!(READS.load(Ordering::Relaxed), 2);
 }
 
-/// On a runtime with one thread: it goes on while the cache does not answer.
+/// A runtime with one thread keeps running other tasks while the cache does not answer.
 #[tokio::test]
 async fn a_redis_that_hangs_or_dies_fails_nothing_and_blocks_no_task() {
     let (_database, mut conn) = database().await;

@@ -14,7 +14,7 @@ use std::task::Poll;
 enum Dropped {
     /// As soon as it waits.
     Waiting,
-    /// When what it waited for is there.
+    /// When the thing that it waited for has arrived.
     Woken,
 }
 

@@ -1,4 +1,4 @@
-//! Cached totals: what every cache has to do, and what happens to counts and reads when a Redis server dies, hangs or
+//! Cached totals: the contract of every cache, and what happens to counts and reads when a Redis server dies, hangs or
 //! forgets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ fn sqlite() -> (Database, SqliteConnection) {
     (database, conn)
 }
 
-/// What the database itself says.
+/// The total in the database itself.
 fn total(conn: &mut SqliteConnection) -> i64 {
     Views(1).read(conn).unwrap()
 }
@@ -199,7 +199,7 @@ fn transactions(cache: impl TotalCache) {
     }
 }
 
-/// A total that was kept before the first count misses none.
+/// A total that was cached before the first count misses no count.
 fn threads_that_count_and_read_agree_with_the_database(cache: impl TotalCache) {
     let (database, mut conn) = sqlite();
     let cached = Cached::new(&cache);
@@ -221,7 +221,7 @@ fn threads_that_count_and_read_agree_with_the_database(cache: impl TotalCache) {
     assert_eq!(cached.failures(), 0);
 }
 
-/// Counts and reads by four threads, each of them right by the database, and how long the slowest took.
+/// Counts and reads by four threads, each checked against the database, and how long the slowest took.
 fn count_and_read(cached: &Cached<RedisCache>, database: &Database) -> Duration {
     let slowest = AtomicU64::new(0);
     let before = total(&mut SqliteConnection::connect(database));
@@ -243,7 +243,7 @@ fn count_and_read(cached: &Cached<RedisCache>, database: &Database) -> Duration 
     Duration::from_millis(slowest.into_inner())
 }
 
-/// What a count and a read may take with a cache that fails: two timeouts of 100 ms, and a lot for a busy machine.
+/// The longest that a count and a read may take while the cache fails: two timeouts of 100 ms, and a lot for a busy machine.
 const BOUND: Duration = Duration::from_secs(5);
 
 fn redis(server: &RedisServer) -> Cached<RedisCache> {
@@ -262,7 +262,7 @@ fn a_dead_server_fails_nothing_and_is_used_again_when_it_is_back() {
     let slowest = count_and_read(&cached, database);
     assert!(slowest < BOUND, "{slowest:?}");
     assert!(cached.failures() > failures);
-    // Without a cache a read is the database's, and exact.
+    // Without a cache, reads go to the database and are exact.
     assert_eq!(cached.get(&Views(1), conn), Ok(total(conn)));
     server.restart();
     thread::sleep(Duration::from_millis(600));
@@ -298,7 +298,7 @@ fn a_server_that_hangs_fails_nothing_and_is_used_again_when_it_goes_on() {
     server.resume();
     thread::sleep(Duration::from_millis(600));
     let failures = cached.failures();
-    // What was kept before is behind by what was counted meanwhile, until it expires.
+    // A total that was cached before lacks the counts made meanwhile, until it expires.
     let behind = cached.get(&Views(1), conn).unwrap();
     assert!((200..=300).contains(&behind), "{behind}");
     cached.add(&Views(1), 1, conn).unwrap();
@@ -362,7 +362,7 @@ fn what_somebody_else_keeps_is_told_and_left_alone() {
             matches!(incremented, Err(CacheError::NotATotal { .. })),
             "{foreign}: {incremented:?}"
         );
-        // It fails neither a count nor a read, and the other totals are cached all the same.
+        // It makes neither a count nor a read fail, and the other totals are cached all the same.
         let cached = Cached::new(cache);
         let expected = total(conn) + 1;
         assert_eq!(cached.add(&Views(1), 1, conn), Ok(1));
@@ -389,7 +389,7 @@ fn processes_share_what_a_server_keeps() {
     assert_eq!(server.send("GET apart:videos:1:views").unwrap(), "101");
 }
 
-/// On PostgreSQL, which can be made to lose the connection at `COMMIT`.
+/// On PostgreSQL, where a test can make `COMMIT` lose the connection.
 #[test]
 fn a_transaction_whose_outcome_is_unknown_removes_its_totals() {
     let database = PgConnection::database();

@@ -1,4 +1,4 @@
-//! What must not compile, and what it tells. `TRYBUILD=overwrite` writes the messages down anew.
+//! Code that must not compile, and the error messages. `TRYBUILD=overwrite` writes the messages anew.
 
 #[test]
 fn messages() {

@@ -1,4 +1,4 @@
-//! MariaDB and MySQL without their strict mode cut a value to the range of its column. No shard is cut: whatever would take one
+//! MariaDB and MySQL without their strict mode cut a value to the range of its column. No shard is cut: a count that would take one
 //! out of its range fails, and changes nothing.
 
 use bigdecimal::BigDecimal;

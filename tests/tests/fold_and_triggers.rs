@@ -6,12 +6,12 @@
 mod sqlite {
     type Conn = diesel::SqliteConnection;
 
-    /// `updated_at` as it is mostly kept.
+    /// The usual trigger that keeps `updated_at`.
     const UNCONDITIONAL: &str = "ALTER TABLE videos ADD COLUMN updated_at TIMESTAMP;
         CREATE TRIGGER videos_updated_at AFTER UPDATE ON videos FOR EACH ROW WHEN OLD.updated_at IS NEW.updated_at
         BEGIN UPDATE videos SET updated_at = CURRENT_TIMESTAMP WHERE id = NEW.id; END";
 
-    /// Before a trigger of that name is made anew.
+    /// Drops a trigger of that name before it is created anew.
     const AGAIN: &str = "DROP TRIGGER videos_updated_at";
 
     const CONDITIONS: &[&str] = &["SQLite", "SQLite, by value"];

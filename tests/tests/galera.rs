@@ -1,6 +1,6 @@
-//! Counting on a MariaDB Galera cluster: three nodes that all take writes, and find out at COMMIT that they met.
+//! Counting on a MariaDB Galera cluster: three nodes that all take writes, and detect conflicts at COMMIT.
 //!
-//! The test of a partition needs root, for network namespaces, and fails without; the others do not.
+//! The test of a partition needs root, for network namespaces, and fails without; the others do not need it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -47,7 +47,7 @@ fn up_to_date(galera: &Galera, node: usize) -> MysqlConnection {
     conn
 }
 
-/// What `read` gives on each node, which has to be the same.
+/// The result of `read`, which has to be the same on each node.
 fn on_all_nodes<T: PartialEq + std::fmt::Debug>(
     galera: &Galera,
     read: impl Fn(&mut MysqlConnection) -> QueryResult<T>,
@@ -68,7 +68,7 @@ fn conflicts(galera: &Galera) -> u64 {
     (0..NODES).map(on).sum()
 }
 
-/// Few shards, chosen at random: everybody meets everybody, and nobody hears of it.
+/// Few shards, chosen at random: every writer meets every other, and none notices.
 #[test]
 fn writers_on_all_nodes() {
     const ROUNDS: i64 = 25;
@@ -116,7 +116,7 @@ fn writers_on_all_nodes() {
     assert_eq!((pages, posts), (each, 2 + each));
     assert_eq!(numbers, [NODES as i32; ROUNDS as usize]);
     assert!(conflicts(&galera) > 0);
-    // With nobody else writing, a fold changes no total, and moves all of it.
+    // If nobody else writes, a fold changes no total, and moves all of it.
     let folded = fold(videos).run(&mut up_to_date(&galera, 1)).unwrap();
     assert!(folded.finished && folded.busy.is_empty());
     let bases: Vec<i64> = on_all_nodes(&galera, |conn| videos.select(views).order(id).load(conn));
@@ -174,7 +174,7 @@ fn in_a_transaction(conn: &mut MysqlConnection, comment: i64) {
 }
 
 /// Operations of several statements, beside writers on all nodes: a transaction that another node ends between two statements
-/// is tried again as a whole, also where the server does not tell.
+/// is retried as a whole, also where the server does not report that.
 #[test]
 fn transactions_of_several_statements_beside_writers_on_all_nodes() {
     const ROUNDS: i64 = 40;
@@ -211,7 +211,7 @@ fn transactions_of_several_statements_beside_writers_on_all_nodes() {
             });
         });
     };
-    // Those that hold rows are guarded in every process.
+    // Transactions that hold rows are guarded in every process.
     beside_writers(&|node| {
         let conn = &mut galera.connect(node);
         let stock = RowCounter::of(likes, 2)
@@ -232,7 +232,7 @@ fn transactions_of_several_statements_beside_writers_on_all_nodes() {
     let stocked = stocked.into_inner();
     let stripe = Stripe::global();
     Stripe::new(1, NODES as u16).unwrap().set_global();
-    // All others in those that have a stripe.
+    // All others are guarded in the processes that have a stripe.
     beside_writers(&|node| {
         let pool = Pool::builder()
             .max_size(2)
@@ -318,7 +318,7 @@ fn one_view(video: i64, conn: &mut MysqlConnection) {
     assert_eq!(counted, Ok(1));
 }
 
-/// What a writer was told.
+/// The answer that a writer got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Counted,
@@ -336,7 +336,7 @@ impl Told {
     }
 }
 
-/// What the writer on one node was told.
+/// The answers that the writer on one node got.
 #[derive(Debug, Default)]
 struct Ledger {
     counts: Mutex<Vec<Told>>,
@@ -401,7 +401,7 @@ impl Ledger {
     }
 }
 
-/// All that was acknowledged is there, nothing that was refused, each once, and the same on all nodes.
+/// Every acknowledged count is there, no refused one is, each once, and the same on all nodes.
 fn check(galera: &Galera, ledgers: &[Ledger]) {
     let (totals, first_likes, there) = on_all_nodes(galera, |conn| {
         let totals: Vec<i64> = videos.select(views.total()).order(id).load(conn)?;
@@ -437,7 +437,7 @@ fn check(galera: &Galera, ledgers: &[Ledger]) {
     }
 }
 
-/// Lets a writer count on each node while `fault` happens, and checks what they were told.
+/// Lets a writer count on each node while `fault` happens, and checks the answers that they got.
 fn while_counting(galera: &Galera, fault: impl FnOnce(&[Ledger; NODES])) -> [Ledger; NODES] {
     prepare(galera);
     let ledgers: [Ledger; NODES] = Default::default();
@@ -524,7 +524,7 @@ fn a_minority_refuses_and_has_changed_nothing() {
     }
 }
 
-/// A process for each node, each with a stripe of its own: they hardly ever meet, on the first counts neither.
+/// A process for each node, each with a stripe of its own: they hardly ever conflict, not even on the first counts.
 #[test]
 fn stripes_keep_processes_apart() {
     const THREADS: usize = 4;
@@ -564,7 +564,7 @@ fn stripes_keep_processes_apart() {
         assert!(process.wait().unwrap().success());
     }
     assert!(met * 20 < NODES * THREADS * COUNTS, "{met} conflicts");
-    // Each has counted on its own shards and on no others, of which it has no more than writers.
+    // Each has counted on its own shards and on no others, and has no more of them than writers.
     let stripes = on_all_nodes(&galera, |conn| {
         diesel::sql_query(format!(
             "SELECT CAST(SUM(number) AS SIGNED) AS counted, COUNT(*) AS shards FROM downloads_shards \

@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 use self::handoff::{Bell, Queue, Refused, Ticket, TimedOut, Urgency};
 use self::sync::{Arc, Condvar, Mutex};
 
-/// What is added is a number, the result is how many threads were counted together; nothing, if nobody knows.
+/// The threads add numbers; the result is how many threads were counted together, or `None` if that is unknown.
 type Numbers = Queue<Vec<u32>, Option<usize>>;
 
-/// Tries every interleaving in which threads are interrupted twice at most, beside where they wait: more take hours.
+/// Tries every interleaving that interrupts threads at most twice, apart from where they wait: more would take hours.
 fn model(run: impl Fn() + Send + Sync + 'static) {
     let mut checker = loom::model::Builder::new();
     checker.preemption_bound = Some(2);
@@ -112,7 +112,7 @@ fn awaited(ticket: &Ticket<Option<usize>>, number: u32) -> Option<usize> {
     }
 }
 
-/// Whichever comes first, the landing or the task that waits for it; also with another task at the same ticket.
+/// Whether the landing comes first or the task that waits for it; also with another task at the same ticket.
 #[test]
 fn a_task_that_waits_is_woken() {
     for others in [false, true] {
@@ -263,7 +263,7 @@ fn a_worker_that_lets_go_of_a_flight_leaves_nobody_waiting() {
     });
 }
 
-/// A bell that was rung for later is heard, and one that is rung for now besides is not lost.
+/// A bell that was rung for later is heard, and one that is also rung for now is not lost.
 #[test]
 fn no_bell_is_lost() {
     model(|| {
@@ -276,7 +276,7 @@ fn no_bell_is_lost() {
         for ringer in ringers {
             ringer.join().unwrap();
         }
-        // Whichever came after the wait is heard by the next.
+        // A ring that came after the wait is heard by the next one.
         bell.ring(Urgency::Later);
         assert!(bell.wait(Duration::ZERO, None));
     });

@@ -1,4 +1,4 @@
-//! Hostile input: names, keys, amounts and identifiers that nobody would think of, on every database. Whatever comes in, it
+//! Hostile input: names, keys, amounts and identifiers that nobody would think of, on every database. Any input
 //! is either taken for exactly what it is, or refused by a clear error, and nothing has changed then.
 //!
 //! Error texts fed to the classifier and attributes fed to the derive are in the unit tests of these

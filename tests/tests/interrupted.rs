@@ -20,7 +20,7 @@ const THREADS: i64 = 12;
 const SHARDS: i64 = 4000;
 const PLAN: &str = "INTERRUPTED";
 
-/// How long each round takes: a longer one finds more. `INTERRUPTED_SECONDS` sets it.
+/// How long each round runs: longer rounds find more. `INTERRUPTED_SECONDS` sets it.
 fn seconds() -> u64 {
     std::env::var("INTERRUPTED_SECONDS").map_or(4, |seconds| seconds.parse().unwrap())
 }
@@ -42,7 +42,7 @@ fn database() -> Option<Database> {
     Some(database)
 }
 
-/// What the threads of one process do for some seconds.
+/// The work of the threads of one process, for some seconds.
 fn interrupted(url: &str, set: &str, kills: bool) {
     let end = Instant::now() + Duration::from_secs(seconds());
     let (acknowledged, failed) = (AtomicI64::new(0), AtomicI64::new(0));
@@ -184,7 +184,7 @@ fn nobody_waits_for_ever(set: &str, kills: &str) {
     if kills.is_empty() {
         assert_eq!(counted, acknowledged, "{failed} failed");
     } else {
-        // One that is killed as its COMMIT is answered says that it failed, and is committed.
+        // A count that is killed as its COMMIT is answered reports a failure, although it is committed.
         assert!(
             (acknowledged..=acknowledged + failed).contains(&counted),
             "{counted}: {numbers}"

@@ -28,7 +28,7 @@ diesel_sharded::multi_connection!(AnyConnection {
     Sqlite: Sqlite
 });
 
-/// What the cases are about.
+/// The crate that the cases test.
 use diesel_sharded as api;
 
 type Conn = AnyConnection;
@@ -51,7 +51,7 @@ impl TestConnection for AnyConnection {
     }
 }
 
-/// The application's code: nothing in it names a database.
+/// The application's code: nothing here names a database.
 fn count_and_read(conn: &mut AnyConnection) {
     assert_eq!(
         update(videos.find(1))

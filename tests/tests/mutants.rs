@@ -1,4 +1,4 @@
-//! The cases of folds, of the coalescer and of idempotency keys on SQLite: what mutants are tested by first, since they run quickly.
+//! The cases of folds, of the coalescer and of idempotency keys on SQLite: they test mutants first, since they run quickly.
 //! See `.cargo/mutants.toml`.
 
 #[path = "cases/coalescer.rs"]
@@ -15,7 +15,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::MIGRATIONS;
 use diesel_sharded_tests::{Database, TestConnection, schema};
 
-/// What the cases are about.
+/// The crate that the cases test.
 use diesel_sharded as api;
 
 type Conn = SqliteConnection;

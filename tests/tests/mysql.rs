@@ -1,4 +1,4 @@
-//! The cases of `cases/`, and what is MySQL's and MariaDB's own.
+//! The cases of `cases/`, and those of MySQL and MariaDB alone.
 
 mod cases;
 mod servers;
@@ -12,14 +12,14 @@ use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, set_total, u
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
-/// What the cases are about.
+/// The crate that the cases test.
 use diesel_sharded as api;
 
 type Conn = MysqlConnection;
 
 servers::server_tests!(mysql);
 
-/// Without its strict mode MySQL cuts what does not fit, and says nothing.
+/// Without its strict mode MySQL cuts values that do not fit, and reports nothing.
 #[test]
 fn what_a_base_would_cut_is_not_folded() {
     let (_database, mut conn) = servers::database();
@@ -64,7 +64,7 @@ fn a_named_counter_is_set_beyond_the_callers_snapshot() {
     assert_eq!((set, counter.get(&mut other)), (Ok(()), Ok(7)));
 }
 
-/// READ COMMITTED is what a transaction reads totals in, beside its own counts, while others fold.
+/// A READ COMMITTED transaction reads exact totals, beside its own counts, while others fold.
 #[test]
 fn a_read_committed_transaction_reads_right_beside_a_fold() {
     let (database, mut conn) = servers::database();
@@ -122,7 +122,7 @@ fn a_drop_that_fails_loses_and_doubles_nothing() {
     assert_eq!(videos.find(1).select(views).first(conn), Ok(105_i64));
 }
 
-/// What holds rows does so without autocommit, and leaves none of that behind however it ends.
+/// An operation that holds rows turns autocommit off, and restores it however the operation ends.
 #[test]
 fn a_guarded_transaction_leaves_autocommit_on() {
     use diesel::connection::{Instrumentation, InstrumentationEvent};
@@ -236,7 +236,7 @@ mod unsigned_parent {
         likes: u32,
     }
 
-    /// One shard alone goes below zero, where `signed - unsigned` would fail.
+    /// A single shard goes below zero, where `signed - unsigned` would fail.
     #[test]
     fn counts_up_and_down() {
         use self::pages::dsl::*;

@@ -1,4 +1,4 @@
-//! What is told of what is done: spans and events by `tracing`, numbers by `metrics`.
+//! Tracing spans and events, and metrics.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,11 +48,11 @@ struct Seat {
     taken: i64,
 }
 
-/// A key and an amount that nothing else prints.
+/// A key and an amount that occur nowhere else in the output.
 const MARKER: &str = "x7-marker-x7";
 const AMOUNT: i64 = 773_317_733;
 
-/// What was told of a span or an event.
+/// A span or an event that was recorded.
 #[derive(Debug, Clone)]
 struct Told {
     name: String,
@@ -81,7 +81,7 @@ impl Visit for Fields<'_> {
     }
 }
 
-/// Writes down whatever this crate tells.
+/// Records all spans and events of this crate.
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Vec<Told>>>);
 
@@ -167,7 +167,7 @@ impl Subscriber for Recorder {
     }
 }
 
-/// What is told by threads that have no recorders of their own. It is there before anything else: tracing may lose a span that is
+/// The recorders of threads that have none of their own. They are set before anything else: tracing may lose a span that is
 /// met for the first time while the first subscriber is being set.
 static THE_REST: LazyLock<(Recorder, Snapshotter)> = LazyLock::new(|| {
     let (recorder, metrics) = (Recorder::default(), DebuggingRecorder::new());
@@ -177,7 +177,7 @@ static THE_REST: LazyLock<(Recorder, Snapshotter)> = LazyLock::new(|| {
     (recorder, snapshotter)
 });
 
-/// What `work` tells on this thread.
+/// The spans, events and metrics that `work` records on this thread.
 fn told_by<T>(work: impl FnOnce() -> T) -> (T, Vec<Told>, Snapshotter) {
     let (recorder, metrics) = (Recorder::default(), DebuggingRecorder::new());
     let snapshotter = metrics.snapshotter();
@@ -213,7 +213,7 @@ fn spans<'a>(told: &'a [Told], name: &str) -> Vec<&'a Told> {
         .collect()
 }
 
-/// The name of what a span or an event is in.
+/// The name of the span that a span or an event is in.
 fn parent<'a>(told: &'a [Told], of: &Told) -> Option<&'a str> {
     of.parent.map(|parent| told[parent].name.as_str())
 }
@@ -541,7 +541,7 @@ fn documented(of: &[&str]) -> BTreeMap<String, (String, BTreeSet<String>)> {
     .collect()
 }
 
-/// Does everything that is told of.
+/// Runs everything that records a span, an event or a metric.
 fn everything() {
     type Conn = PgConnection;
     let database = Conn::database();

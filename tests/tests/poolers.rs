@@ -53,7 +53,7 @@ struct Right {
     n: i64,
 }
 
-/// What was acknowledged: lefts 1 to 3, rights 1 to 3, and the named counters "left" and "right".
+/// The acknowledged counts: lefts 1 to 3, rights 1 to 3, and the named counters "left" and "right".
 type Tally = [i64; 8];
 
 const NAMES: [&str; 2] = ["left", "right"];
@@ -146,7 +146,7 @@ macro_rules! count_in_some_way {
     }};
 }
 
-/// Six clients that count on both tables. What was acknowledged, and what failed.
+/// Six clients that count on both tables. Returns the acknowledged counts, and the failures.
 fn count_on_both(url: &str, rounds: usize) -> (Vec<Tally>, Vec<Error>) {
     let failed = Mutex::new(vec![]);
     let tallies = thread::scope(|scope| {
@@ -217,7 +217,7 @@ fn a_coalescer_counts_exactly_behind_transaction_pooling() {
     let coalescers: Vec<Coalescer<PgConnection>> = (0..3)
         .map(|_| {
             let manager = ConnectionManager::new(bouncer.url(&database));
-            // The pool's own test of a connection is a statement that Diesel keeps.
+            // The pool's own test of a connection is a statement that Diesel caches.
             let pool = Pool::builder().max_size(2).test_on_check_out(false);
             Coalescer::new(pool.build(manager).unwrap()).unwrap()
         })
@@ -345,7 +345,7 @@ fn awaited_client() {
     println!("{COUNTED}{numbers:?} {}", awaited.refused);
 }
 
-/// A process of its own for the test below, since the first loss changes what a process keeps.
+/// A process of its own for the test below, since the first loss changes whether a process keeps statements prepared.
 #[test]
 #[ignore = "runs as a process of the test of lost statements"]
 fn loser() {
@@ -368,7 +368,7 @@ fn loser() {
     let told = inside.expect_err("the server has forgotten it").to_string();
     assert!(told.contains("CacheSize::Disabled"), "{told}");
     assert!(told.contains("nothing was changed"), "{told}");
-    // From then on nothing is kept.
+    // From then on no statement is kept.
     assert_eq!(conn.transaction(|conn| count(conn)), Ok(1));
     forget(conn).unwrap();
     assert_eq!(count(conn), Ok(1));
@@ -452,7 +452,7 @@ fn awaited_counts_land_where_they_belong_behind_session_pooling() {
     assert_eq!((awaited.unknown, awaited.refused), ([0; 8], 0));
 }
 
-/// Nothing is lost there, so that the statements stay prepared.
+/// Nothing is lost there, so the statements stay prepared.
 #[test]
 #[ignore = "needs the image of a newer PgBouncer: scripts/test-containers.sh"]
 fn behind_a_newer_pooler_no_statement_is_lost() {

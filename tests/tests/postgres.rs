@@ -1,4 +1,4 @@
-//! The cases of `cases/`, and what is PostgreSQL's own.
+//! The cases of `cases/`, and those of PostgreSQL alone.
 
 mod cases;
 mod servers;
@@ -16,7 +16,7 @@ use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::WholeVideo;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
-/// What the cases are about.
+/// The crate that the cases test.
 use diesel_sharded as api;
 
 type Conn = PgConnection;
@@ -63,7 +63,7 @@ fn what_a_base_would_round_is_not_folded() {
         .set(exact.eq(exact + &tiny))
         .execute(&mut conn)
         .unwrap();
-    // Another row's, in the same batch, would make up for it in the sum.
+    // In a sum over the whole batch, this row would cancel out the other one.
     diesel::insert_into(measures)
         .values(id.eq(2))
         .execute(&mut conn)

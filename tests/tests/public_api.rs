@@ -1,4 +1,4 @@
-//! The public API is the one that `tests/public_api.txt` lists, so that a change of it is seen in review.
+//! The public API is the one that `tests/public_api.txt` lists, so that a reviewer sees each change of it.
 //!
 //! The listing is read from the sources: items that `pub mod` and `pub use` reach from `src/lib.rs`, without `#[doc(hidden)]`, with
 //! all features. `UPDATE_PUBLIC_API=1 cargo test -p diesel_sharded_tests --test public_api` writes it anew.

@@ -16,7 +16,7 @@ use diesel_sharded::{Counter, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, schema};
 
-/// How long each test goes on: `SECONDS=60` for a long run.
+/// How long each test runs: `SECONDS=60` for a long run.
 fn duration() -> Duration {
     let seconds = std::env::var("SECONDS").map_or(Ok(4), |seconds| seconds.parse());
     Duration::from_secs(seconds.expect("SECONDS is a number"))
@@ -145,7 +145,7 @@ macro_rules! on_every_database {
                 );
             }
 
-            /// Without the foreign key a shard may come into being while a fold holds its row.
+            /// Without the foreign key, a writer may create a shard while a fold holds its row.
             #[test]
             fn no_count_is_lost_where_counts_check_no_foreign_keys() {
                 let database = Conn::database();
@@ -169,7 +169,7 @@ macro_rules! on_every_database {
                 assert_eq!(total.first(conn), Ok(100 + counted.into_inner()));
             }
 
-            /// A plain statement, which a fold may make a deadlock's victim.
+            /// A plain statement, which may lose a deadlock with a fold.
             fn delete(key: i64, conn: &mut Conn) {
                 while diesel::delete(videos.find(key)).execute(conn) != Ok(1) {}
             }

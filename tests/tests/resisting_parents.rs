@@ -1,5 +1,5 @@
 //! Parents whose updates are suppressed, altered or hidden by row security, triggers and rules: no total changes, and the
-//! operation says why.
+//! operation reports why.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -171,7 +171,7 @@ macro_rules! postgres {
             assert_eq!(totals.load::<i64>(conn), Ok(vec![100, 210, 311]));
         }
 
-        /// A role that does not see every shard knows no total.
+        /// A role that does not see every shard cannot compute a total.
         #[test]
         fn row_security_hides_shards() {
             let (database, mut conn) = counted();

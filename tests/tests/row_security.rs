@@ -59,7 +59,7 @@ fn a_policy_of_the_parent_stops_no_count() {
     assert_eq!((total_of(1, &mut own), total_of(2, &mut own)), (102, 201));
 }
 
-/// A policy of the shards table does: what it does not let through is not acknowledged.
+/// A policy of the shards table does: a count that it hides is not acknowledged.
 #[test]
 fn a_policy_of_the_shards_table_stops_counts() {
     let (database, mut conn) = database(&[POLICIES, POLICIES_OF_SHARDS]);

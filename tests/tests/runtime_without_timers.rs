@@ -49,7 +49,7 @@ fn a_conflict_is_slept_on_and_tried_again_on_postgres() {
                 _ => Ok(()),
             }
         });
-        // The thread of the runtime is not blocked by a pause: others run meanwhile.
+        // A pause does not block the thread of the runtime: other tasks run meanwhile.
         let mut counting = std::pin::pin!(counting);
         let counted: QueryResult<()> = std::future::poll_fn(|context| {
             beside.fetch_add(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The texts of shards tables and of the library's own tables, run by the programs that people run them by: `psql`, `mariadb`,
+//! The texts of shards tables and of the library's own tables, run by the usual programs: `psql`, `mariadb`,
 //! `sqlite3` and Diesel's migrations.
 
 use std::fs::File;
@@ -33,7 +33,7 @@ struct Video {
     price: BigDecimal,
 }
 
-/// What runs a text.
+/// The program that runs a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Program {
     Psql,
@@ -57,7 +57,7 @@ impl Program {
         }
     }
 
-    /// Runs `text`, or says what went wrong.
+    /// Runs `text`, or returns what went wrong.
     fn run(self, database: &Database, text: &str) -> Result<(), String> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("text.sql");
@@ -222,7 +222,7 @@ macro_rules! tests_on {
                     .unwrap();
             }
 
-            /// `down` fails and every total is what it was; without what spoils it, it succeeds.
+            /// `down` fails and every total is as it was; once the obstacle is removed, it succeeds.
             fn fails_with(program: Program, spoil: &str, says: &str, repair: &str, session: &str) {
                 let mut migration = migration();
                 let (database, mut conn) = counted(program, &migration);
@@ -266,7 +266,7 @@ macro_rules! tests_on {
             fn a_suppressed_update_drops_nothing() {
                 for program in Program::all(DIALECT) {
                     for suppress in $suppress {
-                        // SQLite's error in a migration tells no row.
+                        // SQLite's error in a migration does not name the row.
                         let says = match (DIALECT, program) {
                             (Dialect::Sqlite, Program::Diesel | Program::Sqlite3Bail) => {
                                 "videos_shards: a row did not take what its shards hold"
@@ -374,7 +374,7 @@ macro_rules! tests_on {
                 }
             }
 
-            /// A text that is run again, or beside a table of another's, takes nothing away.
+            /// A text that is run again, or beside a table of another application, deletes nothing.
             #[test]
             fn a_second_run_of_up_changes_nothing() {
                 let migration = migration();

@@ -1,5 +1,5 @@
 //! Every operation under every setting of a session that an application may have. Each is either done, exactly, or refused by
-//! an error that says why, and then nothing is changed. The tests print the table that the guide carries.
+//! an error that gives the reason, and then nothing is changed. The tests print the table that is in the guide.
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::count_star;
@@ -18,7 +18,7 @@ use diesel_sharded_tests::own_server::OwnServer;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, comments};
 
-/// A setting: its name in the table, and what sets it for a session.
+/// A setting: its name in the table, and the SQL that sets it for a session.
 type Setting = (&'static str, &'static str);
 
 const MYSQL: &[Setting] = &[
@@ -100,11 +100,11 @@ const POSTGRES: &[Setting] = &[
     ("bytea_output = escape", "SET bytea_output = 'escape'"),
 ];
 
-/// Whether a setting may refuse an operation. Whatever else there is is done.
+/// Whether a setting may refuse an operation. Under all other settings the operation must succeed.
 fn may_refuse(setting: &str, operation: &str) -> bool {
     match setting {
         "READ ONLY by default" | "binlog_format = STATEMENT" | "sql_safe_updates" => true,
-        // It would cut the application's own recount.
+        // It would truncate the application's own recount.
         "sql_select_limit = 2" | "sql_select_limit = 0" => operation == "verify, repair",
         _ => false,
     }
@@ -113,7 +113,7 @@ fn may_refuse(setting: &str, operation: &str) -> bool {
 /// Bases, totals of the views and the likes, the counter "named", and the number of shards' rows that nobody owns.
 type State = (Vec<i64>, Vec<i64>, Vec<i32>, i64);
 
-/// What an operation changes.
+/// The changes that an operation makes.
 #[derive(Clone, Copy)]
 struct Effect {
     /// Added to the views of the videos 1 to 3.
@@ -157,7 +157,7 @@ macro_rules! on {
                 )
             }
 
-            /// An operation with a connection that is set up, or its database's address.
+            /// An operation, given a connection that is set up and the database's address.
             type Operation = fn(&mut Conn, &str, &'static str) -> QueryResult<()>;
 
             fn met(expected: usize, met: usize) {
@@ -292,7 +292,7 @@ macro_rules! on {
                     "set",
                     Effect { views: [-1000, -1000, -1000], ..NOTHING },
                     |conn, _, _| {
-                        // To what it was, less 1000, which the test below knows.
+                        // Back to its former value, less 1000, which the test below knows.
                         set_total(videos, views, 5).execute(conn).map(|rows| met(3, rows))
                     },
                 ),
@@ -339,7 +339,7 @@ macro_rules! on {
                     observer.run_pending_migrations(MIGRATIONS).unwrap();
                     table.push_str(&format!("| {setting} |"));
                     for (operation, effect, carry_out) in OPERATIONS {
-                        // Something is on shards, whatever came before.
+                        // Some counts are on shards, whatever ran before.
                         update(videos).set((views.eq(views + 7), likes.eq(likes + 3))).execute(observer).unwrap();
                         let before = state(observer);
                         let mut wrong = vec![];
@@ -348,7 +348,7 @@ macro_rules! on {
                         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                             carry_out(conn, &url, set)
                         }));
-                        // What autocommit = 0 leaves open is the application's to commit.
+                        // The application has to commit the work that autocommit = 0 leaves open.
                         let _ = conn.batch_execute("COMMIT");
                         let cell = match done {
                             Ok(Ok(())) => {
@@ -398,7 +398,7 @@ macro_rules! on {
     };
 }
 
-/// Whether the second state is the first one with that effect.
+/// Whether the second state is the first one after that effect.
 fn is_as(before: &State, after: &State, effect: &Effect) -> bool {
     let added = |i: usize| match effect.views[i] {
         -1000 => 5,
@@ -413,20 +413,20 @@ fn is_as(before: &State, after: &State, effect: &Effect) -> bool {
         && (!effect.folded || after.0 == after.1)
 }
 
-/// The error's name in the table, if it says what to do.
+/// The error's name in the table, if its message says how to fix it.
 fn name_of(error: &Error) -> Option<&'static str> {
     match error {
         Error::Diesel(DieselError::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _)) => {
             Some("`ReadOnlyTransaction`")
         }
-        // From Diesel's `batch_execute`, which tells no kinds.
+        // From Diesel's `batch_execute`, which gives errors no kind.
         Error::Diesel(DieselError::DatabaseError(_, told))
             if told.message().contains("READ ONLY transaction") =>
         {
             Some("`ReadOnlyTransaction`")
         }
         Error::RefusedBySetting { .. } => Some("`RefusedBySetting`"),
-        // The coalescer goes on trying, and says why it could not yet.
+        // The coalescer keeps retrying, and reports why it has not succeeded yet.
         Error::FlushPending { reason, .. } if reason.contains("refuses") => Some("`FlushPending`"),
         _ => None,
     }

@@ -101,7 +101,7 @@ macro_rules! on {
                     .unwrap()
             }
 
-            /// `drop` fails for this reason, in every way to call it, and no total is another one.
+            /// `drop` fails for this reason, in every form of the call, and changes no total.
             fn drop_fails(conn: &mut Conn, reason: Unfit) {
                 let table = ShardsTable::of(goods::table);
                 let before = total(conn, 2);
@@ -150,7 +150,7 @@ macro_rules! on {
                 drop_succeeds(conn);
             }
 
-            /// Each type is added up in one that neither rounds nor cuts.
+            /// Each type is summed up in one that neither rounds nor truncates.
             #[test]
             fn every_field_type_is_folded() {
                 use diesel_sharded_tests::schema::{self, measures as m};
@@ -202,7 +202,7 @@ on! { postgres, PgConnection, {
         conn.batch_execute("DROP TRIGGER keep ON goods").unwrap();
     }
 
-    /// As one that owns the tables, and may see all rows and update some.
+    /// As a role that owns the tables, and may see all rows and update some.
     #[test]
     fn row_security() {
         let (database, mut conn) = counted::<Conn>();
@@ -222,7 +222,7 @@ on! { postgres, PgConnection, {
         conn.batch_execute("ALTER POLICY all_read ON goods USING (id = 1)").unwrap();
         let error = table.drop(&mut conn).unwrap_err();
         assert_eq!(unfit(error), ("2".to_owned(), Unfit::NoRow));
-        // Nor are shards dropped that are hidden.
+        // Nor does it drop shards that are hidden.
         conn.batch_execute(
             "ALTER POLICY all_read ON goods USING (TRUE); ALTER POLICY own_written ON goods USING (TRUE);
              ALTER TABLE goods_shards ENABLE ROW LEVEL SECURITY; ALTER TABLE goods_shards FORCE ROW LEVEL SECURITY",
@@ -236,7 +236,7 @@ on! { postgres, PgConnection, {
         conn.batch_execute(&format!("RESET ROLE; DROP OWNED BY {role} CASCADE; DROP ROLE {role}")).unwrap();
     }
 
-    /// A snapshot that is older than the lock does not see all that is dropped.
+    /// A snapshot that is older than the lock does not see all that would be dropped.
     #[test]
     fn a_drop_above_read_committed() {
         let (database, mut conn) = counted::<Conn>();
@@ -259,7 +259,7 @@ on! { postgres, PgConnection, {
         assert_eq!(diesel::select(level).get_result(conn), Ok("serializable".to_owned()));
     }
 
-    /// A transaction that Diesel knows nothing of stays the caller's.
+    /// A transaction that Diesel does not know remains the caller's.
     #[test]
     fn a_drop_inside_a_transaction_of_raw_sql() {
         let (_database, mut conn) = counted::<Conn>();
@@ -270,7 +270,7 @@ on! { postgres, PgConnection, {
         assert_eq!(goods::table.find(1).select(goods::name).first(&mut conn), Ok("a".to_owned()));
     }
 
-    /// Of another collation the shards' index would not serve a total, which would read the whole table.
+    /// With another collation, a total could not use the shards' index and would read the whole table.
     #[test]
     fn a_key_of_text_has_its_parents_collation() {
         let database = Conn::database();
@@ -347,7 +347,7 @@ on! { mysql, MysqlConnection, {
         drop_succeeds(conn);
     }
 
-    /// The session's own settings are what they were, also those of a caller without autocommit.
+    /// The session's own settings stay as they were, also those of a caller without autocommit.
     #[test]
     fn without_autocommit() {
         let (_database, mut conn) = counted::<Conn>();
@@ -357,7 +357,7 @@ on! { mysql, MysqlConnection, {
         let autocommit = || diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>("@@autocommit"));
         ShardsTable::of(goods::table).drop(conn).unwrap_err();
         assert_eq!(autocommit().get_result(conn), Ok(0_i64));
-        // Work that is pending would be committed.
+        // It would commit work that is pending.
         conn.batch_execute("UPDATE goods_shards SET price = 0 WHERE id = 2").unwrap();
         let refused = ShardsTable::of(goods::table).drop(conn);
         assert_eq!(refused, Err(diesel::result::Error::AlreadyInTransaction));
@@ -423,7 +423,7 @@ on! { sqlite, SqliteConnection, {
         totals.load(conn).unwrap()
     }
 
-    /// Whoever comes under a key, by whatever statement, has no shards but those that came along.
+    /// A row that takes over a key, by whatever statement, has only the shards that it brought along.
     #[test]
     fn no_row_inherits_another_ones_shards() {
         for foreign_keys in FOREIGN_KEYS {
@@ -507,7 +507,7 @@ on! { sqlite, SqliteConnection, {
         conn.batch_execute(&sql).unwrap();
         assert_eq!(diesel::sql_query(triggers).load(conn), Ok(before));
         assert!(fold(goods::table).run(conn).is_ok());
-        // Each of them is missed.
+        // Each missing one is noticed.
         for trigger in ["delete", "update", "insert"] {
             conn.batch_execute(&format!("DROP TRIGGER goods_shards_{trigger}")).unwrap();
             let sql = missing_triggers(conn);

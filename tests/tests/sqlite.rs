@@ -1,4 +1,4 @@
-//! The cases of `cases/`, and what is SQLite's own.
+//! The cases of `cases/`, and those of SQLite alone.
 
 mod cases;
 
@@ -10,7 +10,7 @@ use diesel_sharded::{Conflict, Error, ShardsTable, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, recording, schema};
 
-/// What the cases are about.
+/// The crate that the cases test.
 use diesel_sharded as api;
 
 type Conn = SqliteConnection;
@@ -70,7 +70,7 @@ fn busy() {
     assert_eq!(total(&mut conn), 101);
 }
 
-/// A transaction that read before another one wrote cannot write any more; no `busy_timeout` helps it.
+/// A transaction that read before another one wrote cannot write any more; no `busy_timeout` cures that.
 #[test]
 fn busy_snapshot() {
     let (_database, mut conn, mut other) = impatient();
@@ -192,7 +192,7 @@ mod collated {
     }
 }
 
-/// The parent's key ignores case and the shards table's does not: the key is looked up as the parent does.
+/// The parent's key ignores case and the shards table's does not: the lookup compares as the parent does.
 #[test]
 fn a_key_of_another_collation() {
     use self::collated::pages::dsl::{hits, name, pages};

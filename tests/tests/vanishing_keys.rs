@@ -1,5 +1,5 @@
-//! Keys that are deleted and inserted again, or renamed, beside counts on them: a shard whose parent is gone when it is created is no
-//! error, but looked for again.
+//! Keys that are deleted and inserted again, or renamed, beside counts on them: a shard whose parent is gone at its creation is no
+//! error: the count looks for the parent again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -17,10 +17,10 @@ use diesel_sharded::{Conflict, Counter, Error, RowCounter, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, schema};
 
-/// How long the keys come and go.
+/// How long the keys keep changing.
 const WHILE: Duration = Duration::from_secs(5);
 
-/// What may happen to a video beside counts on it, over and over.
+/// The changes to a video that are repeated beside counts on it.
 const RENAMED: [&str; 2] = [
     "UPDATE videos SET id = 20 WHERE id = 2",
     "UPDATE videos SET id = 2 WHERE id = 20",
@@ -29,7 +29,7 @@ const DELETED: [&str; 2] = [
     "DELETE FROM videos WHERE id = 1",
     "INSERT INTO videos VALUES (1, 'a', 'A', 100, 1, NULL)",
 ];
-/// A transaction of another's may be in the way.
+/// Another transaction may be in the way.
 const COUNTER_DELETED: [&str; 1] = ["DELETE FROM diesel_sharded_counters"];
 
 macro_rules! on {
@@ -61,7 +61,7 @@ macro_rules! on {
                             let conn = &mut Conn::connect(database);
                             while !stop.load(Ordering::Relaxed) {
                                 for text in texts {
-                                    // Of these, too, some are in the way of others, and are made again.
+                                    // Some of these are in the way of other transactions too, and are retried.
                                     while conn.batch_execute(text).is_err() {}
                                     changes.fetch_add(1, Ordering::Relaxed);
                                 }
@@ -145,7 +145,7 @@ macro_rules! on {
                 }),
             ];
 
-            /// A foreign key that is violated for another reason ends with the policy, by an error that tells the database's own.
+            /// If a foreign key is violated for another reason, the policy ends the retries; the error has the database's text.
             #[test]
             fn a_foreign_key_of_another_reason_is_told() {
                 let (_database, mut conn) = database();
@@ -171,7 +171,7 @@ macro_rules! on {
                         "{error:?}"
                     );
                 }
-                // Inside the caller's transaction it is what Diesel says.
+                // Inside the caller's transaction Diesel's own error is returned.
                 let inside: QueryResult<usize> = conn.transaction(|conn| {
                     update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
                 });

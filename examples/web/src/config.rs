@@ -1,4 +1,4 @@
-//! What the environment sets.
+//! The settings that the environment gives.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

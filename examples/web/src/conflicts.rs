@@ -1,4 +1,4 @@
-//! The conflicts that this process met, told by the policy of its retries.
+//! The conflicts that this process met, as its retry policy reports them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,12 +18,12 @@ pub const KINDS: [(Conflict, &str); 5] = [
 static RETRIED: [AtomicU64; KINDS.len()] = [const { AtomicU64::new(0) }; KINDS.len()];
 static GIVEN_UP: AtomicU64 = AtomicU64::new(0);
 
-/// What was met since the process began.
+/// The conflicts since the process began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conflicts {
-    /// Attempts that were followed by another, in the order of [`KINDS`].
+    /// Attempts that were retried, in the order of [`KINDS`].
     pub retried: [u64; KINDS.len()],
-    /// Updates whose last attempt met one too.
+    /// Updates whose last attempt met a conflict too.
     pub given_up: u64,
 }
 
@@ -36,7 +36,7 @@ impl Conflicts {
     }
 }
 
-/// Lets every update of this process note its conflicts, for it has no other policy than this one.
+/// Lets every update of this process record its conflicts, since this is the only policy it has.
 pub fn note_process_wide() {
     let noting = RetryPolicy::new().with_notify(|attempted| {
         let kinds = KINDS.iter().zip(&RETRIED);
@@ -47,7 +47,7 @@ pub fn note_process_wide() {
     noting.set_global();
 }
 
-/// Notes an error if it is a conflict that no further attempt followed.
+/// Records an error if it is a conflict that was not retried.
 pub fn noted(error: DieselError) -> Error {
     let error = Error::from(error);
     if let Error::ConflictPersisted { .. } = error {

@@ -1,4 +1,4 @@
-//! Whichever database there is, and its threads.
+//! Connections to whichever database is configured, and the threads that they run in.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ impl Database {
         connect(&self.url)
     }
 
-    /// Connections beside the pages', for what runs in the background.
+    /// Connections beside the pages', for background work.
     pub fn background(&self) -> Result<Connections> {
         pool(&self.url, 2)
     }
@@ -126,7 +126,7 @@ fn connect(url: &str) -> Result<AnyConnection> {
     Ok(conn)
 }
 
-/// What an application sets on SQLite: writers wait for each other, and readers for nobody.
+/// The usual settings of an application on SQLite: writers wait for each other, and readers for nobody.
 fn set_up(conn: &mut AnyConnection) -> QueryResult<()> {
     #[allow(
         irrefutable_let_patterns,

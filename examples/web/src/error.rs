@@ -1,4 +1,4 @@
-//! What a visitor is told when something goes wrong.
+//! Errors as a visitor sees them.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -16,7 +16,7 @@ pub enum PageError {
     BadRequest(String),
     Forbidden(&'static str),
     Stopping,
-    /// What only whoever runs the site should read.
+    /// Details that only the site's operator should read.
     Internal(crate::Error),
 }
 

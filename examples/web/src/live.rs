@@ -1,4 +1,4 @@
-//! What many browsers look at, read once for all of them.
+//! Live totals: the site reads them once for all browsers that look at them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,10 +10,10 @@ use tokio_stream::wrappers::WatchStream;
 
 use crate::error::PageError;
 
-/// Reads what is looked at again and again, and nothing else: one task for each video, however many look at it.
+/// Polls the videos that browsers look at, and no others: one task for each video, however many browsers look at it.
 pub struct Live<T> {
     every: Duration,
-    /// By video; none at all once it is closed.
+    /// By video; `None` once it is closed.
     feeds: Mutex<Option<Feeds<T>>>,
 }
 
@@ -21,7 +21,7 @@ type Feeds<T> = HashMap<i64, Feed<T>>;
 
 struct Feed<T> {
     sender: watch::Sender<T>,
-    /// How often it was shown what others have read. What was being read meanwhile is older.
+    /// How often others pushed newer data to the feed. A read that was under way at that moment returns older data.
     shown: u64,
 }
 
@@ -33,8 +33,8 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Live<T> {
         })
     }
 
-    /// Starts with `now`, and gives what `read` does whenever it has changed. Ends when `read` fails, or it is closed; browsers
-    /// then ask again by themselves.
+    /// Starts with `now`, and sends the result of `read` whenever it has changed. Ends when `read` fails, or it is closed; browsers
+    /// then reconnect by themselves.
     pub fn look<R>(
         self: &Arc<Self>,
         video: i64,
@@ -61,7 +61,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Live<T> {
         Ok(WatchStream::new(receiver))
     }
 
-    /// Shows at once what has just been read, to whoever looks.
+    /// Sends data that has just been read to all browsers that look.
     pub fn show(&self, video: i64, now: T) {
         if let Some(feed) = self
             .feeds()
@@ -99,7 +99,7 @@ impl<T: Clone + PartialEq + Send + Sync + 'static> Live<T> {
         }
     }
 
-    /// How often others have shown something to the feed. Nothing, and no feed any more, if nobody looks.
+    /// How often others have pushed data to the feed. If nobody looks, removes the feed and returns `None`.
     fn shown(&self, video: i64) -> Option<u64> {
         let mut feeds = self.feeds();
         let feeds = feeds.as_mut()?;

@@ -26,7 +26,7 @@ pub enum Mode {
 impl Mode {
     pub const ALL: [Mode; 3] = [Mode::OneRow, Mode::Sharded, Mode::Coalesced];
 
-    /// As it stands in a form.
+    /// Its name in a form.
     pub fn name(self) -> &'static str {
         match self {
             Mode::OneRow => "one-row",
@@ -43,7 +43,7 @@ impl Mode {
         }
     }
 
-    /// What a writer calls.
+    /// The call that a writer makes.
     pub fn code(self) -> &'static str {
         match self {
             Mode::OneRow => "diesel::update(…)",
@@ -53,7 +53,7 @@ impl Mode {
     }
 }
 
-/// What is asked for.
+/// The load that a visitor asks for.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// One after the other.
@@ -63,7 +63,7 @@ pub struct Plan {
     pub time: Duration,
 }
 
-/// One mode at work.
+/// The mode that is running.
 #[derive(Debug)]
 struct Run {
     mode: Mode,
@@ -72,15 +72,15 @@ struct Run {
     counted: AtomicU64,
 }
 
-/// What one mode did.
+/// The result of one mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub writers: u16,
     pub took: Duration,
     pub counted: u64,
-    /// How much the video's total rose meanwhile: by as much, unless visitors watched it too.
+    /// How much the video's total rose meanwhile: by the same amount, unless visitors watched it too.
     pub rose_by: i64,
-    /// The error that a writer ended at, which is no more tried again than in an application with Diesel alone.
+    /// The error that ended a writer. Nothing retries it, just as in an application with Diesel alone.
     pub failed: Option<String>,
 }
 
@@ -90,10 +90,10 @@ impl Outcome {
     }
 }
 
-/// What the page shows of it.
+/// The progress that the page shows.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
-    /// The mode at work, what it counted so far, and the seconds that are left.
+    /// The mode that is running, how much it has counted so far, and the seconds that are left.
     pub running: Option<(Mode, u64, u64)>,
     /// In the order of [`Mode::ALL`].
     pub outcomes: [Option<Outcome>; 3],
@@ -111,14 +111,14 @@ pub struct Load {
 #[derive(Default)]
 struct State {
     running: Option<Arc<Run>>,
-    /// Ends the load that was asked for last.
+    /// Ends the load that was requested last.
     stop: Arc<AtomicBool>,
     outcomes: [Option<Outcome>; 3],
     failed: Option<String>,
 }
 
 impl Load {
-    /// Ends the load that is running, and begins another.
+    /// Ends the load that is running, and starts another.
     pub fn start(
         self: &Arc<Self>,
         plan: Plan,
@@ -213,7 +213,7 @@ impl Load {
     }
 }
 
-/// Counts until the time is over; gives the error at which it ended earlier.
+/// Counts until the time is over; returns the error that ended it earlier.
 fn write(
     run: &Run,
     video: i64,

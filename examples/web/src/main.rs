@@ -1,4 +1,4 @@
-//! A video site whose views and likes are sharded counters; `README.md` tells how to run it.
+//! A video site whose views and likes are sharded counters; `README.md` says how to run it.
 
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ async fn serve() -> Result<()> {
     Ok(())
 }
 
-/// Ctrl-C, or what `kill` and containers send.
+/// Ctrl-C, or the signal that `kill` and containers send.
 async fn asked_to_stop() -> std::io::Result<()> {
     #[cfg(unix)]
     {

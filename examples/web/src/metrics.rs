@@ -1,4 +1,4 @@
-//! What the library tells of itself, for Prometheus.
+//! The library's metrics, for Prometheus.
 
 use std::sync::OnceLock;
 
@@ -7,7 +7,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 /// There is one recorder in a process, however many sites run in it.
 static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
 
-/// From now on the library's metrics are recorded.
+/// Records the library's metrics from now on.
 pub fn record() {
     if RECORDER.get().is_none() {
         let recorder = PrometheusBuilder::new().build_recorder();

@@ -1,4 +1,4 @@
-//! Videos, and all that is counted on them. Nothing in it names a database.
+//! Videos, and all that is counted on them. Nothing here names a database.
 
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
@@ -47,7 +47,7 @@ impl Video {
     }
 }
 
-/// What changes on a page while it is looked at.
+/// The numbers that change while a page is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Queryable)]
 pub struct Totals {
     pub views: i64,
@@ -73,8 +73,8 @@ pub fn count_view(video: i64, conn: &mut AnyConnection) -> QueryResult<()> {
     }
 }
 
-/// Counts a like for the row that tells of it, in one transaction: however often it is asked for, a visitor's like is there
-/// once and counted once.
+/// Counts a like together with the row that records it, in one transaction: however often it is requested, a visitor's like is
+/// stored once and counted once.
 pub fn like(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryResult<()> {
     let row = (
         video_likes::video_id.eq(video),
@@ -121,12 +121,12 @@ pub fn is_liked(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> Quer
 pub struct Shards {
     /// The plain column.
     pub base: i64,
-    /// The number and the value of each shard there is.
+    /// The number and the value of each shard.
     pub shards: Vec<(i32, i64)>,
 }
 
 impl Shards {
-    /// Both of one instant, for a fold may be at work.
+    /// Reads both in one snapshot, since a fold may be running.
     pub fn of(video: i64, conn: &mut AnyConnection) -> QueryResult<Self> {
         let rows: Vec<(i64, Option<(i32, i64)>)> = all
             .left_join(videos_shards::table.on(videos_shards::id.eq(videos::id)))
@@ -145,7 +145,7 @@ impl Shards {
     }
 }
 
-/// What a fold moved.
+/// The amounts that a fold moved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoldedAll {
     pub videos: u64,
@@ -153,7 +153,7 @@ pub struct FoldedAll {
     pub likes: Amount,
 }
 
-/// Moves all shards into the plain columns, and removes them, so that it is seen: by default a fold keeps empty ones for the
+/// Moves all shards into the plain columns and removes them, so that the effect shows: by default a fold keeps empty ones for the
 /// next counts.
 pub fn fold_all(conn: &mut AnyConnection) -> QueryResult<FoldedAll> {
     let folded = fold(all).keep_shards(0).run(conn)?;

@@ -1,8 +1,8 @@
-//! Refuses what another site's page posts.
+//! Refuses forms that another site's page posts.
 //!
-//! The browser tells where a request comes from, and no page can change that: `Sec-Fetch-Site` in all of today's, `Origin` in
-//! older ones. A request with neither is no browser's, so nobody was lured into it. No token in each form is needed then, and none
-//! in a session. This protects visitors, not the site: whoever reaches `/admin` may use it.
+//! The browser says where a request comes from, and no page can change that: `Sec-Fetch-Site` in all of today's, `Origin` in
+//! older ones. A request with neither comes from no browser, so nobody was lured into it. Forms then need no token, and sessions
+//! neither. This protects visitors, not the site: anyone who reaches `/admin` may use it.
 
 use axum::extract::Request;
 use axum::http::HeaderMap;

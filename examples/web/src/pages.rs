@@ -1,4 +1,4 @@
-//! The pages, and under which address each is found.
+//! The pages and their addresses.
 
 mod admin;
 mod drawing;
@@ -48,7 +48,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Adds to the site's counter for whoever got a page.
+/// Adds each page that was served to the site's counter.
 async fn count_page(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let looks = looks(request.method(), request.headers());
     let response = next.run(request).await;
@@ -58,7 +58,7 @@ async fn count_page(State(shared): State<Arc<Shared>>, request: Request, next: N
     response
 }
 
-/// The number of a video, as it stands in an address.
+/// The number of a video in an address.
 fn video_id(text: &str) -> Result<i64, PageError> {
     text.parse().map_err(|_| PageError::NotFound)
 }

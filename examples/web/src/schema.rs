@@ -1,4 +1,4 @@
-//! The tables, and how they come into a database.
+//! The tables, and their migrations.
 
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 use diesel_sharded::ShardsTable;
@@ -37,7 +37,7 @@ diesel::allow_tables_to_appear_in_same_query!(videos, videos_shards);
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
 
-/// Runs what has not run yet: the library's own tables, the site's with its videos, and the shards of these.
+/// Runs the migrations that are pending: the library's own tables, the site's with its videos, and the shards of these.
 pub fn migrate(conn: &mut AnyConnection) -> Result<()> {
     let shards = ShardsTable::of(videos::table).migration("20260101000001");
     conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;

@@ -18,11 +18,11 @@ use crate::load::Load;
 use crate::models::{Totals, pages_served};
 use crate::{Config, Result, conflicts, metrics, pages};
 
-/// What the pages share.
+/// The state that all pages share.
 pub struct Shared {
     pub database: Database,
     pub coalescer: Coalescer<AnyConnection>,
-    /// Of what is on every page, so that not every page reads it.
+    /// Caches the counter that is on every page, so that not every page reads it.
     cached: Cached<MokaCache>,
     pub totals: Arc<Live<Totals>>,
     pub panels: Arc<Live<String>>,
@@ -31,7 +31,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Adds to the site's counter; nobody waits for that.
+    /// Adds to the site's counter, without waiting for the commit.
     pub fn page_was_served(&self) {
         if let Err(error) = self.coalescer.add_later(&pages_served(), 1) {
             eprintln!("a page that was served is not counted: {error}");
@@ -43,7 +43,7 @@ impl Shared {
         self.cached.get(&pages_served(), conn)
     }
 
-    /// What was done last on `/admin`.
+    /// The last action on `/admin`.
     pub fn last_action(&self) -> String {
         let last = self.last_action.lock();
         last.unwrap_or_else(PoisonError::into_inner).clone()
@@ -66,7 +66,7 @@ pub struct Site {
     following: Following,
 }
 
-/// How long requests may take that are under way when the site is stopped.
+/// How long requests that are under way may take once the site is stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Site {
@@ -98,7 +98,7 @@ impl Site {
         self.address
     }
 
-    /// Answers the requests that are under way, and commits what the coalescer still holds.
+    /// Answers the requests that are under way, and commits the counts that the coalescer still holds.
     pub async fn stop(self) -> Result<()> {
         let _ = self.stop.send(()); // an error says that the server has ended already
         self.shared.totals.close();

@@ -1,4 +1,4 @@
-//! Who likes: a random name in a cookie.
+//! The visitor who likes: a random name in a cookie.
 
 use axum::extract::FromRequestParts;
 use axum::http::header::{COOKIE, SET_COOKIE};
@@ -8,7 +8,7 @@ use std::convert::Infallible;
 
 const NAME: &str = "visitor";
 
-/// 128 random bits in hexadecimal. Nobody can guess another one's, so the cookie is not signed.
+/// 128 random bits in hexadecimal. Nobody can guess another visitor's, so the cookie is not signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Visitor(String);
 
@@ -57,7 +57,7 @@ impl<S: Sync> FromRequestParts<S> for Known {
     }
 }
 
-/// Whether somebody looks: neither a program that asks for the headers alone, nor a browser that guesses which link is next.
+/// Whether somebody looks at the page: not a program that asks for the headers alone, nor a browser that prefetches a link.
 pub struct Looks(pub bool);
 
 impl<S: Sync> FromRequestParts<S> for Looks {

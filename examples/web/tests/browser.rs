@@ -12,7 +12,7 @@ use serde_json::json;
 use support::{Started, eventually};
 use thirtyfour::prelude::*;
 
-/// A site and a browser, for a test that has to end in time.
+/// A site and a browser, for a test that has a time limit.
 async fn look(test: impl AsyncFnOnce(&Started, &Browser)) {
     let database = Database::in_file();
     let looked = tokio::time::timeout(Duration::from_secs(120), async {
@@ -153,14 +153,14 @@ async fn a_phone_shows_every_page_without_scrolling_sideways() {
             browser.open(site.url(path)).await;
             let width: i64 = browser.eval("document.documentElement.scrollWidth").await;
             assert_eq!(width, 360, "{path}");
-            // Large enough for a finger.
+            // Large enough to hit with a finger.
             let small: Vec<String> = browser.eval(
                 "[...document.querySelectorAll('button, input:not([type=hidden]), select, nav a')]
                      .filter(control => control.getBoundingClientRect().height < 38).map(control => control.outerHTML)",
             ).await;
             assert!(small.is_empty(), "{path}: {small:?}");
         }
-        // The browser complains of each page that is not there, and of nothing else.
+        // The browser reports each page that is not there, and nothing else.
         let complaints = browser.driver.browser_log().await.expect("a log");
         assert_eq!(complaints.len(), 1, "{complaints:?}");
         browser.open(site.url("/watch/7")).await;

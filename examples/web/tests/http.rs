@@ -18,7 +18,7 @@ use tokio::process::Command;
 
 cases::on!(sqlite, Database::in_file());
 
-/// The policy of the retries tells of what the page shows.
+/// The retry policy reports the conflicts that the page shows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conflict_is_tried_again_and_shown() {
     let database = Database::in_file();
@@ -66,7 +66,7 @@ async fn a_database_that_cannot_be_had_is_told() {
     }
 }
 
-/// The program itself: what the others start in their own process.
+/// Runs the program itself; the other tests start the site in their own process.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_program_tells_its_address_and_commits_before_it_ends() {
     let database = Database::in_file();

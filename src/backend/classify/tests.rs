@@ -4,7 +4,7 @@ fn error(kind: DatabaseErrorKind, text: &str) -> DieselError {
     DieselError::DatabaseError(kind, Box::new(text.to_owned()))
 }
 
-/// A node that was cut off from the majority, as MariaDB 10.11 answers there.
+/// A node that was cut off from the majority: the answer of MariaDB 10.11 there.
 #[test]
 fn a_node_without_a_majority_refuses_and_does_not_know_its_last_commits() {
     let refused = || {
@@ -204,7 +204,7 @@ fn kinds_mean_what_the_driver_means_by_them() {
             _ => Failure::Other,
         };
         assert_eq!(of(dialect, UnableToSendCommand), sent);
-        // A conflict at COMMIT is one, whatever the rollback reported. Any other error leaves the outcome unknown.
+        // A conflict at COMMIT is reported as one, whatever the rollback reported. Any other error leaves the outcome unknown.
         let at_commit = |commit_error| DieselError::RollbackErrorOnCommit {
             rollback_error: Box::new(DieselError::NotFound),
             commit_error: Box::new(commit_error),
@@ -229,7 +229,7 @@ fn a_nan_is_told_from_any_other_null() {
     assert!(!is_nan(Dialect::Postgres, NotNullViolation, "real"));
 }
 
-/// An error as a driver gives it, with a position where PostgreSQL tells one.
+/// An error as a driver returns it, with a position where PostgreSQL gives one.
 struct DriverError(String, Option<i32>);
 
 impl diesel::result::DatabaseErrorInformation for DriverError {
@@ -355,7 +355,7 @@ const PIECES: &[&str] = &[
     "",
 ];
 
-/// Of an error with a known kind the text is not read. A text that begins with a user's own words, or quotes them, is not taken for
+/// The text of an error with a known kind is not read. A text that begins with a user's own words, or quotes them, is not taken for
 /// one of the database's. Nothing panics.
 #[test]
 fn hostile_error_texts_are_no_conflicts() {
@@ -371,7 +371,7 @@ fn hostile_error_texts_are_no_conflicts() {
                 false => PIECES[random.random_range(0..PIECES.len())].to_owned(),
             })
             .collect();
-        // Now and then one character is missing, or there is one too many.
+        // Some texts lack one character, or have one too many.
         let characters: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
         if let (true, Some(at)) = (random.random_ratio(1, 4), characters.choose(&mut random)) {
             match random.random() {

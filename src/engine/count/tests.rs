@@ -202,7 +202,7 @@ where
     }
 }
 
-/// Writes the steps down.
+/// Records the steps.
 struct Recorder(Shared);
 
 impl Recorder {
@@ -383,7 +383,7 @@ fn a_shard_that_is_folded_away_before_the_count_is_created_again_and_then_held()
     assert_eq!(steps, expected.concat());
 }
 
-/// What is tried again must not run where a transaction of the caller's was, of which Diesel does not know.
+/// A retry must not run where a transaction of the caller's was, if Diesel does not know of that transaction.
 #[test]
 fn a_conflict_of_a_statement_by_itself_is_looked_into_first() {
     let retry = || RetryPolicy::new().with_attempts(2);
@@ -493,7 +493,7 @@ fn a_parent_deleted_meanwhile_is_looked_for_again() {
         steps,
         ["Count", "Begin", "Create", "Rollback", "Sleep", "Count"]
     );
-    // The first time that needs no leave to try again, then it does.
+    // The first retry needs no permission from the policy; the later ones do.
     let again = ["Sleep", "Count", "Begin", "Create", "Rollback"];
     for (attempts, times, end) in [(1, 1, "ConflictPersisted"), (3, 3, "ConflictPersisted")] {
         let mut outcomes = in_one();
@@ -518,7 +518,7 @@ fn a_parent_deleted_meanwhile_is_looked_for_again() {
     assert_eq!(steps, ["Count", "Create", "Diesel"]);
 }
 
-/// Whatever else goes wrong while a shard or a parent is made is told at once, and what ends inside a transaction of our own
+/// Any other error while a shard or a parent is created is returned at once, and work inside a transaction of our own
 /// was not committed.
 #[test]
 fn only_a_race_is_looked_for_again() {
@@ -568,7 +568,7 @@ fn only_a_race_is_looked_for_again() {
     );
 }
 
-/// On MySQL a count that meets no row locks the gap: a transaction looks first, and what is there is counted alone.
+/// On MySQL a count that meets no row locks the gap: a transaction looks first, and counts the rows that exist alone.
 #[test]
 fn a_shard_that_is_found_is_not_created() {
     let inside = Plan {
@@ -711,7 +711,7 @@ fn a_parent_that_another_one_inserted_is_looked_for_again() {
     assert_eq!(steps[steps.len() - 3..], ["Insert", "Rollback", "Diesel"]);
 }
 
-/// PostgreSQL's insert does nothing; the row is there for the next statement, or the next insert tells why not.
+/// PostgreSQL's insert does nothing; the row exists for the next statement, or the next insert reports why not.
 #[test]
 fn a_parent_that_is_there_by_now_is_counted_on() {
     let by_key = Plan {
@@ -887,7 +887,7 @@ fn each_attempt_takes_a_fresh_shard() {
     assert_eq!(shards[..3], [0, 1, 2]);
 }
 
-/// Goes on by 5 ms each time it is read.
+/// Advances by 5 ms each time it is read.
 fn slow_clock() -> Instant {
     static READ: AtomicU64 = AtomicU64::new(0);
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();

@@ -1,4 +1,4 @@
-//! Totals through a cache that can be out of order.
+//! Totals through a cache that can fail.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +19,7 @@ use crate::{ShardsTable, update};
 
 type Conn = SqliteConnection;
 
-/// A cache that can be out of order, and writes down what it is asked for.
+/// A cache that can fail, and records its calls.
 #[derive(Debug, Default)]
 struct Map {
     totals: Mutex<HashMap<String, i64>>,
@@ -156,7 +156,7 @@ fn a_miss_keeps_the_total_and_a_count_adds_to_it() {
     assert_eq!(map.kept(1), None);
     assert_eq!(cached.get(&Video(1), conn), Ok(11));
     assert_eq!(map.kept(1), Some(11));
-    // A count that goes past the cache shows that the next read does not reach the database.
+    // A count that bypasses the cache shows that the next read does not reach the database.
     Video(1).add(100, conn).unwrap();
     assert_eq!(cached.get(&Video(1), conn), Ok(11));
     assert_eq!(cached.add(&Video(1), -15, conn), Ok(1));
@@ -212,7 +212,7 @@ fn a_transaction_that_fails_does_not() {
     let (cached, map, conn) = &mut set_up();
     cached.get(&Video(1), conn).unwrap();
     map.asked();
-    // An unknown outcome that the closure returns is that of another transaction.
+    // An unknown outcome that the closure returns belongs to another transaction.
     let unknown = Error::OutcomeUnknown {
         source: DieselError::NotFound,
     };

@@ -168,12 +168,12 @@ fn a_thread_keeps_its_shard_inside_transactions() {
     let of_another = std::thread::spawn(move || choose(process, INSIDE).shard());
     assert_eq!(of_another.join().unwrap(), 6);
     assert_eq!(choose(process, INSIDE).shard(), 5);
-    // After a conflict the next count of this thread goes elsewhere.
+    // After a conflict the next count of this thread goes to another shard.
     choose(process, INSIDE).met_conflict(&attempts());
     assert_eq!(choose(process, INSIDE).shard(), 7);
 }
 
-/// Rows that several processes count on in transactions, in any order: none waits for another one's row, so none deadlocks.
+/// Rows that several processes count on in transactions, in any order: none waits for another's row, so none deadlocks.
 #[test]
 fn processes_begin_apart_inside_transactions() {
     let processes = [0, 1, 2, 3, 4, 5].map(|offset| {
@@ -190,7 +190,7 @@ fn processes_begin_apart_inside_transactions() {
             let shard = choose(process, of_row(INSIDE)).shard();
             assert!(taken.insert((row, shard)), "row {row}, shard {shard}");
         }
-        // Outside, all are at the first shard: a cold key has one row.
+        // Outside transactions all are at the first shard: a cold key has one row.
         let cold = Subject {
             key: 9 << 50,
             ..SUBJECT

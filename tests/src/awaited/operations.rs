@@ -1,4 +1,4 @@
-//! Folds, totals that are set, totals that are verified.
+//! Folds, totals that are set, and totals that are verified.
 
 use std::hash::Hash;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! What takes a server with many writers.
+//! Tests that need a server with many writers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use tokio::sync::Barrier;
 use super::tasks::{connect, database, total};
 use super::{Blocking, Conn, MAINTENANCE, SERVER};
 
-/// Two transactions that lock two rows in opposite order; the one that the database ends is tried again.
+/// Two transactions lock two rows in opposite order; the one that the database ends is retried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadlock_is_tried_again() {
     let (database, mut conn) = database();
@@ -84,7 +84,7 @@ async fn a_transaction_has_the_isolation_that_was_asked_for() {
     }
 }
 
-/// A coalescer whose own connection is an asynchronous one, waited for on the coalescer's thread: no C library.
+/// A coalescer whose own connection is an asynchronous one, and waits for it on the coalescer's thread: no C library.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_coalescer_without_a_c_library() {
     let (database, mut conn) = database();
@@ -126,7 +126,7 @@ fn server_to_stop() -> (OwnServer, String, Blocking) {
     (server, url, conn)
 }
 
-/// While the server is stopped: what is in flight at the deadline is unknown, and what was not sent was not counted.
+/// While the server is stopped: counts in flight at the deadline have an unknown outcome, and unsent ones were not counted.
 #[tokio::test]
 async fn a_deadline_passes_while_the_server_is_stopped() {
     const DEADLINE: Duration = Duration::from_millis(500);
@@ -170,7 +170,7 @@ async fn a_deadline_passes_while_the_server_is_stopped() {
     assert_eq!(told.unwrap(), 1);
 }
 
-/// A task gives up when it likes, and asks again with the same key: it counts once, whatever became of the first.
+/// A task gives up at any moment, and retries with the same key: it counts once, whatever became of the first attempt.
 #[tokio::test]
 async fn a_task_that_gave_up_on_a_stopped_server_asks_again() {
     let (server, url, mut blocking) = server_to_stop();
@@ -185,7 +185,7 @@ async fn a_task_that_gave_up_on_a_stopped_server_asks_again() {
     assert!(gave_up.await.is_err());
     server.resume();
     let again = count().execute(&mut conn).await;
-    // The connection takes no more, or nothing had been begun on it.
+    // The connection is broken, or nothing had been begun on it.
     assert!(again.is_err() || again == Ok(1), "{again:?}");
     let mut conn = connect(&url).await.unwrap();
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! What holds on every database.
+//! Tests that hold on every database.
 
 use std::future::Future;
 use std::ops::DerefMut;
@@ -52,7 +52,7 @@ fn manager(database: &Database) -> AsyncDieselConnectionManager<Conn> {
     AsyncDieselConnectionManager::new_with_config(database.url(), config())
 }
 
-/// A pool of one connection, which looks no further than whether that is broken.
+/// A pool of one connection, which checks only whether that is broken.
 fn pool_of_one(database: &Database) -> deadpool::Pool<Conn> {
     let mut config = config();
     config.recycling_method = RecyclingMethod::Fast;
@@ -188,7 +188,7 @@ async fn settled(connections: i64, database: &Database, conn: &mut Blocking) {
     }
 }
 
-/// One of ten operations; gives how much it has counted on video 1.
+/// One of ten operations; returns how much it has counted on video 1.
 async fn step(operation: usize, conn: &mut Conn) -> QueryResult<i64> {
     match operation {
         0..=5 => count(conn, operation).await.map(|()| 1),
@@ -211,7 +211,7 @@ async fn step(operation: usize, conn: &mut Conn) -> QueryResult<i64> {
     }
 }
 
-/// Wherever its future is dropped, an operation neither doubles nor loses, and the pool lends nothing that it left behind: the next
+/// Wherever its future is dropped, an operation neither doubles nor loses a count, and the pool lends no open transaction: the next
 /// count on it is committed by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_future_leaves_nothing_behind() {
@@ -255,7 +255,7 @@ async fn a_dropped_future_leaves_nothing_behind() {
     assert!(drops > 20, "{drops}"); // as many were not even polled
 }
 
-/// A connection that no pool looks at: either it takes no more, or what it tells next is committed.
+/// A connection that no pool checks: either it is broken, or whatever it acknowledges next is committed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_on_which_a_future_was_dropped_acknowledges_nothing_in_vain() {
     let (database, mut conn) = database();
@@ -290,7 +290,7 @@ async fn a_connection_on_which_a_future_was_dropped_acknowledges_nothing_in_vain
     assert!(refused > 10, "{refused} refused, {told} told");
 }
 
-/// Whoever was dropped, and asks again with the same key until he is told, is counted once.
+/// A task whose future was dropped, and which retries with the same key until it gets an answer, is counted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_future_with_a_key_is_asked_again() {
     let (database, mut conn) = database();
@@ -338,7 +338,7 @@ fn r2d2_pool(database: &Database) -> Pool<ConnectionManager<Blocking>> {
     pool.build(manager).unwrap()
 }
 
-/// Tries for as long as a test may hold a lock.
+/// Retries for as long as a test may hold a lock.
 fn patient() -> RetryPolicy {
     RetryPolicy::new()
         .with_deadline(Duration::from_secs(60))
@@ -457,7 +457,7 @@ async fn a_full_queue_blocks_no_runtime() {
     assert_eq!(total(&mut conn), 151);
 }
 
-/// Every one that flushes is told, also beside others that flush, or were dropped while they did.
+/// Every caller that flushes gets an answer, even beside others that flush, or were dropped while they did.
 #[tokio::test]
 async fn tasks_flush_at_the_same_time() {
     let (database, mut conn) = database();
@@ -490,7 +490,7 @@ async fn tasks_flush_at_the_same_time() {
     assert_eq!(total(&mut conn), 201);
 }
 
-/// Nobody waits for longer than the deadline for room in the queue, and then nothing was counted.
+/// Nobody waits beyond the deadline for room in the queue; a caller who gives up there was not counted.
 #[tokio::test]
 async fn no_room_until_the_deadline() {
     let (database, mut conn) = database();
@@ -557,7 +557,7 @@ async fn pauses_pass_by_the_runtimes_clock() {
     assert_eq!(total(&mut conn), 101);
 }
 
-/// What `asynchronous` says of mobc: it keeps just those connections that are broken. Once this fails, it may be told otherwise.
+/// The claim of `asynchronous` about mobc: it keeps just those connections that are broken. If this test fails, change that text.
 #[tokio::test]
 async fn mobc_lends_what_others_left_behind() {
     let (database, mut conn) = database();

@@ -88,7 +88,7 @@ fn the_ends_of_the_columns_type_are_bounds_like_any_other() {
     assert_eq!(read, Ok(i64::MAX - 5));
 }
 
-/// Far from the bounds it touches one shard and no parent; that is what it is for.
+/// Far from the bounds a count touches one shard and no parent, which is the point of bounded counters.
 #[test]
 fn uses_shards_while_there_is_room() {
     let (_database, mut conn) = database();
@@ -123,14 +123,14 @@ fn folds_and_sets_are_welcome() {
     assert_eq!(bounded().add(-7, conn), Ok(true));
     reset(videos).execute(conn).unwrap();
     assert_eq!(bounded().add(-1, conn), Ok(false));
-    // Out of bounds by somebody else's doing: back towards them only.
+    // Another writer left the total out of bounds: counts may only move it back.
     set_total(videos.find(1), likes, 200).execute(conn).unwrap();
     assert_eq!(bounded().add(1, conn), Ok(false));
     assert_eq!(bounded().add(-1, conn), Ok(true));
     assert_eq!(total(conn), 199);
 }
 
-/// What comes in beyond a bound pays what is owed, and is no room to be taken again.
+/// Additions to a total below its bound pay off the debt first, and make no room until then.
 #[test]
 fn a_debt_is_paid_first() {
     let (_database, mut conn) = database();
@@ -212,7 +212,7 @@ fn seats_are_sold_once_each() {
     assert_eq!(RowCounter::of(views, 1).get(&mut conn), Ok(Some(0)));
 }
 
-/// Buyers in transactions of their own and of the application's, some of which are taken back, while the number of shards
+/// Buyers in transactions of their own and of the application's, some of which are rolled back, while the number of shards
 /// changes and others fold: every seat is sold once.
 #[test]
 fn seats_are_sold_once_each_inside_transactions_too() {
@@ -231,7 +231,7 @@ fn seats_are_sold_once_each_inside_transactions_too() {
                     let bought = match (number + round) % 4 {
                         0 => retry::transaction(conn, RetryPolicy::new(), buys),
                         1 => {
-                            // Bought, and then taken back with the transaction.
+                            // Bought, and then rolled back with the transaction.
                             let taken_back: QueryResult<bool> =
                                 retry::transaction(conn, RetryPolicy::new(), |conn| {
                                     buys(conn)?;
@@ -270,7 +270,7 @@ fn seats_are_sold_once_each_inside_transactions_too() {
     assert_eq!(left().get(&mut conn), Ok(Some(0)));
 }
 
-/// Up and down at once, close to both bounds: never beyond one, and the sum of what was accepted at the end.
+/// Up and down at once, close to both bounds: the total never passes one, and ends as the sum of the accepted amounts.
 #[test]
 fn up_and_down_at_once() {
     let (database, mut conn) = database();

@@ -20,7 +20,7 @@ fn fields_of_rows_and_named_counters() {
     assert_eq!(cached.get(&named, conn), Ok(0));
     assert_eq!(cached.add(&of_video_1, 5, conn), Ok(1));
     assert_eq!(cached.add(&named, -3, conn), Ok(1));
-    // What went past the cache is not seen: these are read from it.
+    // Counts that bypass the cache do not show: the cache answers these reads.
     update(videos.find(1))
         .set(views.eq(views + 1000))
         .execute(conn)

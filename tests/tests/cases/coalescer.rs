@@ -1,4 +1,4 @@
-//! The coalescer: what is added from many threads, in few commits, exactly once.
+//! The coalescer: amounts from many threads are committed together, in few commits, exactly once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -59,7 +59,7 @@ fn lock_video_1(conn: &mut Conn) {
     assert_eq!(locked, Ok(4));
 }
 
-/// Tries for as long as a test may hold a lock.
+/// Retries for as long as a test may hold a lock.
 fn patient() -> RetryPolicy {
     RetryPolicy::new()
         .with_deadline(Duration::from_secs(30))
@@ -199,7 +199,7 @@ fn a_row_that_cannot_take_its_count_fails_its_own_callers() {
             .collect();
         until("all wait", || coalescer.stats().queued_callers >= 6);
         holder.batch_execute("COMMIT").unwrap();
-        // Together they add nothing, which fits: nobody fails.
+        // Together they add nothing, which fits, so nobody fails.
         for other in others {
             assert_eq!(other.join().unwrap().unwrap(), 1);
         }
@@ -308,7 +308,7 @@ fn at_the_deadline_it_is_known_who_was_not_counted() {
         .unwrap();
     let mut holder = Conn::connect(&database);
     lock_video_1(&mut holder);
-    // What nobody waits for is tried until it is committed: whoever comes meanwhile is queued at the deadline.
+    // The coalescer retries `add_later` until it commits, so a caller who comes meanwhile is still queued at the deadline.
     coalescer.add_later(&views_of(1), 1).unwrap();
     until("it is under way", || coalescer.stats().queued_counters == 0);
     let queued = coalescer.add(&views_of(1), 10).unwrap_err();
@@ -329,7 +329,7 @@ fn at_the_deadline_it_is_known_who_was_not_counted() {
     }
 }
 
-/// What was sent was taken back: it is certain that nothing is counted.
+/// The attempt was rolled back, so it is certain that nothing was counted.
 #[test]
 fn between_two_attempts_a_caller_goes_uncounted() {
     let (database, mut conn) = database_with_counters();
@@ -343,7 +343,7 @@ fn between_two_attempts_a_caller_goes_uncounted() {
     let error = coalescer.add(&views_of(1), 1).unwrap_err();
     holder.batch_execute("COMMIT").unwrap();
     match <Conn as Connection>::Backend::backend_of(&conn).dialect() {
-        // It does not wait inside the database, where nobody knows.
+        // SQLite does not wait inside the database, where the outcome would be unknown.
         Dialect::Sqlite => {
             assert!(matches!(error, Error::DeadlinePassed { .. }), "{error:?}");
             coalescer.close().unwrap();
@@ -384,7 +384,7 @@ fn a_close_ends_although_the_database_does_not_answer() {
             holder.batch_execute("COMMIT").unwrap();
             assert_eq!(total_of(1, &mut conn), 100);
         }
-        // A statement waits inside the server, and what it was sent for is still to come.
+        // A statement waits inside the server, which may still carry it out.
         Error::FlushPending { .. } => {
             assert_eq!(losses(), []);
             holder.batch_execute("COMMIT").unwrap();

@@ -243,7 +243,7 @@ fn every_type_of_field() {
     );
 }
 
-/// A total that does not fit its column cannot be folded, and stops nobody else's fold.
+/// A total that does not fit its column cannot be folded, but does not stop anyone else's fold.
 #[test]
 fn a_total_that_does_not_fit_stays_on_its_shards() {
     let (_database, mut conn) = database();
@@ -296,7 +296,7 @@ fn inside_a_callers_transaction() {
             .execute(conn)?;
         fold(videos).run(conn)
     });
-    // MySQL's default isolation reads what was there at the first read, but moves what is there now.
+    // MySQL's default isolation reads the rows as they were at the first read, but moves them as they are now.
     assert_eq!(result.unwrap().moved(views), Amount::Integer(35));
     assert_eq!(bases(conn)[0], (1, 115, -9));
 }

@@ -1,4 +1,4 @@
-//! An edit changes `updated_at`; what moves and sets counts does not.
+//! An edit changes `updated_at`; operations that move and set counts do not.
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;

@@ -131,7 +131,7 @@ fn folding() {
     });
 }
 
-/// With a number of shards to keep, a fold does not read the library's table of numbers.
+/// If it is given a number of shards to keep, a fold does not read the library's table of numbers.
 #[test]
 fn folding_to_a_number_of_shards() {
     let (database, mut conn) = database();
@@ -142,7 +142,7 @@ fn folding_to_a_number_of_shards() {
     let mut own = Conn::establish(&role.url()).unwrap();
     let folded = fold(videos).keep_shards(4).run(&mut own).unwrap();
     assert_eq!(folded.parents, 3);
-    // Without one it asks, and MySQL and MariaDB deny a role even the knowledge that there is no such table.
+    // Without one it reads that table, and MySQL and MariaDB do not even tell the role whether the table exists.
     conn.revert_all_migrations(MIGRATIONS).unwrap();
     counted(&mut conn).unwrap();
     let folded = fold(videos).run(&mut own);
@@ -278,7 +278,7 @@ fn creating_and_dropping_a_shards_table() {
     );
 }
 
-/// Whoever may delete a video and change its key needs nothing on its shards.
+/// A role that may delete a video and change its key needs no privilege on its shards.
 #[test]
 fn shards_follow_their_parent() {
     let (database, mut conn) = database();
@@ -297,7 +297,7 @@ fn shards_follow_their_parent() {
     assert_eq!(shards, Ok(vec![(3, 5), (20, 5)]));
 }
 
-/// A count that is refused is told by the database's words, at once, and has changed nothing.
+/// A refused count returns the database's own error, at once, and has changed nothing.
 #[test]
 fn a_refusal_is_not_tried_again() {
     let (database, mut conn) = database();

@@ -1,4 +1,4 @@
-//! Updates that are asked for more than once and count once.
+//! Updates that are requested more than once and count once.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -58,7 +58,7 @@ fn a_repeat_counts_nothing_and_is_told_what_the_first_was() {
         assert_eq!(count_video(1, "a", &mut conn), Ok(1));
     }
     assert_eq!(count_video(1, "b", &mut conn), Ok(1));
-    // A restart, or another process: nothing but the database knows.
+    // A restart, or another process: only the database remembers.
     conn = Conn::connect(&database);
     assert_eq!(count_video(1, "a", &mut conn), Ok(1));
     assert_eq!(total_of(1, &mut conn), 102);
@@ -149,7 +149,7 @@ fn keys_are_bytes_of_a_certain_length() {
             "{refused:?}"
         );
     }
-    // Whatever some collation or some string takes for the same.
+    // Keys that some collation or some string type takes for the same.
     let longest = [0xFF; 255];
     let different: [&[u8]; 8] = [
         b"a", b"A", b"a ", b"a\0", b"\0", b"'; --", b"\xFF", &longest,
@@ -372,7 +372,7 @@ fn what_nobody_waits_for_counts_once_too() {
     }
     assert_eq!(Counter::named("page").get(&mut conn), Ok(607));
     assert!(losses.lock().unwrap().is_empty());
-    // What is not counted is heard of.
+    // Losses are reported.
     let small = RowCounter::of(measures::small, 1_i16).idempotency_key("small");
     coalescer.add_later(&page("a"), 3).unwrap();
     coalescer.add_later(&small, 40_000).unwrap();

@@ -11,8 +11,8 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 
 use super::{Conn, database, on_threads};
 
-/// Sums of what was begun and of what was acknowledged, up and down apart: what
-/// [Jepsen's counter checker](https://jepsen-io.github.io/jepsen/jepsen.checker.html#var-counter) judges reads by.
+/// Sums of the amounts begun and of those acknowledged, up and down apart. By such sums
+/// [Jepsen's counter checker](https://jepsen-io.github.io/jepsen/jepsen.checker.html#var-counter) judges reads.
 #[derive(Default)]
 struct Log {
     begun_up: AtomicI64,
@@ -32,7 +32,7 @@ impl Log {
         acknowledged.fetch_add(n, Ordering::SeqCst);
     }
 
-    /// A read is at least what was acknowledged before it began, less all that may have been taken by its end; and the
+    /// A read is at least the acknowledged amount before it began, less all that may have been subtracted by its end; and the
     /// other way round.
     fn read(&self, read: impl FnOnce() -> i64) {
         let load = |sum: &AtomicI64| sum.load(Ordering::SeqCst);
@@ -78,7 +78,7 @@ fn total(conn: &mut Conn) -> i64 {
     videos.find(1).select(views.total()).first(conn).unwrap()
 }
 
-/// Folds take shards away under the counts' feet; reads never leave the bounds.
+/// Folds remove shards while counts use them; reads never leave the bounds.
 #[test]
 fn every_read_is_within_bounds() {
     let (database, mut conn) = database();
@@ -115,7 +115,7 @@ fn every_read_is_within_bounds() {
     assert_eq!(videos.find(1).select(views).first(&mut conn), Ok(expected));
 }
 
-/// Under increments alone no reader ever sees a total fall, however often it is folded.
+/// While counts only add, no reader ever sees a total fall, however often it is folded.
 #[test]
 fn totals_never_go_backwards_while_folds_run() {
     let (database, mut conn) = database();
@@ -145,7 +145,7 @@ fn totals_never_go_backwards_while_folds_run() {
     assert_eq!(total(&mut conn), 100 + 4 * 60);
 }
 
-/// Sets, beside all the rest: what is counted between two sets, and nothing else, is between the values read.
+/// Sets, beside all the rest: the values read between two sets contain the counts made between them, and nothing else.
 #[test]
 fn sets_beside_all_the_rest() {
     const STEP: i64 = 1_000_000;
@@ -194,7 +194,7 @@ fn sets_beside_all_the_rest() {
     assert_eq!(total(&mut conn), 20 * STEP + since + 10);
 }
 
-/// Named counters, whose numbers of shards change all the while.
+/// Named counters, whose numbers of shards keep changing.
 #[test]
 fn resizes_beside_all_the_rest() {
     let (database, mut conn) = super::database_with_counters();

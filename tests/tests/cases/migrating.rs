@@ -31,7 +31,7 @@ fn base(conn: &mut Conn) -> i64 {
     videos.find(1).select(views).first(conn).unwrap()
 }
 
-/// Reads until nobody counts any more; what is read never falls, nor is it less than there was at first.
+/// Reads until nobody counts any more; the total never falls, nor is it less than at first.
 fn watch(counting: &AtomicI64, at_first: i64, mut read: impl FnMut() -> i64) {
     let mut last = at_first;
     while counting.load(Ordering::SeqCst) > 0 {
@@ -41,7 +41,7 @@ fn watch(counting: &AtomicI64, at_first: i64, mut read: impl FnMut() -> i64) {
     }
 }
 
-/// Deploys 2 and 3: some processes count on the base still, others on shards, one folds already; all read totals.
+/// Deploys 2 and 3: some processes still count on the base, others on shards, one folds already; all read totals.
 #[test]
 fn base_and_shards_are_counted_on_beside_folds() {
     let (database, mut conn) = database();
@@ -70,8 +70,8 @@ fn base_and_shards_are_counted_on_beside_folds() {
     assert_eq!(base(&mut conn), 100 + 6 * COUNTS);
 }
 
-/// Leaving: once nobody counts on shards and they are folded, the base is read alone and the table dropped, under counts on the
-/// base.
+/// Leaving: once nobody counts on shards and they are folded, readers use the base alone and the table is dropped, beside counts
+/// on the base.
 #[test]
 fn the_shards_table_is_left_under_counts_on_the_base() {
     let (database, mut conn) = database();

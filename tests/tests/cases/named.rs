@@ -51,7 +51,7 @@ fn counts_up_and_down_and_is_set() {
     assert_eq!(fresh.get(conn), Ok(1));
 }
 
-/// Names that some collation takes for one, that end in a space, or that hold what SQL gives a meaning.
+/// Names that some collation takes for the same, that end in a space, or that hold characters with a meaning in SQL.
 const NAMES: [&str; 16] = [
     "A",
     "a",
@@ -217,7 +217,7 @@ fn the_migrations_run_beside_an_applications_and_are_reverted() {
     assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
     assert_eq!(conn.run_pending_migrations(MIGRATIONS).unwrap().len(), 0);
     Counter::named("x").increment(conn).unwrap();
-    // An application's own comes after it, whenever it ran, and is what `revert_last_migration` meets.
+    // An application's own migration comes after it, whenever it ran, and is the one that `revert_last_migration` reverts.
     let own = || ShardsTable::of(downloads::table).migration("00000000000001");
     diesel::sql_query(
         "CREATE TABLE downloads (version INTEGER, day INTEGER, number INTEGER NOT NULL, PRIMARY KEY (version, day))",
@@ -249,7 +249,7 @@ fn numbers_of_shards_change_at_run_time() {
         diesel::select(sql).get_result::<i64>(conn).unwrap()
     };
     let mut expected = 0;
-    // One writer comes to all of them. The tests beside this one get along with any choice.
+    // One writer visits all of them. The tests beside this one work with any choice.
     ShardChoice::Random.set_global();
     eventually(|| {
         assert_eq!(counter.increase_shards(200, conn), Ok(200));
@@ -327,7 +327,7 @@ fn racing_increases_leave_the_largest() {
     assert_eq!(Counter::named("racing").shards(&mut conn), Ok(215));
 }
 
-/// What a process knows of numbers is of one database, and these tests have many: others may come in between.
+/// Retries: a process remembers the shard counts of one database only, and another test's database may come in between.
 fn eventually(mut holds: impl FnMut() -> bool) {
     assert!((0..10).any(|_| holds()));
 }
@@ -380,7 +380,7 @@ fn a_field_follows_its_number() {
     number.resize(128, conn).unwrap();
 }
 
-/// A key of the application's in a column of the same name is another table's.
+/// A key of the application's in a column of the same name belongs to another table.
 #[test]
 fn shards_are_the_counters_own() {
     let (_database, mut conn) = database_with_counters();

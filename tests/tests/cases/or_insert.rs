@@ -1,4 +1,4 @@
-//! Counts on rows that may not be there yet.
+//! Counts on rows that may not exist yet.
 
 use crate::api::retry::{self, RetryPolicy};
 use crate::api::{Error, update};
@@ -34,7 +34,7 @@ fn the_row_is_inserted_once_and_counted_always() {
         assert_eq!(download(conn, 1, 1), Ok(1));
     }
     assert_eq!(number(conn, 1, 1), Some(3));
-    // What the row brings stays.
+    // The count adds to the value that the inserted row brings.
     for _ in 0..2 {
         let counted = update(downloads::table.find((2, Day(2))))
             .set(downloads::number.eq(downloads::number - 1))
@@ -122,7 +122,7 @@ fn a_row_that_is_another_is_refused_and_taken_back() {
     assert_eq!(videos.count().get_result(conn), Ok(3_i64));
 }
 
-/// Another unique key than the parent's is violated: told as it is, and the caller's transaction goes on.
+/// A unique key other than the parent's is violated: the error is returned as it is, and the caller's transaction goes on.
 #[test]
 fn another_unique_key_is_told() {
     let (_database, mut conn) = database();

@@ -1,4 +1,4 @@
-//! Any sequence of updates does to totals what it would do to plain columns.
+//! Any sequence of updates has the same effect on totals as on plain columns.
 
 use crate::api::{RowCounter, fold, reset, set_total, update};
 use diesel::prelude::*;
@@ -83,7 +83,7 @@ fn apply(conn: &mut Conn, Operation { change, rows, .. }: &Operation) -> QueryRe
     }
 }
 
-/// What `apply` does to plain numbers; the number of rows met.
+/// Does to plain numbers what `apply` does to rows; returns the number of rows it met.
 fn apply_to(
     model: &mut [(i64, i64, i32)],
     Operation {
@@ -162,11 +162,11 @@ fn any_sequence_of_updates_equals_a_plain_column() {
         .unwrap();
 }
 
-/// What happens to a counter in its life, besides being counted.
+/// The events in a counter's life, besides counts.
 #[derive(Debug, Clone)]
 enum Event {
     Count(Operation),
-    /// On video 4, which may not be there yet and begins with 1000 views.
+    /// On video 4, which may not exist yet and begins with 1000 views.
     OrInsert(i64),
     Fold {
         rows: Rows,
@@ -266,7 +266,7 @@ fn live(conn: &mut Conn, event: &Event) -> QueryResult<usize> {
         }
         Event::Reset(rows) => over!(rows, |source| reset(source).execute(conn)),
         Event::Bounded(n) => {
-            // Anything else counts on it too: the shards are brought to what a bounded counter may find.
+            // Other operations count on it too: this brings the shards to values that a bounded counter may find.
             let _ = fold(videos.find(1)).run(conn)?;
             let counter = RowCounter::of(views, 1).never_below(-100).never_above(100);
             match counter.add(*n, conn) {
@@ -278,7 +278,7 @@ fn live(conn: &mut Conn, event: &Event) -> QueryResult<usize> {
     }
 }
 
-/// What `live` does to plain numbers, and what it gives.
+/// Does to plain numbers what `live` does to rows, and returns the same.
 fn live_on(model: &mut Model, event: &Event) -> usize {
     match event {
         Event::Count(operation) => {

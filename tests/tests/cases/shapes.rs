@@ -1,4 +1,4 @@
-//! Every shape of update that applications write has to work by changing the import alone.
+//! Every form of update that applications write has to work after a change of the import alone.
 
 #![allow(clippy::op_ref, reason = "references are among the shapes")]
 

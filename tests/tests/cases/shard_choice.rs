@@ -1,4 +1,4 @@
-//! Which shards are used, by each of the choices. The videos are these tests' own, since what a process knows is by key.
+//! Which shards each of the choices uses. The videos are these tests' own, since a process remembers things by key.
 
 use crate::api::shard_choice::ShardChoice;
 use crate::api::update;

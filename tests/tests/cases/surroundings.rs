@@ -58,7 +58,7 @@ fn holds(cell: &str) -> bool {
     }
 }
 
-/// A database, and what each connection to it begins with.
+/// A database, and the SQL that each connection to it begins with.
 struct Surrounded<'a> {
     database: &'a Database,
     setup: &'a str,
@@ -287,7 +287,7 @@ fn drop_shards(surrounded: &Surrounded<'_>) -> Result {
     Ok(ShardsTable::of(videos).drop(conn)?)
 }
 
-/// What connections begin with there. A table that is built otherwise is built.
+/// Returns the SQL that connections begin with there. A surrounding that is a kind of table is built.
 fn arrange(surrounding: &'static str, conn: &mut Conn) -> &'static str {
     if let Some((setup, _)) = surrounding
         .strip_prefix('`')

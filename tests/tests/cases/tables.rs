@@ -1,4 +1,4 @@
-//! Shards tables: made, missed, folded and dropped.
+//! Shards tables: created, missing, folded and dropped.
 
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;

@@ -113,7 +113,7 @@ fn a_retried_transaction_commits_once() {
     assert_eq!(total(&mut conn), 101);
 }
 
-/// What every backend reports in its own way and every dialect takes for a conflict.
+/// A deadlock, which every backend reports in its own way and every dialect classifies as a conflict.
 fn deadlock() -> DieselError {
     let text = match std::any::type_name::<Conn>() {
         name if name.contains("Pg") => "deadlock detected",
@@ -175,7 +175,7 @@ fn isolation_levels_are_set_and_refused_inside_a_transaction() {
     assert_eq!(total(&mut conn), 103);
 }
 
-/// A total out of range is noticed when the counted row is read, after the count; a closure that goes on must not keep it.
+/// A total out of range is noticed when the counted row is read, after the count; a closure that continues must not commit it.
 #[test]
 fn a_failure_after_the_count_takes_the_count_back() {
     use diesel_sharded_tests::schema::measures::dsl::*;
@@ -207,7 +207,7 @@ fn a_failure_after_the_count_takes_the_count_back() {
     }
 }
 
-/// The connection type alone decides; the counting code names no database.
+/// The connection type alone selects the database; the counting code names none.
 #[test]
 fn a_function_that_is_generic_over_its_connection() {
     use crate::api::dsl::{Count, Plus};
@@ -230,7 +230,7 @@ fn a_function_that_is_generic_over_its_connection() {
     assert_eq!(total(&mut conn), 101);
 }
 
-/// Diesel gives up a connection that was lost. Whatever is asked of it afterwards says so, by the library's own error.
+/// Diesel gives up a connection that was lost. Every later call on it reports that, by the library's own error.
 #[test]
 fn a_connection_that_diesel_gave_up_is_a_lost_one() {
     type Operation = fn(&mut Conn) -> QueryResult<()>;

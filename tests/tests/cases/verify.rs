@@ -125,7 +125,7 @@ fn backfill_while_the_application_runs() {
         },
     });
     let conn = &mut conn;
-    // One repair has ended since the rows from before were there: what others lost or doubled beside the counts shows now.
+    // A whole repair has run since the old rows existed, so that a count that was lost or doubled beside it shows now.
     assert_eq!(verify(videos, likes, recount!()).drifts(conn), Ok(vec![]));
     let counted = |video: i64, conn: &mut Conn| {
         let of = comments::table.filter(comments::video_id.eq(video));

@@ -9,7 +9,7 @@ use syn::{Item, UseTree, Visibility};
 
 use crate::text::{is_cfg, is_public};
 
-/// A module, with what it imports.
+/// A module, with its imports.
 pub struct Module {
     /// `["operation", "fold"]`
     pub path: Vec<String>,

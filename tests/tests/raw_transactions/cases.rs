@@ -47,7 +47,7 @@ fn run(conn: &mut Conn, text: &str) {
         .unwrap_or_else(|error| panic!("{text}: {error}"));
 }
 
-/// Whatever an operation or the edit beside it may change.
+/// All that an operation, or the edit beside it, may change.
 #[derive(Debug, Clone, PartialEq)]
 struct State {
     /// The title, views and likes of each video.
@@ -83,7 +83,7 @@ fn state(conn: &mut Conn) -> State {
 struct Operation {
     name: &'static str,
     run: fn(&mut Conn) -> QueryResult<()>,
-    /// What it does to the state.
+    /// The effect on the state.
     effect: fn(&mut State),
 }
 
@@ -342,7 +342,7 @@ fn one_transaction_takes_them_all() {
     }
 }
 
-/// Nothing outside a transaction needs one of the caller's: each of them is committed when it returns.
+/// Outside a transaction no operation needs one of the caller's: each of them is committed when it returns.
 #[test]
 fn without_a_transaction_each_is_committed() {
     let (database, mut conn) = database();
@@ -355,7 +355,7 @@ fn without_a_transaction_each_is_committed() {
     }
 }
 
-/// What needs a transaction of its own says so, and leaves the caller's as it is.
+/// An operation that needs a transaction of its own returns an error, and leaves the caller's as it is.
 #[test]
 fn what_cannot_be_part_of_another_transaction_is_refused() {
     let (database, mut conn) = database();
@@ -376,7 +376,7 @@ fn what_cannot_be_part_of_another_transaction_is_refused() {
     assert_eq!(title_of(&mut other), "all of it");
 }
 
-/// A failure takes back what the operation did, and no more.
+/// A failure rolls back the operation alone.
 #[test]
 fn a_failure_takes_back_the_operation_alone() {
     let (database, mut conn) = database();
@@ -398,7 +398,7 @@ fn a_failure_takes_back_the_operation_alone() {
     assert_eq!(state(&mut other), after);
 }
 
-/// Tables too, where the database can take them back. MySQL commits at each, and so refuses.
+/// Tables too, where the database can roll them back. MySQL commits at each, and so the operation is refused.
 #[test]
 fn a_table_of_shards_is_made_and_dropped_in_the_callers_transaction() {
     let (_database, mut conn) = database();
@@ -444,8 +444,8 @@ fn is<Backend: 'static>() -> bool {
     TypeId::of::<<Conn as Connection>::Backend>() == TypeId::of::<Backend>()
 }
 
-/// What ends the caller's transaction, or a statement of it, is told as Diesel does and not tried again: a further attempt would
-/// run in another transaction, or in none.
+/// A conflict that ends the caller's transaction, or a statement of it, is returned as by Diesel, not retried: a further attempt
+/// would run in another transaction, or in none.
 #[test]
 fn a_conflict_is_told_and_not_tried_again() {
     let (database, mut conn) = database();
@@ -481,11 +481,11 @@ fn a_conflict_is_told_and_not_tried_again() {
     run(&mut conn, "ROLLBACK");
     run(&mut other, "ROLLBACK");
     assert_eq!(state(&mut other), before);
-    // Outside, the same conflict is one that is tried again.
+    // Outside a transaction, the same conflict is retried.
     assert_eq!(count(1, &mut conn), Ok(1));
 }
 
-/// So that who waits for a lock does not wait long.
+/// Short lock timeouts, so that the test does not wait long.
 fn short_patience() -> &'static [&'static str] {
     if is::<diesel::pg::Pg>() {
         &["SET lock_timeout = '100ms'"]

@@ -1,4 +1,4 @@
-//! A deadlock ends the whole transaction on MySQL and MariaDB. A count that was then tried again would be committed by itself.
+//! A deadlock ends the whole transaction on MySQL and MariaDB. A retry of the count would then be committed by itself.
 
 use std::sync::Barrier;
 use std::thread;
@@ -44,7 +44,7 @@ macro_rules! the_victim_counts_nothing {
                         count(first, conn)?;
                         both_have_one.wait();
                         let counted = count(second, conn);
-                        // Whoever does not look at the error commits what is left: nothing, for it is gone.
+                        // A caller who ignores the error commits the rest of the transaction: nothing, since the deadlock ended it.
                         conn.batch_execute("COMMIT")?;
                         counted.map(drop)
                     })

@@ -1,4 +1,4 @@
-//! What is sent for a count, and what a look for a transaction that Diesel does not know costs.
+//! The statements that a count sends, and the cost of looking for a transaction that Diesel does not know.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use diesel_sharded::update;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, schema};
 
-/// What `work` sends, by the first words.
+/// The first words of each statement that `work` sends.
 fn sent<Conn: Connection>(conn: &mut Conn, work: impl FnOnce(&mut Conn)) -> Vec<String> {
     let sent = Arc::new(Mutex::new(vec![]));
     let writes = Arc::clone(&sent);

@@ -1,4 +1,4 @@
-//! Connections to MySQL or MariaDB whose statements are not committed by themselves.
+//! Connections to MySQL or MariaDB whose statements do not commit by themselves.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -106,7 +106,7 @@ fn pending_work_is_neither_committed_nor_rolled_back() {
     }
 }
 
-/// An operation that has a transaction of its own where none is in progress commits it.
+/// An operation that opens its own transaction where none is in progress commits it.
 #[test]
 fn without_pending_work_a_transaction_of_its_own_is_committed() {
     let (database, mut conn) = database();

@@ -20,7 +20,7 @@ use diesel_sharded_tests::{TestConnection, drawing, recording, schema};
 
 use super::Conn;
 
-/// Makes tests of this file's functions: by the test's name and the function's, what that is called with on PostgreSQL, and on
+/// Makes tests of this file's functions: by the test's name and the function's, the arguments on PostgreSQL, and on
 /// MySQL and MariaDB, or on MariaDB alone.
 macro_rules! server_tests {
     ($server:ident) => {
@@ -43,7 +43,7 @@ macro_rules! server_tests {
                 postgres ("SET lock_timeout = '50ms'", crate::api::Conflict::LockTimeout);
                 mysql ("SET SESSION innodb_lock_wait_timeout = 1", crate::api::Conflict::LockTimeout);
             }
-            // MySQL's time limit holds for reads alone.
+            // MySQL's time limit applies to reads alone.
             statement_timeout, a_locked_shard {
                 postgres ("SET statement_timeout = '50ms'", crate::api::Conflict::StatementTimeout),
                     ("SET statement_timeout = '50ms'; SET lc_messages = 'de_DE.UTF-8'", crate::api::Conflict::StatementTimeout);
@@ -60,7 +60,7 @@ macro_rules! server_tests {
                     (crate::api::retry::Isolation::Serializable, "SET lc_messages = 'de_DE.UTF-8'");
                 mariadb (crate::api::retry::Isolation::RepeatableRead, "SET SESSION innodb_snapshot_isolation = ON");
             }
-            // On MySQL: what the server does at a deadlock, and the driver does not notice. What follows is outside any transaction.
+            // On MySQL the server rolls back at a deadlock, unnoticed by the driver. Later statements run outside any transaction.
             a_swallowed_error_is_not_acknowledged, a_swallowed_error_is_not_acknowledged {
                 postgres ("SELECT 1/0", false);
                 mysql ("ROLLBACK", true);
@@ -152,7 +152,7 @@ macro_rules! tests_on {
 }
 pub(crate) use tests_on;
 
-/// Whether the server is MariaDB, where only that one will do.
+/// Whether the server is MariaDB, for tests that need it.
 pub fn is(kind: &str) -> bool {
     let version = || Conn::connect(&Conn::database()).version();
     kind != "mariadb" || version().contains("MariaDB")
@@ -204,7 +204,7 @@ pub fn lock_shard_0(conn: &mut Conn) {
     assert_eq!(locked, Ok(1));
 }
 
-/// Two transactions that lock two rows in opposite order; the one that the database ends is tried again.
+/// Two transactions lock two rows in opposite order; the one that the database ends is retried.
 pub fn deadlock(prepare: &str) {
     let (database, mut conn) = database();
     let (policy, met) = recording();
@@ -267,7 +267,7 @@ pub fn a_locked_shard(limit: &str, expected: Conflict) {
     assert_eq!(total(&mut conn), 101);
 }
 
-/// When every attempt meets the lock, the error says so, and nothing was counted.
+/// When every attempt meets the lock, the error reports that, and nothing was counted.
 pub fn a_lock_that_stays(limit: &str, expected: Conflict) {
     let (database, mut conn) = database();
     let mut holder = Conn::connect(&database);
@@ -314,7 +314,7 @@ pub fn nowait(prepare: &str) {
     assert_eq!(*met.lock().unwrap(), [Conflict::LockTimeout]);
 }
 
-/// A transaction that read before another one wrote what it then counts on.
+/// A transaction that reads before another one writes the row that it then counts on.
 pub fn serialization(isolation: Isolation, prepare: &str) {
     let (database, mut conn) = database();
     let mut other = Conn::connect(&database);
@@ -323,7 +323,7 @@ pub fn serialization(isolation: Isolation, prepare: &str) {
     let policy = policy.with_min_delay(Duration::ZERO);
     let mut first = true;
     let same_shard = RetryPolicy::new().with_random(|| 0);
-    // Inside a transaction the shard is drawn by the update's own policy; nothing is tried again by it.
+    // Inside a transaction the update's own policy draws the shard, but retries nothing.
     let done: QueryResult<usize> =
         Transaction::new()
             .isolation(isolation)
@@ -349,7 +349,7 @@ pub fn serialization(isolation: Isolation, prepare: &str) {
     assert_eq!(total(&mut conn), 102);
 }
 
-/// The closure drops the error of a statement that made the database give up the transaction.
+/// The closure drops the error of a statement at which the database rolled the transaction back.
 pub fn a_swallowed_error_is_not_acknowledged(sql: &str, succeeds: bool) {
     let (_database, mut conn) = database();
     let done: QueryResult<()> = retry::transaction(&mut conn, RetryPolicy::new(), |conn| {
@@ -398,7 +398,7 @@ pub fn a_parent_deleted_meanwhile() {
     assert_eq!(total(&mut conn), 101);
 }
 
-/// Somebody holds the lock on the parent's row; its shards are there.
+/// Another connection holds the lock on the parent's row, whose shards exist.
 pub fn a_locked_parent_stops_no_count(lock: &str, limit: &str, nor_by_filter: bool) {
     let (database, mut conn) = database();
     let mut holder = Conn::connect(&database);
@@ -455,7 +455,7 @@ pub fn a_connection_cut(connection_id: &str, kill: impl Fn(i64) -> String + Sync
             Error::from(counting.join().unwrap().unwrap_err())
         });
         match (by_key, &error) {
-            // A single statement commits by itself: nobody can say whether it did.
+            // A single statement commits by itself: nobody can tell whether it did.
             (true, Error::OutcomeUnknown { .. }) => {}
             // A transaction whose COMMIT was not sent yet did not.
             (false, Error::ConnectionLost { .. }) => {}
@@ -538,7 +538,7 @@ pub fn folds_killed_at_any_moment(connection_id: &str, kill: impl Fn(i64) -> Str
     );
 }
 
-/// A transaction that counted and went to sleep holds up the fold of that shard, and nobody else's count.
+/// A transaction that counted and stays open delays the fold of that shard, and nobody else's count.
 pub fn an_idle_transaction_holds_up_no_other_count() {
     let (database, mut conn) = database();
     let mut idle = Conn::connect(&database);
@@ -573,7 +573,7 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
         assert_eq!((folded.parents, folded.finished), (2, true));
     });
     assert_eq!(total(&mut conn), 103);
-    // What others hold for longer than the policy allows is named, and the rest is folded.
+    // A row that others lock for longer than the policy allows is reported as busy, and the rest is folded.
     lock_shard_0(&mut idle);
     for key in [1, 2] {
         let policy = RetryPolicy::new().with_random(|| 1);
@@ -595,7 +595,7 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
     idle.batch_execute("ROLLBACK").unwrap();
 }
 
-/// A row that has left the filter by the time it is locked is not set.
+/// A row that no longer matches the filter by the time it is locked is not set.
 pub fn set_total_looks_again_under_the_lock() {
     let (database, mut conn) = database();
     let mut holder = Conn::connect(&database);
@@ -615,7 +615,7 @@ pub fn set_total_looks_again_under_the_lock() {
     assert_eq!(totals.load(&mut conn), Ok(vec![100_i64, 200, 0]));
 }
 
-/// Above READ COMMITTED a transaction meets what others committed since it began to read; it is tried again.
+/// Above READ COMMITTED a transaction meets commits that others made since its snapshot; it is retried.
 pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
     let (database, mut conn) = database();
     let mut other = Conn::connect(&database);
@@ -649,7 +649,7 @@ pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
                     }
                     match operation {
                         0 => fold(videos.find(1)).run(conn).map(drop),
-                        // In a savepoint of the application's, which such a conflict takes along.
+                        // In a savepoint of the application's, which such a conflict ends too.
                         1 => retry::transaction(conn, RetryPolicy::new(), |conn| {
                             set_total(videos.find(1), views, 7).execute(conn).map(drop)
                         }),
@@ -671,7 +671,7 @@ pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
     assert_eq!(new.get(&mut conn), Ok(9));
 }
 
-/// A conflict that ends the whole transaction takes the savepoints along: it is seen all the same, and tried again.
+/// A conflict that ends the whole transaction ends the savepoints too: it is detected all the same, and retried.
 pub fn a_conflict_inside_a_savepoint_is_tried_again(isolation: Isolation, setup: &str) {
     let (database, mut conn) = database();
     let mut other = Conn::connect(&database);
@@ -702,7 +702,7 @@ pub fn a_conflict_inside_a_savepoint_is_tried_again(isolation: Isolation, setup:
     assert_eq!(total(&mut conn), 103);
 }
 
-/// Connections that are cut at any request, also while COMMIT is in flight: everyone is counted once and told so.
+/// Connections that are cut at any request, also while COMMIT is in flight: every caller is counted once and told so.
 pub fn a_coalescer_that_loses_its_connections() {
     use diesel_sharded::{Counter, RowCounter};
 
@@ -752,7 +752,7 @@ pub fn a_coalescer_that_loses_its_connections() {
     assert_eq!(RowCounter::of(likes, 2).get(&mut conn), Ok(Some(3)));
 }
 
-/// Where the coalescer's row is gone when it asks what became of a COMMIT, nobody can tell: it neither counts again nor
+/// Where the coalescer's row is gone when it asks about the outcome of a COMMIT, nobody can tell: it neither counts again nor
 /// promises that nothing was counted.
 pub fn a_coalescer_whose_row_is_removed_while_a_commit_is_unresolved() {
     use diesel_sharded::RowCounter;
@@ -808,7 +808,7 @@ pub fn a_coalescer_whose_row_is_removed_while_a_commit_is_unresolved() {
     assert!(unknown > 10, "{unknown}");
 }
 
-/// Counts a video that no other test of this process counts on: what the process knows is by key.
+/// Counts a video that no other test of this process counts on: the process remembers things by key.
 fn count_own_video(conn: &mut Conn, key: i64) -> QueryResult<usize> {
     update(videos.find(key))
         .set(views.eq(views + 1))
@@ -836,7 +836,7 @@ fn shards_of_own_video(conn: &mut Conn, key: i64) -> Vec<i32> {
         .unwrap()
 }
 
-/// Who waited for somebody else's lock on the first shard asks the next time, and then goes elsewhere.
+/// A writer that waited for another's lock on the first shard probes it the next time, and then takes another shard.
 pub fn a_lock_is_not_waited_for_again() {
     const KEY: i64 = 4711;
     const HELD: Duration = Duration::from_millis(1000);
@@ -880,7 +880,7 @@ pub fn a_lock_is_not_waited_for_again() {
     assert_eq!(read, Ok(counted));
 }
 
-/// A transaction keeps the row locked after its count; others take shards of their own, and it goes on with its own.
+/// A transaction keeps the row locked after its count; others take shards of their own, and it continues with its own.
 pub fn transactions_at_once_take_shards_of_their_own(limit: &str) {
     const KEY: i64 = 4712;
     const LEASE: Duration = Duration::from_secs(1); // for as long is a rank kept for a transaction
@@ -892,7 +892,7 @@ pub fn transactions_at_once_take_shards_of_their_own(limit: &str) {
         other.batch_execute(limit).unwrap();
         (transaction, other)
     });
-    // The first shard is there: a first count in a transaction locks the gap around it on MariaDB from 11.6 on.
+    // The first shard exists: a first count in a transaction locks the gap around it on MariaDB from 11.6 on.
     assert_eq!(count_own_video(conn, KEY), Ok(1));
     let mut expected = 1;
     let mut at_once = || {
@@ -912,7 +912,7 @@ pub fn transactions_at_once_take_shards_of_their_own(limit: &str) {
             let shards = shards_of_own_video(conn, KEY);
             let again = count_own_video(conn, KEY);
             let as_before = shards_of_own_video(conn, KEY) == shards;
-            // Slow counts make the row a hot one, and then whoever has its first shard leaves that, once.
+            // Slow counts make the row a hot one, and then the writer on its first shard leaves that shard, once.
             match is_slow() || (again, as_before) != (Ok(1), true) {
                 true => Err(diesel::result::Error::RollbackTransaction),
                 false => Ok(()),
@@ -935,12 +935,12 @@ pub fn transactions_at_once_take_shards_of_their_own(limit: &str) {
     assert_eq!(read, Ok(expected));
 }
 
-/// Connections that are cut at any request, and the caller asks again with the same key until he is told: counted once.
+/// Connections that are cut at any request, and a caller who retries with the same key until he is told: counted once.
 pub fn repeats_over_connections_that_are_cut() {
     let (database, mut conn) = database();
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     let (proxy, url) = Proxy::before(database.url());
-    // A cut that a round did not come to meets the next one's connection.
+    // A cut that a round did not reach hits the next one's connection.
     let connect = || {
         let mut tries = (0..100).filter_map(|_| Conn::establish(&url).ok());
         tries.next().expect("a connection")
@@ -973,7 +973,7 @@ pub fn repeats_over_connections_that_are_cut() {
     assert_eq!(total(&mut conn), 100 + ROUNDS);
 }
 
-/// A fold that meets a lock, and goes on shard by shard, on connections that are cut at any request: it says that they were.
+/// A fold that meets a lock, and goes on shard by shard, on connections that are cut at any request: it reports the cuts.
 pub fn a_fold_that_loses_its_connection_beside_a_lock() {
     let (database, mut conn) = database();
     let counted = diesel::update(schema::videos_shards::table.find((1, 0)))
@@ -1011,7 +1011,7 @@ pub fn a_fold_that_loses_its_connection_beside_a_lock() {
     assert_eq!(total(&mut conn), expected);
 }
 
-/// A transaction whose snapshot is older than the first of its repeats.
+/// A repeated request, in a transaction whose snapshot is older than the commit of the first one.
 pub fn a_repeat_in_an_older_snapshot() {
     let (database, mut conn) = database();
     conn.run_pending_migrations(MIGRATIONS).unwrap();

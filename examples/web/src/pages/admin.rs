@@ -1,4 +1,4 @@
-//! The machinery: shards, conflicts, the coalescer, and a load that shows what they are for. It has no login: the site is
+//! The machinery: shards, conflicts, the coalescer, and a load that shows why they exist. It has no login: the site is
 //! meant for the machine that it runs on.
 
 use std::fmt::Display;
@@ -25,7 +25,7 @@ use crate::models::{Totals, Video, fold_all};
 use crate::schema::videos::dsl::views;
 use crate::site::Shared;
 
-/// The video that is looked at unless another one is chosen.
+/// The video that is shown unless another one is chosen.
 const FIRST_CHOICE: &str = "7";
 
 const WRITERS: RangeInclusive<u16> = 1..=64;

@@ -1,4 +1,4 @@
-//! What is drawn. As SVG, since the policy of [`layout`](super::layout) allows no `style` attribute.
+//! Drawings, as SVG, since the policy of [`layout`](super::layout) allows no `style` attribute.
 
 use maud::{Markup, html};
 

@@ -1,4 +1,4 @@
-//! What all pages have in common.
+//! The layout that all pages share.
 
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
@@ -28,7 +28,7 @@ impl Page {
         }
     }
 
-    /// What makes it nicer; it works without.
+    /// Adds a script that improves the page; the page works without it.
     pub fn script(mut self, script: &'static str) -> Self {
         self.script = script;
         self
@@ -43,8 +43,8 @@ impl Page {
 
 impl IntoResponse for Page {
     fn into_response(self) -> Response {
-        // Style and script are ours if they know this number, and nothing comes from anywhere else. Nor does a page of another
-        // site show one of ours in a frame, where a click would not be what it seems.
+        // The browser runs style and script only with this number, and loads nothing from elsewhere. No other site may show one of
+        // our pages in a frame, where a visitor would click without knowing on what.
         let nonce = format!("{:032x}", rand::random::<u128>());
         let policy = format!(
             "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; \

@@ -13,7 +13,7 @@ use crate::models::Shards;
 use crate::schema::videos::dsl::views;
 use crate::site::Shared;
 
-/// As HTML without line breaks, which an event could not carry as they are.
+/// As HTML without line breaks, since an event cannot carry them.
 pub async fn read(shared: &Shared, video: i64) -> Result<String, PageError> {
     let read = move |conn: &mut _| {
         let number = ShardCount::of(views).get(conn)?;

@@ -23,7 +23,7 @@ use crate::visitor::{Known, Looks, Visitor};
 
 #[derive(Deserialize)]
 pub struct Arrival {
-    /// Where the visitor comes from. After a like it is the page that was there before, and no further view.
+    /// Where the visitor comes from. After a like it is the page that was there before, and that counts no further view.
     from: Option<String>,
 }
 
@@ -89,7 +89,7 @@ fn main(video: &Video, liked: bool) -> Markup {
     }
 }
 
-/// What the script puts in the place of what it got with the page.
+/// The new texts of the page's numbers, which the script puts in place.
 #[derive(Serialize)]
 struct Texts {
     views: String,

@@ -1,4 +1,4 @@
-//! What has to hold on every database.
+//! The cases that must pass on every database.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::support::{Started, answer, cookie_of, eventually, number, send, text};
 
-/// Makes a test of each case, on what `$database` gives.
+/// Makes a test of each case, on the site that `$database` returns.
 macro_rules! on {
     ($name:ident, $database:expr) => {
         mod $name {
@@ -105,7 +105,7 @@ pub async fn looking_counts_a_view_and_nothing_else_does(database: &Database) {
     assert_eq!(site.total(7).await, before + 3);
     site.stop().await;
 
-    // 3 views, once after a like, the grid, and twice `/admin`; not the headers alone, and not what was only fetched.
+    // 3 views, once after a like, the grid, and twice `/admin`; a request for headers alone and a prefetch do not count.
     let again = Started::on(database).await;
     assert_eq!(again.number("/", "served").await, 7);
     again.stop().await;
@@ -135,7 +135,7 @@ pub async fn a_like_is_there_once(database: &Database) {
     assert!(page.contains("aria-pressed=\"true\"") && page.contains("value=\"false\""));
     assert_eq!(number(&page, "likes"), before + 1);
 
-    // Ten more of the same at once, as of an impatient visitor; and as our script does it.
+    // Ten more of the same at once, as an impatient visitor sends them; and as our script does it.
     all(many(10, || like("liked=true")), StatusCode::SEE_OTHER).await;
     let json = answer(
         like("liked=true").header("accept", "application/json"),
@@ -405,7 +405,7 @@ fn many(number: usize, request: impl Fn() -> RequestBuilder) -> Vec<RequestBuild
     (0..number).map(|_| request()).collect()
 }
 
-/// Sends all of them at once, and each has to be answered with this status.
+/// Sends all of them at once, and checks that each answer has this status.
 async fn all(requests: Vec<RequestBuilder>, status: StatusCode) {
     let requests = requests.into_iter();
     let answers: Vec<_> = requests

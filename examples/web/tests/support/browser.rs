@@ -68,7 +68,7 @@ impl Browser {
         browser
     }
 
-    /// Looks as a window, or a phone, of this size does.
+    /// Makes the window as large as a desktop's, or a phone's.
     pub async fn size(&self, width: u32, height: u32, scale: u32) {
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": scale, "mobile": scale > 1 });
         self.send("Emulation.setDeviceMetricsOverride", metrics)
@@ -94,7 +94,7 @@ impl Browser {
     }
 
     pub async fn text(&self, css: &str) -> String {
-        // By one command: the page may change between two.
+        // In one command, since the page may change between two.
         let script = "return document.querySelector(arguments[0])?.textContent ?? ''";
         let text = self.driver.execute(script, vec![json!(css)]).await;
         text.and_then(|text| text.convert()).expect("a text")
@@ -106,7 +106,7 @@ impl Browser {
         number.unwrap_or_else(|_| panic!("{css} is no number: {text:?}"))
     }
 
-    /// What an expression of the page's language gives.
+    /// The value of a JavaScript expression on the page.
     pub async fn eval<T: serde::de::DeserializeOwned>(&self, expression: &str) -> T {
         let value = self
             .driver
@@ -132,7 +132,7 @@ impl Browser {
         taken.expect("a screenshot");
     }
 
-    /// Ends it; the browser must have had nothing to complain of, such as what the page's own policy forbids.
+    /// Ends it; checks that the browser reported no error, such as a violation of the page's own policy.
     pub async fn quit(self) {
         let complaints = self.driver.browser_log().await.expect("a log");
         assert!(complaints.is_empty(), "{complaints:?}");

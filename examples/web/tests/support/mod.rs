@@ -54,7 +54,7 @@ impl Started {
             .header(COOKIE, cookie_of(visitor))
     }
 
-    /// The page, which has to be there.
+    /// The page, which must exist.
     pub async fn page(&self, path: &str) -> String {
         answer(self.get(path), StatusCode::OK).await
     }
@@ -64,12 +64,12 @@ impl Started {
         number(&self.page(path).await, id)
     }
 
-    /// What `/admin` adds up.
+    /// The total that `/admin` computes.
     pub async fn total(&self, video: i64) -> i64 {
         self.number(&format!("/admin?video={video}"), "total").await
     }
 
-    /// Without a further view.
+    /// Reads the page without counting a view.
     pub async fn likes(&self, video: i64) -> i64 {
         let path = format!("/watch/{video}?from=like");
         self.number(&path, "likes").await
@@ -80,7 +80,7 @@ impl Started {
     }
 }
 
-/// The text of an answer, whose status has to be this one.
+/// The text of an answer that must have this status.
 pub async fn answer(request: RequestBuilder, status: StatusCode) -> String {
     let response = send(request).await;
     assert_eq!(response.status(), status, "{}", response.url());
@@ -95,7 +95,7 @@ pub fn cookie_of(visitor: u32) -> String {
     format!("visitor={visitor:032x}")
 }
 
-/// What an element holds, up to the next tag.
+/// The content of an element, up to the next tag.
 pub fn text<'a>(page: &'a str, id: &str) -> &'a str {
     let (_, from_id) = page
         .split_once(&format!(" id=\"{id}\""))
@@ -110,7 +110,7 @@ pub fn number(page: &str, id: &str) -> i64 {
         .unwrap_or_else(|_| panic!("{id} is no number: {text}"))
 }
 
-/// Asks until it is so, for 30 seconds.
+/// Polls until it is true, for 30 seconds at most.
 pub async fn eventually<R: Future<Output = bool>>(what: &str, is_so: impl Fn() -> R) {
     let patience = Instant::now() + Duration::from_secs(30);
     while !is_so().await {

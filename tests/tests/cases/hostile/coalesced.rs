@@ -1,4 +1,4 @@
-//! Amounts at the edges that meet in one batch, and that meet a bound.
+//! Amounts at the edges that meet in one batch, or reach a bound.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -34,7 +34,7 @@ fn edges() -> impl Strategy<Value = i64> {
     ]
 }
 
-/// Whether an error of a caller is that of his own amount.
+/// Whether a caller's error is about his own amount.
 fn is_overflow(error: &Error) -> bool {
     match error {
         Error::Overflow { .. } => true,
@@ -43,7 +43,7 @@ fn is_overflow(error: &Error) -> bool {
     }
 }
 
-/// Each caller is told what became of his own count, whatever it was committed with.
+/// Each caller learns the outcome of his own count, whatever it was committed with.
 #[test]
 fn hostile_amounts_in_one_batch() {
     let (database, conn) = database();
@@ -96,7 +96,7 @@ fn hostile_amounts_in_one_batch() {
         for (read, expected) in [(row, expected), (named.get(conn), later - lost)] {
             match i64::try_from(expected) {
                 Ok(expected) => prop_assert_eq!(read, Ok(expected)),
-                // Those who were counted each by himself came to several shards.
+                // Callers that were counted one by one used several shards.
                 Err(_) => prop_assert!(read.is_err(), "{:?}", read),
             }
         }
@@ -117,7 +117,7 @@ impl MapRange for std::ops::RangeInclusive<i64> {
     }
 }
 
-/// Within its bounds a counter adds exactly, and what no column holds is an overflow.
+/// Within its bounds a counter adds exactly, and a total that no column can hold is an overflow.
 #[test]
 fn hostile_amounts_and_bounds() {
     let (_database, conn) = database();
@@ -163,7 +163,7 @@ fn hostile_amounts_and_bounds() {
             }
             let read = counter.get(conn).map(|n| n.map(i128::from));
             if i64::try_from(total).is_err() {
-                // Where no bound is, it may leave the column's range as any counter may: reading it says so.
+                // Without a bound the total may leave the column's range, as any counter's may: reading it reports that.
                 prop_assert!(read.is_err(), "{:?}", read);
                 return Ok(());
             }

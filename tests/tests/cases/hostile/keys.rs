@@ -120,7 +120,7 @@ fn hostile_keys_name_exactly_one_row() {
         };
         let counted = count(&key, conn);
         if dialect == Dialect::Postgres && key.contains('\0') {
-            // It has no text with a NUL in it, and says so.
+            // Its texts cannot hold a NUL, and it returns an error.
             let is_told = matches!(&counted, Err(DieselError::DatabaseError(DatabaseErrorKind::Unknown, text)) if text.message().contains("0x00"));
             prop_assert!(is_told && inserted.is_err(), "{:?}", counted);
         } else {
@@ -138,7 +138,7 @@ fn hostile_keys_name_exactly_one_row() {
             prop_assert_eq!(filtered, Ok((key.clone(), *total - n)));
             prop_assert_eq!(by_key.get(conn), Ok(Some(*total)));
         }
-        // What is not there is not counted, and gets no shard.
+        // A key without a row is not counted, and gets no shard.
         let absent = format!("absent {absent}");
         let is_text = dialect != Dialect::Postgres || !absent.contains('\0');
         if is_text && !model.contains_key(&absent) {
@@ -170,7 +170,7 @@ fn hostile_keys_name_exactly_one_row() {
     assert_eq!(shards, Ok(0_i64));
 }
 
-/// A text beside bytes that are no text.
+/// Texts, and bytes that are no text.
 #[test]
 fn hostile_composite_keys_name_exactly_one_row() {
     let (_database, conn) = database();

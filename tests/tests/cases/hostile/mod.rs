@@ -50,7 +50,7 @@ fn for_all<S: Strategy>(
     }
 }
 
-/// What has a meaning somewhere: in SQL, in a pattern, in C, in a collation.
+/// Fragments with a meaning somewhere: in SQL, in a pattern, in C, in a collation.
 const FRAGMENTS: &[&str] = &[
     "\0",
     "'",

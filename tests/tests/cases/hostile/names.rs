@@ -28,7 +28,7 @@ fn names() -> impl Strategy<Value = String> {
     ]
 }
 
-/// By their bytes, as the database is to sort and to tell them.
+/// By their bytes, as the database should sort and compare them.
 type Model = BTreeMap<Vec<u8>, i64>;
 
 fn number_of_counters(conn: &mut Conn) -> i64 {
@@ -81,7 +81,7 @@ fn hostile_names_name_exactly_one_counter() {
             prop_assert!(is_refused, "{:?}", error);
         }
         prop_assert_eq!(number_of_counters(conn), model.len() as i64);
-        // Those that begin with a part of the name, and no others, by their bytes.
+        // Names that begin with this prefix, and no others, by their bytes.
         let cuts: Vec<usize> = name.char_indices().map(|(at, _)| at).collect();
         let cut = if cuts.is_empty() { 0 } else { *cut.get(&cuts) };
         let prefix = &name[..cut];

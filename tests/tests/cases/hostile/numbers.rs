@@ -46,7 +46,7 @@ enum Event {
     Large(bool, i64),
     Real(bool, f64),
     Exact(bool, BigDecimal),
-    /// Through a `RowCounter`, which adds an `i64` to whatever the column is.
+    /// Through a `RowCounter`, which adds an `i64` to a column of any type.
     Row(Field, i64),
     SetLarge(i64),
     SetReal(f64),
@@ -111,7 +111,7 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     proptest::collection::vec((0..2u64, event), 1..12)
 }
 
-/// What the tables hold of one field: the base, and the shards.
+/// The contents of the tables for one field: the base, and the shards.
 #[derive(Debug, Clone, PartialEq)]
 struct Held<N> {
     base: N,
@@ -189,7 +189,7 @@ fn range(field: Field) -> std::ops::RangeInclusive<i128> {
 
 const FIELDS: [Field; 3] = [Field::Small, Field::Medium, Field::Large];
 
-/// Whether a shard of this field may hold this; but on PostgreSQL all but the very least `i64`.
+/// Whether a shard of this field may hold this value. Only PostgreSQL's shards hold the very least `i64`.
 fn fits_shard(dialect: Dialect, field: Field, n: i128) -> bool {
     let least = dialect != Dialect::Postgres && field == Field::Large && n == i64::MIN.into();
     range(field).contains(&n) && !least
@@ -241,7 +241,7 @@ fn count(conn: &mut Conn, shard: u64, event: &Event) -> QueryResult<usize> {
     }
 }
 
-/// Two ways for an event to end: it happened exactly, or it is an overflow and nothing has changed.
+/// An event has two possible outcomes: it happened exactly, or it is an overflow and nothing has changed.
 #[test]
 fn hostile_numbers_count_exactly_or_not_at_all() {
     let (_database, conn) = database();
@@ -377,7 +377,7 @@ fn happened(
     }
 }
 
-/// What every decimal column here holds, whichever database it is in.
+/// The greatest value that every decimal column here can hold, on every database.
 fn fits_anywhere() -> BigDecimal {
     BigDecimal::from(10_i64.pow(12)).square()
 }

@@ -19,7 +19,7 @@ diesel::table! {
     }
 }
 
-/// Any bytes, few or many, and what has a meaning as text.
+/// Any bytes, few or many, and fragments that have a meaning as text.
 fn keys() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         3 => proptest::collection::vec(any::<u8>(), 0..4),
@@ -31,7 +31,7 @@ fn keys() -> impl Strategy<Value = Vec<u8>> {
 #[test]
 fn hostile_keys_are_known_by_their_bytes() {
     let (_database, conn) = database();
-    // What was asked for by each key, and the total.
+    // The amounts requested under each key, and the total.
     let conn = RefCell::new((conn, HashMap::<Vec<u8>, i64>::new(), 100));
     for_all(250, (keys(), -2..3_i64), |(key, n)| {
         let (conn, asked, total) = &mut *conn.borrow_mut();
@@ -60,7 +60,7 @@ fn hostile_keys_are_known_by_their_bytes() {
     });
 }
 
-/// What somebody else wrote there is told as far as a number of rows can.
+/// A number of rows that another writer stored there is returned as far as a `usize` can hold it.
 #[test]
 fn hostile_numbers_of_rows_are_told_as_far_as_they_go() {
     let (_database, mut conn) = database();
