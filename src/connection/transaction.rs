@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(in_transaction(&mut Link::blocking(&mut conn)), Ok(false));
     }
 
-    /// What is committed stays so, and the connection takes no more.
+    /// The commit stands, and the connection takes no more statements.
     #[test]
     fn a_connection_whose_guard_stays_is_broken() {
         let (mut conn, begun) = guarded("no such statement");
