@@ -311,15 +311,19 @@ async fn awaited_counts(url: &str, client: usize) -> Awaited {
         match counted.map_err(Error::from) {
             Ok(1) => awaited.acknowledged[place] += 1,
             Ok(other) => panic!("{other} rows are counted where there is one"),
-            Err(Error::ConflictPersisted {
-                conflict: Conflict::StatementLost,
-                ..
-            }) => awaited.refused += 1,
+            Err(
+                Error::StatementLost { .. }
+                | Error::ConflictPersisted {
+                    conflict: Conflict::StatementLost,
+                    ..
+                },
+            ) => awaited.refused += 1,
             Err(Error::ConnectionLost { .. }) => {
                 awaited.refused += 1;
                 conn = establish(url).await;
             }
-            Err(Error::OutcomeUnknown { .. }) => {
+            // The driver's own errors: a reply came that was another statement's.
+            Err(Error::OutcomeUnknown { .. } | Error::Diesel(_)) => {
                 awaited.unknown[place] += 1;
                 conn = establish(url).await;
             }

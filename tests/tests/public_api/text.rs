@@ -21,7 +21,7 @@ pub fn is_cfg(attributes: &[Attribute], name: &str) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => {
             let condition = list.tokens.to_string();
-            condition == name || condition.starts_with(&format!("all (test")) && name == "test"
+            condition == name || condition.starts_with("all (test") && name == "test"
         }
         _ => false,
     })
