@@ -88,8 +88,9 @@ mod update;
 mod update_asynchronous;
 
 pub use self::idempotent::Idempotent;
+#[cfg(feature = "r2d2")]
+pub(crate) use self::once::{Claimed, claim, release};
 #[cfg(feature = "async")]
-pub(crate) use self::once::Requested;
-pub(crate) use self::once::{Claimed, claim, once, release};
+pub(crate) use self::once::{Requested, once};
 pub use self::remove::remove_older_than;
 pub use self::request::Request;

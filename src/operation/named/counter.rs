@@ -14,6 +14,7 @@ use super::name::key;
 use super::sql::{SelectCounters, SelectedRows};
 use super::table::counters;
 use crate::connection::{Io, Link, LoadIo, in_any_transaction, now};
+#[cfg(any(doc, feature = "r2d2"))]
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::operation::cached::CachedCounter;
