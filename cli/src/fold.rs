@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::{Told, told};
+use diesel_sharded::described::{TRIES_TO_LOCK, Told, told};
 use diesel_sharded::operation::Amount;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Error as ShardedError, Unfit};
@@ -364,6 +364,3 @@ impl Folded {
         }
     }
 }
-
-/// A parent that can be seen and not be locked may have been inserted in between: so often it is tried again.
-const TRIES_TO_LOCK: u8 = 3;

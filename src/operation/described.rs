@@ -17,6 +17,9 @@ use crate::operation::shard_counts::ShardCount;
 use crate::operation::shards_table;
 use crate::query_builder::{Names, Sums, push_total_of};
 
+/// How often a parent is locked that can be seen and was not locked.
+pub const TRIES_TO_LOCK: u8 = crate::engine::TRIES_TO_LOCK;
+
 /// A table as the derive would know it.
 #[derive(Debug, Clone, Copy)]
 pub struct DescribedTable {
