@@ -148,7 +148,7 @@ where
     }
 
     /// The operation is part of a caller's transaction that Diesel does not know.
-    pub(crate) fn is_inside(&mut self) {
+    pub(crate) fn set_inside(&mut self) {
         self.inside = true;
     }
 

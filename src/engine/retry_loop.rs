@@ -242,7 +242,7 @@ impl<O: Observer> RetryLoop<O> {
         let open = begun?;
         if open.is_in_anothers() {
             self.inside = true;
-            link.is_inside();
+            link.set_inside();
         }
         self.open = Some(open);
         Ok(())
