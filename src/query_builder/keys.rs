@@ -4,6 +4,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
+use crate::query_builder::no_query_id;
 
 /// A `WHERE` clause that names parents by their keys.
 ///
@@ -40,10 +41,7 @@ impl<P> KeysAre<P> {
     }
 }
 
-impl<P> QueryId for KeysAre<P> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+no_query_id!([P] KeysAre<P>);
 
 /// A `WHERE` clause that names one parent by its key.
 ///

@@ -13,4 +13,15 @@ macro_rules! query_ids {
     (@unit $untold:ident) => { () };
 }
 
-pub(crate) use query_ids;
+/// Implements `QueryId` for statements whose text differs between values of one type, as by their number of rows or keys: no id stands
+/// for one text. Generics stand in brackets before the type.
+macro_rules! no_query_id {
+    ($([$($generics:tt)*] $statement:ty),+ $(,)?) => {$(
+        impl<$($generics)*> ::diesel::query_builder::QueryId for $statement {
+            type QueryId = ();
+            const HAS_STATIC_QUERY_ID: bool = false;
+        }
+    )+};
+}
+
+pub(crate) use {no_query_id, query_ids};

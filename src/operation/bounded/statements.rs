@@ -3,14 +3,14 @@
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{BigInt, Integer};
 
 use crate::backend::ShardedBackend;
 use crate::model::{SHARD, ShardedColumn};
 use crate::operation::row_counter::AddTo;
 use crate::query_builder::{
-    Keep, KeyIs, push_bind, push_column, push_shard_is, push_shards_as_parent,
+    Keep, KeyIs, no_query_id, push_bind, push_column, push_shard_is, push_shards_as_parent,
 };
 
 /// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND (parent.field + $n) >= 0`, or `<= 0`; where it gives,
@@ -60,11 +60,8 @@ where
 {
 }
 
-/// Has four texts, and so no static id; Diesel keeps it prepared by its text.
-impl<C, P> QueryId for AddWithin<C, P> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+// Has four texts, and so no static id; Diesel keeps it prepared by its text.
+no_query_id!([C, P] AddWithin<C, P>);
 
 /// `field = CASE WHEN shard >= $n THEN 0 WHEN shard % 2 = 0 THEN $n ELSE $n END`
 pub(super) struct ToShares<C> {

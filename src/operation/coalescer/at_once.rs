@@ -1,12 +1,12 @@
 //! A batch and its mark in one statement, which commits by itself: one round trip instead of four.
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::BigInt;
 
 use crate::backend::{AtOnce, ShardedBackend};
 use crate::model::ShardedColumn;
-use crate::query_builder::{Keep, push_bind, push_shards_as_parent};
+use crate::query_builder::{Keep, no_query_id, push_bind, push_shards_as_parent};
 
 use super::count_each::CountEach;
 use super::token::{BatchMark, TABLE};
@@ -120,11 +120,8 @@ where
 {
 }
 
-/// One text for each power of two of rows, so that it is worth keeping it prepared.
-impl<C, P, V> QueryId for CommitAtOnce<C, P, V> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+// One text for each power of two of rows, so that it is worth keeping it prepared.
+no_query_id!([C, P, V] CommitAtOnce<C, P, V>);
 
 #[cfg(all(
     test,

@@ -3,13 +3,13 @@
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::BigInt;
 
 use crate::backend::ShardedBackend;
 use crate::model::{ShardedColumn, ShardedTable};
 use crate::query_builder::{
-    Keep, push_bind, push_column, push_key, push_shard_is, push_shards_as_parent,
+    Keep, no_query_id, push_bind, push_column, push_key, push_shard_is, push_shards_as_parent,
 };
 
 /// Adds to one shard of each of several parents, to each an amount of its own.
@@ -129,10 +129,7 @@ where
 {
 }
 
-impl<C, P, V> QueryId for CountEach<C, P, V> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+no_query_id!([C, P, V] CountEach<C, P, V>);
 
 #[cfg(all(
     test,

@@ -14,7 +14,8 @@ use crate::engine::{KeyedTable, RetryLoop, explain, retry_loop};
 use crate::model::{SHARD, ShardedTable};
 use crate::operation::shards_table::check_triggers;
 use crate::query_builder::{
-    push_bind, push_from_shards, push_key, push_select_keys_as_parent, push_shards_column,
+    no_query_id, push_bind, push_from_shards, push_key, push_select_keys_as_parent,
+    push_shards_column,
 };
 use crate::{observe, shard_counts};
 
@@ -140,11 +141,8 @@ impl<T: ShardedTable, W> Query for PickFoldable<'_, T, W> {
     type SqlType = <T::PrimaryKey as Expression>::SqlType;
 }
 
-/// Its text changes with `after`; one preparation a batch is little.
-impl<T: ShardedTable, W> QueryId for PickFoldable<'_, T, W> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+// Its text changes with `after`; one preparation a batch is little.
+no_query_id!([T: ShardedTable, W] PickFoldable<'_, T, W>);
 
 #[cfg(all(
     test,

@@ -1,14 +1,14 @@
 //! The table of idempotency keys, and the statements about it.
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
 use crate::backend::{KeepsAndLocks, ShardedBackend};
 use crate::connection::{Io, Link};
 use crate::engine::explain_missing;
-use crate::query_builder::{Keep, TextGuard, push_bind};
+use crate::query_builder::{Keep, TextGuard, no_query_id, push_bind};
 
 const TABLE: &str = "diesel_sharded_idempotency_keys";
 
@@ -240,21 +240,12 @@ fn cache_if_single<DB: ShardedBackend>(keys: usize, mut out: AstPass<'_, '_, DB>
     }
 }
 
-macro_rules! no_query_id {
-    ($($statement:ty),+) => {$(
-        impl QueryId for $statement {
-            type QueryId = ();
-            const HAS_STATIC_QUERY_ID: bool = false;
-        }
-    )+};
-}
-
 no_query_id!(
-    InsertKeys<'_>,
-    FindKeys<'_>,
-    NoteCounted<'_>,
-    DeleteKeys<'_>,
-    FindOld
+    [] InsertKeys<'_>,
+    [] FindKeys<'_>,
+    [] NoteCounted<'_>,
+    [] DeleteKeys<'_>,
+    [] FindOld,
 );
 
 /// The error, or that the library's migrations have not run.

@@ -10,7 +10,7 @@ use super::table::counters;
 use crate::backend::ShardedBackend;
 use crate::engine::explain_missing;
 use crate::model::ShardedTable;
-use crate::query_builder::{push_bind, push_column, push_total};
+use crate::query_builder::{no_query_id, push_bind, push_column, push_total};
 
 /// Inserts a counter at 0.
 ///
@@ -135,10 +135,7 @@ impl Query for SelectCounters {
     );
 }
 
-impl QueryId for SelectCounters {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+no_query_id!([] SelectCounters);
 
 /// Removes a counter.
 #[derive(Debug, QueryId)]

@@ -11,7 +11,7 @@ use crate::connection::{Link, LoadIo};
 use crate::engine::{Held, KeyedTable, Sums, explain, holding, in_chunks, retry_loop};
 use crate::model::{Amount, ShardedColumn, ShardedTable, Value};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{KeysAre, PickKeys, push_key, push_select_keys_as_parent};
+use crate::query_builder::{KeysAre, PickKeys, no_query_id, push_key, push_select_keys_as_parent};
 use crate::unfit::FieldState;
 
 use super::assignment::{Assignment, ToValue};
@@ -145,7 +145,4 @@ impl<T: Table, W, P> Query for PickAgain<'_, T, W, P> {
     type SqlType = <T::PrimaryKey as Expression>::SqlType;
 }
 
-impl<T, W, P> QueryId for PickAgain<'_, T, W, P> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+no_query_id!([T, W, P] PickAgain<'_, T, W, P>);

@@ -9,7 +9,7 @@ use super::number::ShardCount;
 use crate::backend::ShardedBackend;
 use crate::connection::{Io, Link, LoadIo};
 use crate::engine::explain_missing;
-use crate::query_builder::push_bind;
+use crate::query_builder::{no_query_id, push_bind};
 
 /// A number as somebody else may have written it, brought into range.
 pub(super) fn within(number: i32) -> u16 {
@@ -188,15 +188,9 @@ impl QueryId for DeleteNumber<'_> {
     const HAS_STATIC_QUERY_ID: bool = true;
 }
 
-impl QueryId for SelectNumbers<'_> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+no_query_id!([] SelectNumbers<'_>);
 
-impl QueryId for UpsertNumber<'_> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+no_query_id!([] UpsertNumber<'_>);
 
 #[cfg(all(
     test,

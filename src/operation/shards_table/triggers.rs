@@ -6,14 +6,14 @@
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::sql_types::{Nullable, Text};
 
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::connection::{Link, LoadIo, now};
 use crate::error::Error;
 use crate::model::ShardedTable;
-use crate::query_builder::{Names, literal};
+use crate::query_builder::{Names, literal, no_query_id};
 
 use super::quoted::{Quoted, each};
 
@@ -201,7 +201,4 @@ impl Query for Texts {
     type SqlType = Nullable<Text>;
 }
 
-impl QueryId for Texts {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+no_query_id!([] Texts);

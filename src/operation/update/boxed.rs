@@ -10,6 +10,8 @@ use diesel::query_builder::{AstPass, IntoUpdateTarget, QueryFragment, QueryId, U
 use diesel::query_dsl::methods::FilterDsl;
 use diesel::sql_types::BoolOrNullableBool;
 
+use crate::query_builder::no_query_id;
+
 /// Rows of `T` under a boxed filter; see [`into_boxed`](crate::operation::UpdateStatement::into_boxed).
 #[allow(missing_debug_implementations)] // the filters cannot be shown
 pub struct BoxedRows<'a, T, DB> {
@@ -92,7 +94,4 @@ impl<DB: Backend> QueryFragment<DB> for BoxedFilter<'_, DB> {
     }
 }
 
-impl<DB> QueryId for BoxedFilter<'_, DB> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+no_query_id!([DB] BoxedFilter<'_, DB>);

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::Integer;
 
@@ -12,7 +12,7 @@ use crate::connection::{Link, LoadIo};
 use crate::engine::KeyedTable;
 use crate::error::Error;
 use crate::model::{ColumnType, ShardedTable};
-use crate::query_builder::push_column;
+use crate::query_builder::{no_query_id, push_column};
 
 /// Refuses a table whose keys PostgreSQL pads with spaces where it gives them out: a recount may give them with the padding or
 /// without, and the two would be compared as different keys.
@@ -80,10 +80,7 @@ impl Query for FindSelectLimit {
     type SqlType = Integer;
 }
 
-impl QueryId for FindSelectLimit {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+no_query_id!([] FindSelectLimit);
 
 /// Reads a row if a key column is a `CHAR(n)` and the table is not empty.
 ///
@@ -117,7 +114,4 @@ impl<T> Query for FindPaddedKey<T> {
     type SqlType = Integer;
 }
 
-impl<T: 'static> QueryId for FindPaddedKey<T> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+no_query_id!([T: 'static] FindPaddedKey<T>);

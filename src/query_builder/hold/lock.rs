@@ -5,16 +5,18 @@ use std::marker::PhantomData;
 use diesel::backend::Backend;
 use diesel::expression::Expression;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment};
 use diesel::sql_types::Integer;
 
 use crate::backend::ShardedBackend;
 use crate::model::{SHARD, ShardedTable};
 use crate::query_builder::keys::KeysAre;
 use crate::query_builder::literal::literal;
-use crate::query_builder::names::{push_key, push_key_to_read};
+use crate::query_builder::names::push_key_to_read;
+use crate::query_builder::no_query_id;
+use crate::query_builder::pick_keys::push_select_keys;
 
-use super::rows::{HeldRows, no_query_id};
+use super::rows::HeldRows;
 
 /// Locks parents in key order, and reads their keys.
 ///
@@ -34,14 +36,7 @@ where
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        push_key_to_read::<T, DB>(out.reborrow())?;
-        out.push_sql(" FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
-        self.keys.walk_ast(out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        push_key::<T, DB>(out.reborrow())?;
-        out.push_sql(out.backend().dialect().all_rows());
+        push_select_keys::<T, W, DB>(self.keys, out.reborrow())?;
         out.push_sql(self.clause);
         Ok(())
     }
@@ -118,10 +113,7 @@ impl<T> Query for FindShardsPolicy<T> {
     type SqlType = Integer;
 }
 
-impl<T: 'static> QueryId for FindShardsPolicy<T> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+no_query_id!([T: 'static] FindShardsPolicy<T>);
 
 /// Locks shards in the order in which counts lock them, and reads which of them are not empty.
 ///
@@ -194,16 +186,13 @@ impl<W, DB: Backend> Query for SelectShards<'_, W, DB> {
     type SqlType = Integer;
 }
 
-no_query_id! { LockShards<W> SelectShards<W> }
+no_query_id!(
+    [W, DB: Backend] LockShards<'_, W, DB>,
+    [W, DB: Backend] SelectShards<'_, W, DB>,
+);
 
-/// Its text has one length for each number of keys.
-impl<T, W> QueryId for LockParents<'_, T, W> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+// Its text has one length for each number of keys.
+no_query_id!([T, W] LockParents<'_, T, W>);
 
-/// As [`LockParents`].
-impl<T, P> QueryId for NotLocked<'_, T, P> {
-    type QueryId = ();
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
+// As [`LockParents`].
+no_query_id!([T, P] NotLocked<'_, T, P>);

@@ -52,15 +52,3 @@ where
         }
     }
 }
-
-macro_rules! no_query_id {
-    ($($statement:ident<$($part:ident),+>)+) => {$(
-        /// Its text has one length for each number of keys.
-        impl<$($part,)+ DB: Backend> QueryId for $statement<'_, $($part,)+ DB> {
-            type QueryId = ();
-            const HAS_STATIC_QUERY_ID: bool = false;
-        }
-    )+};
-}
-
-pub(super) use no_query_id;

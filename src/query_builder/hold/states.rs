@@ -2,13 +2,14 @@
 
 use diesel::backend::Backend;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::sql_types::{Nullable, Text};
 
 use crate::backend::ShardedBackend;
 use crate::model::ShardsColumn;
+use crate::query_builder::no_query_id;
 
-use super::rows::{HeldRows, no_query_id};
+use super::rows::HeldRows;
 
 /// Some fields of a table, in their order.
 pub(crate) type Fields<'f> = [&'f ShardsColumn];
@@ -86,4 +87,6 @@ impl<W, DB: Backend> Query for ReadStates<'_, W, DB> {
     type SqlType = Nullable<Text>;
 }
 
-no_query_id! { ReadStates<W> }
+no_query_id!(
+    [W, DB: Backend] ReadStates<'_, W, DB>,
+);

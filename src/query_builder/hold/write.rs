@@ -2,15 +2,16 @@
 
 use diesel::backend::Backend;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::Integer;
 
 use crate::backend::ShardedBackend;
 use crate::model::SHARD;
 use crate::query_builder::names::{push_bind, push_zeros};
+use crate::query_builder::no_query_id;
 use crate::query_builder::total::push_total_of;
 
-use super::rows::{HeldRows, no_query_id};
+use super::rows::HeldRows;
 use super::states::Fields;
 
 /// Writes columns of the parents or of their shards.
@@ -154,6 +155,9 @@ where
     }
 }
 
-no_query_id! {
-    Write<W, A> AddShardsToBases<W> EmptyShards<W> RemoveShards<W>
-}
+no_query_id!(
+    [W, A, DB: Backend] Write<'_, W, A, DB>,
+    [W, DB: Backend] AddShardsToBases<'_, W, DB>,
+    [W, DB: Backend] EmptyShards<'_, W, DB>,
+    [W, DB: Backend] RemoveShards<'_, W, DB>,
+);
