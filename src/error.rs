@@ -143,6 +143,14 @@ pub enum Error {
          (nothing was inserted or counted)"
     )]
     InsertedOther,
+    /// The update was counted and committed, and a row that it gives back could not be read: the type's own
+    /// [`FromSql`](diesel::deserialize::FromSql) refused a value. Do not repeat the update. Only PostgreSQL commits before the rows are
+    /// read.
+    #[error("the update was counted, do not repeat it; its row could not be read ({source})")]
+    CountedNotRead {
+        /// The error of the value.
+        source: DieselError,
+    },
     /// A key column is a `CHAR(n)`, which PostgreSQL fills up with spaces: [`verify`](crate::verify()) cannot compare it with the
     /// keys of a recount. All other operations can use it.
     #[error(

@@ -1,5 +1,7 @@
 //! Clauses that differ, or that one database alone needs.
 
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+
 use crate::backend::Dialect;
 
 /// See `Dialect::commits_at_once`.
@@ -66,6 +68,25 @@ impl Dialect {
     /// Whether an upsert names its unique key, `ON CONFLICT (..) DO UPDATE SET`. On MySQL it is about any unique key.
     pub(crate) fn names_conflict_target(self) -> bool {
         self != Dialect::Mysql
+    }
+
+    /// Whether the driver tells how many rows a query gave that was executed like a statement.
+    pub(crate) fn tells_rows_of_queries(self) -> bool {
+        self != Dialect::Sqlite
+    }
+
+    /// Whether one statement can lock rows, write them if it has locked all of them, and return what it wrote.
+    pub(crate) fn counts_all_or_none(self) -> bool {
+        self == Dialect::Postgres
+    }
+
+    /// Whether an error says that a statement may not read the table that it writes to. MySQL refuses that of a filter on a total.
+    pub(crate) fn refuses_to_read_target(self, error: &DieselError) -> bool {
+        let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
+            return false;
+        };
+        let refusal = "You can't specify target table";
+        self == Dialect::Mysql && information.message().starts_with(refusal)
     }
 
     /// The form in which one statement commits a batch that counts on so many rows of one table, together with its mark; `None` if

@@ -3,9 +3,12 @@
 //! | target | outside a transaction | inside the caller's |
 //! |---|---|---|
 //! | by key | Count; if that met no row: Begin, Create, Count, Commit; on PostgreSQL Create, Count | Count; if that met no row: Create, Count |
-//! | by any filter | Begin, Create, Count, Commit | Create, Count |
+//! | by any filter | CountOne; if that met no row: Begin, Create, Count, Commit | the same without Begin and Commit; on MySQL Create, Count |
 //! | by key, rows wanted | Begin, Count (Create, Count), Load, Commit | the same, in a savepoint |
-//! | by any filter, rows wanted | Begin, Pick, Create, Count, Load, Commit | the same, in a savepoint |
+//! | by any filter, rows wanted | Begin, Pick, Count (Create, Count), Load, Commit | the same, in a savepoint |
+//!
+//! PostgreSQL counts on several parents by one statement too, CountAll, and reads the rows that are wanted by the statement that counts,
+//! CountAndLoad. What follows in the table is for shards that are missing.
 //!
 //! With a row to insert, an attempt that meets no parent inserts it and counts again. Where a savepoint takes the place of a
 //! transaction, Begin comes before Create.
@@ -28,7 +31,7 @@ use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
 use crate::connection::{Io, Link, TransactionOptions};
 use crate::error::Error;
 use crate::observe::{self, CountObserver};
-use crate::placement::{Choice, Process, ShardChoice, Stripe, Subject};
+use crate::placement::{Choice, CountKind, Process, ShardChoice, Stripe, Subject};
 use crate::policy::{Attempts, RetryPolicy};
 
 /// The properties of a counting update that its statements depend on.
@@ -38,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) by_key: bool,
     /// The counted rows are wanted back.
     pub(crate) returning: bool,
+    /// A difference between two values of a counted field may not be exact.
+    pub(crate) rounds: bool,
     /// There is a row to insert if no parent matches.
     pub(crate) inserts: bool,
     /// The caller has a transaction open.
@@ -167,6 +172,9 @@ where
             inserts,
             ..
         } = self.plan;
+        if let Some(counted) = self.count_at_once().await? {
+            return Ok(counted);
+        }
         // Inside the caller's: a savepoint, so that a failure after the count takes the count back.
         if returning || (!by_key && (inserts || !self.retry.is_inside())) {
             self.begin().await?;
@@ -204,12 +212,52 @@ where
         Ok(())
     }
 
+    /// Counts by one statement, where that is possible and all shards are there.
+    async fn count_at_once(&mut self) -> Result<Option<usize>, AttemptError> {
+        let Plan {
+            by_key,
+            returning,
+            dialect,
+            ..
+        } = self.plan;
+        let all_or_none = dialect.counts_all_or_none();
+        let counted = match returning {
+            true if all_or_none && !self.plan.rounds => {
+                self.count_timed(Statement::CountAndLoad).await?
+            }
+            true => return Ok(None),
+            false if by_key => return Ok(None), // that is one statement anyway
+            // A count that meets no row would lock the gap until the caller's transaction ends.
+            false if self.retry.is_inside() && dialect.missing_row_locks_gap() => return Ok(None),
+            false => match self.send(Statement::CountOne).await {
+                Ok(0) if all_or_none => self.send(Statement::CountAll).await?,
+                Ok(counted) => counted,
+                Err(error)
+                    if error
+                        .source()
+                        .is_some_and(|error| dialect.refuses_to_read_target(error)) =>
+                {
+                    0
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        if counted > 0 {
+            return Ok(Some(counted));
+        }
+        let matches_none = !self.plan.inserts
+            && dialect.tells_rows_of_queries()
+            && self.send(Statement::FindParent).await? == 0;
+        Ok(matches_none.then_some(0))
+    }
+
     /// Counts on the parents that are there.
     async fn count(&mut self) -> Result<usize, AttemptError> {
         match (self.plan.by_key, self.plan.returning) {
             (true, _) => self.count_by_key().await,
             (false, true) => match self.send(Statement::Pick).await? {
                 0 => Ok(0),
+                1 => self.count_by_key().await,
                 _ => {
                     self.create().await?;
                     self.send(Statement::CountByKey).await
@@ -227,7 +275,7 @@ where
         let locks_gap = self.retry.is_inside() && self.plan.dialect.missing_row_locks_gap();
         let is_missing = locks_gap && self.send(Statement::FindMissing).await? > 0;
         if !is_missing {
-            let counted = self.count_timed().await?;
+            let counted = self.count_timed(Statement::CountByKey).await?;
             if counted > 0 {
                 return Ok(counted);
             }
@@ -235,15 +283,18 @@ where
         self.create_and_count().await
     }
 
-    /// Counts by key, and tells the choice of shards how long that took.
-    async fn count_timed(&mut self) -> Result<usize, AttemptError> {
+    /// Counts, and tells the choice of shards how long that took.
+    async fn count_timed(&mut self, statement: Statement) -> Result<usize, AttemptError> {
         let sent = self.choice.is_timed().then(|| self.now());
-        let commits = self.retry.commits_by_itself();
-        let counted = self.send(Statement::CountByKey).await?;
+        let kind = CountKind {
+            commits: self.retry.commits_by_itself(),
+            loads: statement == Statement::CountAndLoad,
+        };
+        let counted = self.send(statement).await?;
         if let (Some(sent), 1..) = (sent, counted) {
             let now = self.retry.attempts().now();
             let time = now.saturating_duration_since(sent);
-            self.choice.took(time, commits, now);
+            self.choice.took(time, kind, now);
         }
         Ok(counted)
     }
@@ -286,7 +337,7 @@ where
 
     /// Counts by key on a shard that was created.
     async fn count_created(&mut self) -> Result<usize, AttemptError> {
-        match self.count_timed().await? {
+        match self.count_timed(Statement::CountByKey).await? {
             // The shards' table compares keys in another way than the parents' does, or there is no such parent.
             0 => self.send(Statement::CountPicked).await,
             counted => Ok(counted),
@@ -376,7 +427,19 @@ where
             {
                 AttemptError::Application(error)
             }
-            Statement::CountByKey | Statement::CountPicked if self.retry.commits_by_itself() => {
+            Statement::CountAndLoad
+                if self.retry.commits_by_itself()
+                    && matches!(error, DieselError::DeserializationError(_)) =>
+            {
+                AttemptError::Application(Error::CountedNotRead { source: error }.into())
+            }
+            Statement::CountByKey
+            | Statement::CountOne
+            | Statement::CountAll
+            | Statement::CountAndLoad
+            | Statement::CountPicked
+                if self.retry.commits_by_itself() =>
+            {
                 AttemptError::Commit(error)
             }
             _ => AttemptError::Statement(error),

@@ -17,6 +17,13 @@ pub(crate) enum Statement {
     FindParent,
     /// Adds to the shards of parents that are named by their keys.
     CountByKey,
+    /// Adds to the shard of the one parent that a filter matches. Meets no row if the filter matches several, or if the shard is
+    /// missing.
+    CountOne,
+    /// Adds to the shards of all parents that a filter matches; to none if one of the shards is missing.
+    CountAll,
+    /// The same, and reads the parents.
+    CountAndLoad,
     /// Adds to the shards of parents that a filter matches, as the parents' table compares.
     CountPicked,
     /// Inserts the shards that are missing, at zero, and locks the others.
@@ -39,6 +46,9 @@ impl Statement {
             Statement::FindMissing => "find_missing",
             Statement::FindParent => "find_parent",
             Statement::CountByKey => "count_by_key",
+            Statement::CountOne => "count_one",
+            Statement::CountAll => "count_all",
+            Statement::CountAndLoad => "count_and_load",
             Statement::CountPicked => "count_picked",
             Statement::Create => "create",
             Statement::InsertUnlessThere => "insert_unless_there",

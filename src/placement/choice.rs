@@ -27,8 +27,26 @@ pub(crate) struct Subject {
     pub(crate) one_writer: bool,
     /// The row stays locked until the caller's transaction ends.
     pub(crate) in_transaction: bool,
-    /// The count is about one row, so that the time that it takes tells whether it waited for a lock.
+    /// The filter names the key and nothing else: the time that the count takes tells whether it waited for a lock, and a probe can ask.
     pub(crate) timed: bool,
+}
+
+/// The kind of a count that was timed: only times of one kind can be compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountKind {
+    /// It commits by itself.
+    pub(crate) commits: bool,
+    /// It reads the row too.
+    pub(crate) loads: bool,
+}
+
+impl CountKind {
+    /// The number of kinds.
+    pub(super) const NUMBER: usize = 4;
+
+    fn index(self) -> usize {
+        usize::from(self.commits) + 2 * usize::from(self.loads)
+    }
 }
 
 /// The shard that an attempt counts on, and what holds it.
@@ -146,16 +164,16 @@ impl Choice {
         }
     }
 
-    /// Whether it matters how long the count takes.
+    /// Whether it matters how long the count takes: that tells whether it waited for a lock.
     pub(crate) fn is_timed(&self) -> bool {
         self.subject.timed && self.is_on_shared_shard()
     }
 
-    /// Takes the time that the count took. `commits`: with its COMMIT.
-    pub(crate) fn took(&mut self, time: Duration, commits: bool, now: Instant) {
+    /// Takes the time that the count took.
+    pub(crate) fn took(&mut self, time: Duration, kind: CountKind, now: Instant) {
         let key = self.subject.key;
         let heat = &self.process.heat;
-        let waited = self.process.shortest[usize::from(commits)].is_exceeded_by(time);
+        let waited = self.process.shortest[kind.index()].is_exceeded_by(time);
         match (heat.get(key, now), waited) {
             (Heat::Cold, true) => heat.set(key, Heat::Suspect, now),
             (Heat::Suspect, true) if !self.may_probe() => self.process.mark_hot(key, now),

@@ -13,7 +13,7 @@ mod threads;
 mod waits;
 mod warnings;
 
-pub(crate) use self::choice::{Choice, Subject};
+pub(crate) use self::choice::{Choice, CountKind, Subject};
 pub(crate) use self::key_hash::hash_of;
 pub(crate) use self::process::Process;
 pub use self::shard_choice::ShardChoice;

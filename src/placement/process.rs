@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::choice::CountKind;
 use super::claims::Claims;
 use super::heat::{Heat, HeatTable};
 use super::stats::ChoiceCounters;
@@ -17,8 +18,8 @@ pub(crate) struct Process {
     pub(super) offset: u32,
     pub(super) claims: Claims,
     pub(super) heat: HeatTable,
-    /// Of counts that do not commit by themselves, and of those that do.
-    pub(super) shortest: [ShortestTime; 2],
+    /// Of each [kind](CountKind) of count.
+    pub(super) shortest: [ShortestTime; CountKind::NUMBER],
     pub(super) probes: Pace,
     pub(super) stats: ChoiceCounters,
     pub(super) warnings: Warnings,
@@ -36,7 +37,7 @@ impl Process {
             offset,
             claims: Claims::default(),
             heat: HeatTable::new(now),
-            shortest: [ShortestTime::default(), ShortestTime::default()],
+            shortest: Default::default(),
             probes: Pace::new(now),
             stats: ChoiceCounters::default(),
             warnings: Warnings::default(),

@@ -7,10 +7,11 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
 use crate::model::ShardedTable;
-use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{
-    Keep, push_column, push_each_key, push_key, push_shard_is, push_shards_as_parent,
+use crate::query_builder::picked::{
+    PICKED, push_from_parents, push_key_is_parents, push_select_picked_key,
 };
+use crate::query_builder::query_ids::query_ids;
+use crate::query_builder::{Keep, push_key, push_shard_is, push_shards_as_parent};
 
 /// Adds to one shard of the parents that `filter` matches, whatever it looks at.
 ///
@@ -45,7 +46,7 @@ where
             out.push_sql(" STRAIGHT_JOIN ");
             push_shards_as_parent::<T, DB>(out.reborrow())?;
             out.push_sql(" ON ");
-            push_picked_is_parent::<T, DB>(out.reborrow())?;
+            push_key_is_parents::<T, DB>(PICKED, out.reborrow())?;
             out.push_sql(" SET ");
             self.changes.walk_ast(out.reborrow())?;
             out.push_sql(" WHERE ");
@@ -57,7 +58,7 @@ where
             out.push_sql(" FROM ");
             push_picked::<T, W, DB>(self.filter, out.reborrow())?;
             out.push_sql(" WHERE ");
-            push_picked_is_parent::<T, DB>(out.reborrow())?;
+            push_key_is_parents::<T, DB>(PICKED, out.reborrow())?;
             out.push_sql(" AND ");
         }
         push_shard_is::<T, DB>(&self.shard, out)
@@ -73,13 +74,6 @@ where
 {
 }
 
-const PICKED: &str = "sharded_picked";
-
-/// Unlikely to be the name of a column of the application's, which would be ambiguous.
-fn picked_key(number: usize) -> String {
-    format!("sharded_key_{number}")
-}
-
 /// `(SELECT parent.key AS sharded_key_0 FROM parent WHERE …) AS sharded_picked`
 fn push_picked<'b, T, W, DB>(filter: &'b W, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
@@ -87,15 +81,9 @@ where
     W: QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    out.push_sql("(SELECT ");
-    push_each_key::<T, DB>(", ", out.reborrow(), |i, name, mut out| {
-        push_column::<T, DB>(name, out.reborrow())?;
-        out.push_sql(" AS ");
-        out.push_identifier(&picked_key(i))
-    })?;
-    out.push_sql(" FROM ");
-    T::TABLE.walk_ast(out.reborrow())?;
-    filter.walk_ast(out.reborrow())?;
+    out.push_sql("(");
+    push_select_picked_key::<T, DB>(out.reborrow())?;
+    push_from_parents::<T, W, DB>(filter, out.reborrow())?;
     if let Some(limit) = out.backend().dialect().keeps_order() {
         out.push_sql(" ORDER BY ");
         push_key::<T, DB>(out.reborrow())?;
@@ -103,21 +91,6 @@ where
     }
     out.push_sql(") AS ");
     out.push_identifier(PICKED)
-}
-
-/// `sharded_picked.sharded_key_0 = parent.key`
-fn push_picked_is_parent<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    push_each_key::<T, DB>(" AND ", out, |i, name, mut out| {
-        out.push_identifier(PICKED)?;
-        out.push_sql(".");
-        out.push_identifier(&picked_key(i))?;
-        out.push_sql(" = ");
-        push_column::<T, DB>(name, out)
-    })
 }
 
 query_ids!(CountPicked<'a, T, W, V; Ch>);

@@ -1,6 +1,9 @@
 //! The SQL that is generated, and nothing else.
 
+mod count_all;
+mod count_all_and_load;
 mod count_by_key;
+mod count_one;
 mod count_picked;
 mod create_shards;
 mod find_missing;
@@ -11,6 +14,7 @@ mod keys;
 mod literal;
 mod names;
 mod pick_keys;
+mod picked;
 mod probe_shard;
 mod query_ids;
 mod select_parents;
@@ -18,7 +22,10 @@ mod text_guard;
 mod total;
 mod unless_there;
 
+pub(crate) use self::count_all::CountAll;
+pub(crate) use self::count_all_and_load::CountAllAndLoad;
 pub(crate) use self::count_by_key::CountByKey;
+pub(crate) use self::count_one::CountOne;
 pub(crate) use self::count_picked::CountPicked;
 pub(crate) use self::create_shards::CreateShards;
 pub(crate) use self::find_missing::FindMissing;

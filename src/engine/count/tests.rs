@@ -23,6 +23,7 @@ fn plan(dialect: Dialect) -> Plan {
     Plan {
         by_key: true,
         returning: false,
+        rounds: false,
         inserts: false,
         in_transaction: false,
         dialect,
@@ -220,6 +221,9 @@ impl Observer for Recorder {
             "look_inside" => "LookInside",
             "create" => "Create",
             "count_by_key" | "count_picked" => "Count",
+            "count_one" => "CountOne",
+            "count_all" => "CountAll",
+            "count_and_load" => "CountAndLoad",
             "find_missing" => "FindMissing",
             "find_parent" => "FindParent",
             "insert_unless_there" => "InsertUnlessThere",
@@ -317,6 +321,21 @@ fn script(outcomes: Vec<QueryResult<usize>>) -> Script {
 /// The steps of a count whose steps have these outcomes.
 fn walk(plan: Plan, retry: RetryPolicy, outcomes: Vec<QueryResult<usize>>) -> Vec<String> {
     walk_in(Process::this(), plan, retry, script(outcomes)).0
+}
+
+fn by_filter(dialect: Dialect) -> Plan {
+    Plan {
+        by_key: false,
+        ..plan(dialect)
+    }
+}
+
+/// The steps of a count by a filter that finds a shard missing.
+const AT_ONCE: [&str; 3] = ["CountOne", "CountAll", "FindParent"];
+
+/// The outcomes of these steps on PostgreSQL, and of those that follow.
+fn missing<const N: usize>(outcomes: [QueryResult<usize>; N]) -> Vec<QueryResult<usize>> {
+    [Ok(0), Ok(0), Ok(1)].into_iter().chain(outcomes).collect()
 }
 
 #[test]
@@ -423,16 +442,13 @@ fn a_conflict_of_a_statement_by_itself_is_looked_into_first() {
 
 #[test]
 fn a_savepoint_in_a_transaction_that_diesel_does_not_know_is_inside_the_callers() {
-    let by_filter = Plan {
-        by_key: false,
-        ..plan(Dialect::Postgres)
-    };
     let inside = Script {
         is_inside: true,
-        ..script(vec![Err(deadlock()), Ok(0)])
+        ..script(missing([Err(deadlock()), Ok(0)]))
     };
+    let by_filter = by_filter(Dialect::Postgres);
     let (steps, _) = walk_in(Process::this(), by_filter, RetryPolicy::new(), inside);
-    assert_eq!(steps, ["Begin", "Create", "Rollback", "Diesel"]);
+    assert_eq!(steps[3..], ["Begin", "Create", "Rollback", "Diesel"]);
 }
 
 #[test]
@@ -458,12 +474,11 @@ fn a_missing_parent_counts_nothing() {
 fn what_an_attempt_counted_is_forgotten_when_it_is_taken_back() {
     let returning = Plan {
         returning: true,
-        by_key: false,
-        ..plan(Dialect::Postgres)
+        rounds: true, // by a transaction
+        ..by_filter(Dialect::Postgres)
     };
     let outcomes = vec![
         Ok(0),
-        Ok(1),
         Ok(1),
         Ok(1),
         Ok(1),
@@ -582,13 +597,107 @@ fn a_shard_that_is_found_is_not_created() {
 }
 
 #[test]
-fn a_filter_needs_both_statements_in_a_transaction() {
-    let plan = Plan {
-        by_key: false,
-        ..plan(Dialect::Postgres)
+fn a_filter_whose_shards_are_there_takes_one_or_two_statements() {
+    let counts = |plan, outcomes: &[usize]| {
+        let outcomes = outcomes.iter().copied().map(Ok).collect();
+        walk(plan, RetryPolicy::new(), outcomes)
     };
-    let steps = walk(plan, RetryPolicy::new(), vec![Ok(0), Ok(2), Ok(3), Ok(0)]);
-    assert_eq!(steps, ["Begin", "Create", "Count", "Commit", "3 counted"]);
+    for dialect in Dialect::ALL {
+        assert_eq!(counts(by_filter(dialect), &[1]), ["CountOne", "1 counted"]);
+    }
+    let postgres = by_filter(Dialect::Postgres);
+    assert_eq!(
+        counts(postgres, &[0, 10]),
+        ["CountOne", "CountAll", "10 counted"]
+    );
+    // No parent matches.
+    assert_eq!(
+        counts(postgres, &[0, 0, 0]),
+        [&AT_ONCE[..], &["0 counted"]].concat()
+    );
+    assert_eq!(
+        counts(by_filter(Dialect::Mysql), &[0, 0]),
+        ["CountOne", "FindParent", "0 counted"]
+    );
+    // Its driver does not tell the number of a query's rows.
+    assert_eq!(
+        counts(by_filter(Dialect::Sqlite), &[0])[..2],
+        ["CountOne", "Begin"]
+    );
+}
+
+#[test]
+fn a_filter_that_finds_a_shard_missing_needs_a_transaction() {
+    let outcomes = missing([Ok(0), Ok(2), Ok(3), Ok(0)]);
+    let steps = walk(by_filter(Dialect::Postgres), RetryPolicy::new(), outcomes);
+    assert_eq!(steps[..3], AT_ONCE);
+    assert_eq!(
+        steps[3..],
+        ["Begin", "Create", "Count", "Commit", "3 counted"]
+    );
+    // Inside the caller's, MySQL would lock the gap of a shard that is missing.
+    for (dialect, first) in [(Dialect::Sqlite, "CountOne"), (Dialect::Mysql, "Create")] {
+        let inside = Plan {
+            in_transaction: true,
+            ..by_filter(dialect)
+        };
+        assert_eq!(
+            walk(inside, RetryPolicy::new(), vec![Ok(1), Ok(1)])[0],
+            first
+        );
+    }
+}
+
+/// As MySQL does if the filter is about a total.
+#[test]
+fn a_filter_that_may_not_read_the_shards_takes_the_long_way() {
+    let refused = error("You can't specify target table 'videos' for update in FROM clause");
+    let outcomes = vec![Err(refused), Ok(1), Ok(0), Ok(1), Ok(1), Ok(0)];
+    let steps = walk(by_filter(Dialect::Mysql), RetryPolicy::new(), outcomes);
+    assert_eq!(
+        steps,
+        [
+            "CountOne",
+            "FindParent",
+            "Begin",
+            "Create",
+            "Count",
+            "Commit",
+            "1 counted"
+        ]
+    );
+}
+
+#[test]
+fn wanted_rows_come_with_the_count_on_postgres() {
+    for by_key in [true, false] {
+        let returning = Plan {
+            by_key,
+            returning: true,
+            ..plan(Dialect::Postgres)
+        };
+        let steps = walk(returning, RetryPolicy::new(), vec![Ok(2)]);
+        assert_eq!(steps, ["CountAndLoad", "2 counted"]);
+        let steps = walk(returning, RetryPolicy::new(), vec![Ok(0), Ok(0)]);
+        assert_eq!(steps, ["CountAndLoad", "FindParent", "0 counted"]);
+        let steps = walk(returning, RetryPolicy::new(), vec![Err(lost())]);
+        assert_eq!(steps, ["CountAndLoad", "OutcomeUnknown"]);
+        let unreadable = || DieselError::DeserializationError("no such colour".into());
+        let steps = walk(returning, RetryPolicy::new(), vec![Err(unreadable())]);
+        assert_eq!(steps, ["CountAndLoad", "CountedNotRead"]);
+        let inside = Plan {
+            in_transaction: true,
+            ..returning
+        };
+        let steps = walk(inside, RetryPolicy::new(), vec![Err(unreadable())]);
+        assert_eq!(steps, ["CountAndLoad", "Diesel"]);
+        let rounding = Plan {
+            rounds: true,
+            ..returning
+        };
+        let steps = walk(rounding, RetryPolicy::new(), vec![]);
+        assert_eq!(steps, ["Begin"]);
+    }
 }
 
 #[test]
@@ -601,7 +710,6 @@ fn wanted_rows_are_read_before_the_commit() {
     assert_eq!(steps, ["Begin", "Count", "Load", "Commit", "1 counted"]);
     let by_filter = Plan {
         by_key: false,
-        dialect: Dialect::Postgres,
         ..by_key
     };
     let steps = walk(
@@ -620,6 +728,13 @@ fn wanted_rows_are_read_before_the_commit() {
             "Commit",
             "3 counted"
         ]
+    );
+    // The one parent is counted on before a shard is created.
+    let one = [0, 1, 1, 1, 0].map(Ok).into();
+    let steps = walk(by_filter, RetryPolicy::new(), one);
+    assert_eq!(
+        steps,
+        ["Begin", "Pick", "Count", "Load", "Commit", "1 counted"]
     );
     let steps = walk(by_filter, RetryPolicy::new(), vec![Ok(0), Ok(0), Ok(0)]);
     assert_eq!(steps, ["Begin", "Pick", "Commit", "0 counted"]);
@@ -666,15 +781,17 @@ fn a_missing_parent_is_inserted_and_then_counted_on() {
         returning: true,
         ..inside
     };
-    let outcomes = [0, 0, 1, 1, 1, 1, 1, 0].map(Ok);
+    let outcomes = [0, 0, 0, 1, 1, 0, 1, 1, 1, 0].map(Ok);
     let steps = walk(by_filter, RetryPolicy::new(), outcomes.into());
     assert_eq!(
         steps,
         [
+            "CountAndLoad",
             "Begin",
             "Pick",
             "InsertUnlessThere",
             "Pick",
+            "Count",
             "Create",
             "Count",
             "Load",
@@ -821,36 +938,14 @@ fn inside_the_callers_transaction_none_is_begun_and_nothing_is_retried() {
 
 #[test]
 fn a_conflict_is_rolled_back_slept_on_and_tried_again() {
-    let steps = walk(
-        Plan {
-            by_key: false,
-            ..plan(Dialect::Postgres)
-        },
-        RetryPolicy::new(),
-        vec![
-            Ok(0),
-            Err(deadlock()),
-            Ok(0),
-            Ok(0),
-            Ok(0),
-            Ok(1),
-            Ok(1),
-            Ok(0),
-        ],
-    );
+    let mut outcomes = missing([Ok(0), Err(deadlock()), Ok(0), Ok(0)]);
+    outcomes.extend(missing([Ok(0), Ok(1), Ok(1), Ok(0)]));
+    let steps = walk(by_filter(Dialect::Postgres), RetryPolicy::new(), outcomes);
+    let conflict = ["Begin", "Create", "Rollback", "Sleep"];
+    let counted = ["Begin", "Create", "Count", "Commit", "1 counted"];
     assert_eq!(
         steps,
-        [
-            "Begin",
-            "Create",
-            "Rollback",
-            "Sleep",
-            "Begin",
-            "Create",
-            "Count",
-            "Commit",
-            "1 counted"
-        ]
+        [&AT_ONCE[..], &conflict, &AT_ONCE, &counted].concat()
     );
 }
 
@@ -901,8 +996,12 @@ fn suspicious(plan: Plan) -> &'static Process {
     let process = Box::leak(Box::new(Process::new(4, now)));
     let attempts = Attempts::start(RetryPolicy::new());
     let mut choice = Choice::new(plan.subject(), process, &attempts);
+    let kind = CountKind {
+        commits: !plan.in_transaction,
+        loads: false,
+    };
     for micros in [10, 10_000] {
-        choice.took(Duration::from_micros(micros), !plan.in_transaction, now);
+        choice.took(Duration::from_micros(micros), kind, now);
     }
     drop(choice);
     process
@@ -921,15 +1020,10 @@ fn a_key_that_others_may_count_on_is_probed() {
     };
     let probed =
         |plan, outcomes| walk_in(suspicious(plan), plan, RetryPolicy::new(), script(outcomes));
-    for (plan, begins) in [(adaptive, false), (returning, true)] {
+    for (plan, first) in [(adaptive, "Count"), (returning, "CountAndLoad")] {
         for (outcome, takes_first) in [(Ok(1), true), (Ok(0), false), (Err(locked()), false)] {
-            let mut outcomes = vec![outcome];
-            outcomes.extend(begins.then_some(Ok(0)));
-            let (steps, shards) = probed(plan, outcomes);
-            match begins {
-                true => assert_eq!(steps, ["Probe", "Begin", "Count"]),
-                false => assert_eq!(steps, ["Probe", "Count"]),
-            }
+            let (steps, shards) = probed(plan, vec![outcome]);
+            assert_eq!(steps, ["Probe", first]);
             assert_eq!((shards[0], shards[1] == 0), (0, takes_first));
         }
     }
@@ -994,26 +1088,30 @@ fn a_connection_lost_is_an_unknown_outcome_only_where_the_count_may_be_committed
         vec![Err(lost())],
     );
     assert_eq!(steps, ["Count", "OutcomeUnknown"]);
-    let filter = Plan {
-        by_key: false,
-        ..plan(Dialect::Postgres)
-    };
+    let filter = by_filter(Dialect::Postgres);
+    for (outcomes, last) in [
+        (vec![Err(lost())], "CountOne"),
+        (vec![Ok(0), Err(lost())], "CountAll"),
+    ] {
+        let steps = walk(filter, RetryPolicy::new(), outcomes);
+        assert_eq!(steps[steps.len() - 2..], [last, "OutcomeUnknown"]);
+    }
     let steps = walk(
         filter,
         RetryPolicy::new(),
-        vec![Ok(0), Ok(1), Err(lost()), Err(lost())],
+        missing([Ok(0), Ok(1), Err(lost()), Err(lost())]),
     );
     assert_eq!(
-        steps,
+        steps[3..],
         ["Begin", "Create", "Count", "Rollback", "ConnectionLost"]
     );
     let steps = walk(
         filter,
         RetryPolicy::new(),
-        vec![Ok(0), Ok(1), Ok(1), Err(lost()), Ok(0)],
+        missing([Ok(0), Ok(1), Ok(1), Err(lost()), Ok(0)]),
     );
     assert_eq!(
-        steps,
+        steps[3..],
         [
             "Begin",
             "Create",
@@ -1029,10 +1127,7 @@ fn a_connection_lost_is_an_unknown_outcome_only_where_the_count_may_be_committed
 fn a_node_that_refuses_has_changed_nothing_and_one_that_lost_its_majority_may_have() {
     let refused = || error("WSREP has not yet prepared node for application use");
     let lost = || error("Error while appending streaming replication fragment");
-    let filter = Plan {
-        by_key: false,
-        ..plan(Dialect::Mysql)
-    };
+    let filter = by_filter(Dialect::Mysql);
     for (failed, at_commit) in [
         (refused as fn() -> DieselError, "NodeNotReady"),
         (lost, "OutcomeUnknown"),
@@ -1043,9 +1138,10 @@ fn a_node_that_refuses_has_changed_nothing_and_one_that_lost_its_majority_may_ha
             vec![Err(failed())],
         );
         assert_eq!(steps, ["Count", at_commit]);
-        let outcomes = vec![Ok(0), Ok(1), Ok(1), Err(failed()), Err(refused())];
+        let mut outcomes = vec![Ok(0), Ok(1)];
+        outcomes.extend([Ok(0), Ok(1), Ok(1), Err(failed()), Err(refused())]);
         let steps = walk(filter, RetryPolicy::new(), outcomes);
-        assert_eq!(steps[3..], ["Commit", "Rollback", at_commit]);
+        assert_eq!(steps[5..], ["Commit", "Rollback", at_commit]);
     }
 }
 
@@ -1055,17 +1151,13 @@ fn a_conflict_at_commit_is_tried_again() {
         DatabaseErrorKind::SerializationFailure,
         Box::new(String::new()),
     );
-    let filter = Plan {
-        by_key: false,
-        ..plan(Dialect::Postgres)
-    };
     let steps = walk(
-        filter,
+        by_filter(Dialect::Postgres),
         RetryPolicy::new(),
-        vec![Ok(0), Ok(1), Ok(1), Err(commit), Ok(0)],
+        missing([Ok(0), Ok(1), Ok(1), Err(commit), Ok(0)]),
     );
     assert_eq!(
-        steps,
+        steps[3..],
         ["Begin", "Create", "Count", "Commit", "Rollback", "Sleep"]
     );
 }

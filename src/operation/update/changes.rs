@@ -10,7 +10,7 @@ use crate::connection::{Io, Link};
 use crate::engine::Statement;
 use crate::model::ShardedTable;
 use crate::query_builder::{
-    CountByKey, CountPicked, CreateShards, FindMissing, FindParent, ProbeShard,
+    CountAll, CountByKey, CountOne, CountPicked, CreateShards, FindMissing, FindParent, ProbeShard,
 };
 
 /// The changes of an update, as written (`V`) and as Diesel's tree.
@@ -68,6 +68,18 @@ impl<T, V: AsChangeset> Changes<T, V> {
                 shard,
                 types,
             }),
+            Statement::CountOne => link.execute_kept(CountOne::<T, _, V, _> {
+                changes: &self.changeset,
+                filter,
+                shard,
+                types,
+            }),
+            Statement::CountAll => link.execute_kept(CountAll::<T, _, V, _> {
+                changes: &self.changeset,
+                filter,
+                shard,
+                types,
+            }),
             Statement::CountPicked => link.execute_kept(CountPicked::<T, _, V, _> {
                 changes: &self.changeset,
                 filter,
@@ -78,6 +90,7 @@ impl<T, V: AsChangeset> Changes<T, V> {
             Statement::Insert
             | Statement::InsertUnlessThere
             | Statement::Pick
+            | Statement::CountAndLoad
             | Statement::Load => M::nothing(link.conn),
         }
     }

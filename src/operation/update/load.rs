@@ -14,7 +14,7 @@ use crate::connection::{Link, LoadInto};
 use crate::engine;
 use crate::engine::{KeyedTable, Plan, Sender, Statement, explain, in_chunks};
 use crate::model::ShardedTable;
-use crate::query_builder::{KeysAre, PickKeys, SelectParents};
+use crate::query_builder::{CountAllAndLoad, KeyIs, KeysAre, PickKeys, SelectParents};
 
 impl<T, V, W, I> Ready<T, V, W, I>
 where
@@ -46,7 +46,7 @@ where
             by_key: plan.by_key,
             ready: self,
             selection,
-            picked: vec![],
+            picked: Picked::Several(vec![]),
             rows: vec![],
         };
         let counted = engine::count(link, plan, retry, &mut returning).await;
@@ -87,9 +87,16 @@ struct CountAndLoad<
     ready: &'a mut Ready<T, V, W, I>,
     by_key: bool,
     selection: &'a mut Ret::Selection,
-    /// The keys of the parents to count, where the filter is another.
-    picked: Vec<KeysAre<T::KeyIs>>,
+    /// The parents to count, where the filter does not name them by key.
+    picked: Picked<T::KeyIs>,
     rows: Vec<U>,
+}
+
+/// The parents that a filter matched, named by their keys.
+enum Picked<P> {
+    /// A statement about one stays prepared.
+    One(KeyIs<P>),
+    Several(Vec<KeysAre<P>>),
 }
 
 impl<M, Conn, DB, T, V, W, I, U, Ret> Sender<M, Conn> for CountAndLoad<'_, T, V, W, I, U, DB, Ret>
@@ -116,10 +123,26 @@ where
                     filter: &self.ready.filter,
                     table: PhantomData,
                 };
-                let keys = T::load_keys(link, pick).await?;
+                let mut keys = T::load_keys(link, pick).await?;
                 let met = keys.len();
-                self.picked = in_chunks::<T, DB>(keys);
+                self.picked = match (keys.pop(), met) {
+                    (Some(key), 1) => Picked::One(KeyIs(T::key_is(key))),
+                    (key, _) => {
+                        Picked::Several(in_chunks::<T, DB>(keys.into_iter().chain(key).collect()))
+                    }
+                };
                 Ok(met)
+            }
+            Statement::CountAndLoad => {
+                let query = CountAllAndLoad::<T, _, V, _, _> {
+                    changes: &self.ready.changes.changeset,
+                    filter: &self.ready.filter,
+                    shard,
+                    selection: &*self.selection,
+                    types: PhantomData,
+                };
+                self.rows = M::load_into(link.conn, query).await?;
+                Ok(self.rows.len())
             }
             Statement::Load if self.by_key => {
                 let query = select::<T, _, _>(&*self.selection, &self.ready.filter);
@@ -127,19 +150,40 @@ where
                 Ok(self.rows.len())
             }
             Statement::Load => {
-                for keys in &self.picked {
-                    let query = select::<T, _, _>(&*self.selection, keys);
-                    self.rows.append(&mut M::load_into(link.conn, query).await?);
+                match &self.picked {
+                    Picked::One(key) => {
+                        let query = select::<T, _, _>(&*self.selection, key);
+                        self.rows = M::load_into(link.conn, query).await?;
+                    }
+                    Picked::Several(chunks) => {
+                        for keys in chunks {
+                            let query = select::<T, _, _>(&*self.selection, keys);
+                            self.rows.append(&mut M::load_into(link.conn, query).await?);
+                        }
+                    }
                 }
                 Ok(self.rows.len())
             }
-            Statement::CountByKey | Statement::Create if !self.by_key => {
-                let mut met = 0;
-                for keys in &self.picked {
-                    let changes = &self.ready.changes;
-                    met += changes.send(link, statement, keys, shard).await?;
+            Statement::FindMissing
+            | Statement::Create
+            | Statement::CountByKey
+            | Statement::CountPicked
+                if !self.by_key =>
+            {
+                match &self.picked {
+                    Picked::One(key) => {
+                        let changes = &self.ready.changes;
+                        changes.send(link, statement, key, shard).await
+                    }
+                    Picked::Several(chunks) => {
+                        let mut met = 0;
+                        for keys in chunks {
+                            let changes = &self.ready.changes;
+                            met += changes.send(link, statement, keys, shard).await?;
+                        }
+                        Ok(met)
+                    }
                 }
-                Ok(met)
             }
             statement => Sender::<M, Conn>::send(self.ready, link, statement, shard).await,
         }

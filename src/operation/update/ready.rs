@@ -108,6 +108,9 @@ where
         Ok(Plan {
             by_key: self.by_key,
             returning: false,
+            rounds: T::FIELDS.iter().any(|field| {
+                dialect.rounds_sums(field.column_type) && self.fields.contains(&field.name)
+            }),
             inserts: self.insert.is_some(),
             in_transaction: in_transaction(link)?,
             dialect,

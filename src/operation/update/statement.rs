@@ -68,8 +68,32 @@ use crate::policy::RetryPolicy;
 /// its rows it stands as an `OFFSET` of 0.)
 ///
 /// (After a count that may have waited for a lock, the next one probes first; see [`shard_choice`](crate::shard_choice).) If that
-/// update finds no row, the shard or the parent is missing. By any other filter some shards may exist and some may be
-/// missing. Then one transaction creates the missing shards and counts; by a filter it reads the parents:
+/// update finds no row, the shard or the parent is missing.
+///
+/// By any other filter it is one statement too, if the filter matches one parent and its shard is there:
+///
+/// ```sql
+/// -- PostgreSQL, SQLite
+/// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
+/// FROM (SELECT "videos"."id" AS "sharded_key_0", COUNT(*) OVER () AS "sharded_parents" FROM "videos" WHERE …) AS "sharded_picked"
+/// WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "sharded_picked"."sharded_parents" = 1 AND "videos"."shard" = $2
+/// -- MySQL, MariaDB
+/// UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?)
+/// WHERE `videos`.`id` = (SELECT MIN(`videos`.`id`) FROM `videos` WHERE … HAVING COUNT(*) = 1) AND `videos`.`shard` = ?
+/// ```
+///
+/// PostgreSQL counts on several parents by a second statement, on all of them or on none:
+///
+/// ```sql
+/// WITH "sharded_picked" AS MATERIALIZED (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE …),
+/// "sharded_locked" AS MATERIALIZED (SELECT "videos_shards"."id" AS "sharded_key_0" FROM "sharded_picked" JOIN "videos_shards" ON …
+///     ORDER BY "videos_shards"."id" FOR NO KEY UPDATE OF "videos_shards")
+/// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $3) FROM "sharded_locked"
+/// WHERE … AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked")
+/// ```
+///
+/// If these find no row, a shard may be missing (`SELECT 1 FROM "videos" WHERE …` tells). Then one transaction creates the missing
+/// shards and counts; by a filter it reads the parents:
 ///
 /// ```sql
 /// INSERT INTO "videos_shards" ("id", "shard") SELECT "videos"."id", $1 FROM "videos" WHERE … ORDER BY "videos"."id"
@@ -83,21 +107,34 @@ use crate::policy::RetryPolicy;
 /// ```
 ///
 /// On MySQL that transaction is `READ COMMITTED`, so that it locks no gaps (the binary log has to be in `ROW` or `MIXED`
-/// format, the defaults). Even so a filter that is not by key takes shared locks there on the parents that it counts, for
-/// the foreign key, and waits for whoever is writing one of them; a count by key does not, once its shard is there.
+/// format, the defaults). A filter that is not by key takes shared locks there on the parents that it counts, and waits for
+/// whoever is writing one of them. In a session with `READ COMMITTED` the one statement above takes none; nor does a count by key, once
+/// its shard is there.
 ///
 /// # Results
 ///
 /// `.execute(conn)` gives the number of parents matched, as Diesel's does: `Ok(0)` for an id that is not there.
 /// `.get_result(conn)` and `.get_results(conn)` give the counted rows, with `.returning(..)` a selection of them, and in
-/// these every sharded column is its total, also for databases without `RETURNING`. The rows are read in the transaction
-/// that counts; what others have not committed by then is not in the totals.
+/// these every sharded column is its total, also for databases without `RETURNING`. What others have not committed by then is not
+/// in the totals. MySQL and SQLite read the rows in the transaction that counts. PostgreSQL counts and reads by one statement, if all
+/// shards are there:
+///
+/// ```sql
+/// WITH "sharded_picked" AS MATERIALIZED (…), "sharded_locked" AS MATERIALIZED (…),
+/// "sharded_counted" AS (UPDATE "videos_shards" AS "videos" SET … FROM "sharded_locked" WHERE …
+///     RETURNING "videos"."id" AS "sharded_key_0", CAST("videos"."views" AS numeric) - "sharded_locked"."views" AS "views"),
+/// "videos_shards" AS (SELECT … FROM "videos_shards" … UNION ALL SELECT "sharded_key_0", "views" FROM "sharded_counted")
+/// SELECT … FROM "videos" JOIN "sharded_counted" ON "sharded_counted"."sharded_key_0" = "videos"."id"
+/// ```
+///
+/// The totals there are those before the statement, and what it has added. (Fields of type `Double` take the transaction, since
+/// differences between them round.)
 ///
 /// # Inside a transaction
 ///
 /// The update is part of the caller's transaction, and is not retried. Return the error of a conflict from the closure, and
-/// [`retry::transaction`](crate::retry::transaction) retries the whole transaction. An update that gives rows back counts and
-/// reads them in a savepoint: if reading fails, nothing was counted. Outside a transaction each attempt commits by itself, and a
+/// [`retry::transaction`](crate::retry::transaction) retries the whole transaction. An update that gives rows back and needs several
+/// statements takes a savepoint: if one of them fails, nothing was counted. Outside a transaction each attempt commits by itself, and a
 /// conflict is retried on another shard; see [`RetryPolicy`] and [`shard_choice`](crate::shard_choice).
 ///
 /// # In generic functions

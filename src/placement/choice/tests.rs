@@ -17,6 +17,11 @@ const INSIDE: Subject = Subject {
     ..SUBJECT
 };
 
+const NOT_COMMITTING: CountKind = CountKind {
+    commits: false,
+    loads: false,
+};
+
 /// A process that takes shards 5, 6, 7, 1, 2, … after the first one.
 fn process() -> &'static Process {
     Box::leak(Box::new(Process::new(4, Instant::now())))
@@ -33,9 +38,12 @@ fn choose(process: &'static Process, subject: Subject) -> Choice {
 /// Makes the shortest time 100 µs, and `key` suspect.
 fn suspect(process: &'static Process, subject: Subject) {
     let mut choice = choose(process, subject);
-    let commits = !subject.in_transaction;
-    choice.took(Duration::from_micros(100), commits, Instant::now());
-    choice.took(Duration::from_millis(5), commits, Instant::now());
+    let kind = CountKind {
+        commits: !subject.in_transaction,
+        loads: false,
+    };
+    choice.took(Duration::from_micros(100), kind, Instant::now());
+    choice.took(Duration::from_millis(5), kind, Instant::now());
 }
 
 #[test]
@@ -106,11 +114,11 @@ fn no_probe_but_at_its_pace_and_where_it_may_help() {
     let mut second = choose(process, SUBJECT);
     assert_eq!((second.shard(), second.probes()), (5, false)); // not on the first shard
     drop((first, second));
-    let untimed = Subject {
+    let by_a_filter = Subject {
         timed: false,
         ..SUBJECT
     };
-    assert!(!choose(process, untimed).probes());
+    assert!(!choose(process, by_a_filter).probes());
     let one_shard = Subject {
         shards: 1,
         ..SUBJECT
@@ -141,8 +149,8 @@ fn a_quick_count_clears_a_suspicion() {
     let _second = take_the_second_of_two(process);
     suspect(process, INSIDE_OF_TWO);
     let mut choice = choose(process, INSIDE_OF_TWO);
-    choice.took(Duration::from_micros(110), false, Instant::now());
-    choice.took(Duration::from_millis(5), false, Instant::now());
+    choice.took(Duration::from_micros(110), NOT_COMMITTING, Instant::now());
+    choice.took(Duration::from_millis(5), NOT_COMMITTING, Instant::now());
     assert_eq!(process.stats.get().hot, 0);
 }
 
@@ -154,7 +162,7 @@ fn inside_a_transaction_two_slow_counts_in_a_row_make_a_key_hot() {
     let mut choice = choose(process, INSIDE_OF_TWO);
     assert_eq!((choice.shard(), choice.probes()), (0, false));
     assert!(choice.is_timed());
-    choice.took(Duration::from_millis(5), false, Instant::now());
+    choice.took(Duration::from_millis(5), NOT_COMMITTING, Instant::now());
     drop((choice, second));
     assert_eq!(choose(process, SUBJECT).shard(), 5);
     assert_eq!(process.stats.get().hot, 1);

@@ -1,0 +1,157 @@
+//! Counting on all parents that a filter matches, or on none, and reading them.
+
+use std::marker::PhantomData;
+
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+
+use crate::backend::ShardedBackend;
+use crate::model::{ColumnType, ShardedTable};
+use crate::query_builder::count_all::{
+    LOCKED, push_key_is_shards, push_picked_and_locked, push_update_locked,
+};
+use crate::query_builder::picked::{picked_key, push_key_is_parents, push_picked_key};
+use crate::query_builder::query_ids::query_ids;
+use crate::query_builder::{push_column, push_each_key, push_shards_column};
+
+/// Adds to the shards of all parents that `filter` matches, and reads these parents; of none if one of the shards is missing.
+///
+/// A statement does not see the rows that it writes. Under the name of the shards table it therefore reads the shards as they were,
+/// and what it has added to them.
+///
+/// ```sql
+/// -- PostgreSQL
+/// WITH "sharded_picked" AS MATERIALIZED (…),
+/// "sharded_locked" AS MATERIALIZED (SELECT "videos_shards"."id" AS "sharded_key_0", "videos_shards"."views" FROM …),
+/// "sharded_counted" AS (UPDATE "videos_shards" AS "videos" SET … FROM "sharded_locked" WHERE …
+///     RETURNING "videos"."id" AS "sharded_key_0", CAST("videos"."views" AS numeric) - "sharded_locked"."views" AS "views"),
+/// "videos_shards" AS (
+///     SELECT "videos_shards"."id", "videos_shards"."views" FROM "sharded_counted" JOIN "videos_shards"
+///         ON "sharded_counted"."sharded_key_0" = "videos_shards"."id"
+///     UNION ALL SELECT "sharded_key_0", "views" FROM "sharded_counted")
+/// SELECT … FROM "videos" JOIN "sharded_counted" ON "sharded_counted"."sharded_key_0" = "videos"."id"
+/// ```
+pub(crate) struct CountAllAndLoad<'a, T, W, V, S, Ch> {
+    pub(crate) changes: &'a Ch,
+    pub(crate) filter: &'a W,
+    pub(crate) shard: i32,
+    pub(crate) selection: S,
+    pub(crate) types: PhantomData<(T, V)>,
+}
+
+/// The parents that are counted on, with the amounts that were added.
+const COUNTED: &str = "sharded_counted";
+
+impl<T, W, V, Ch, S, DB> QueryFragment<DB> for CountAllAndLoad<'_, T, W, V, S, Ch>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    W: QueryFragment<DB>,
+    Ch: QueryFragment<DB>,
+    S: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let fields: Vec<_> = T::FIELDS.iter().map(|field| field.name).collect();
+        out.push_sql("WITH ");
+        push_picked_and_locked::<T, W, DB>(self.filter, &self.shard, &fields, out.reborrow())?;
+        out.push_sql(", ");
+        push_counted::<T, Ch, DB>(self.changes, &self.shard, out.reborrow())?;
+        out.push_sql(", ");
+        push_shards_after_all::<T, DB>(&fields, out.reborrow())?;
+        out.push_sql(" SELECT ");
+        self.selection.walk_ast(out.reborrow())?;
+        out.push_sql(" FROM ");
+        T::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" JOIN ");
+        out.push_identifier(COUNTED)?;
+        out.push_sql(" ON ");
+        push_key_is_parents::<T, DB>(COUNTED, out)
+    }
+}
+
+impl<T, W, V, Ch, S: Expression> Query for CountAllAndLoad<'_, T, W, V, S, Ch> {
+    type SqlType = S::SqlType;
+}
+
+/// `counted AS (UPDATE … RETURNING parent.key AS sharded_key_0, parent.views - locked.views AS views)`
+fn push_counted<'b, T, Ch, DB>(
+    changes: &'b Ch,
+    shard: &'b i32,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    Ch: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    out.push_identifier(COUNTED)?;
+    out.push_sql(" AS (");
+    push_update_locked::<T, Ch, DB>(changes, shard, out.reborrow())?;
+    out.push_sql(" RETURNING ");
+    push_each_key::<T, DB>(", ", out.reborrow(), |i, name, mut out| {
+        push_column::<T, DB>(name, out.reborrow())?;
+        out.push_sql(" AS ");
+        out.push_identifier(&picked_key(i))
+    })?;
+    for field in T::FIELDS {
+        // The difference between two values of a type may leave its range.
+        let wide = match field.column_type {
+            ColumnType::SmallInt | ColumnType::Integer => Some(" AS bigint)"),
+            ColumnType::BigInt => Some(" AS numeric)"),
+            _ => None,
+        };
+        out.push_sql(match wide {
+            Some(_) => ", CAST(",
+            None => ", ",
+        });
+        push_column::<T, DB>(field.name, out.reborrow())?;
+        out.push_sql(wide.unwrap_or_default());
+        out.push_sql(" - ");
+        out.push_identifier(LOCKED)?;
+        out.push_sql(".");
+        out.push_identifier(field.name)?;
+        out.push_sql(" AS ");
+        out.push_identifier(field.name)?;
+    }
+    out.push_sql(")");
+    Ok(())
+}
+
+/// Under the name of the shards table: the shards before the update, and the amounts that it added.
+fn push_shards_after_all<T, DB>(fields: &[&str], mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    out.push_identifier(T::SHARDS_TABLE)?;
+    out.push_sql(" AS (SELECT ");
+    push_each_key::<T, DB>(", ", out.reborrow(), |_, name, out| {
+        push_shards_column::<T, DB>(name, out)
+    })?;
+    for field in fields {
+        out.push_sql(", ");
+        push_shards_column::<T, DB>(field, out.reborrow())?;
+    }
+    out.push_sql(" FROM ");
+    out.push_identifier(COUNTED)?;
+    out.push_sql(" JOIN ");
+    out.push_identifier(T::SHARDS_TABLE)?;
+    out.push_sql(" ON ");
+    push_key_is_shards::<T, DB>(COUNTED, out.reborrow())?;
+    out.push_sql(" UNION ALL SELECT ");
+    push_each_key::<T, DB>(", ", out.reborrow(), |i, _, out| {
+        push_picked_key(COUNTED, i, out)
+    })?;
+    for field in fields {
+        out.push_sql(", ");
+        out.push_identifier(COUNTED)?;
+        out.push_sql(".");
+        out.push_identifier(field)?;
+    }
+    out.push_sql(" FROM ");
+    out.push_identifier(COUNTED)?;
+    out.push_sql(")");
+    Ok(())
+}
+
+query_ids!(CountAllAndLoad<'a, T, W, V, S; Ch>);
