@@ -1,6 +1,6 @@
 //! Counted rows come back with exact totals, also where the database has no RETURNING.
 
-use crate::api::update;
+use crate::api::{fold, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -141,4 +141,53 @@ fn inside_a_transaction_too() {
             .get_result::<i64>(conn)
     });
     assert_eq!(read, Ok(102));
+}
+
+/// Whether a shard is there or missing, the rows that come back are those that are counted, with the totals that a reader finds next.
+#[test]
+fn rows_come_back_whatever_shards_are_missing() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let total = |conn: &mut _| {
+        let totals = videos.order(id).select(views.total());
+        totals.load::<i64>(conn).unwrap()
+    };
+    let mut expected = total(conn);
+    for round in 0..24 {
+        if round % 3 == 1 {
+            let emptied = fold(videos).keep_shards(0).run(conn).unwrap();
+            assert!(emptied.parents > 0);
+            count_one(conn, 1 + round % 3);
+            expected[(round % 3) as usize] += 1;
+        }
+        let counting = update(videos.filter(id.le(3))).set(views.eq(views + 2));
+        let counted = counting.returning((id, views));
+        let mut counted: Vec<(i64, i64)> = counted.get_results(conn).unwrap();
+        counted.sort_unstable();
+        for (number, expected) in expected.iter_mut().take(3).enumerate() {
+            *expected += 2;
+            assert_eq!(counted[number], (number as i64 + 1, *expected));
+        }
+        assert_eq!(total(conn), expected);
+        let counting = update(videos.find(2)).set((views.eq(views - 1), likes.eq(likes + 1)));
+        let counted = counting.returning((views, likes.total(), slug));
+        let (shown, liked, slugged): (i64, i32, String) = counted.get_result(conn).unwrap();
+        expected[1] -= 1;
+        assert_eq!((shown, liked), (expected[1], 3 + round as i32));
+        assert_eq!(slugged, "b");
+        let several = update(videos.filter(id.ne(2))).set(views.eq(views + 1));
+        let matched = several.execute(conn).unwrap();
+        for (number, expected) in expected.iter_mut().enumerate() {
+            *expected += i64::from(number != 1);
+        }
+        assert_eq!(
+            (matched, total(conn)),
+            (expected.len() - 1, expected.clone())
+        );
+    }
+}
+
+fn count_one(conn: &mut super::Conn, video: i64) {
+    let count = update(videos.find(video)).set(views.eq(views + 1));
+    assert_eq!(count.execute(conn), Ok(1));
 }

@@ -26,31 +26,55 @@ fn sent<Conn: Connection>(conn: &mut Conn, work: impl FnOnce(&mut Conn)) -> Vec<
     sent.lock().unwrap().clone()
 }
 
-macro_rules! by_key_and_by_filter {
+/// What each of these updates sends: by key, by key again, by a filter on a parent without shards, the same again, by a filter on
+/// two parents, with rows wanted by that filter and by key, and by a key and a slug that are not there.
+macro_rules! sent {
     ($conn:ty) => {{
         let database = <$conn>::database();
         let mut conn = <$conn>::connect(&database);
         schema::create(&mut conn);
+        // One thread keeps to one shard, and never looks for a lock.
+        let striped = ShardChoice::Striped;
         let by_key = |conn: &mut $conn| {
             let count = update(videos.find(1)).set(views.eq(views + 1));
-            let count = count.shard_choice(ShardChoice::Striped); // which never looks for a lock
-            assert_eq!(count.execute(conn), Ok(1));
+            assert_eq!(count.shard_choice(striped).execute(conn), Ok(1));
         };
         let by_filter = |conn: &mut $conn| {
-            let count = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
-            assert_eq!(count.execute(conn), Ok(1));
+            let count = update(videos.filter(slug.eq("b"))).set(views.eq(views + 1));
+            assert_eq!(count.shard_choice(striped).execute(conn), Ok(1));
+        };
+        let several = |conn: &mut $conn| {
+            let count = update(videos.filter(id.le(2))).set(views.eq(views + 1));
+            assert_eq!(count.shard_choice(striped).execute(conn), Ok(2));
+        };
+        let rows = |conn: &mut $conn| {
+            let count = update(videos.filter(slug.eq("b"))).set(views.eq(views + 1));
+            let count = count.shard_choice(striped).returning(views);
+            assert_eq!(count.get_result::<i64>(conn), Ok(204));
+        };
+        let rows_by_key = |conn: &mut $conn| {
+            let count = update(videos.find(2)).set(views.eq(views + 1));
+            let count = count.shard_choice(striped).returning(slug);
+            assert_eq!(count.get_result::<String>(conn), Ok("b".to_owned()));
         };
         let missing = |conn: &mut $conn| {
-            let counted = update(videos.find(99))
-                .set(views.eq(views + 1))
-                .execute(conn);
-            assert_eq!(counted, Ok(0));
+            let count = update(videos.find(99)).set(views.eq(views + 1));
+            assert_eq!(count.shard_choice(striped).execute(conn), Ok(0));
+        };
+        let missing_by_filter = |conn: &mut $conn| {
+            let count = update(videos.filter(slug.eq("none"))).set(views.eq(views + 1));
+            assert_eq!(count.shard_choice(striped).execute(conn), Ok(0));
         };
         let sent = [
             sent(&mut conn, by_key),
             sent(&mut conn, by_key),
             sent(&mut conn, by_filter),
+            sent(&mut conn, by_filter),
+            sent(&mut conn, several),
+            sent(&mut conn, rows),
+            sent(&mut conn, rows_by_key),
             sent(&mut conn, missing),
+            sent(&mut conn, missing_by_filter),
         ];
         (sent, conn, database)
     }};
@@ -58,56 +82,90 @@ macro_rules! by_key_and_by_filter {
 
 #[test]
 fn on_postgres() {
-    let (sent, mut conn, _database) = by_key_and_by_filter!(PgConnection);
-    let update = "UPDATE \"videos_shards\"";
-    let create = "INSERT INTO";
+    let (sent, mut conn, _database) = sent!(PgConnection);
+    let (update, create) = ("UPDATE \"videos_shards\"", "INSERT INTO");
+    let (with, find, begin, commit) = ("WITH \"sharded_picked\"", "SELECT 1", "BEGIN", "COMMIT");
     assert_eq!(sent[0], [update, create, update]);
     assert_eq!(sent[1], [update]);
-    assert_eq!(sent[2], ["SELECT 1", "BEGIN", create, update, "COMMIT"]);
-    assert_eq!(sent[3], [update, create, update, "SELECT 1"]);
-    // Nor does the look depend on a statement that stays prepared.
+    assert_eq!(
+        sent[2],
+        [update, with, find, find, begin, create, update, commit]
+    );
+    assert_eq!(sent[3], [update]);
+    assert_eq!(sent[4], [update, with]);
+    assert_eq!(sent[5], [with]);
+    assert_eq!(sent[6], [with]);
+    assert_eq!(sent[7], [update, create, update, find]);
+    assert_eq!(sent[8], [update, with, find]);
+    // Nor does the look for a transaction depend on a statement that stays prepared.
     conn.set_prepared_statement_cache_size(diesel::connection::CacheSize::Disabled);
     let count = |conn: &mut PgConnection| {
-        let count = diesel_sharded::update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
-        assert_eq!(count.execute(conn), Ok(1));
+        let count = count_on_c(conn);
+        assert_eq!(count, Ok(1));
     };
     let unprepared = self::sent(&mut conn, count);
     assert_eq!(
         unprepared[unprepared.len() - 4..],
-        ["BEGIN", create, update, "COMMIT"]
+        [begin, create, update, commit]
     );
     conn.batch_execute("BEGIN").unwrap();
     count(&mut conn);
     conn.batch_execute("ROLLBACK").unwrap();
-    let total = videos.find(1).select(views.total());
-    assert_eq!(total.first::<i64>(&mut conn), Ok(104));
+    let total = videos.find(3).select(views.total());
+    assert_eq!(total.first::<i64>(&mut conn), Ok(301));
+}
+
+/// Counts on a parent without shards.
+fn count_on_c(conn: &mut PgConnection) -> QueryResult<usize> {
+    update(videos.filter(slug.eq("c")))
+        .set(views.eq(views + 1))
+        .execute(conn)
 }
 
 #[test]
 fn on_mariadb() {
-    let (sent, ..) = by_key_and_by_filter!(MysqlConnection);
-    let update = "UPDATE `videos_shards`";
-    let create = "INSERT INTO";
+    let (sent, ..) = sent!(MysqlConnection);
+    let (update, picked) = ("UPDATE `videos_shards`", "UPDATE (SELECT");
+    let (create, select, find) = ("INSERT INTO", "SELECT `videos`.`id`", "SELECT 1");
     let (set, begin, commit) = ("SET TRANSACTION", "BEGIN", "COMMIT");
     assert_eq!(sent[0], [update, set, begin, create, update, commit]);
     assert_eq!(sent[1], [update]);
-    assert_eq!(sent[2], [set, begin, create, "UPDATE (SELECT", commit]);
+    assert_eq!(sent[2], [update, find, set, begin, create, picked, commit]);
+    assert_eq!(sent[3], [update]);
+    assert_eq!(sent[4], [update, find, set, begin, create, picked, commit]);
+    let total = "SELECT (`videos`.`views`";
+    assert_eq!(sent[5], [set, begin, select, update, total, commit]);
     assert_eq!(
-        sent[3],
-        [update, set, begin, create, update, "UPDATE (SELECT", commit]
+        sent[6],
+        [set, begin, update, "SELECT `videos`.`slug`", commit]
     );
+    assert_eq!(
+        sent[7],
+        [update, set, begin, create, update, picked, commit]
+    );
+    assert_eq!(sent[8], [update, find]);
 }
 
 #[test]
 fn on_sqlite() {
-    let (sent, ..) = by_key_and_by_filter!(SqliteConnection);
+    let (sent, ..) = sent!(SqliteConnection);
     let (update, create) = ("UPDATE `videos_shards`", "INSERT INTO");
     let (begin, immediate, commit) = ("BEGIN", "COMMIT ", "COMMIT");
     assert_eq!(sent[0], [update, begin, immediate, create, update, commit]);
     assert_eq!(sent[1], [update]);
-    assert_eq!(sent[2], [begin, immediate, create, update, commit]);
+    assert_eq!(sent[2], [update, begin, immediate, create, update, commit]);
+    assert_eq!(sent[3], [update]);
+    assert_eq!(sent[4], [update, begin, immediate, create, update, commit]);
+    let select = "SELECT `videos`.`id`";
+    let total = "SELECT (SELECT";
+    assert_eq!(sent[5], [begin, immediate, select, update, total, commit]);
     assert_eq!(
-        sent[3],
+        sent[6],
+        [begin, immediate, update, "SELECT `videos`.`slug`", commit]
+    );
+    assert_eq!(
+        sent[7],
         [update, begin, immediate, create, update, update, commit]
     );
+    assert_eq!(sent[8], [update, begin, immediate, create, update, commit]);
 }
