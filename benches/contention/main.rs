@@ -7,7 +7,7 @@
 //! | `--quick` | one round of short slices, and fewer numbers of threads |
 //! | `--only SECTION` | one section |
 //! | `--database postgres\|mysql\|sqlite` | one database |
-//! | `--shape TEXT` | in the section `shapes`, the shapes whose names contain the text |
+//! | `--shape TEXT` | in the section `shapes`, the shapes whose names begin with the text |
 //! | `--rounds N` | so many rounds instead of 3 |
 //! | `--slice MS` | slices of so many milliseconds instead of 150; `tasks` keeps its own |
 //!

@@ -33,7 +33,7 @@ pub struct Plan {
     only: Option<String>,
     /// The name of the one database that is measured; all of them if `None`.
     database: Option<&'static str>,
-    /// A part of the names of the shapes that are measured; all of them if empty.
+    /// The start of the names of the shapes that are measured.
     shape: String,
 }
 
@@ -106,9 +106,9 @@ impl Plan {
     }
 
     pub fn shapes(&self) -> impl Iterator<Item = Shape> + use<> {
-        let part = self.shape.clone();
+        let start = self.shape.clone();
         let shapes = Shape::ALL.into_iter();
-        shapes.filter(move |shape| shape.name().contains(&part))
+        shapes.filter(move |shape| shape.name().starts_with(&start))
     }
 
     pub fn has(&self, section: &str) -> bool {
