@@ -44,10 +44,10 @@ pub fn draw(results: &Results, folder: &Path) {
     };
     for cells in results.cells.chunk_by(same) {
         let first = &cells[0];
-        if cells
+        let is_one_number = cells
             .iter()
-            .all(|cell| cell.scene.threads == first.scene.threads)
-        {
+            .all(|cell| cell.scene.threads == first.scene.threads);
+        if is_one_number || first.scene.shape.is_some() {
             continue;
         }
         let (section, database, disk) = (first.scene.section, first.database, first.disk.name());

@@ -14,6 +14,11 @@ pub trait Contender<Conn>: Sync {
     /// The SQL expression of the total so far; `None` for a contender that only reads.
     fn total(&self) -> Option<String>;
 
+    /// The rows that each count adds one to.
+    fn rows(&self) -> i64 {
+        1
+    }
+
     /// Returns one thread's function, and connects to servers other than the database if it needs any.
     fn counting(&self) -> Outcome<Counting<'_, Conn>>;
 
@@ -26,6 +31,7 @@ pub trait Contender<Conn>: Sync {
 
 /// The names of contenders, in targets, charts and the report.
 pub const ONE_ROW: &str = "one row, diesel::update";
+pub const PREPARED: &str = "one row, prepared by hand";
 pub const APPEND_ONLY: &str = "append-only INSERT";
 pub const SLOTTED: &str = "slotted counters";
 pub const WRITE_BEHIND: &str = "Redis INCR, written behind";

@@ -4,7 +4,6 @@ use diesel::connection::LoadConnection;
 use diesel::dsl::DuplicatedKeys;
 use diesel::prelude::*;
 use diesel::r2d2::Pool;
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::backend::BackendOf;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::retry::{self, RetryPolicy};
@@ -13,6 +12,7 @@ use diesel_sharded::{RowCounter, update};
 use rand::RngExt;
 
 use crate::arena::{Arena, Stage};
+use crate::attempts;
 use crate::contender::{
     APPEND_ONLY, BUFFERED, COALESCED, Contender, Counting, DEFAULT, ONE_ROW, Outcome, SLOTTED,
     total_of, total_of_shards,
@@ -74,19 +74,6 @@ impl<Conn: LoadConnection<Backend: BackendOf<Conn>>> Contender<Conn> for Coalesc
         self.coalescer
             .flush()
             .expect("all that was counted can be committed");
-    }
-}
-
-/// The attempts of a plain contender's transaction; as many as this crate makes by default.
-const ATTEMPTS: usize = 32;
-
-fn is_conflict(error: &DieselError) -> bool {
-    match error {
-        DieselError::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => true,
-        DieselError::DatabaseError(_, reason) => ["deadlock", "Deadlock", "locked"]
-            .iter()
-            .any(|conflict| reason.message().contains(conflict)),
-        _ => false,
     }
 }
 
@@ -320,14 +307,7 @@ macro_rules! contenders {
                     key: i64,
                     count: fn(&mut Conn, i64) -> QueryResult<usize>,
                 ) -> QueryResult<usize> {
-                    let mut attempts = ATTEMPTS;
-                    loop {
-                        attempts -= 1;
-                        match conn.transaction(|conn| comment_and(conn, key, count)) {
-                            Err(error) if attempts > 0 && is_conflict(&error) => {}
-                            done => return done,
-                        }
-                    }
+                    attempts::transaction(conn, |conn| comment_and(conn, key, count))
                 }
 
                 fn ours(

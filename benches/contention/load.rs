@@ -56,8 +56,23 @@ pub struct Scene {
     pub section: &'static str,
     pub keys: Keys,
     pub in_transaction: bool,
+    /// The name of the update's shape, where shapes are compared.
+    pub shape: Option<&'static str>,
     /// The number of threads, or of tasks.
     pub threads: usize,
+}
+
+impl Scene {
+    /// Counts on one row that commit by themselves.
+    pub fn hot(section: &'static str, threads: usize) -> Self {
+        Scene {
+            section,
+            keys: Keys::Hot,
+            in_transaction: false,
+            shape: None,
+            threads,
+        }
+    }
 }
 
 /// One entrant's results in one scene, as medians of the rounds.
@@ -117,6 +132,13 @@ impl<Conn> Entrant<'_, Conn> {
         match self {
             Entrant::Contender(contender) => contender.total(),
             Entrant::Limit(limit) => limit.total(),
+        }
+    }
+
+    fn rows(&self) -> i64 {
+        match self {
+            Entrant::Contender(contender) => contender.rows(),
+            Entrant::Limit(_) => 1,
         }
     }
 }
@@ -186,7 +208,7 @@ pub fn measure<Conn: Arena>(
             let mut counted_so_far = || total.as_ref().map(|total| conn.integer(total));
             bar.set_message(format!(
                 "{}, {}, {} threads: {name}",
-                scene.section,
+                scene.shape.unwrap_or(scene.section),
                 Conn::NAME,
                 scene.threads
             ));
@@ -213,7 +235,7 @@ pub fn measure<Conn: Arena>(
                 }
             };
             if let (Some(before), Some(after)) = (before, counted_so_far()) {
-                let counted = slice.succeeded as i64;
+                let counted = slice.succeeded as i64 * entrants[entrant].rows();
                 assert_eq!(
                     after - before,
                     counted,

@@ -1,10 +1,20 @@
 //! Measures counts under contention: by this crate, by the alternatives to it, and by programs that show the database's limits.
 //!
-//!     cargo bench -p diesel_sharded_benches --bench contention [-- [--quick] [--only SECTION]]
+//!     cargo bench -p diesel_sharded_benches --bench contention [-- OPTION …]
+//!
+//! | option | |
+//! |---|---|
+//! | `--quick` | one round of short slices, and fewer numbers of threads |
+//! | `--only SECTION` | one section |
+//! | `--database postgres\|mysql\|sqlite` | one database |
+//! | `--shape TEXT` | in the section `shapes`, the shapes whose names begin with the text |
+//! | `--rounds N` | so many rounds instead of 3 |
+//! | `--slice MS` | slices of so many milliseconds instead of 150; `tasks` keeps its own |
 //!
 //! The report goes to `target/contention/` as JSON, Markdown and SVG. The run fails if a count is lost or doubled.
 
 mod arena;
+mod attempts;
 mod by_hand;
 mod charts;
 mod contender;
@@ -18,9 +28,11 @@ mod reads;
 mod report;
 mod results;
 mod schema;
+mod shapes;
 mod snapshot;
 mod targets;
 mod tasks;
+mod text;
 mod write_behind;
 
 use std::path::PathBuf;
@@ -31,7 +43,7 @@ use diesel::prelude::*;
 use diesel_sharded_tests::redis::RedisServer;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::arena::{Disk, Stage};
+use crate::arena::{Arena, Disk, Stage};
 use crate::contender::{APPEND_ONLY, COALESCED, Contender, DEFAULT, ONE_ROW};
 use crate::contenders::Contenders;
 use crate::limits::Limited;
@@ -41,6 +53,7 @@ use crate::reads::{Extent, Reader, Reads};
 use crate::report::Report;
 use crate::results::Results;
 use crate::schema::ROWS;
+use crate::shapes::{SHAPES, Shapes};
 use crate::tasks::Tasks;
 
 const LEFT_OUT_IF_QUICK: [&str; 3] = [
@@ -102,12 +115,7 @@ impl Run {
         self.scenes(
             &stage,
             &contenders,
-            threads.iter().map(|&threads| Scene {
-                section: "hot",
-                keys: Keys::Hot,
-                in_transaction: false,
-                threads,
-            }),
+            threads.iter().map(|&threads| Scene::hot("hot", threads)),
         );
     }
 
@@ -122,12 +130,7 @@ impl Run {
             self.scenes(
                 &stage,
                 &contenders,
-                threads.iter().map(|&threads| Scene {
-                    section: "disks",
-                    keys: Keys::Hot,
-                    in_transaction: false,
-                    threads,
-                }),
+                threads.iter().map(|&threads| Scene::hot("disks", threads)),
             );
         }
     }
@@ -137,6 +140,28 @@ impl Run {
         let stage = Stage::<Conn>::new(Disk::Local);
         let cells = tasks::measure(&stage, extent, &self.bar);
         self.results.cells.extend(cells);
+    }
+
+    fn shapes<Conn: Shapes>(&mut self) {
+        let stage = Stage::<Conn>::new(Disk::Local);
+        let threads = match Conn::NAME {
+            "SQLite" => &[1, 16],
+            _ => self.plan.threads(&[1, 16], &[1, 16, 32]),
+        };
+        for shape in self.plan.shapes() {
+            let ways = Conn::ways(shape);
+            let entrants: Vec<_> = ways.iter().map(|way| Entrant::Contender(way)).collect();
+            for &threads in threads {
+                shapes::create_tables(&mut stage.connect(), Conn::create_shards_table);
+                let scene = Scene {
+                    in_transaction: shape.is_in_transaction(),
+                    shape: Some(shape.name()),
+                    ..Scene::hot(SHAPES, threads)
+                };
+                let cells = load::measure(&stage, scene, self.plan.pace, &entrants, &self.bar);
+                self.results.cells.extend(cells);
+            }
+        }
     }
 
     fn keys<Conn: Contenders>(&mut self) {
@@ -151,10 +176,8 @@ impl Run {
             &stage,
             &contenders,
             keys.iter().map(|&keys| Scene {
-                section: "keys",
                 keys,
-                in_transaction: false,
-                threads: 32,
+                ..Scene::hot("keys", 32)
             }),
         );
     }
@@ -166,10 +189,8 @@ impl Run {
             &stage,
             &Conn::in_transactions(),
             threads.iter().map(|&threads| Scene {
-                section: "transactions",
-                keys: Keys::Hot,
                 in_transaction: true,
-                threads,
+                ..Scene::hot("transactions", threads)
             }),
         );
     }
@@ -192,12 +213,7 @@ impl Run {
             let limits = limits.iter().map(|limit| Entrant::Limit(limit.as_ref()));
             let entrants: Vec<_> = compared.chain(limits).collect();
             for &threads in threads {
-                let scene = Scene {
-                    section: "limits",
-                    keys: Keys::Hot,
-                    in_transaction: false,
-                    threads,
-                };
+                let scene = Scene::hot("limits", threads);
                 let cells = load::measure(&stage, scene, self.plan.pace, &entrants, &self.bar);
                 self.results.cells.extend(cells);
             }
@@ -235,15 +251,16 @@ impl Run {
             &stage,
             &readers,
             threads.iter().map(|&threads| Scene {
-                section: "reads",
                 keys: Keys::Uniform,
-                in_transaction: false,
-                threads,
+                ..Scene::hot("reads", threads)
             }),
         );
     }
 
     fn snapshot(&mut self) {
+        if !self.plan.is_on(PgConnection::NAME) {
+            return;
+        }
         let counts = if self.plan.quick { 5_000 } else { 30_000 };
         for (name, table) in [(ONE_ROW, "one_row"), (DEFAULT, "adaptive_shards")] {
             let courses = snapshot::measure(name, table, counts, &self.redis.url(), &self.bar);
@@ -264,15 +281,22 @@ impl Run {
         macro_rules! everywhere {
             ($section:ident) => {
                 self.section(stringify!($section), |run| {
-                    run.$section::<PgConnection>();
-                    run.$section::<MysqlConnection>();
-                    run.$section::<SqliteConnection>();
+                    if run.plan.is_on(PgConnection::NAME) {
+                        run.$section::<PgConnection>();
+                    }
+                    if run.plan.is_on(MysqlConnection::NAME) {
+                        run.$section::<MysqlConnection>();
+                    }
+                    if run.plan.is_on(SqliteConnection::NAME) {
+                        run.$section::<SqliteConnection>();
+                    }
                 });
             };
         }
         everywhere!(hot);
         everywhere!(disks);
         everywhere!(tasks);
+        everywhere!(shapes);
         everywhere!(keys);
         everywhere!(transactions);
         everywhere!(limits);

@@ -1,9 +1,7 @@
 //! The report on the measurements, as JSON and as Markdown, with the charts beside it.
 
-use std::fmt::Write;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -11,8 +9,10 @@ use crate::charts;
 use crate::load::Cell;
 use crate::reads::{PLAIN, Reading};
 use crate::results::Results;
+use crate::shapes;
 use crate::targets::{self, Bound, Target};
 use crate::tasks::{CONNECTIONS, Extent, TASKS};
+use crate::text::{line, micros, short};
 
 /// The report on measurements.
 pub struct Report<'a>(pub &'a Results);
@@ -36,6 +36,7 @@ impl Report<'_> {
                 "disk": cell.disk.name(),
                 "keys": cell.scene.keys.name(),
                 "in_transaction": cell.scene.in_transaction,
+                "shape": cell.scene.shape,
                 "threads": cell.scene.threads,
                 "entrant": cell.entrant,
                 "per_second": cell.rate,
@@ -81,6 +82,7 @@ impl Report<'_> {
             "rounds": self.0.pace.rounds,
             "slice_seconds": self.0.pace.slice.as_secs_f64(),
             "cells": cells.collect::<Vec<_>>(),
+            "shapes": shapes::json(&self.0.cells),
             "reads": readings.collect::<Vec<_>>(),
             "old_snapshot": courses.collect::<Vec<_>>(),
             "in_process": self.0.in_process.as_ref().map(|in_process| json!({
@@ -121,6 +123,7 @@ impl Report<'_> {
         self.targets_table(&mut text);
         self.cells_tables(&mut text);
         self.tasks_table(&mut text);
+        shapes::write_tables(&mut text, &self.0.cells);
         self.readings_table(&mut text);
         self.courses_table(&mut text);
         if let Some(in_process) = &self.0.in_process {
@@ -182,7 +185,7 @@ impl Report<'_> {
         };
         for cells in self.0.cells.chunk_by(same) {
             let scene = cells[0].scene;
-            if scene.section == TASKS {
+            if scene.section == TASKS || scene.shape.is_some() {
                 continue;
             }
             let transaction = if scene.in_transaction {
@@ -350,24 +353,9 @@ fn entry(cell: &Cell) -> String {
     format!(" {:.0}{latencies}{failed} |", cell.rate)
 }
 
-fn short(latency: Duration) -> String {
-    match latency.as_micros() {
-        0..1000 => format!("{:.0} µs", micros(latency)),
-        _ => format!("{:.1} ms", micros(latency) / 1000.0),
-    }
-}
-
-fn micros(time: Duration) -> f64 {
-    time.as_nanos() as f64 / 1000.0
-}
-
 fn bound(target: &Target) -> String {
     match target.bound {
         Bound::AtLeast(least) => format!("≥ {least}"),
         Bound::Below(limit) => format!("≤ {limit}"),
     }
-}
-
-fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
-    writeln!(text, "{line}").expect("a text takes any line");
 }

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::arena::{Arena, Stage};
 use crate::contender::{COALESCED, DEFAULT, ONE_ROW, Outcome, total_of, total_of_shards};
-use crate::load::{Cell, Keys, Pace, Scene, Slice, percentiles};
+use crate::load::{Cell, Pace, Scene, Slice, percentiles};
 use crate::schema::{adaptive, coalesced, one_row};
 
 /// The connections of the pool.
@@ -149,12 +149,7 @@ impl Share {
 /// # Panics
 /// If a count is lost or doubled: the measurement would be worth nothing.
 pub fn measure<Conn: Tasks>(stage: &Stage<Conn>, extent: Extent, bar: &ProgressBar) -> Vec<Cell> {
-    let scene = Scene {
-        section: TASKS,
-        keys: Keys::Hot,
-        in_transaction: false,
-        threads: extent.tasks,
-    };
+    let scene = Scene::hot(TASKS, extent.tasks);
     let runtime = Runtime::new().expect("a runtime");
     let conn = &mut stage.connect();
     let ways = Conn::ways(stage);

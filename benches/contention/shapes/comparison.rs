@@ -1,0 +1,106 @@
+//! The shapes in the report: this crate's rate beside Diesel's.
+
+use serde_json::{Value, json};
+
+use crate::contender::{DEFAULT, ONE_ROW, PREPARED};
+use crate::load::Cell;
+use crate::text::{line, micros, short};
+
+/// One shape with one number of threads.
+struct Comparison<'a> {
+    shape: &'static str,
+    plain: &'a Cell,
+    prepared: Option<&'a Cell>,
+    sharded: &'a Cell,
+}
+
+impl<'a> Comparison<'a> {
+    fn of(cells: &'a [Cell]) -> Option<Self> {
+        let find = |entrant| cells.iter().find(|cell| cell.entrant == entrant);
+        Some(Comparison {
+            shape: cells.first()?.scene.shape?,
+            plain: find(ONE_ROW)?,
+            prepared: find(PREPARED),
+            sharded: find(DEFAULT)?,
+        })
+    }
+
+    /// This crate's median rate as a multiple of Diesel's.
+    fn ratio(&self) -> f64 {
+        self.sharded.rate / self.plain.rate
+    }
+}
+
+fn comparisons(cells: &[Cell]) -> impl Iterator<Item = Comparison<'_>> {
+    let same = |a: &Cell, b: &Cell| {
+        (a.database, a.scene.shape, a.scene.threads) == (b.database, b.scene.shape, b.scene.threads)
+    };
+    cells.chunk_by(same).filter_map(Comparison::of)
+}
+
+pub fn json(cells: &[Cell]) -> Vec<Value> {
+    let rate = |cell: &Cell| {
+        let [p50, _, p99] = cell.latencies.map(|latency| latency.map(micros));
+        json!({ "per_second": cell.rate, "p50_us": p50, "p99_us": p99, "failed": cell.failed })
+    };
+    let comparisons = comparisons(cells).map(|comparison| {
+        json!({
+            "database": comparison.plain.database,
+            "shape": comparison.shape,
+            "threads": comparison.plain.scene.threads,
+            "diesel": rate(comparison.plain),
+            "prepared_by_hand": comparison.prepared.map(rate),
+            "diesel_sharded": rate(comparison.sharded),
+            "ratio": comparison.ratio(),
+        })
+    });
+    comparisons.collect()
+}
+
+/// Writes a table for each database: a row for each shape and number of threads.
+pub fn write_tables(text: &mut String, cells: &[Cell]) {
+    let comparisons: Vec<_> = comparisons(cells).collect();
+    for comparisons in comparisons.chunk_by(|a, b| a.plain.database == b.plain.database) {
+        let plain = comparisons[0].plain;
+        let (section, database, disk) = (plain.scene.section, plain.database, plain.disk.name());
+        line(
+            text,
+            format_args!(
+                "\n## {section}: {database}, {disk}\n\n\
+                 Updates per second; latencies are p50 / p99 of one update, or of its transaction.\n\n\
+                 | shape | threads | Diesel | prepared by hand | diesel_sharded | : Diesel | latency, Diesel | latency, diesel_sharded | failed, Diesel / diesel_sharded |\n\
+                 |---|---|---|---|---|---|---|---|---|"
+            ),
+        );
+        for comparison in comparisons {
+            let Comparison {
+                shape,
+                plain,
+                prepared,
+                sharded,
+            } = comparison;
+            let prepared = prepared.map_or(String::new(), |cell| format!("{:.0}", cell.rate));
+            line(
+                text,
+                format_args!(
+                    "| {shape} | {} | {:.0} | {prepared} | {:.0} | {:.2} | {} | {} | {} / {} |",
+                    plain.scene.threads,
+                    plain.rate,
+                    sharded.rate,
+                    comparison.ratio(),
+                    latencies(plain),
+                    latencies(sharded),
+                    plain.failed,
+                    sharded.failed
+                ),
+            );
+        }
+    }
+}
+
+fn latencies(cell: &Cell) -> String {
+    let [p50, _, p99] = cell
+        .latencies
+        .map(|latency| latency.map_or(String::new(), short));
+    format!("{p50} / {p99}")
+}
