@@ -114,7 +114,7 @@ pub enum Error {
     )]
     MissingShardsTable {
         /// The name that the derive was given, or its default.
-        table: &'static str,
+        table: String,
         /// The database's own error.
         source: DieselError,
     },
@@ -165,7 +165,7 @@ pub enum Error {
     #[error("nothing was changed: the row {key}, whose shards are in `{table}`, {reason}")]
     Unfit {
         /// The shards table.
-        table: &'static str,
+        table: String,
         /// The row's key; the columns of a composite one with commas in between.
         key: String,
         /// Why it does not.
@@ -179,7 +179,7 @@ pub enum Error {
     )]
     MissingTriggers {
         /// The shards table.
-        table: &'static str,
+        table: String,
         /// The statements that create what is missing.
         sql: String,
     },
@@ -191,9 +191,9 @@ pub enum Error {
     )]
     KeyTypeMismatch {
         /// The shards table.
-        table: &'static str,
+        table: String,
         /// The first column whose type was chosen by the library.
-        column: &'static str,
+        column: String,
         /// The type that the parent's column has.
         sql_type: String,
         /// The database's own error.

@@ -31,7 +31,7 @@ pub enum Unfit {
     )]
     NotWritten {
         /// The column.
-        field: &'static str,
+        field: String,
     },
     /// The base came to hold another number.
     #[error(
@@ -40,7 +40,7 @@ pub enum Unfit {
     )]
     Altered {
         /// The column.
-        field: &'static str,
+        field: String,
         /// The number that was written, or that the shards were to hold.
         expected: String,
         /// The number that the database shows.
@@ -71,7 +71,7 @@ impl Unfit {
     /// The difference between what a parent was to hold of a field and what it holds, if there is one. `rounds`: sums of this
     /// field round.
     pub(crate) fn between(
-        field: &'static str,
+        field: &str,
         before: &FieldState,
         expected: &FieldState,
         found: &FieldState,
@@ -80,11 +80,12 @@ impl Unfit {
         let among = [&before.base, &before.shards, &expected.base, &found.base];
         let not_written = before.base != expected.base && found.base == before.base;
         if not_written && found.base != expected.base {
+            let field = field.to_owned();
             return Some(Unfit::NotWritten { field });
         }
         let altered = |expected: &Amount, found: &Amount| {
             (!found.agrees(expected, &among, rounds)).then(|| Unfit::Altered {
-                field,
+                field: field.to_owned(),
                 expected: expected.to_string(),
                 found: found.to_string(),
             })
@@ -118,11 +119,13 @@ mod tests {
         assert_eq!(between(state(100, 10), state(110, 0), state(110, 0)), None);
         assert_eq!(
             between(state(100, 10), state(110, 0), state(100, 0)),
-            Some(Unfit::NotWritten { field: "views" })
+            Some(Unfit::NotWritten {
+                field: "views".into()
+            })
         );
         let altered = |expected: &str, found: &str| {
             Some(Unfit::Altered {
-                field: "views",
+                field: "views".into(),
                 expected: expected.to_owned(),
                 found: found.to_owned(),
             })
@@ -155,7 +158,9 @@ mod tests {
         );
         assert_eq!(
             between(before, expected, of_doubles(1e15, 0.0)),
-            Some(Unfit::NotWritten { field: "real" })
+            Some(Unfit::NotWritten {
+                field: "real".into()
+            })
         );
         assert_eq!(
             between(

@@ -2,10 +2,11 @@
 
 use bigdecimal::BigDecimal;
 use diesel::result::Error as DieselError;
+use diesel_sharded::model::ShardsColumn;
 
 use crate::connection::AnyConnection;
 use crate::key::{Key, Keyed, as_text};
-use crate::sharded::{Field, is_integer};
+use crate::sharded::is_integer;
 use crate::statement::Statement;
 
 /// The keys after one of them, up to another.
@@ -44,14 +45,14 @@ impl Keyed<'_> {
     /// ```
     pub fn drifts(
         self,
-        field: Field,
+        field: &ShardsColumn,
         recount: &str,
         range: &Range<'_>,
         conn: &mut AnyConnection,
     ) -> Result<Vec<Compared>, RepairError> {
         let sharded = self.sharded;
-        let table = sharded.table;
-        let keys = 1..=sharded.key.len();
+        let table = sharded.table();
+        let keys = 1..=sharded.key().len();
         let recount = recount.trim().trim_end_matches(';');
         let compare = Statement::default().sql("WITH diesel_sharded_recount (");
         let compare = compare.each(", ", keys, |names, i| names.sql(&format!("key_{i}")));
@@ -60,18 +61,18 @@ impl Keyed<'_> {
             .sql(recount)
             .sql("\n) SELECT ");
         let compare = self.select_key(compare, table).sql(", CAST(");
-        let compare = compare.column(table, field.name);
+        let compare = compare.column(table, field.name());
         let compare = compare.sql(as_text(self.dialect)).sql(", CAST(");
-        let compare = compare.total(sharded.described, field.column, None);
+        let compare = compare.total(sharded, field);
         let compare = compare.sql(as_text(self.dialect));
         let compare = compare.sql(", CAST(COALESCE(recounted.number, 0)");
         let compare = compare.sql(as_text(self.dialect)).sql(" FROM ").name(table);
         let compare = compare.sql(" LEFT JOIN (SELECT * FROM diesel_sharded_recount");
         let compare = self.narrowed(compare, range).sql(") AS recounted ON ");
-        let columns = sharded.key.iter().enumerate();
+        let columns = sharded.key().iter().enumerate();
         let compare = compare.each(" AND ", columns, |compare, (i, column)| {
             let compare = compare.sql(&format!("recounted.key_{} = ", i + 1));
-            compare.column(table, column.name)
+            compare.column(table, column.name())
         });
         let compare = match range.after {
             Some(key) => self
@@ -84,11 +85,11 @@ impl Keyed<'_> {
         let mut before = None;
         let mut drifts = vec![];
         for row in compare.rows(conn)? {
-            let key = Key::read(sharded, &row)?;
+            let key = Key::read(sharded.key().len(), &row)?;
             if before.as_ref() == Some(&key) {
                 return Err(RepairError::NotGrouped(key.display(sharded)));
             }
-            let number = |column| row.parse::<BigDecimal>(sharded.key.len() + column);
+            let number = |column| row.parse::<BigDecimal>(sharded.key().len() + column);
             let compared = Compared {
                 base: number(0)?,
                 total: number(1)?,
@@ -106,8 +107,8 @@ impl Keyed<'_> {
     /// Lets the planner recount this range alone, where the keys are integers: whatever type the recount gives them, they are
     /// then compared here as they are with the parent's, and in one order. Texts and dates might not be.
     fn narrowed(self, statement: Statement, range: &Range<'_>) -> Statement {
-        let first = self.sharded.key.first();
-        if !first.is_some_and(|column| is_integer(column.column_type)) {
+        let first = self.sharded.key().first();
+        if !first.is_some_and(|column| is_integer(column.column_type())) {
             return statement;
         }
         let statement = statement.sql(" WHERE key_1 <= ");

@@ -144,7 +144,7 @@ pub enum Error {
         "there is no table `{0}`: run the library's own migrations once, \
          `conn.run_pending_migrations(diesel_sharded::MIGRATIONS)`"
     )]
-    NoLibraryTables(&'static str),
+    NoLibraryTables(String),
     #[error("signals cannot be handled: {0}")]
     Signals(ctrlc::Error),
     #[error("the output cannot be written: {0}")]

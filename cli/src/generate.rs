@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::model::ColumnType;
+use diesel_sharded::described::{self, DescribedTable};
+use diesel_sharded::model::ShardsColumn;
 
 use crate::args::GenerateArgs;
 use crate::beside::Beside;
@@ -16,7 +17,7 @@ use crate::exit::Ended;
 use crate::live::{LiveColumn, LiveTable, LiveTables};
 use crate::migration_dir;
 use crate::output::Output;
-use crate::sharded::Sharded;
+use crate::sharded;
 
 pub fn run(
     args: &GenerateArgs,
@@ -27,12 +28,12 @@ pub fn run(
     let described = describe(args, conn.dialect(), &live)?;
     let backend = conn.backend();
     let files = Files {
-        up: described.described.create_sql(&backend)? + ";\n",
-        down: described.described.drop_sql(&backend)? + ";\n",
+        up: described.create_sql(&backend)? + ";\n",
+        down: described.drop_sql(&backend)? + ";\n",
     };
-    let fields: Vec<_> = described.fields.iter().map(|field| field.name).collect();
+    let fields = sharded::names(described.fields());
     let table = live.table(&args.table)?;
-    let beside = Beside::read(conn, table, &fields, described.shards_table)?;
+    let beside = Beside::read(conn, table, &fields, described.shards_table())?;
     for note in beside.notes(conn.dialect(), table, &fields) {
         out.note(&note);
     }
@@ -59,7 +60,11 @@ struct Files {
 }
 
 /// The shards table, if the table may have one.
-fn describe(args: &GenerateArgs, dialect: Dialect, live: &LiveTables) -> Result<Sharded, Error> {
+fn describe(
+    args: &GenerateArgs,
+    dialect: Dialect,
+    live: &LiveTables,
+) -> Result<DescribedTable, Error> {
     let table = live.table(&args.table)?;
     let shards_table = match &args.shards_table {
         Some(name) if name.contains('.') => return Err(Error::QualifiedName(name.clone())),
@@ -72,22 +77,25 @@ fn describe(args: &GenerateArgs, dialect: Dialect, live: &LiveTables) -> Result<
             most,
         });
     }
-    let sharded = Sharded::all(dialect, live);
-    if sharded.iter().any(|other| other.shards_table == table.name) {
+    let sharded = sharded::all(dialect, live);
+    if sharded
+        .iter()
+        .any(|other| other.shards_table() == table.name)
+    {
         return Err(Error::IsShardsTable(table.name.clone()));
     }
-    let there = sharded.iter().find(|other| other.table == table.name);
+    let there = sharded.iter().find(|other| other.table() == table.name);
     // `--locked` looks at the migration also after it has run, as it would be written now.
-    let is_same = |there: &Sharded| {
-        let fields: Vec<_> = there.fields.iter().map(|field| field.name).collect();
-        args.locked && there.shards_table == shards_table && fields == args.columns
+    let is_same = |there: &DescribedTable| {
+        let fields = sharded::names(there.fields());
+        args.locked && there.shards_table() == shards_table && fields == args.columns
     };
     match there {
         Some(there) if !is_same(there) => {
             return Err(Error::AlreadySharded {
                 table: table.name.clone(),
-                shards_table: there.shards_table.to_owned(),
-                fields: there.fields.iter().map(|f| f.name.to_owned()).collect(),
+                shards_table: there.shards_table().to_owned(),
+                fields: there.fields().iter().map(|f| f.name().to_owned()).collect(),
             });
         }
         None if live.tables.contains_key(&shards_table) => {
@@ -97,12 +105,11 @@ fn describe(args: &GenerateArgs, dialect: Dialect, live: &LiveTables) -> Result<
     }
     let key = key(dialect, table)?;
     let fields = fields(dialect, table, &args.columns)?;
-    Ok(Sharded::describe(&table.name, &shards_table, key, fields))
+    let parent = table.name.clone();
+    Ok(DescribedTable::new(parent, shards_table, key, fields))
 }
 
-type Typed = (String, ColumnType, Option<String>);
-
-fn key(dialect: Dialect, table: &LiveTable) -> Result<Vec<Typed>, Error> {
+fn key(dialect: Dialect, table: &LiveTable) -> Result<Vec<ShardsColumn>, Error> {
     let key = table.key();
     if key.is_empty() {
         return Err(Error::NoPrimaryKey(table.name.clone()));
@@ -116,20 +123,25 @@ fn key(dialect: Dialect, table: &LiveTable) -> Result<Vec<Typed>, Error> {
                     column: column.name.clone(),
                     sql_type: column.sql_type.clone(),
                 })?;
-            Ok((column.name.clone(), column_type, sql_type))
+            let name = column.name.clone();
+            Ok(described::column(name, column_type, sql_type))
         })
         .collect()
 }
 
-fn fields(dialect: Dialect, table: &LiveTable, names: &[String]) -> Result<Vec<Typed>, Error> {
-    let mut fields: Vec<Typed> = vec![];
+fn fields(
+    dialect: Dialect,
+    table: &LiveTable,
+    names: &[String],
+) -> Result<Vec<ShardsColumn>, Error> {
+    let mut fields: Vec<ShardsColumn> = vec![];
     for name in names {
         let column = table.column(name).ok_or_else(|| Error::NoSuchColumn {
             table: table.name.clone(),
             column: name.clone(),
             columns: table.columns.iter().map(|c| c.name.clone()).collect(),
         })?;
-        if fields.iter().any(|(other, ..)| other == name) {
+        if fields.iter().any(|other| other.name() == name) {
             return Err(Error::NamedTwice(name.clone()));
         }
         fields.push(field(dialect, table, column)?);
@@ -137,7 +149,7 @@ fn fields(dialect: Dialect, table: &LiveTable, names: &[String]) -> Result<Vec<T
     Ok(fields)
 }
 
-fn field(dialect: Dialect, table: &LiveTable, column: &LiveColumn) -> Result<Typed, Error> {
+fn field(dialect: Dialect, table: &LiveTable, column: &LiveColumn) -> Result<ShardsColumn, Error> {
     check_name(table, column)?;
     let (table, name) = (table.name.clone(), column.name.clone());
     if column.key.is_some() {
@@ -157,7 +169,7 @@ fn field(dialect: Dialect, table: &LiveTable, column: &LiveColumn) -> Result<Typ
             table,
             column: name,
         }),
-        Some((column_type, sql_type)) => Ok((name, column_type, sql_type)),
+        Some((column_type, sql_type)) => Ok(described::column(name, column_type, sql_type)),
         None => Err(Error::FieldType {
             table,
             column: name,

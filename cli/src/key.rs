@@ -2,86 +2,77 @@
 
 use std::fmt::Write as _;
 
+use diesel::deserialize::{self, FromSqlRow};
 use diesel::prelude::*;
-use diesel::result::Error as DieselError;
+use diesel::sql_types::Untyped;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::model::ColumnType;
+use diesel_sharded::described::{DescribedKeys, DescribedTable, key_as_text};
+use diesel_sharded::model::{ColumnType, ShardsColumn};
 
+use crate::connection::Backend;
 use crate::error::Error;
-use crate::sharded::{KeyColumn, Sharded};
+use crate::sharded::COUNTERS;
 use crate::statement::{Row, Statement, Value};
 
-/// The key of a row: a value for each of its columns.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(Vec<KeyValue>);
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum KeyValue {
-    Integer(i128),
-    Text(String),
-    Bytes(Vec<u8>),
-}
+/// The key of a row: a text for each of its columns, bytes in hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key(Vec<String>);
 
 impl Key {
-    /// From the first columns of a row that [`Keyed::select_key`] selects.
-    pub fn read(sharded: &Sharded, row: &Row) -> QueryResult<Self> {
-        let columns = sharded.key.iter().enumerate();
-        let values = columns.map(|(i, column)| {
-            let text = row.text(i)?;
-            KeyValue::read(column, text).ok_or_else(|| {
-                let message = format!("`{text}` is no key of the type of `{}`", column.name);
-                DieselError::DeserializationError(message.into())
-            })
-        });
-        values.collect::<QueryResult<_>>().map(Key)
+    /// From the first `columns` of a row that [`Keyed::select_key`] selects.
+    pub fn read(columns: usize, row: &Row) -> QueryResult<Self> {
+        let texts = (0..columns).map(|i| row.text(i).map(str::to_owned));
+        texts.collect::<QueryResult<_>>().map(Key)
     }
 
     /// As [`shown`](Self::shown) on the command line, one argument for each column.
-    pub fn parse(sharded: &Sharded, arguments: &[String]) -> Result<Self, Error> {
-        if arguments.len() != sharded.key.len() {
+    pub fn parse(sharded: &DescribedTable, arguments: &[String]) -> Result<Self, Error> {
+        if arguments.len() != sharded.key().len() {
             return Err(Error::AfterColumns {
-                table: sharded.table.to_owned(),
-                columns: sharded.key.len(),
+                table: sharded.table().to_owned(),
+                columns: sharded.key().len(),
             });
         }
-        let values = sharded.key.iter().zip(arguments).map(|(column, argument)| {
-            let value = match column.utf8 {
-                true => Some(KeyValue::Bytes(argument.as_bytes().to_vec())),
-                false => KeyValue::read(column, argument),
+        let columns = sharded.key().iter().zip(arguments);
+        let texts = columns.map(|(column, argument)| {
+            let is_value = match column.column_type() {
+                ColumnType::Binary if is_utf8(sharded) => return Ok(hex(argument.as_bytes())),
+                ColumnType::Binary => bytes_of_hex(argument).is_some(),
+                ColumnType::Text | ColumnType::Date | ColumnType::Uuid => true,
+                ColumnType::UnsignedBigInt => argument.parse::<u64>().is_ok(),
+                _ => argument.parse::<i64>().is_ok(),
             };
-            value.ok_or_else(|| Error::KeyValue {
-                value: argument.clone(),
-                column: column.name.to_owned(),
-            })
+            is_value
+                .then(|| argument.clone())
+                .ok_or_else(|| Error::KeyValue {
+                    value: argument.clone(),
+                    column: column.name().to_owned(),
+                })
         });
-        values.collect::<Result<_, _>>().map(Key)
+        texts.collect::<Result<_, _>>().map(Key)
     }
 
     /// Each column's value as text.
-    pub fn shown(&self, sharded: &Sharded) -> Vec<String> {
-        let columns = sharded.key.iter().zip(&self.0);
+    pub fn shown(&self, sharded: &DescribedTable) -> Vec<String> {
+        let columns = sharded.key().iter().zip(&self.0);
         columns
-            .map(|(column, value)| match value {
-                KeyValue::Integer(n) => n.to_string(),
-                KeyValue::Text(text) => text.clone(),
-                KeyValue::Bytes(bytes) if column.utf8 => {
-                    String::from_utf8_lossy(bytes).into_owned()
+            .map(|(column, text)| match column.column_type() {
+                ColumnType::Binary if is_utf8(sharded) => {
+                    String::from_utf8_lossy(&bytes_of_hex(text).unwrap_or_default()).into_owned()
                 }
-                KeyValue::Bytes(bytes) => bytes.iter().fold(String::new(), |mut hex, byte| {
-                    let _ = write!(hex, "{byte:02x}"); // to a String it cannot fail
-                    hex
-                }),
+                ColumnType::Binary => text.to_lowercase(),
+                _ => text.clone(),
             })
             .collect()
     }
 
     /// `7`, or `1, 2026-01-01` of a composite key.
-    pub fn display(&self, sharded: &Sharded) -> String {
+    pub fn display(&self, sharded: &DescribedTable) -> String {
         self.shown(sharded).join(", ")
     }
 
     /// The arguments that go on after this key: ` --after 7`.
-    pub fn after_arguments(&self, sharded: &Sharded) -> String {
+    pub fn after_arguments(&self, sharded: &DescribedTable) -> String {
         let shown = self.shown(sharded);
         shown.iter().fold(String::new(), |arguments, value| {
             arguments + " --after=" + &quoted_for_a_shell(value)
@@ -97,23 +88,23 @@ fn quoted_for_a_shell(value: &str) -> String {
     }
 }
 
-impl KeyValue {
-    fn read(column: &KeyColumn, text: &str) -> Option<Self> {
-        match column.column_type {
-            ColumnType::Binary => bytes_of_hex(text).map(KeyValue::Bytes),
-            ColumnType::Text | ColumnType::Date | ColumnType::Uuid => {
-                Some(KeyValue::Text(text.to_owned()))
-            }
-            ColumnType::UnsignedBigInt => {
-                let n: u64 = text.parse().ok()?;
-                Some(KeyValue::Integer(n.into()))
-            }
-            _ => {
-                let n: i64 = text.parse().ok()?;
-                Some(KeyValue::Integer(n.into()))
-            }
-        }
+impl FromSqlRow<Untyped, Backend> for Key {
+    fn build_from_row<'a>(row: &impl diesel::row::Row<'a, Backend>) -> deserialize::Result<Self> {
+        let row = Row::build_from_row(row)?;
+        Ok(Key::read(row.columns(), &row)?)
     }
+}
+
+/// The names of counters are bytes that are shown as text.
+fn is_utf8(sharded: &DescribedTable) -> bool {
+    sharded.table() == COUNTERS
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}"); // to a String it cannot fail
+        hex
+    })
 }
 
 /// The bytes that databases and the command line write as `00ff`.
@@ -124,26 +115,6 @@ pub fn bytes_of_hex(hex: &str) -> Option<Vec<u8>> {
         digits.then(|| u8::from_str_radix(pair, 16).ok())?
     });
     pairs.collect()
-}
-
-/// A column of a key, as a text that [`Key::read`] reads.
-fn key_as_text(
-    statement: Statement,
-    dialect: Dialect,
-    table: &'static str,
-    column: &KeyColumn,
-) -> Statement {
-    match (dialect, column.column_type) {
-        (Dialect::Postgres, ColumnType::Binary) => statement
-            .sql("encode(")
-            .column(table, column.name)
-            .sql(", 'hex')"),
-        (_, ColumnType::Binary) => statement.sql("HEX(").column(table, column.name).sql(")"),
-        _ => statement
-            .sql("CAST(")
-            .column(table, column.name)
-            .sql(as_text(dialect)),
-    }
 }
 
 /// ` AS TEXT)`, which ends a cast to text.
@@ -157,62 +128,39 @@ pub fn as_text(dialect: Dialect) -> &'static str {
 /// How the tool's statements name the keys of one sharded table.
 #[derive(Clone, Copy)]
 pub struct Keyed<'a> {
-    pub sharded: &'a Sharded,
+    pub sharded: &'a DescribedTable,
     pub dialect: Dialect,
 }
 
 impl Keyed<'_> {
     /// The key of `table`'s rows, as texts.
-    pub fn select_key(self, statement: Statement, table: &'static str) -> Statement {
-        statement.each(", ", &self.sharded.key, |statement, column| {
-            key_as_text(statement, self.dialect, table, column)
+    pub fn select_key(self, statement: Statement, table: &str) -> Statement {
+        statement.each(", ", self.sharded.key(), |statement, column| {
+            let (before, behind) = key_as_text(self.dialect, column.column_type());
+            statement
+                .sql(before)
+                .column(table, column.name())
+                .sql(behind)
         })
     }
 
     /// `"videos"."id"`, or all columns of a composite key
-    pub fn key(self, statement: Statement, table: &'static str) -> Statement {
-        statement.each(", ", &self.sharded.key, |statement, column| {
-            statement.column(table, column.name)
+    pub fn key(self, statement: Statement, table: &str) -> Statement {
+        statement.each(", ", self.sharded.key(), |statement, column| {
+            statement.column(table, column.name())
         })
-    }
-
-    /// `"videos_shards"."id" = "videos"."id"`
-    pub fn is_parents(self, statement: Statement) -> Statement {
-        statement.each(" AND ", &self.sharded.key, |statement, column| {
-            statement
-                .column(self.sharded.shards_table, column.name)
-                .sql(" = ")
-                .column(self.sharded.table, column.name)
-        })
-    }
-
-    /// `("videos"."id" = $1 OR "videos"."id" = $2)`
-    pub fn is_one_of(self, statement: Statement, table: &'static str, keys: &[Key]) -> Statement {
-        statement
-            .sql("(")
-            .each(" OR ", keys, |statement, key| {
-                let columns = self.sharded.key.iter().zip(&key.0);
-                statement
-                    .sql("(")
-                    .each(" AND ", columns, |statement, (column, value)| {
-                        let statement = statement.column(table, column.name).sql(" = ");
-                        self.bind(statement, column, value)
-                    })
-                    .sql(")")
-            })
-            .sql(")")
     }
 
     /// `"videos"."id" > $1`, in the key's order; `or_equal` for the last of a range, with `order` `<`
     pub fn is_beyond(
         self,
         statement: Statement,
-        table: &'static str,
+        table: &str,
         order: &str,
         or_equal: bool,
         key: &Key,
     ) -> Statement {
-        let columns: Vec<_> = self.sharded.key.iter().zip(&key.0).collect();
+        let columns: Vec<_> = self.sharded.key().iter().zip(&key.0).collect();
         let last = columns.len();
         statement
             .sql("(")
@@ -221,7 +169,7 @@ impl Keyed<'_> {
                 statement
                     .each(" AND ", 0..=at, |statement, i| {
                         let (column, value) = columns[i];
-                        let statement = statement.column(table, column.name).sql(match i == at {
+                        let statement = statement.column(table, column.name()).sql(match i == at {
                             true => order,
                             false => "=",
                         });
@@ -239,7 +187,7 @@ impl Keyed<'_> {
     /// The value of the key's first column, which is an integer, bound. To SQLite a cast says that it is one, so that it is
     /// compared with a text as the column of the key is.
     pub fn bind_first_integer(self, statement: Statement, key: &Key) -> Statement {
-        let (Some(column), Some(value)) = (self.sharded.key.first(), key.0.first()) else {
+        let (Some(column), Some(value)) = (self.sharded.key().first(), key.0.first()) else {
             return statement; // no key is empty
         };
         match self.dialect {
@@ -251,46 +199,71 @@ impl Keyed<'_> {
         }
     }
 
-    fn bind(self, statement: Statement, column: &KeyColumn, value: &KeyValue) -> Statement {
-        match (value, column.column_type, self.dialect) {
-            (KeyValue::Integer(n), ..) => match i64::try_from(*n) {
-                Ok(n) => statement.bind(Value::Integer(n)),
-                Err(_) => statement
-                    .sql("CAST(")
-                    .bind(Value::Text(n.to_string()))
-                    .sql(" AS UNSIGNED)"),
-            },
-            (KeyValue::Text(text), ColumnType::Uuid, Dialect::Postgres) => statement
-                .sql("CAST(")
-                .bind(Value::Text(text.clone()))
-                .sql(" AS UUID)"),
-            (KeyValue::Text(text), ColumnType::Date, Dialect::Postgres | Dialect::Mysql) => {
-                statement
-                    .sql("CAST(")
-                    .bind(Value::Text(text.clone()))
-                    .sql(" AS DATE)")
+    fn bind(self, statement: Statement, column: &ShardsColumn, text: &str) -> Statement {
+        let as_text = Value::Text(text.to_owned());
+        match (column.column_type(), self.dialect) {
+            (ColumnType::Binary, _) => {
+                statement.bind(Value::Bytes(bytes_of_hex(text).unwrap_or_default()))
             }
-            (KeyValue::Text(text), ..) => statement.bind(Value::Text(text.clone())),
-            (KeyValue::Bytes(bytes), ..) => statement.bind(Value::Bytes(bytes.clone())),
+            (ColumnType::Uuid, Dialect::Postgres) => {
+                statement.sql("CAST(").bind(as_text).sql(" AS UUID)")
+            }
+            (ColumnType::Date, Dialect::Postgres | Dialect::Mysql) => {
+                statement.sql("CAST(").bind(as_text).sql(" AS DATE)")
+            }
+            (ColumnType::Text | ColumnType::Date | ColumnType::Uuid, _) => statement.bind(as_text),
+            (_, dialect) => match text.parse() {
+                Ok(n) => statement.bind(Value::Integer(n)),
+                Err(_) if dialect == Dialect::Mysql => {
+                    statement.sql("CAST(").bind(as_text).sql(" AS UNSIGNED)")
+                }
+                Err(_) => statement.bind(as_text), // SQLite's columns take what is no integer
+            },
         }
+    }
+}
+
+impl DescribedKeys<Backend> for Keyed<'_> {
+    type Key = Key;
+    type Condition = Statement;
+
+    fn table(&self) -> &DescribedTable {
+        self.sharded
+    }
+
+    fn is(&self, key: &Key) -> Statement {
+        let columns = self.sharded.key().iter().zip(&key.0);
+        Statement::default()
+            .sql("(")
+            .each(" AND ", columns, |statement, (column, text)| {
+                let statement = statement.column(self.sharded.table(), column.name());
+                self.bind(statement.sql(" = "), column, text)
+            })
+            .sql(")")
+    }
+
+    fn is_after(&self, key: &Key) -> Statement {
+        self.is_beyond(Statement::default(), self.sharded.table(), ">", false, key)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use diesel_sharded::described::column;
+
     use super::*;
 
     #[test]
     fn keys_come_back_from_the_command_line() {
-        let sharded = Sharded::describe(
-            "t",
-            "t_shards",
+        let sharded = DescribedTable::new(
+            "t".into(),
+            "t_shards".into(),
             vec![
-                ("a".into(), ColumnType::BigInt, None),
-                ("b".into(), ColumnType::Binary, None),
-                ("c".into(), ColumnType::Text, None),
+                column("a".into(), ColumnType::BigInt, None),
+                column("b".into(), ColumnType::Binary, None),
+                column("c".into(), ColumnType::Text, None),
             ],
-            vec![("n".into(), ColumnType::BigInt, None)],
+            vec![column("n".into(), ColumnType::BigInt, None)],
         );
         let arguments = ["-7", "00ff", "it's, so"].map(str::to_owned);
         let key = Key::parse(&sharded, &arguments).unwrap();

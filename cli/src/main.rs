@@ -13,7 +13,6 @@ mod exit;
 mod fold;
 mod foldable;
 mod generate;
-mod held;
 mod interrupt;
 mod key;
 mod live;
@@ -32,7 +31,7 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use diesel_sharded::shard_choice::Stripe;
+use diesel_sharded::described::guard_transactions;
 
 use crate::args::{Args, Command};
 use crate::connection::AnyConnection;
@@ -68,11 +67,7 @@ fn run() -> Result<Ended, Error> {
             _ => Ok(Ended::Done),
         };
     }
-    // Any stripe says that other nodes may write too, and guards transactions on MySQL against their ends unseen. The tool
-    // itself counts on no shard.
-    if let Ok(stripe) = Stripe::new(0, 2) {
-        stripe.set_global();
-    }
+    guard_transactions(); // whether the database is a cluster is not known
     let conn = &mut AnyConnection::establish_by_url(args.database_url.as_deref())?;
     let out = &mut Output::stdout();
     match &args.command {

@@ -3,23 +3,22 @@
 use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel_sharded::Unfit;
-use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::integers;
+use diesel_sharded::described::{LockedRows, add_to_base, integers, lock};
+use diesel_sharded::model::ShardsColumn;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
+use diesel_sharded::{Error as ShardedError, Unfit};
 
 use crate::args::RecountArgs;
 use crate::connection::AnyConnection;
 use crate::drifts::{Compared, Range, RepairError};
 use crate::error::Error;
 use crate::exit::Ended;
-use crate::held::FoldError;
 use crate::interrupt::Interrupt;
 use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
 use crate::output::{Output, plural};
 use crate::pace::{Pace, bar};
-use crate::sharded::{Field, Sharded, is_integer};
+use crate::sharded::{self, is_integer};
 use crate::statement::{Statement, Value};
 
 /// Whether drifts are only told, or repaired.
@@ -38,12 +37,12 @@ pub fn run(
 ) -> Result<Ended, Error> {
     let dialect = conn.dialect();
     let live = LiveTables::read(conn)?;
-    let sharded = &Sharded::find(dialect, &live, &args.table)?;
-    let field = sharded.field(&args.field)?;
-    if !is_integer(field.column_type) {
+    let sharded = &sharded::find(dialect, &live, &args.table)?;
+    let field = sharded::field(sharded, &args.field)?;
+    if !is_integer(field.column_type()) {
         return Err(Error::NotAnInteger {
-            table: sharded.table.to_owned(),
-            column: field.name.to_owned(),
+            table: sharded.table().to_owned(),
+            column: field.name().to_owned(),
         });
     }
     let after = match &*args.after {
@@ -61,7 +60,7 @@ pub fn run(
 
 struct Recounting<'a> {
     keyed: Keyed<'a>,
-    field: Field,
+    field: &'a ShardsColumn,
     args: &'a RecountArgs,
     mode: Mode,
 }
@@ -92,7 +91,7 @@ impl Recounting<'_> {
         out: &mut Output,
     ) -> Result<Ended, Error> {
         let sharded = self.keyed.sharded;
-        let bar = bar(self.count(last.as_ref(), conn)?, sharded.table);
+        let bar = bar(self.count(last.as_ref(), conn)?, sharded.table());
         let mut pace = Pace::at_most_per_second(self.args.at_most_per_second);
         let batch = pace.batch(self.args.batch as usize);
         let (mut rows, mut drifts, mut unfit) = (0, 0, 0);
@@ -127,8 +126,8 @@ impl Recounting<'_> {
         };
         out.line(&format!(
             "{}.{}: {} compared, {drifts} {verb}{}",
-            sharded.table,
-            self.field.name,
+            sharded.table(),
+            self.field.name(),
             plural(rows as u64, "row"),
             match (self.mode, unfit) {
                 (Mode::Verify, _) => String::new(),
@@ -151,8 +150,8 @@ impl Recounting<'_> {
                     true => "ended by an error",
                     false => "interrupted",
                 },
-                sharded.table,
-                self.field.name,
+                sharded.table(),
+                self.field.name(),
             ));
         }
         result?;
@@ -186,7 +185,7 @@ impl Recounting<'_> {
     }
 
     fn count(&self, after: Option<&Key>, conn: &mut AnyConnection) -> QueryResult<u64> {
-        let (keyed, table) = (self.keyed, self.keyed.sharded.table);
+        let (keyed, table) = (self.keyed, self.keyed.sharded.table());
         let count = Statement::default().sql("SELECT CAST(COUNT(*)");
         let count = count.sql(as_text(keyed.dialect)).sql(" FROM ").name(table);
         let count = match after {
@@ -204,7 +203,7 @@ impl Recounting<'_> {
         after: Option<&Key>,
         conn: &mut AnyConnection,
     ) -> Result<Option<(Vec<Key>, Found)>, Error> {
-        let (keyed, table) = (self.keyed, self.keyed.sharded.table);
+        let (keyed, table) = (self.keyed, self.keyed.sharded.table());
         let pick = keyed.select_key(Statement::default().sql("SELECT "), table);
         let pick = pick.sql(" FROM ").name(table);
         let pick = match after {
@@ -213,7 +212,9 @@ impl Recounting<'_> {
         };
         let pick = keyed.key(pick.sql(" ORDER BY "), table).sql(" LIMIT ");
         let rows = pick.bind(Value::Integer(batch as i64)).rows(conn)?;
-        let keys = rows.iter().map(|row| Key::read(keyed.sharded, row));
+        let keys = rows
+            .iter()
+            .map(|row| Key::read(keyed.sharded.key().len(), row));
         let keys: Vec<_> = keys.collect::<QueryResult<_>>()?;
         let Some(last) = keys.last() else {
             return Ok(None);
@@ -237,7 +238,7 @@ impl Recounting<'_> {
             RepairError::NotGrouped(key) => Error::RecountNotGrouped { key },
             RepairError::Diesel(DieselError::DatabaseError(_, information)) => Error::Recount(
                 information.message().to_owned(),
-                self.keyed.sharded.key.len(),
+                self.keyed.sharded.key().len(),
             ),
             RepairError::Diesel(error) => error.into(),
         }
@@ -261,20 +262,11 @@ impl Recounting<'_> {
         conn: &mut AnyConnection,
     ) -> Result<Found, Error> {
         let suspects: Vec<_> = suspects.iter().map(|drift| drift.key.clone()).collect();
-        let clause = match self.keyed.dialect {
-            Dialect::Postgres => " FOR NO KEY UPDATE",
-            _ => " FOR UPDATE",
-        };
         let repaired = Transaction::new()
             .isolation(Isolation::RepeatableRead)
             .retry(RetryPolicy::default())
             .run(conn, |conn| {
-                let (mut locked, mut not_locked) = (vec![], vec![]);
-                for keys in suspects.chunks(100) {
-                    let held = self.keyed.lock_parents(conn, keys, clause)?;
-                    not_locked.extend(self.keyed.not_locked(conn, keys, &held)?);
-                    locked.extend(held);
-                }
+                let LockedRows { locked, not_locked } = lock(self.keyed, &suspects, conn)?;
                 let mut found = Found::default();
                 for drift in self.drifts(range, conn)? {
                     let key = drift.key.clone();
@@ -282,19 +274,8 @@ impl Recounting<'_> {
                         found.unfit.push((key, Unfit::NotLocked));
                     } else if !locked.contains(&key) {
                         continue; // it came into the range since
-                    } else {
-                        let added = match self.lacks(&drift) {
-                            Some(lacks) => self.add_to_base(&key, lacks, conn),
-                            None => Err(FoldError::Unfit(Unfit::OutOfRange)),
-                        };
-                        match added {
-                            Ok(()) => {}
-                            Err(FoldError::Unfit(reason)) => found.unfit.push((key, reason)),
-                            Err(FoldError::NotLocked) => {
-                                found.unfit.push((key, Unfit::NotLocked));
-                            }
-                            Err(FoldError::Diesel(error)) => return Err(error.into()),
-                        }
+                    } else if let Some(reason) = self.add_lacking(&drift, conn)? {
+                        found.unfit.push((key, reason));
                     }
                     found.drifts.push(drift);
                 }
@@ -305,7 +286,7 @@ impl Recounting<'_> {
 
     /// The difference that has to be added to the base, if that takes it.
     fn lacks(&self, drift: &Compared) -> Option<i64> {
-        let (least, greatest) = integers(self.field.column_type);
+        let (least, greatest) = integers(self.field.column_type());
         let lacks = &drift.expected - &drift.total;
         let base = (&drift.base + &lacks).to_i64()?;
         let fits = |n: i64| (least..=greatest).contains(&n);
@@ -313,21 +294,25 @@ impl Recounting<'_> {
         (fits(base) && fits(drift.expected.to_i64()?)).then_some(lacks)
     }
 
-    /// In a savepoint, which is rolled back where the base does not take it.
-    fn add_to_base(
+    /// Corrects the base, in a savepoint, which is rolled back where the base does not take it: for the reason that comes back.
+    fn add_lacking(
         &self,
-        key: &Key,
-        lacks: i64,
+        drift: &Compared,
         conn: &mut AnyConnection,
-    ) -> Result<(), FoldError> {
-        let named = self.keyed.named(std::slice::from_ref(key));
-        let add = Statement::default().name(self.field.name).sql(" = (");
-        let add = add.column(self.keyed.sharded.table, self.field.name);
+    ) -> QueryResult<Option<Unfit>> {
+        let Some(lacks) = self.lacks(drift) else {
+            return Ok(Some(Unfit::OutOfRange));
+        };
+        let (keyed, name) = (self.keyed, self.field.name());
+        let add = Statement::default().name(name).sql(" = (");
+        let add = add.column(keyed.sharded.table(), name);
         let add = add.sql(" + ").bind(Value::Integer(lacks)).sql(")");
-        conn.transaction(|conn| {
-            let parent = self.keyed.locked(&named, 1, None);
-            parent.add_to_bases(&self.field.column, lacks, &add, conn)?;
-            Ok(())
-        })
+        let added =
+            conn.transaction(|conn| add_to_base(keyed, &drift.key, self.field, lacks, &add, conn));
+        match added.map_err(ShardedError::from) {
+            Ok(()) => Ok(None),
+            Err(ShardedError::Unfit { reason, .. }) => Ok(Some(reason)),
+            Err(error) => Err(error.into()),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `diesel-sharded resize`: how many shards writers choose from.
 
+use diesel_sharded::described::FoldSettings;
 use diesel_sharded::{Counter, Error as ShardedError};
 
 use crate::args::ResizeArgs;
@@ -12,7 +13,7 @@ use crate::key::Keyed;
 use crate::live::LiveTables;
 use crate::output::Output;
 use crate::shard_counts;
-use crate::sharded::Sharded;
+use crate::sharded;
 
 pub fn run(
     args: &ResizeArgs,
@@ -56,34 +57,36 @@ fn field_of(
 ) -> Result<Ended, Error> {
     let dialect = conn.dialect();
     let live = LiveTables::read(conn)?;
-    let sharded = &Sharded::find(dialect, &live, table)?;
-    let field = sharded.field(field)?;
+    let sharded = &sharded::find(dialect, &live, table)?;
+    let field = sharded::field(sharded, field)?;
     let mut numbers = shard_counts::of_table(conn, &live, sharded)?;
-    let before = numbers.insert(field.name.into(), args.to);
+    let before = numbers.insert(field.name().into(), args.to);
     let was = match before {
         Some(number) => number.to_string(),
         None => "the number in the application's derive".to_owned(),
     };
-    let named = format!("{}.{}", sharded.table, field.name);
+    let named = format!("{}.{}", sharded.table(), field.name());
     if args.dry_run {
         out.line(&format!("{named}: {was}, would have {}", args.to))?;
     } else {
-        let number = sharded.described.shard_count(&field.column);
+        let number = sharded.shard_count(field);
         number
             .resize(args.to, conn)
             .map_err(without_library_tables)?;
         out.line(&format!("{named}: {was} before, now {}", args.to))?;
     }
     // Only where every field has a number is it known which shards nobody wants.
-    let keep = shard_counts::wished(&numbers, sharded);
-    if keep.is_none() || before.is_some_and(|before| args.to >= before) {
+    let keep_shards = sharded.wished(&numbers);
+    if keep_shards.is_none() || before.is_some_and(|before| args.to >= before) {
         return Ok(Ended::Done);
     }
     let folding = Folding {
         keyed: Keyed { sharded, dialect },
-        keep,
-        batch: 100,
-        per_second: None,
+        settings: FoldSettings {
+            batch: 100,
+            per_second: None,
+            keep_shards,
+        },
         interrupt,
     };
     match args.dry_run {

@@ -20,9 +20,9 @@ pub struct Statement(Vec<Part>);
 #[derive(Debug)]
 enum Part {
     Sql(String),
-    Name(&'static str),
+    Name(String),
     Bind(Value),
-    Total(DescribedTable, ShardsColumn, Option<i32>),
+    Total(DescribedTable, ShardsColumn),
 }
 
 /// A value to bind.
@@ -41,13 +41,13 @@ impl Statement {
     }
 
     /// `"name"`
-    pub fn name(mut self, name: &'static str) -> Self {
-        self.0.push(Part::Name(name));
+    pub fn name(mut self, name: &str) -> Self {
+        self.0.push(Part::Name(name.to_owned()));
         self
     }
 
     /// `"table"."column"`
-    pub fn column(self, table: &'static str, column: &'static str) -> Self {
+    pub fn column(self, table: &str, column: &str) -> Self {
         self.name(table).sql(".").name(column)
     }
 
@@ -57,9 +57,15 @@ impl Statement {
         self
     }
 
-    /// The total of a field, or its base and one shard, as the library writes it.
-    pub fn total(mut self, table: DescribedTable, field: ShardsColumn, shard: Option<i32>) -> Self {
-        self.0.push(Part::Total(table, field, shard));
+    /// The total of a field as the library writes it.
+    pub fn total(mut self, table: &DescribedTable, field: &ShardsColumn) -> Self {
+        self.0.push(Part::Total(table.clone(), field.clone()));
+        self
+    }
+
+    /// Goes on with another one.
+    pub fn then(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
         self
     }
 
@@ -102,9 +108,7 @@ impl QueryFragment<Backend> for Statement {
                 Part::Bind(Value::Bytes(bytes)) => {
                     out.push_bind_param::<Binary, [u8]>(bytes.as_slice())?;
                 }
-                Part::Total(table, field, shard) => {
-                    table.push_total(field, shard.as_ref(), out.reborrow())?;
-                }
+                Part::Total(table, field) => table.push_total(field, out.reborrow())?,
             }
         }
         Ok(())
@@ -125,6 +129,10 @@ impl QueryId for Statement {
 pub struct Row(Vec<Option<String>>);
 
 impl Row {
+    pub fn columns(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn get(&self, column: usize) -> Option<&str> {
         self.0.get(column)?.as_deref()
     }

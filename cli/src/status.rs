@@ -3,6 +3,7 @@
 use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
+use diesel_sharded::described::{DescribedKeys, DescribedTable};
 use serde::Serialize;
 
 use crate::args::StatusArgs;
@@ -10,19 +11,19 @@ use crate::beside::Beside;
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
-use crate::held::numbers;
 use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
 use crate::output::Output;
 use crate::shard_counts;
-use crate::sharded::{COUNTERS, Sharded};
+use crate::sharded::{self, COUNTERS};
 use crate::statement::{Statement, Value};
+use crate::sums::numbers;
 
 /// One shards table.
 #[derive(Debug, Serialize)]
 struct TableStatus {
-    table: &'static str,
-    shards_table: &'static str,
+    table: String,
+    shards_table: String,
     rows: u64,
     rows_with_shards: u64,
     shards: u64,
@@ -41,7 +42,7 @@ struct TableStatus {
 
 #[derive(Debug, Serialize)]
 struct FieldStatus {
-    field: &'static str,
+    field: String,
     /// Over all rows; as text, since it may be beyond what a reader's numbers hold.
     total: String,
     /// The part of it that is on shards.
@@ -64,7 +65,7 @@ pub fn run(args: &StatusArgs, conn: &mut AnyConnection, out: &mut Output) -> Res
     let dialect = conn.dialect();
     let live = LiveTables::read(conn)?;
     let mut tables = vec![];
-    for sharded in Sharded::named(dialect, &live, &args.tables)? {
+    for sharded in sharded::named(dialect, &live, &args.tables)? {
         let keyed = Keyed {
             sharded: &sharded,
             dialect,
@@ -96,34 +97,34 @@ fn status(
     let numbers_set = shard_counts::of_table(conn, live, sharded)?;
     let rows = sums(keyed).rows(conn)?;
     let counted = match rows.first() {
-        Some(row) => numbers(row, 0, 3 + 2 * sharded.fields.len())?,
+        Some(row) => numbers(row, 0, 3 + 2 * sharded.fields().len())?,
         None => vec![],
     };
     let count = |i: usize| counted.get(i).and_then(BigDecimal::to_u64).unwrap_or(0);
     let amount = |i: usize| counted.get(i).cloned().unwrap_or_default();
-    let names: Vec<_> = sharded.fields.iter().map(|field| field.name).collect();
-    let (beside, notes) = match live.tables.get(sharded.table) {
+    let names = sharded::names(sharded.fields());
+    let (beside, notes) = match live.tables.get(sharded.table()) {
         Some(table) => {
-            let beside = Beside::read(conn, table, &names, sharded.shards_table)?;
+            let beside = Beside::read(conn, table, &names, sharded.shards_table())?;
             let notes = beside.notes(conn.dialect(), table, &names);
             (beside, notes)
         }
         None => Default::default(),
     };
-    let fields = sharded.fields.iter().enumerate().map(|(i, field)| {
+    let fields = sharded.fields().iter().enumerate().map(|(i, field)| {
         let (base, unfolded) = (amount(3 + 2 * i), amount(4 + 2 * i));
         let total = &base + &unfolded;
         FieldStatus {
-            field: field.name,
+            field: field.name().to_owned(),
             unfolded_share: share(&unfolded, &total),
             total: total.normalized().to_plain_string(),
             unfolded: unfolded.normalized().to_plain_string(),
-            shards_set: numbers_set.get(field.name.as_bytes()).copied(),
+            shards_set: numbers_set.get(field.name().as_bytes()).copied(),
         }
     });
     Ok(TableStatus {
-        table: sharded.table,
-        shards_table: sharded.shards_table,
+        table: sharded.table().to_owned(),
+        shards_table: sharded.shards_table().to_owned(),
         rows: count(0),
         rows_with_shards: count(1),
         shards: count(2),
@@ -146,7 +147,7 @@ fn share(unfolded: &BigDecimal, total: &BigDecimal) -> f64 {
 
 /// Rows, rows with shards, shards; of each field the sum of the bases and that of the shards: one statement, one instant.
 fn sums(keyed: Keyed<'_>) -> Statement {
-    let (table, shards) = (keyed.sharded.table, keyed.sharded.shards_table);
+    let (table, shards) = (keyed.sharded.table(), keyed.sharded.shards_table());
     let text = as_text(keyed.dialect);
     let sums = Statement::default().sql("SELECT CAST((SELECT COUNT(*) FROM ");
     let sums = sums.name(table).sql(")").sql(text);
@@ -166,25 +167,28 @@ fn sums(keyed: Keyed<'_>) -> Statement {
         let sums = sums.sql(", CAST(COALESCE((SELECT SUM(").column(of, field);
         sums.sql(") FROM ").name(of).sql("), 0)").sql(text)
     };
-    keyed.sharded.fields.iter().fold(sums, |sums, field| {
-        sum(sum(sums, table, field.name), shards, field.name)
+    keyed.sharded.fields().iter().fold(sums, |sums, field| {
+        sum(sum(sums, table, field.name()), shards, field.name())
     })
 }
 
-fn dead_tuples(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Option<u64>> {
+fn dead_tuples(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResult<Option<u64>> {
     if conn.dialect() != Dialect::Postgres {
         return Ok(None);
     }
     let dead = Statement::default().sql(
         "SELECT CAST(n_dead_tup AS TEXT) FROM pg_stat_all_tables WHERE pg_table_is_visible(relid) AND relname = ",
     );
-    let dead = dead.bind(Value::Text(sharded.shards_table.to_owned()));
+    let dead = dead.bind(Value::Text(sharded.shards_table().to_owned()));
     let rows = dead.rows(conn)?;
     rows.first().map(|row| row.parse(0)).transpose()
 }
 
 /// As the library's fold looks for them.
-fn missing_triggers(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<Option<String>> {
+fn missing_triggers(
+    sharded: &DescribedTable,
+    conn: &mut AnyConnection,
+) -> QueryResult<Option<String>> {
     if conn.dialect() != Dialect::Sqlite {
         return Ok(None);
     }
@@ -197,12 +201,12 @@ fn missing_triggers(sharded: &Sharded, conn: &mut AnyConnection) -> QueryResult<
         .map(str::to_owned)
         .collect();
     let backend = conn.backend();
-    sharded.described.missing_triggers(&backend, &found)
+    sharded.missing_triggers(&backend, &found)
 }
 
 fn hottest(keyed: Keyed<'_>, number: u32, conn: &mut AnyConnection) -> QueryResult<Vec<Hot>> {
-    let (sharded, shards) = (keyed.sharded, keyed.sharded.shards_table);
-    let columns = sharded.key.len();
+    let (sharded, shards) = (keyed.sharded, keyed.sharded.shards_table());
+    let columns = sharded.key().len();
     let hot = keyed.select_key(Statement::default().sql("SELECT "), shards);
     let hot = hot.sql(", CAST(COUNT(*)").sql(as_text(keyed.dialect));
     let hot = hot.sql(" FROM ").name(shards).sql(" GROUP BY ");
@@ -211,19 +215,19 @@ fn hottest(keyed: Keyed<'_>, number: u32, conn: &mut AnyConnection) -> QueryResu
     let rows = hot.bind(Value::Integer(number.into())).rows(conn)?;
     let mut hottest = vec![];
     for row in rows {
-        let key = Key::read(sharded, &row)?;
+        let key = Key::read(columns, &row)?;
         let totals = Statement::default().sql("SELECT ");
-        let totals = totals.each(", ", &sharded.fields, |totals, field| {
+        let totals = totals.each(", ", sharded.fields(), |totals, field| {
             totals
                 .sql("CAST(")
-                .total(sharded.described, field.column, None)
+                .total(sharded, field)
                 .sql(as_text(keyed.dialect))
         });
-        let totals = totals.sql(" FROM ").name(sharded.table).sql(" WHERE ");
-        let totals = keyed.is_one_of(totals, sharded.table, std::slice::from_ref(&key));
+        let totals = totals.sql(" FROM ").name(sharded.table()).sql(" WHERE ");
+        let totals = totals.then(keyed.is(&key));
         // A row that was deleted meanwhile has no total.
         if let Some(of_row) = totals.rows(conn)?.first() {
-            let amounts = numbers(of_row, 0, sharded.fields.len())?;
+            let amounts = numbers(of_row, 0, sharded.fields().len())?;
             let amounts = amounts.iter().map(|n| n.normalized().to_plain_string());
             hottest.push(Hot {
                 key: key.shown(sharded),
@@ -247,8 +251,8 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
         .flat_map(|table| {
             table.fields.iter().map(move |field| {
                 vec![
-                    table.table.to_owned(),
-                    field.field.to_owned(),
+                    table.table.clone(),
+                    field.field.clone(),
                     table.rows.to_string(),
                     table.rows_with_shards.to_string(),
                     table.shards.to_string(),
@@ -289,12 +293,12 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
         }
     }
     for table in tables.iter().filter(|table| !table.hottest.is_empty()) {
-        let what = match table.table {
+        let what = match &*table.table {
             COUNTERS => "named counters".to_owned(),
             table => format!("keys of {table}"),
         };
         out.line(&format!("\nHottest {what}"))?;
-        let fields = table.fields.iter().map(|field| field.field);
+        let fields = table.fields.iter().map(|field| &*field.field);
         let names: Vec<_> = ["key", "shards"].into_iter().chain(fields).collect();
         let rows: Vec<_> = table
             .hottest

@@ -2,9 +2,17 @@
 
 use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
+use diesel_sharded::described::DescribedTable;
 use diesel_sharded::operation::Amount;
 
-use crate::sharded::Sharded;
+use crate::statement::Row;
+
+/// The numbers in `columns` columns from `first` on.
+pub fn numbers(row: &Row, first: usize, columns: usize) -> QueryResult<Vec<BigDecimal>> {
+    (first..first + columns)
+        .map(|column| row.parse(column))
+        .collect()
+}
 
 /// A sum as a decimal.
 pub fn as_decimal(amount: &Amount) -> QueryResult<BigDecimal> {
@@ -16,11 +24,11 @@ pub fn as_decimal(amount: &Amount) -> QueryResult<BigDecimal> {
 }
 
 /// `: views +5, likes -1`
-pub fn moved(sharded: &Sharded, amounts: &[&BigDecimal]) -> String {
-    let fields = sharded.fields.iter().zip(amounts);
+pub fn moved(sharded: &DescribedTable, amounts: &[&BigDecimal]) -> String {
+    let fields = sharded.fields().iter().zip(amounts);
     let moved: Vec<_> = fields
         .filter(|(_, amount)| !amount.is_zero())
-        .map(|(field, amount)| format!("{} {:+}", field.name, Plain(amount)))
+        .map(|(field, amount)| format!("{} {:+}", field.name(), Plain(amount)))
         .collect();
     match moved.is_empty() {
         true => String::new(),

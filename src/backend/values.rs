@@ -59,6 +59,16 @@ impl Dialect {
         }
     }
 
+    /// The SQL before and behind a column of a key that reads it as a text, bytes in hexadecimal.
+    pub(crate) fn key_as_text(self, column: ColumnType) -> (&'static str, &'static str) {
+        match (self, column) {
+            (Dialect::Postgres, ColumnType::Binary) => ("encode(", ", 'hex')"),
+            (_, ColumnType::Binary) => ("HEX(", ")"),
+            (Dialect::Mysql, _) => ("CAST(", " AS CHAR)"),
+            _ => ("CAST(", " AS TEXT)"),
+        }
+    }
+
     /// The type of a `CAST` to text.
     pub(crate) fn text_type(self) -> &'static str {
         match self {

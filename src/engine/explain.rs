@@ -6,6 +6,7 @@ use diesel::result::Error as DieselError;
 use crate::backend::{Dialect, ShardedBackend};
 use crate::error::Error;
 use crate::model::ShardedTable;
+use crate::query_builder::Names;
 
 /// Finds a clearer reason for an error that the database gave for a statement about `T` and its shards.
 pub(crate) fn explain<T, DB>(backend: &DB, error: DieselError) -> DieselError
@@ -13,33 +14,49 @@ where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
+    explain_of(Names::of::<T>(), backend, error)
+}
+
+/// The same for a table by its names.
+pub(crate) fn explain_of<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    backend: &DB,
+    error: DieselError,
+) -> DieselError {
     if !matches!(error, DieselError::DatabaseError(..)) {
         return error;
     }
     let mut name = backend.query_builder();
-    match T::TABLE.to_sql(&mut name, backend).map(|()| name.finish()) {
+    match names
+        .parent
+        .to_sql(&mut name, backend)
+        .map(|()| name.finish())
+    {
         Ok(table) if table.contains("\".\"") || table.contains("`.`") => {
             Error::QualifiedTable { table }.into()
         }
-        _ if is_nan::<T>(backend.dialect(), &error) => Error::Overflow { source: error }.into(),
-        _ => explain_missing(backend, T::SHARDS_TABLE, error),
+        _ if is_nan(names, backend.dialect(), &error) => Error::Overflow { source: error }.into(),
+        _ => explain_missing(backend, names.shards_table, error),
     }
 }
 
 /// Whether a shard would have become NaN.
-fn is_nan<T: ShardedTable>(dialect: Dialect, error: &DieselError) -> bool {
-    let mut fields = T::FIELDS.iter();
-    fields.any(|field| dialect.is_nan(error, T::SHARDS_TABLE, field.name))
+fn is_nan<DB: ShardedBackend>(names: Names<'_, DB>, dialect: Dialect, error: &DieselError) -> bool {
+    let mut fields = names.fields.iter();
+    fields.any(|field| dialect.is_nan(error, names.shards_table, &field.name))
 }
 
 /// Names the table of the crate's that is missing, if that is the error.
 pub(crate) fn explain_missing<DB: ShardedBackend>(
     backend: &DB,
-    table: &'static str,
+    table: &str,
     source: DieselError,
 ) -> DieselError {
     match backend.dialect().is_missing_table(&source, table) {
-        true => Error::MissingShardsTable { table, source }.into(),
+        true => {
+            let table = table.to_owned();
+            Error::MissingShardsTable { table, source }.into()
+        }
         false => source,
     }
 }

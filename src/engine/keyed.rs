@@ -10,7 +10,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo};
 use crate::model::ShardedTable;
-use crate::query_builder::KeysAre;
+use crate::query_builder::{KeysAre, Names};
 
 /// A sharded table whose parents can be named by their keys on `DB`. Every one is; the trait gathers what that takes.
 pub trait KeyedTable<DB: ShardedBackend>: ShardedTable + QueryFragment<DB> + QueryId {
@@ -62,6 +62,85 @@ where
         Q: Query<SqlType = SqlTypeOf<T::PrimaryKey>> + QueryFragment<DB> + QueryId + 's,
     {
         link.load(query)
+    }
+}
+
+/// The parents of a sharded table, which is a value: one of a type, or one that a tool has found in the database.
+pub(crate) trait Parents<DB: ShardedBackend>: Copy + Send + Sync {
+    /// The key of a parent.
+    type Key: Clone + Send + Sync + 'static;
+
+    /// The SQL type of a key as it is read.
+    type KeySql;
+
+    /// `key = $n`
+    type KeyIs: QueryFragment<DB> + QueryId + Send + Sync;
+
+    /// `key > $n`
+    type KeyAfter: Send + Sync;
+
+    /// The names of the table.
+    fn names(&self) -> Names<'_, DB>;
+
+    /// `key = $n`
+    fn is(&self, key: &Self::Key) -> Self::KeyIs;
+
+    /// `key > $n`
+    fn is_after(&self, key: &Self::Key) -> Self::KeyAfter;
+
+    /// Writes `key > $n`.
+    fn push_after<'b>(after: &'b Self::KeyAfter, out: AstPass<'_, 'b, DB>) -> QueryResult<()>;
+
+    /// Reads keys.
+    fn load<'s, Q, M, Conn>(
+        link: &'s mut Link<'_, M, Conn>,
+        query: Q,
+    ) -> M::Future<'s, QueryResult<Vec<Self::Key>>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        Q: Query<SqlType = Self::KeySql> + QueryFragment<DB> + QueryId + 's;
+
+    /// A `WHERE` clause for `keys`.
+    fn are(&self, keys: &[Self::Key]) -> KeysAre<Self::KeyIs> {
+        KeysAre(keys.iter().map(|key| self.is(key)).collect())
+    }
+}
+
+impl<T, DB> Parents<DB> for T
+where
+    T: ShardedTable + KeyedTable<DB>,
+    DB: ShardedBackend,
+{
+    type Key = <T as ShardedTable>::Key;
+    type KeySql = SqlTypeOf<T::PrimaryKey>;
+    type KeyIs = <T as KeyedTable<DB>>::KeyIs;
+    type KeyAfter = <T as ShardedTable>::KeyAfter;
+
+    fn names(&self) -> Names<'_, DB> {
+        Names::of::<T>()
+    }
+
+    fn is(&self, key: &Self::Key) -> Self::KeyIs {
+        T::key_is(key.clone())
+    }
+
+    fn is_after(&self, key: &Self::Key) -> Self::KeyAfter {
+        T::key_after(key)
+    }
+
+    fn push_after<'b>(after: &'b Self::KeyAfter, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        T::push_key_after(after, out)
+    }
+
+    fn load<'s, Q, M, Conn>(
+        link: &'s mut Link<'_, M, Conn>,
+        query: Q,
+    ) -> M::Future<'s, QueryResult<Vec<Self::Key>>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        Q: Query<SqlType = Self::KeySql> + QueryFragment<DB> + QueryId + 's,
+    {
+        T::load_keys(link, query)
     }
 }
 

@@ -10,14 +10,13 @@ mod retry_loop;
 mod statement;
 
 pub(crate) use self::count::{Plan, count};
-pub(crate) use self::explain::{explain, explain_missing};
+pub(crate) use self::explain::{explain, explain_missing, explain_of};
 pub(crate) use self::failure::AttemptError;
 pub(crate) use self::hold::{
-    Held, Locked, Shards, States, Sums, TRIES_TO_LOCK, field, holding, shards_of, zeros,
+    Held, Moved, Shards, States, Sums, TRIES_TO_LOCK, field, holding, shards_of, zeros,
 };
-pub use self::hold::{HoldError, Moved};
 pub use self::keyed::KeyedTable;
-pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, in_chunks};
+pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, Parents, in_chunks};
 pub(crate) use self::own::enclosed;
 #[cfg(feature = "r2d2")]
 pub(crate) use self::own::{own_statement, own_transaction};

@@ -1,6 +1,8 @@
 //! Sharded fields: which columns of which table are counted on shards.
 
 use std::any::TypeId;
+use std::borrow::Cow;
+use std::mem;
 
 use diesel::associations::HasTable;
 use diesel::expression::Expression;
@@ -59,12 +61,12 @@ pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + Send + Sync + 's
 pub trait ShardedColumn: Column<Table: ShardedTable, SqlType: FieldType> + Copy + 'static {}
 
 /// A column of a shards table, of its parent's name and type.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct ShardsColumn {
-    pub(crate) name: &'static str,
+    pub(crate) name: Cow<'static, str>,
     pub(crate) column_type: ColumnType,
     /// Stands in a `CREATE TABLE` instead of what `column_type` would.
-    pub(crate) sql_type: Option<&'static str>,
+    pub(crate) sql_type: Option<Cow<'static, str>>,
 }
 
 impl ShardsColumn {
@@ -75,7 +77,7 @@ impl ShardsColumn {
     {
         assert_other_than_shard(C::NAME);
         ShardsColumn {
-            name: C::NAME,
+            name: Cow::Borrowed(C::NAME),
             column_type: <C::SqlType as KeyType>::COLUMN,
             sql_type: None,
         }
@@ -85,21 +87,28 @@ impl ShardsColumn {
     pub const fn field<C: ShardedColumn>() -> Self {
         assert_other_than_shard(C::NAME);
         ShardsColumn {
-            name: C::NAME,
+            name: Cow::Borrowed(C::NAME),
             column_type: <C::SqlType as FieldType>::COLUMN,
             sql_type: None,
         }
     }
 
     /// Its name in SQL.
-    pub const fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its type.
+    pub const fn column_type(&self) -> ColumnType {
+        self.column_type
     }
 
     /// Declares the column with this type in `CREATE TABLE`.
     #[must_use]
     pub const fn sql_type(mut self, sql_type: &'static str) -> Self {
-        self.sql_type = Some(sql_type);
+        // An assignment would drop the former type, which no constant can.
+        let sql_type = Some(Cow::Borrowed(sql_type));
+        mem::forget(mem::replace(&mut self.sql_type, sql_type));
         self
     }
 }

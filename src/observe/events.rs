@@ -11,19 +11,13 @@ use crate::conflict::Conflict;
 
 /// A batch of a fold: so many parents are looked at.
 #[inline]
-pub(crate) fn fold(dialect: Dialect, table: &'static str, parents: usize) -> Scope {
+pub(crate) fn fold(dialect: Dialect, table: &str, parents: usize) -> Scope {
     spans::fold(dialect, table, parents)
 }
 
 /// A fold has moved something to so many parents from so many shards, and removed so many shards.
 #[inline]
-pub(crate) fn folded(
-    dialect: Dialect,
-    table: &'static str,
-    parents: usize,
-    shards: usize,
-    removed: usize,
-) {
+pub(crate) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usize, removed: usize) {
     metrics::folded(dialect, table, parents, shards, removed);
     spans::folded(parents, shards, removed);
 }

@@ -180,17 +180,11 @@ impl TransactionMetrics {
 }
 
 #[inline]
-pub(super) fn folded(
-    dialect: Dialect,
-    table: &'static str,
-    parents: usize,
-    shards: usize,
-    removed: usize,
-) {
+pub(super) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usize, removed: usize) {
     let backend = backend_of(dialect);
-    count!(FOLDED_PARENTS, parents as u64, "backend" => backend, "table" => table);
-    count!(FOLDED_SHARDS, shards as u64, "backend" => backend, "table" => table);
-    count!(SHARDS_REMOVED, removed as u64, "backend" => backend, "table" => table);
+    count!(FOLDED_PARENTS, parents as u64, "backend" => backend, "table" => table.to_owned());
+    count!(FOLDED_SHARDS, shards as u64, "backend" => backend, "table" => table.to_owned());
+    count!(SHARDS_REMOVED, removed as u64, "backend" => backend, "table" => table.to_owned());
 }
 
 #[inline]

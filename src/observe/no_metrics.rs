@@ -53,7 +53,7 @@ impl TransactionMetrics {
 }
 
 #[inline]
-pub(super) fn folded(_: Dialect, _: &'static str, _: usize, _: usize, _: usize) {}
+pub(super) fn folded(_: Dialect, _: &str, _: usize, _: usize, _: usize) {}
 
 #[inline]
 pub(super) fn flush(_: usize, _: usize) {}

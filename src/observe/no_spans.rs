@@ -82,7 +82,7 @@ impl TransactionSpans {
 }
 
 #[inline]
-pub(super) fn fold(_: Dialect, _: &'static str, _: usize) -> Scope {
+pub(super) fn fold(_: Dialect, _: &str, _: usize) -> Scope {
     Scope
 }
 

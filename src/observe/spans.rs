@@ -252,7 +252,7 @@ fn end(operation: &Span, attempts: u32, succeeded: bool, conflict: Option<Confli
 }
 
 #[inline]
-pub(super) fn fold(dialect: Dialect, table: &'static str, parents: usize) -> Scope {
+pub(super) fn fold(dialect: Dialect, table: &str, parents: usize) -> Scope {
     let backend = backend_of(dialect);
     Scope(tracing::info_span!(target: TARGET, FOLD, backend, table, parents))
 }

@@ -2,49 +2,54 @@
 //!
 //! No part of the stable interface.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::result::Error as DieselError;
+use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::Untyped;
 
-use crate::backend::{BackendOf, Dialect, ShardedBackend, Strength};
-use crate::conflict::{Conflict, Failure};
-use crate::connection::{Link, now};
-use crate::engine::Locked;
-pub use crate::engine::{HoldError, Moved};
-use crate::model::{Amount, ColumnType, ShardsColumn};
-use crate::operation::shard_counts::ShardCount;
+use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend, Strength};
+use crate::connection::{Link, LoadIo, now, set_other_nodes_write};
+use crate::engine::{Held, KEYS_IN_A_STATEMENT, Parents};
+use crate::model::{Amount, ColumnType, ShardedTable, ShardsColumn};
+use crate::operation::fold::{Batches, Folded, Folding};
+use crate::operation::named::counters;
+use crate::operation::shard_counts::{self, ShardCount, largest, read_table};
 use crate::operation::shards_table;
-use crate::query_builder::{Names, Sums, push_total_of};
+use crate::policy::RetryPolicy;
+use crate::query_builder::{Names, push_total_of};
 
-/// How often a parent is locked that can be seen and was not locked.
-pub const TRIES_TO_LOCK: u8 = crate::engine::TRIES_TO_LOCK;
+/// The library's own table of numbers of shards.
+pub const SHARD_NUMBERS: &str = shard_counts::TABLE;
 
 /// A table as the derive would know it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct DescribedTable {
     parent: Parent,
-    shards_table: &'static str,
-    key: &'static [ShardsColumn],
-    fields: &'static [ShardsColumn],
+    shards_table: String,
+    key: Vec<ShardsColumn>,
+    fields: Vec<ShardsColumn>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Parent(&'static str);
+#[derive(Debug, Clone)]
+struct Parent(String);
 
 impl<DB: ShardedBackend> QueryFragment<DB> for Parent {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_identifier(self.0)
+        out.push_identifier(&self.0)
     }
 }
 
 impl DescribedTable {
     /// A table by the names in its SQL, not quoted.
-    pub const fn new(
-        parent: &'static str,
-        shards_table: &'static str,
-        key: &'static [ShardsColumn],
-        fields: &'static [ShardsColumn],
+    pub fn new(
+        parent: String,
+        shards_table: String,
+        key: Vec<ShardsColumn>,
+        fields: Vec<ShardsColumn>,
     ) -> Self {
         DescribedTable {
             parent: Parent(parent),
@@ -52,6 +57,26 @@ impl DescribedTable {
             key,
             fields,
         }
+    }
+
+    /// The parent's name.
+    pub fn table(&self) -> &str {
+        &self.parent.0
+    }
+
+    /// The shards table's name.
+    pub fn shards_table(&self) -> &str {
+        &self.shards_table
+    }
+
+    /// The columns of the key.
+    pub fn key(&self) -> &[ShardsColumn] {
+        &self.key
+    }
+
+    /// The sharded fields.
+    pub fn fields(&self) -> &[ShardsColumn] {
+        &self.fields
     }
 
     /// As [`ShardsTable::create_sql`](crate::ShardsTable::create_sql).
@@ -82,167 +107,254 @@ impl DescribedTable {
         shards_table::missing_triggers(self.names(), backend, found)
     }
 
-    /// Writes the total of a field, or base + one shard; see [`Total`](crate::Total).
+    /// Writes the total of a field; see [`Total`](crate::Total).
     ///
     /// # Errors
     /// If a name cannot be quoted.
     pub fn push_total<'b, DB: ShardedBackend>(
         &'b self,
         field: &ShardsColumn,
-        shard: Option<&'b i32>,
         out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
-        push_total_of(self.names(), field, shard, out)
+        push_total_of(self.names(), field, None, out)
     }
 
     /// The number of shards of a field.
     pub fn shard_count(&self, field: &ShardsColumn) -> ShardCount {
-        ShardCount::described(self.shards_table, field.name.as_bytes())
+        ShardCount::described(&self.shards_table, field.name.as_bytes())
+    }
+
+    /// The numbers of shards that were set, by field; those of named counters, by their names behind a zero.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn shard_numbers<Conn>(&self, conn: &mut Conn) -> QueryResult<HashMap<Vec<u8>, u16>>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        now(read_table(&mut Link::blocking(conn), &self.shards_table))
+    }
+
+    /// The number of shards below which a fold keeps them, where these `numbers` were set. `None` where the derive's number is
+    /// needed, which only the application knows.
+    pub fn wished(&self, numbers: &HashMap<Vec<u8>, u16>) -> Option<u16> {
+        let counters = self.shards_table == counters::table::SHARDS_TABLE;
+        let default = counters.then_some(counters::table::SHARDS);
+        largest(numbers, &self.fields, default)
     }
 
     fn names<DB: ShardedBackend>(&self) -> Names<'_, DB> {
         Names {
             parent: &self.parent,
-            shards_table: self.shards_table,
-            key: self.key,
-            fields: self.fields,
+            shards_table: &self.shards_table,
+            key: &self.key,
+            fields: &self.fields,
+            keys_as_texts: false,
         }
     }
 }
 
-/// Parents of a described table that the open transaction has locked.
+/// Names rows of a described table by their keys.
+pub trait DescribedKeys<DB: ShardedBackend>: Copy + Send + Sync {
+    /// A key, read from texts in the order of its columns, bytes in hexadecimal.
+    type Key: Clone + Send + Sync + 'static;
+    /// A condition on `parent.key`, in parentheses.
+    type Condition: QueryFragment<DB> + QueryId + Send + Sync;
+
+    /// The table.
+    fn table(&self) -> &DescribedTable;
+
+    /// `key = $n`
+    fn is(&self, key: &Self::Key) -> Self::Condition;
+
+    /// `key > $n`
+    fn is_after(&self, key: &Self::Key) -> Self::Condition;
+}
+
+/// The parents that these keys name.
 #[derive(Debug, Clone, Copy)]
-pub struct LockedParents<'a, W> {
-    /// Their table.
-    pub table: &'a DescribedTable,
-    /// A `WHERE` clause that names them.
-    pub keys: &'a W,
-    /// The number of them.
-    pub number: usize,
-    /// The one shard of each that is folded, or all.
-    pub shard: Option<i32>,
-}
+struct Described<K>(K);
 
-impl<W> LockedParents<'_, W> {
-    /// Locks the shards as [`fold`](crate::fold()) does, adds them to the bases and empties them, and removes those that are empty
-    /// and numbered `remove_from` and above. Also gives the number that it removed.
-    ///
-    /// # Errors
-    /// [`HoldError::Unfit`] for a parent whose base does not take its total.
-    pub fn fold<Conn, DB>(
-        &self,
-        remove_from: Option<u16>,
-        conn: &mut Conn,
-    ) -> Result<(Moved, usize), HoldError>
-    where
-        W: QueryFragment<DB> + Sync,
-        Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        now(async {
-            let link = &mut Link::blocking(conn);
-            let mut locked = self.locked();
-            locked.filled = locked.lock_shards(link, Strength::ExclusiveAtOnce).await?;
-            let moved = locked.fold(link).await?;
-            let removed = match remove_from {
-                Some(first) => locked.remove_shards(link, first).await?,
-                None => 0,
-            };
-            Ok((moved, removed))
-        })
-    }
+impl<K, DB> Parents<DB> for Described<K>
+where
+    K: DescribedKeys<DB>,
+    DB: ShardedBackend + Reads<Untyped, K::Key>,
+{
+    type Key = K::Key;
+    type KeySql = Untyped;
+    type KeyIs = K::Condition;
+    type KeyAfter = K::Condition;
 
-    /// Adds `n` to the bases of `field` by an `assignment` that does so.
-    ///
-    /// # Errors
-    /// [`HoldError::Unfit`] for a parent whose base does not take it.
-    pub fn add_to_bases<A, Conn, DB>(
-        &self,
-        field: &ShardsColumn,
-        n: i64,
-        assignment: &A,
-        conn: &mut Conn,
-    ) -> Result<(), HoldError>
-    where
-        A: QueryFragment<DB>,
-        W: QueryFragment<DB> + Sync,
-        Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        now(async {
-            let link = &mut Link::blocking(conn);
-            let (locked, fields) = (self.locked(), [field]);
-            let before = locked.states(link, &fields, Sums::Read).await?;
-            let mut expected = before.clone();
-            for state in expected.iter_mut().flatten() {
-                state.base += &Amount::Integer(n.into());
-            }
-            locked
-                .write_bases(link, assignment, &fields, false, &before, &expected)
-                .await
-        })
-    }
-
-    /// The numbers of their shards.
-    ///
-    /// # Errors
-    /// The database's.
-    pub fn shards<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Vec<i32>>
-    where
-        W: QueryFragment<DB> + Sync,
-        Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        now(self.locked().shards(&mut Link::blocking(conn)))
-    }
-
-    fn locked<DB: ShardedBackend>(&self) -> Locked<'_, W, DB> {
-        Locked {
-            names: self.table.names(),
-            keys: self.keys,
-            parents: self.number,
-            shard: self.shard,
-            filled: None,
+    fn names(&self) -> Names<'_, DB> {
+        Names {
+            keys_as_texts: true,
+            ..self.0.table().names()
         }
     }
+
+    fn is(&self, key: &K::Key) -> K::Condition {
+        self.0.is(key)
+    }
+
+    fn is_after(&self, key: &K::Key) -> K::Condition {
+        self.0.is_after(key)
+    }
+
+    fn push_after<'b>(after: &'b K::Condition, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        after.walk_ast(out)
+    }
+
+    fn load<'s, Q, M, Conn>(
+        link: &'s mut Link<'_, M, Conn>,
+        query: Q,
+    ) -> M::Future<'s, QueryResult<Vec<K::Key>>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        Q: Query<SqlType = Untyped> + QueryFragment<DB> + QueryId + 's,
+    {
+        link.load(query)
+    }
+}
+
+/// How a described table is folded.
+#[derive(Debug, Clone, Copy)]
+pub struct FoldSettings {
+    /// See [`Fold::batch`](crate::operation::Fold::batch).
+    pub batch: usize,
+    /// See [`Fold::at_most_per_second`](crate::operation::Fold::at_most_per_second).
+    pub per_second: Option<u32>,
+    /// Empty shards numbered from here on are removed, or none.
+    pub keep_shards: Option<u16>,
+}
+
+/// The result of a fold of a described table.
+pub type FoldedRows<Key> = Folded<DescribedTable, Key>;
+
+/// The result of a fold that has not begun yet, and goes on after this key.
+pub fn nothing_folded<Key>(table: &DescribedTable, after: Option<Key>) -> FoldedRows<Key> {
+    Folded::nothing(&table.fields, after)
+}
+
+/// How many rows were looked at.
+pub fn looked_at<Key>(folded: &FoldedRows<Key>) -> u64 {
+    folded.looked_at
+}
+
+/// How much of each field was moved.
+pub fn amounts<Key>(folded: &FoldedRows<Key>) -> &[Amount] {
+    &folded.moved
+}
+
+/// Goes on folding, as [`Fold::run_with`](crate::operation::Fold::run_with), after the last key that was `folded`.
+///
+/// # Errors
+/// As there.
+pub fn fold<K, Conn, DB>(
+    keys: K,
+    settings: FoldSettings,
+    folded: &mut FoldedRows<K::Key>,
+    conn: &mut Conn,
+    mut progress: impl FnMut(&FoldedRows<K::Key>) -> ControlFlow<()>,
+) -> QueryResult<()>
+where
+    K: DescribedKeys<DB>,
+    Conn: LoadConnection<Backend = DB>,
+    DB: BackendOf<Conn> + Reads<Untyped, K::Key>,
+{
+    let link = &mut Link::blocking(conn);
+    let folding = Folding {
+        of: Described(keys),
+        keep: settings.keep_shards,
+        retry: RetryPolicy::default(),
+        dialect: link.dialect(),
+        inside: false,
+    };
+    let per_second = settings.per_second.filter(|rows| *rows > 0);
+    let batches = Batches {
+        filter: (),
+        batch: settings.batch.clamp(1, KEYS_IN_A_STATEMENT),
+        per_second: per_second.map(f64::from),
+    };
+    now(folding.fold_all(&batches, folded, link, &mut progress))
+}
+
+/// The rows that a repair has locked.
+#[derive(Debug)]
+pub struct LockedRows<Key> {
+    /// Those that are locked.
+    pub locked: Vec<Key>,
+    /// Those that can be seen and are not.
+    pub not_locked: Vec<Key>,
+}
+
+/// Locks parents for a repair in the transaction that is open.
+///
+/// # Errors
+/// [`HiddenShards`](crate::Unfit::HiddenShards), or the database's.
+pub fn lock<K, Conn, DB>(
+    keys: K,
+    rows: &[K::Key],
+    conn: &mut Conn,
+) -> QueryResult<LockedRows<K::Key>>
+where
+    K: DescribedKeys<DB>,
+    Conn: LoadConnection<Backend = DB>,
+    DB: BackendOf<Conn> + Reads<Untyped, K::Key>,
+{
+    now(async {
+        let (of, link) = (Described(keys), &mut Link::blocking(conn));
+        let (mut locked, mut not_locked) = (vec![], vec![]);
+        for rows in rows.chunks(KEYS_IN_A_STATEMENT) {
+            let rows = of.are(rows);
+            let held = Held::lock_parents(of, link, &rows, Strength::NoKeyUpdate).await?;
+            held.refuse_hidden_shards(link).await?;
+            not_locked.extend(held.not_locked(link, &rows).await?);
+            locked.extend_from_slice(held.parents());
+        }
+        Ok(LockedRows { locked, not_locked })
+    })
+}
+
+/// Adds `n` to the base of a parent that is locked, by an `assignment` that does so.
+///
+/// # Errors
+/// [`Unfit`](crate::Error::Unfit) if the base does not take it.
+pub fn add_to_base<K, A, Conn, DB>(
+    keys: K,
+    row: &K::Key,
+    field: &ShardsColumn,
+    n: i64,
+    assignment: &A,
+    conn: &mut Conn,
+) -> QueryResult<()>
+where
+    K: DescribedKeys<DB>,
+    A: QueryFragment<DB>,
+    Conn: LoadConnection<Backend = DB>,
+    DB: BackendOf<Conn> + Reads<Untyped, K::Key>,
+{
+    let held = Held::locked(Described(keys), vec![row.clone()]);
+    now(held.add_to_bases(&mut Link::blocking(conn), field, n, assignment))
 }
 
 /// A column of a described table; declared with `sql_type` where its type alone does not say enough.
-pub const fn column(
-    name: &'static str,
-    column_type: ColumnType,
-    sql_type: Option<&'static str>,
-) -> ShardsColumn {
+pub fn column(name: String, column_type: ColumnType, sql_type: Option<String>) -> ShardsColumn {
     ShardsColumn {
-        name,
+        name: Cow::Owned(name),
         column_type,
-        sql_type,
+        sql_type: sql_type.map(Cow::Owned),
     }
 }
 
-/// The step that the library would take after an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
-    /// Try again.
-    Conflict(Conflict),
-    /// Tell that a value is out of range.
-    Overflow,
-    /// Hand it on.
-    Other,
+/// The SQL before and behind a column of a key that reads it as a text, bytes in hexadecimal.
+pub fn key_as_text(dialect: Dialect, column: ColumnType) -> (&'static str, &'static str) {
+    dialect.key_as_text(column)
 }
 
-/// The step that the library would take after this error of a statement.
-pub fn told(dialect: Dialect, error: &DieselError) -> Told {
-    match dialect.classify(error) {
-        Failure::Conflict(conflict) => Told::Conflict(conflict),
-        Failure::Overflow => Told::Overflow,
-        _ => Told::Other,
-    }
-}
-
-/// Nothing of a column of this type.
-pub fn zero(column: ColumnType) -> Amount {
-    Amount::zero(column)
+/// Guards transactions against nodes of a cluster that write too, and may end one without the client being told.
+pub fn guard_transactions() {
+    set_other_nodes_write(true);
 }
 
 /// The least and the greatest integer that a base of this type holds, as far as an `i64` does.

@@ -38,9 +38,8 @@ pub(crate) use self::kept::{Kept, KeptQuery, Passing, statement_was_lost};
 pub(crate) use self::keys::{KeyIs, KeysAre};
 pub(crate) use self::literal::literal;
 pub(crate) use self::names::{
-    Names, push_bind, push_column, push_each_key, push_from_shards, push_key, push_key_to_read,
-    push_select_keys_as_parent, push_shard_is, push_shards_as_parent, push_shards_column,
-    push_unique_key, push_zeros,
+    Names, push_bind, push_column, push_each_key, push_key, push_shard_is, push_shards_as_parent,
+    push_shards_column, push_unique_key, push_zeros,
 };
 pub(crate) use self::pick_keys::PickKeys;
 pub(crate) use self::probe_shard::ProbeShard;

@@ -15,6 +15,8 @@ pub(crate) struct Names<'b, DB: Backend> {
     pub(crate) shards_table: &'b str,
     pub(crate) key: &'b [ShardsColumn],
     pub(crate) fields: &'b [ShardsColumn],
+    /// Whether keys are read as texts, whatever their types are.
+    pub(crate) keys_as_texts: bool,
 }
 
 impl<DB: Backend> Clone for Names<'_, DB> {
@@ -32,6 +34,7 @@ impl<'b, DB: Backend> Names<'b, DB> {
             shards_table: T::SHARDS_TABLE,
             key: T::KEY,
             fields: T::FIELDS,
+            keys_as_texts: false,
         }
     }
 
@@ -76,23 +79,65 @@ impl<'b, DB: Backend> Names<'b, DB> {
     where
         DB: ShardedBackend,
     {
-        let pads_text = out.backend().dialect().pads_text();
+        let dialect = out.backend().dialect();
         for (i, column) in self.key.iter().enumerate() {
             if i > 0 {
                 out.push_sql(", ");
             }
-            if pads_text && column.column_type == ColumnType::Text {
-                out.push_sql("CAST(");
-                self.push_column(column.name, out.reborrow())?;
-                out.push_sql(" AS TEXT)");
-            } else {
-                self.push_column(column.name, out.reborrow())?;
-            }
+            let pads_text = dialect.pads_text() && column.column_type == ColumnType::Text;
+            let (before, behind) = match self.keys_as_texts || pads_text {
+                true => dialect.key_as_text(column.column_type),
+                false => ("", ""),
+            };
+            out.push_sql(before);
+            self.push_column(&column.name, out.reborrow())?;
+            out.push_sql(behind);
         }
         Ok(())
     }
 
-    /// See [`push_from_shards`].
+    /// `SELECT parent.key FROM parent WHERE … ORDER BY parent.key`; a lock may follow.
+    pub(crate) fn push_select_keys(
+        self,
+        filter: &'b impl QueryFragment<DB>,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+    {
+        out.push_sql("SELECT ");
+        self.push_key_to_read(out.reborrow())?;
+        out.push_sql(" FROM ");
+        self.parent.walk_ast(out.reborrow())?;
+        filter.walk_ast(out.reborrow())?;
+        out.push_sql(" ORDER BY ");
+        self.push_key(out.reborrow())?;
+        out.push_sql(out.backend().dialect().all_rows());
+        Ok(())
+    }
+
+    /// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`: a ` WHERE` on the key may follow, whatever
+    /// the filter is.
+    pub(crate) fn push_select_keys_as_parent(
+        self,
+        filter: &'b impl QueryFragment<DB>,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+    {
+        out.push_sql("SELECT ");
+        self.push_key_to_read(out.reborrow())?;
+        out.push_sql(" FROM (SELECT ");
+        self.push_key(out.reborrow())?;
+        out.push_sql(" FROM ");
+        self.parent.walk_ast(out.reborrow())?;
+        filter.walk_ast(out.reborrow())?;
+        out.push_sql(") AS ");
+        self.parent.walk_ast(out)
+    }
+
+    /// ` FROM shards WHERE shards.key = parent.key`, and ` AND shards.shard = $n` for one of them
     pub(crate) fn push_from_shards(
         self,
         shard: Option<&'b i32>,
@@ -185,7 +230,7 @@ pub(crate) fn push_unique_key_of<DB: ShardedBackend>(
 ) -> QueryResult<()> {
     out.push_sql("(");
     for column in key {
-        out.push_identifier(column.name)?;
+        out.push_identifier(&column.name)?;
         out.push_sql(", ");
     }
     out.push_identifier(SHARD)?;
@@ -197,7 +242,7 @@ pub(crate) fn push_unique_key_of<DB: ShardedBackend>(
 pub(crate) fn push_each_key<'b, T, DB>(
     separator: &str,
     out: AstPass<'_, 'b, DB>,
-    push: impl Fn(usize, &'static str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
+    push: impl Fn(usize, &str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
 ) -> QueryResult<()>
 where
     T: ShardedTable,
@@ -211,13 +256,13 @@ pub(crate) fn push_each_key_of<'b, DB: ShardedBackend>(
     key: &[ShardsColumn],
     separator: &str,
     mut out: AstPass<'_, 'b, DB>,
-    push: impl Fn(usize, &'static str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
+    push: impl Fn(usize, &str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
 ) -> QueryResult<()> {
     for (i, column) in key.iter().enumerate() {
         if i > 0 {
             out.push_sql(separator);
         }
-        push(i, column.name, out.reborrow())?;
+        push(i, &column.name, out.reborrow())?;
     }
     Ok(())
 }
@@ -231,49 +276,6 @@ where
     Names::of::<T>().push_key(out)
 }
 
-/// See [`Names::push_key_to_read`].
-pub(crate) fn push_key_to_read<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    Names::of::<T>().push_key_to_read(out)
-}
-
-/// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`: a ` WHERE` on the key may follow, whatever
-/// the filter is.
-pub(crate) fn push_select_keys_as_parent<'b, T, W, DB>(
-    filter: &'b W,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    out.push_sql("SELECT ");
-    push_key_to_read::<T, DB>(out.reborrow())?;
-    out.push_sql(" FROM (SELECT ");
-    push_key::<T, DB>(out.reborrow())?;
-    out.push_sql(" FROM ");
-    T::TABLE.walk_ast(out.reborrow())?;
-    filter.walk_ast(out.reborrow())?;
-    out.push_sql(") AS ");
-    T::TABLE.walk_ast(out)
-}
-
-/// ` FROM shards WHERE shards.key = parent.key`, and ` AND shards.shard = $n` for one of them
-pub(crate) fn push_from_shards<'b, T, DB>(
-    shard: Option<&'b i32>,
-    out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    Names::of::<T>().push_from_shards(shard, out)
-}
-
 /// `"views" = 0, "likes" = 0`
 pub(crate) fn push_zeros<'f, DB: ShardedBackend>(
     fields: impl Iterator<Item = &'f ShardsColumn>,
@@ -283,7 +285,7 @@ pub(crate) fn push_zeros<'f, DB: ShardedBackend>(
         if i > 0 {
             out.push_sql(", ");
         }
-        out.push_identifier(field.name)?;
+        out.push_identifier(&field.name)?;
         out.push_sql(" = 0");
     }
     Ok(())

@@ -8,8 +8,8 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
 use crate::model::ShardedTable;
+use crate::query_builder::Names;
 use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{push_key, push_key_to_read};
 
 /// Reads the keys of the parents that `filter` matches, in the order in which their shards are then locked.
 ///
@@ -28,29 +28,8 @@ where
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_select_keys::<T, W, DB>(self.filter, out)
+        Names::of::<T>().push_select_keys(self.filter, out)
     }
-}
-
-/// Writes the whole of [`PickKeys`]; a lock may follow.
-pub(crate) fn push_select_keys<'b, T, W, DB>(
-    filter: &'b W,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-{
-    out.push_sql("SELECT ");
-    push_key_to_read::<T, DB>(out.reborrow())?;
-    out.push_sql(" FROM ");
-    T::TABLE.walk_ast(out.reborrow())?;
-    filter.walk_ast(out.reborrow())?;
-    out.push_sql(" ORDER BY ");
-    push_key::<T, DB>(out.reborrow())?;
-    out.push_sql(out.backend().dialect().all_rows());
-    Ok(())
 }
 
 impl<T: Table, W> Query for PickKeys<'_, T, W> {

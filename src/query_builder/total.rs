@@ -132,7 +132,7 @@ pub(crate) fn push_total_of<'b, DB: ShardedBackend>(
     shard: Option<&'b i32>,
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
-    let name = field.name;
+    let name = &*field.name;
     let dialect = out.backend().dialect();
     if dialect.waits_after_interrupted_rows() {
         out.unsafe_to_cache_prepared();

@@ -35,7 +35,12 @@ fn what_a_base_would_cut_is_not_folded() {
     conn.batch_execute("SET SESSION sql_mode = 'PIPES_AS_CONCAT'")
         .unwrap();
     let folded = fold(videos).run(conn).unwrap();
-    let unfit = vec![(1, Unfit::NotWritten { field: "likes" })];
+    let unfit = vec![(
+        1,
+        Unfit::NotWritten {
+            field: "likes".into(),
+        },
+    )];
     assert_eq!((folded.parents, folded.unfit), (2, unfit));
     let shards = diesel::dsl::sql::<diesel::sql_types::BigInt>(
         "CAST(SUM(likes) AS SIGNED) FROM videos_shards WHERE id = 1",

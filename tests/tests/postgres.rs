@@ -75,7 +75,9 @@ fn what_a_base_would_round_is_not_folded() {
     let folded = fold(measures).run(&mut conn).unwrap();
     let unfit = folded.unfit.iter().map(|(key, _)| *key);
     assert_eq!((folded.parents, unfit.collect()), (0, vec![1, 2]));
-    let rounded = Unfit::NotWritten { field: "exact" };
+    let rounded = Unfit::NotWritten {
+        field: "exact".into(),
+    };
     assert!(folded.unfit.iter().all(|(_, reason)| *reason == rounded));
     let totals = measures.select(exact.total()).order(id);
     assert_eq!(totals.load(&mut conn), Ok(vec![tiny.clone(), -tiny]));

@@ -9,27 +9,27 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{ShardedBackend, Strength};
 use crate::connection::{Io, Link, LoadIo, TransactionOptions};
-use crate::engine::keyed::KeyedTable;
+use crate::engine::keyed::Parents;
 use crate::engine::retry_loop::RetryLoop;
 use crate::error::Error;
+use crate::model::{Amount, ShardsColumn};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{
-    Fields, FindShardsPolicy, KeysAre, LockParents, Names, NotLocked, Sums,
-};
+use crate::query_builder::{Fields, FindShardsPolicy, KeysAre, LockParents, NotLocked, Sums};
 use crate::unfit::Unfit;
 
 use super::locked::{HoldError, Locked};
 use super::states::States;
 use super::write::Moved;
 
-/// Parents of `T` that the connection's transaction has locked, with all their shards or with one.
+/// Parents that the connection's transaction has locked, with all their shards or with one.
 ///
 /// Only parents whose locks were acquired are in it. A parent that was picked before and is absent when it is to be locked may
 /// come back under the same key, with shards of its own.
-pub(crate) struct Held<T: KeyedTable<DB>, DB: ShardedBackend> {
+pub(crate) struct Held<P: Parents<DB>, DB: ShardedBackend> {
+    of: P,
     /// In key order.
-    locked: Vec<T::Key>,
-    keys: KeysAre<T::KeyIs>,
+    locked: Vec<P::Key>,
+    keys: KeysAre<P::KeyIs>,
     shard: Option<i32>,
     /// How many of the shards that were locked are not empty, where rows can be locked.
     filled: Option<usize>,
@@ -68,11 +68,12 @@ where
     RetryLoop::transaction(link, retry, options)
 }
 
-impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
+impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
     /// Parents that the open transaction has locked already.
-    pub(crate) fn locked(locked: Vec<T::Key>) -> Self {
+    pub(crate) fn locked(of: P, locked: Vec<P::Key>) -> Self {
         Held {
-            keys: KeysAre(locked.iter().cloned().map(T::key_is).collect()),
+            keys: of.are(&locked),
+            of,
             locked,
             shard: None,
             filled: None,
@@ -81,19 +82,19 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
 
     /// Locks the parents that `keys` names and that are there, and then their shards, in the transaction that is open.
     pub(crate) async fn lock<M, Conn>(
+        of: P,
         link: &mut Link<'_, M, Conn>,
-        keys: &KeysAre<T::KeyIs>,
+        keys: &KeysAre<P::KeyIs>,
         shards: Shards,
     ) -> QueryResult<Self>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
     {
         let strength = match shards.at_once {
             true => Strength::ExclusiveAtOnce,
             false => Strength::Exclusive,
         };
-        let mut held = Self::lock_parents(link, keys, strength).await?;
+        let mut held = Self::lock_parents(of, link, keys, strength).await?;
         held.shard = shards.only;
         held.filled = held.rows().lock_shards(link, strength).await?;
         Ok(held)
@@ -102,22 +103,23 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     /// Locks the parents that `keys` names and that are there, without their shards. On SQLite, where other writers already
     /// wait, it only finds them.
     pub(crate) async fn lock_parents<M, Conn>(
+        of: P,
         link: &mut Link<'_, M, Conn>,
-        keys: &KeysAre<T::KeyIs>,
+        keys: &KeysAre<P::KeyIs>,
         strength: Strength,
     ) -> QueryResult<Self>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
     {
         let clause = link.dialect().locks_rows(strength);
-        let lock = LockParents::<T, _> {
+        let lock = LockParents {
+            names: of.names(),
             keys,
             clause: clause.unwrap_or_default(),
-            table: PhantomData,
+            key_sql: PhantomData,
         };
-        let locked = T::load_keys(link, lock).await?;
-        Ok(Self::locked(locked))
+        let locked = P::load(link, lock).await?;
+        Ok(Self::locked(of, locked))
     }
 
     /// Locks the parents that `keys` names and that are there, and then their shards; all that can be seen have to be lockable.
@@ -125,23 +127,23 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     /// # Errors
     /// [`Unfit::NotLocked`] for a parent that can be seen and not be locked.
     pub(crate) async fn lock_all<M, Conn>(
+        of: P,
         link: &mut Link<'_, M, Conn>,
-        keys: &KeysAre<T::KeyIs>,
+        keys: &KeysAre<P::KeyIs>,
     ) -> QueryResult<Self>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
     {
         let mut tries = 0;
         loop {
-            let held = Self::lock(link, keys, Shards::ALL).await?;
+            let held = Self::lock(of, link, keys, Shards::ALL).await?;
             held.refuse_hidden_shards(link).await?;
             let Some(key) = held.not_locked(link, keys).await?.pop() else {
                 return Ok(held);
             };
             tries += 1;
             if tries == TRIES_TO_LOCK {
-                return Err(Self::unfit(key, Unfit::NotLocked));
+                return Err(held.unfit(&key, Unfit::NotLocked));
             }
         }
     }
@@ -151,22 +153,22 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     pub(crate) async fn not_locked<M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-        keys: &KeysAre<T::KeyIs>,
-    ) -> QueryResult<Vec<T::Key>>
+        keys: &KeysAre<P::KeyIs>,
+    ) -> QueryResult<Vec<P::Key>>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
     {
         let all_are_locked = self.locked.len() == keys.0.len();
         if all_are_locked || !link.dialect().hides_rows_from_locks() {
             return Ok(vec![]);
         }
-        let not_locked = NotLocked::<T, _> {
+        let not_locked = NotLocked {
+            names: self.of.names(),
             keys,
             locked: &self.keys,
-            table: PhantomData,
+            key_sql: PhantomData,
         };
-        T::load_keys(link, not_locked).await
+        P::load(link, not_locked).await
     }
 
     /// Refuses parents whose totals may be other than this role sees.
@@ -179,17 +181,16 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     ) -> QueryResult<()>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
     {
         let hides_rows = link.dialect().hides_rows_from_locks();
         let (true, Some(key)) = (hides_rows, self.locked.first()) else {
             return Ok(());
         };
-        let find = FindShardsPolicy::<T>(PhantomData);
+        let find = FindShardsPolicy(self.of.names().shards_table);
         let active = link.load::<i32, _>(find).await?;
         match active.is_empty() {
             true => Ok(()),
-            false => Err(Self::unfit(key.clone(), Unfit::HiddenShards)),
+            false => Err(self.unfit(key, Unfit::HiddenShards)),
         }
     }
 
@@ -199,12 +200,12 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     }
 
     /// The keys of the parents that are held, in their order.
-    pub(crate) fn parents(&self) -> &[T::Key] {
+    pub(crate) fn parents(&self) -> &[P::Key] {
         &self.locked
     }
 
     /// A `WHERE` clause that names the parents that are held.
-    pub(crate) fn keys(&self) -> &KeysAre<T::KeyIs> {
+    pub(crate) fn keys(&self) -> &KeysAre<P::KeyIs> {
         &self.keys
     }
 
@@ -215,20 +216,19 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     ) -> QueryResult<Vec<i32>>
     where
         M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
     {
         self.rows().shards(link).await
     }
 
     /// The error of a parent that is unfit.
-    pub(crate) fn unfit(key: T::Key, reason: Unfit) -> DieselError {
-        let key = T::key_is(key);
+    pub(crate) fn unfit(&self, key: &P::Key, reason: Unfit) -> DieselError {
+        let key = self.of.is(key);
         let shown = debug_query::<DB, _>(&key).to_string();
         let values = shown.split_once(" -- binds: [");
         let values = values.and_then(|(_, values)| values.strip_suffix(']'));
         let key = values.unwrap_or(&shown).to_owned();
         Error::Unfit {
-            table: T::SHARDS_TABLE,
+            table: self.of.names().shards_table.to_owned(),
             key,
             reason,
         }
@@ -239,16 +239,16 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
     fn error(&self, error: HoldError) -> DieselError {
         match error {
             HoldError::Unfit(parent, reason) => match self.locked.get(parent) {
-                Some(key) => Self::unfit(key.clone(), reason),
+                Some(key) => self.unfit(key, reason),
                 None => DieselError::NotFound, // it is one of those that are held
             },
             HoldError::Database(error) => error,
         }
     }
 
-    fn rows(&self) -> Locked<'_, KeysAre<T::KeyIs>, DB> {
+    fn rows(&self) -> Locked<'_, KeysAre<P::KeyIs>, DB> {
         Locked {
-            names: Names::of::<T>(),
+            names: self.of.names(),
             keys: &self.keys,
             parents: self.locked.len(),
             shard: self.shard,
@@ -309,6 +309,31 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
         written.map_err(|error| self.error(error))
     }
 
+    /// Adds `n` to the bases of `field` by an `assignment` that does so.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`].
+    pub(crate) async fn add_to_bases<A, M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        field: &ShardsColumn,
+        n: i64,
+        assignment: &A,
+    ) -> QueryResult<()>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        A: QueryFragment<DB>,
+    {
+        let fields = [field];
+        let before = self.states(link, &fields, Sums::Read).await?;
+        let mut expected = before.clone();
+        for state in expected.iter_mut().flatten() {
+            state.base += &Amount::Integer(n.into());
+        }
+        self.write_bases(link, assignment, &fields, false, &before, &expected)
+            .await
+    }
+
     /// See [`Locked::write_shards`].
     pub(crate) async fn write_shards<A, M, Conn>(
         &self,
@@ -339,17 +364,18 @@ impl<T: KeyedTable<DB>, DB: ShardedBackend> Held<T, DB> {
 pub(crate) const TRIES_TO_LOCK: u8 = 3;
 
 /// The numbers of the shards that parents have.
-pub(crate) async fn shards_of<T, DB, M, Conn>(
+pub(crate) async fn shards_of<P, DB, M, Conn>(
+    of: P,
     link: &mut Link<'_, M, Conn>,
-    keys: &KeysAre<T::KeyIs>,
+    keys: &KeysAre<P::KeyIs>,
 ) -> QueryResult<Vec<i32>>
 where
-    T: KeyedTable<DB>,
+    P: Parents<DB>,
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
     let parents = Locked {
-        names: Names::of::<T>(),
+        names: of.names(),
         keys,
         parents: keys.0.len(),
         shard: None,

@@ -23,7 +23,7 @@ pub(crate) struct Locked<'a, W, DB: ShardedBackend> {
 
 /// An operation on locked parents that failed.
 #[derive(Debug)]
-pub enum HoldError {
+pub(crate) enum HoldError {
     /// The parent of this number, in key order, is unfit.
     Unfit(usize, Unfit),
     /// A statement failed.

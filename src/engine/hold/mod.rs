@@ -10,8 +10,6 @@ mod states;
 mod write;
 
 pub(crate) use self::lock::{Held, Shards, TRIES_TO_LOCK, holding, shards_of};
-pub use self::locked::HoldError;
-pub(crate) use self::locked::Locked;
 pub(crate) use self::states::{States, field, zeros};
-pub use self::write::Moved;
+pub(crate) use self::write::Moved;
 pub(crate) use crate::query_builder::Sums;

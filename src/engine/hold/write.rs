@@ -17,13 +17,13 @@ use super::states::{States, zeros};
 
 /// The amounts that moved from shards to bases.
 #[derive(Debug, Clone)]
-pub struct Moved {
+pub(crate) struct Moved {
     /// The number of parents that had something to move.
-    pub parents: usize,
+    pub(crate) parents: usize,
     /// The number of shards that it was moved from.
-    pub shards: usize,
+    pub(crate) shards: usize,
     /// How much of each field.
-    pub sums: Vec<Amount>,
+    pub(crate) sums: Vec<Amount>,
 }
 
 impl<W, DB> Locked<'_, W, DB>

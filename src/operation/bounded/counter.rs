@@ -203,7 +203,7 @@ impl<C: ShardedColumn> Bounded<C> {
         let keys = KeysAre(vec![C::Table::key_is(key)]);
         let holding = holding(link, retry)?;
         let added = retry_loop!(link, holding, {
-            let held = Held::<C::Table, DB>::lock_all(link, &keys).await?;
+            let held = Held::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys).await?;
             match self.add_to_held::<_, _, _>(n, slots, &held, link).await? {
                 true => Ok(()),
                 false => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can

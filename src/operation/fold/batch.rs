@@ -7,7 +7,8 @@ use crate::backend::{Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Link, LoadIo};
 use crate::engine::{
-    Held, KeyedTable, RetryLoop, Shards, TRIES_TO_LOCK, explain, holding, retry_loop, shards_of,
+    Held, Moved, Parents, RetryLoop, Shards, TRIES_TO_LOCK, explain_of, holding, retry_loop,
+    shards_of,
 };
 use crate::error::Error;
 use crate::observe;
@@ -18,12 +19,14 @@ use crate::unfit::Unfit;
 use super::folded::Folded;
 
 /// The settings of every batch of a fold.
-pub(super) struct Folding {
-    pub(super) keep: u16,
-    pub(super) retry: RetryPolicy,
-    pub(super) dialect: Dialect,
+pub(in crate::operation) struct Folding<P> {
+    pub(in crate::operation) of: P,
+    /// Empty shards numbered from here on are removed, or none.
+    pub(in crate::operation) keep: Option<u16>,
+    pub(in crate::operation) retry: RetryPolicy,
+    pub(in crate::operation) dialect: Dialect,
     /// In a caller's transaction, which cannot try again later.
-    pub(super) inside: bool,
+    pub(in crate::operation) inside: bool,
 }
 
 const AT_ONCE: Shards = Shards {
@@ -40,26 +43,26 @@ enum Trouble {
     Other(DieselError),
 }
 
-impl Folding {
+impl<P> Folding<P> {
     /// Folds parents together if all their locks can be had at once; else one by one, and what is busy shard by shard, so
     /// that nobody waits for a fold that waits.
     pub(super) async fn fold<T, DB, M, Conn>(
         &self,
-        keys: Vec<T::Key>,
-        folded: &mut Folded<T>,
+        keys: Vec<P::Key>,
+        folded: &mut Folded<T, P::Key>,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()>
     where
-        T: KeyedTable<DB>,
+        P: Parents<DB>,
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
         let mut left = vec![(keys, 0)];
         while let Some((keys, tries)) = left.pop() {
-            let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
-            match self.fold_together::<T, DB, _, _>(&named, link).await {
-                Ok((batch, not_locked)) => {
-                    folded.add(batch);
+            let named = self.of.are(&keys);
+            match self.fold_together(&named, link).await {
+                Ok((moved, removed, not_locked)) => {
+                    folded.add(&moved, removed);
                     for key in not_locked {
                         match tries + 1 {
                             TRIES_TO_LOCK => folded.unfit.push((key, Unfit::NotLocked)),
@@ -77,8 +80,7 @@ impl Folding {
                         folded.unfit.extend(unfit);
                     }
                     (Trouble::Blocked(_), _) => {
-                        self.fold_shard_by_shard::<T, DB, _, _>(keys, folded, link)
-                            .await?;
+                        self.fold_shard_by_shard(keys, folded, link).await?;
                     }
                 },
             }
@@ -86,13 +88,13 @@ impl Folding {
         Ok(())
     }
 
-    async fn fold_together<T, DB, M, Conn>(
+    async fn fold_together<DB, M, Conn>(
         &self,
-        named: &KeysAre<T::KeyIs>,
+        named: &KeysAre<P::KeyIs>,
         link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<(Folded<T>, Vec<T::Key>)>
+    ) -> QueryResult<(Moved, usize, Vec<P::Key>)>
     where
-        T: KeyedTable<DB>,
+        P: Parents<DB>,
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
@@ -101,31 +103,28 @@ impl Folding {
             true => (AT_ONCE, RetryPolicy::never()),
             false => (Shards::ALL, self.retry.clone()),
         };
-        self.fold_held::<T, DB, _, _>(named, shards, retry, link)
-            .await
+        self.fold_held(named, shards, retry, link).await
     }
 
     /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. A shard that
     /// does not fit is tried again as long as others change the base.
     async fn fold_shard_by_shard<T, DB, M, Conn>(
         &self,
-        keys: Vec<T::Key>,
-        folded: &mut Folded<T>,
+        keys: Vec<P::Key>,
+        folded: &mut Folded<T, P::Key>,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()>
     where
-        T: KeyedTable<DB>,
+        P: Parents<DB>,
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let named = KeysAre(keys.iter().cloned().map(T::key_is).collect());
+        let named = self.of.are(&keys);
         let reading = RetryLoop::read(link, self.retry.clone())?;
-        let shards = retry_loop!(link, reading, {
-            shards_of::<T, DB, _, _>(link, &named).await
-        });
-        let mut left = shards.map_err(|error| explain::<T, DB>(&link.backend(), error))?;
-        let mut parent = Folded::nothing(None);
-        let (mut busy, mut tried) = (false, usize::MAX);
+        let shards = retry_loop!(link, reading, shards_of(self.of, link, &named).await);
+        let explained = |error| explain_of(self.of.names(), &link.backend(), error);
+        let mut left = shards.map_err(explained)?;
+        let (mut busy, mut tried, mut parents) = (false, usize::MAX, 0);
         let mut reason = None;
         while left.len() < tried {
             tried = left.len();
@@ -136,11 +135,17 @@ impl Folding {
                     at_once: !self.inside,
                 };
                 let retry = self.retry.clone();
-                match self
-                    .fold_held::<T, DB, _, _>(&named, shards, retry, link)
-                    .await
-                {
-                    Ok((batch, _)) => parent.add(batch),
+                match self.fold_held(&named, shards, retry, link).await {
+                    Ok((moved, removed, _)) => {
+                        parents = moved.parents.max(parents);
+                        folded.add(
+                            &Moved {
+                                parents: 0,
+                                ..moved
+                            },
+                            removed,
+                        );
+                    }
                     Err(error) => match self.trouble(error) {
                         Trouble::Unfit(unfits) => {
                             unfit.push(shard);
@@ -153,8 +158,7 @@ impl Folding {
             }
             left = unfit;
         }
-        parent.parents = parent.parents.min(1);
-        folded.add(parent);
+        folded.parents += parents as u64;
         if let (false, Some(reason)) = (left.is_empty(), reason) {
             let unfit = keys.into_iter().map(|key| (key, reason.clone()));
             folded.unfit.extend(unfit);
@@ -165,42 +169,34 @@ impl Folding {
     }
 
     /// Folds the parents whose locks can be acquired. The others that can be seen come back.
-    async fn fold_held<T, DB, M, Conn>(
+    async fn fold_held<DB, M, Conn>(
         &self,
-        keys: &KeysAre<T::KeyIs>,
+        keys: &KeysAre<P::KeyIs>,
         shards: Shards,
         retry: RetryPolicy,
         link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<(Folded<T>, Vec<T::Key>)>
+    ) -> QueryResult<(Moved, usize, Vec<P::Key>)>
     where
-        T: KeyedTable<DB>,
+        P: Parents<DB>,
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
         let holding = holding(link, retry)?;
         let folded = retry_loop!(link, holding, {
-            let held = Held::<T, DB>::lock(link, keys, shards).await?;
+            let held = Held::lock(self.of, link, keys, shards).await?;
             let not_locked = held.not_locked(link, keys).await?;
             let moved = held.fold(link).await?;
-            let removed = held.remove_shards(link, self.keep).await?;
+            let removed = match self.keep {
+                Some(first) => held.remove_shards(link, first).await?,
+                None => 0,
+            };
             Ok((moved, removed, not_locked))
         });
-        let (moved, removed, not_locked) =
-            folded.map_err(|error| explain::<T, DB>(&link.backend(), error))?;
-        observe::folded(
-            self.dialect,
-            T::SHARDS_TABLE,
-            moved.parents,
-            moved.shards,
-            removed,
-        );
-        let folded = Folded {
-            parents: moved.parents as u64,
-            moved: moved.sums,
-            shards_removed: removed as u64,
-            ..Folded::nothing(None)
-        };
-        Ok((folded, not_locked))
+        let explained = |error| explain_of(self.of.names(), &link.backend(), error);
+        let (moved, removed, not_locked) = folded.map_err(explained)?;
+        let table = self.of.names().shards_table;
+        observe::folded(self.dialect, table, moved.parents, moved.shards, removed);
+        Ok((moved, removed, not_locked))
     }
 
     fn trouble(&self, error: DieselError) -> Trouble {

@@ -10,13 +10,10 @@ use diesel::sql_types::{BigInt, Integer};
 
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo, in_any_transaction};
-use crate::engine::{KeyedTable, RetryLoop, explain, retry_loop};
+use crate::engine::{KeyedTable, Parents, RetryLoop, explain_of, retry_loop};
 use crate::model::{SHARD, ShardedTable};
 use crate::operation::shards_table::check_triggers;
-use crate::query_builder::{
-    no_query_id, push_bind, push_from_shards, push_key, push_select_keys_as_parent,
-    push_shards_column,
-};
+use crate::query_builder::{Names, no_query_id, push_bind};
 use crate::{observe, shard_counts};
 
 use super::batch::Folding;
@@ -37,52 +34,84 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let dialect = link.dialect();
-        let retry = self.retry.unwrap_or_default();
-        if dialect.has_triggers() {
-            let looking = RetryLoop::read(link, retry.clone())?;
-            retry_loop!(link, looking, check_triggers::<T, DB, _, _>(link).await)?;
-        }
-        let filter = self.query.into_update_target().where_clause;
         let inside = in_any_transaction(link).await?;
         let keep = match self.keep_shards {
             Some(number) => number,
             None => shard_counts::wished::<T, _, _>(link, inside).await?,
         };
-        let pace = self.per_second.filter(|_| !inside);
-        let batch = pace.map_or(self.batch, |rate| self.batch.min(rate as usize));
         let folding = Folding {
-            keep,
-            retry: retry.clone(),
-            dialect,
+            of: *T::TABLE,
+            keep: Some(keep),
+            retry: self.retry.unwrap_or_default(),
+            dialect: link.dialect(),
             inside,
         };
+        let batches = Batches {
+            filter: self.query.into_update_target().where_clause,
+            batch: self.batch,
+            per_second: self.per_second,
+        };
+        let mut folded = Folded::nothing(T::FIELDS, self.after);
+        let folding = folding.fold_all(&batches, &mut folded, link, progress);
+        folding.await.map(|()| folded)
+    }
+}
+
+/// The parents that are folded, and how many of them at once.
+pub(in crate::operation) struct Batches<W> {
+    pub(in crate::operation) filter: W,
+    pub(in crate::operation) batch: usize,
+    pub(in crate::operation) per_second: Option<f64>,
+}
+
+impl<P> Folding<P> {
+    /// Goes on after the last parent that was `folded`, to the end or until `progress` breaks off.
+    pub(in crate::operation) async fn fold_all<T, DB, W, M, Conn>(
+        &self,
+        batches: &Batches<W>,
+        folded: &mut Folded<T, P::Key>,
+        link: &mut Link<'_, M, Conn>,
+        progress: &mut impl FnMut(&Folded<T, P::Key>) -> ControlFlow<()>,
+    ) -> QueryResult<()>
+    where
+        P: Parents<DB>,
+        W: QueryFragment<DB> + QueryId,
+        M: LoadIo<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        if self.dialect.has_triggers() {
+            let looking = RetryLoop::read(link, self.retry.clone())?;
+            let names = self.of.names();
+            retry_loop!(link, looking, check_triggers(names, link).await)?;
+        }
+        let pace = batches.per_second.filter(|_| !self.inside);
+        let batch = pace.map_or(batches.batch, |rate| batches.batch.min(rate as usize));
         let mut due = Instant::now();
-        let mut folded = Folded::nothing(self.after);
         loop {
-            let after = folded.last.as_ref().map(T::key_after);
-            let first_to_remove = i32::from(keep);
-            let limit = batch as i64;
-            let reading = RetryLoop::read(link, retry.clone())?;
+            let after = folded.last.as_ref().map(|last| self.of.is_after(last));
+            let reading = RetryLoop::read(link, self.retry.clone())?;
             let keys = retry_loop!(link, reading, {
-                let pick = PickFoldable::<T, W> {
-                    filter: &filter,
+                let pick = PickFoldable::<P, W, DB> {
+                    names: self.of.names(),
+                    filter: &batches.filter,
                     after: after.as_ref(),
-                    first_to_remove,
-                    limit,
+                    first_to_remove: self.keep.map(i32::from),
+                    limit: batch as i64,
                 };
-                T::load_keys(link, pick).await
+                P::load(link, pick).await
             });
-            let keys = keys.map_err(|error| explain::<T, DB>(&link.backend(), error))?;
+            let explained = |error| explain_of(self.of.names(), &link.backend(), error);
+            let keys = keys.map_err(explained)?;
             folded.finished = keys.len() < batch;
             if let Some(last) = keys.last().cloned() {
                 let parents = keys.len();
-                let told = observe::fold(dialect, T::SHARDS_TABLE, parents);
-                let moving = folding.fold::<T, DB, _, _>(keys, &mut folded, link);
+                let told = observe::fold(self.dialect, self.of.names().shards_table, parents);
+                let moving = self.fold(keys, folded, link);
                 told.within(moving).await?;
                 folded.last = Some(last);
-                if progress(&folded).is_break() {
-                    return Ok(folded);
+                folded.looked_at += parents as u64;
+                if progress(folded).is_break() {
+                    return Ok(());
                 }
                 if let Some(per_second) = pace {
                     due = due.max(Instant::now())
@@ -90,9 +119,10 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
                 }
             }
             if folded.finished {
-                return Ok(folded);
+                return Ok(());
             }
-            M::sleep(&retry, due.saturating_duration_since(Instant::now())).await;
+            let wait = due.saturating_duration_since(Instant::now());
+            M::sleep(&self.retry, wait).await;
         }
     }
 }
@@ -100,49 +130,54 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
 /// Finds parents that have something to fold; see [`fold`](fold()).
 ///
 /// Not `EXISTS`: planners turn that into a join that reads the whole shards table for every batch.
-struct PickFoldable<'a, T: ShardedTable, W> {
+struct PickFoldable<'a, P: Parents<DB>, W, DB: ShardedBackend> {
+    names: Names<'a, DB>,
     filter: &'a W,
-    after: Option<&'a T::KeyAfter>,
-    first_to_remove: i32,
+    after: Option<&'a P::KeyAfter>,
+    first_to_remove: Option<i32>,
     limit: i64,
 }
 
-impl<T, W, DB> QueryFragment<DB> for PickFoldable<'_, T, W>
+impl<P, W, DB> QueryFragment<DB> for PickFoldable<'_, P, W, DB>
 where
     DB: ShardedBackend,
-    T: KeyedTable<DB>,
+    P: Parents<DB>,
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_select_keys_as_parent::<T, W, DB>(self.filter, out.reborrow())?;
+        let names = self.names;
+        names.push_select_keys_as_parent(self.filter, out.reborrow())?;
         out.push_sql(" WHERE (SELECT 1");
-        push_from_shards::<T, DB>(None, out.reborrow())?;
-        out.push_sql(" AND (");
-        for field in T::FIELDS {
-            push_shards_column::<T, DB>(field.name, out.reborrow())?;
-            out.push_sql(" <> 0 OR ");
+        names.push_from_shards(None, out.reborrow())?;
+        for (i, field) in names.fields.iter().enumerate() {
+            out.push_sql(if i == 0 { " AND (" } else { " OR " });
+            names.push_shards_column(&field.name, out.reborrow())?;
+            out.push_sql(" <> 0");
         }
-        push_shards_column::<T, DB>(SHARD, out.reborrow())?;
-        out.push_sql(" >= ");
-        push_bind::<Integer, i32, DB>(&self.first_to_remove, out.reborrow())?;
+        if let Some(first) = &self.first_to_remove {
+            out.push_sql(" OR ");
+            names.push_shards_column(SHARD, out.reborrow())?;
+            out.push_sql(" >= ");
+            push_bind::<Integer, i32, DB>(first, out.reborrow())?;
+        }
         out.push_sql(") LIMIT 1) IS NOT NULL");
         if let Some(after) = self.after {
             out.push_sql(" AND ");
-            T::push_key_after(after, out.reborrow())?;
+            P::push_after(after, out.reborrow())?;
         }
         out.push_sql(" ORDER BY ");
-        push_key::<T, DB>(out.reborrow())?;
+        names.push_key(out.reborrow())?;
         out.push_sql(" LIMIT ");
         push_bind::<BigInt, i64, DB>(&self.limit, out)
     }
 }
 
-impl<T: ShardedTable, W> Query for PickFoldable<'_, T, W> {
-    type SqlType = <T::PrimaryKey as Expression>::SqlType;
+impl<P: Parents<DB>, W, DB: ShardedBackend> Query for PickFoldable<'_, P, W, DB> {
+    type SqlType = P::KeySql;
 }
 
 // Its text changes with `after`; one preparation a batch is little.
-no_query_id!([T: ShardedTable, W] PickFoldable<'_, T, W>);
+no_query_id!([P: Parents<DB>, W, DB: ShardedBackend] PickFoldable<'_, P, W, DB>);
 
 #[cfg(all(
     test,
@@ -161,10 +196,11 @@ mod tests {
         let filter = videos::table
             .filter(videos::slug.eq("a"))
             .into_update_target();
-        let pick = PickFoldable::<videos::table, _> {
+        let pick = PickFoldable::<videos::table, _, Pg> {
+            names: Names::of::<videos::table>(),
             filter: &filter.where_clause,
             after: Some(&videos::table::key_after(&7)),
-            first_to_remove: 16,
+            first_to_remove: Some(16),
             limit: 100,
         };
         assert_eq!(
@@ -172,10 +208,11 @@ mod tests {
             r#"SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE ("videos"."slug" = $1)) AS "videos" WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0 OR "videos_shards"."shard" >= $2) LIMIT 1) IS NOT NULL AND ("videos"."id" > $3) ORDER BY "videos"."id" LIMIT $4"#
         );
         let all = downloads::table.into_update_target();
-        let pick = PickFoldable::<downloads::table, _> {
+        let pick = PickFoldable::<downloads::table, _, Mysql> {
+            names: Names::of::<downloads::table>(),
             filter: &all.where_clause,
             after: Some(&downloads::table::key_after(&(1, "x".to_owned()))),
-            first_to_remove: 16,
+            first_to_remove: Some(16),
             limit: 100,
         };
         assert!(

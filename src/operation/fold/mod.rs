@@ -5,6 +5,8 @@ mod batches;
 mod builder;
 mod folded;
 
+pub(in crate::operation) use self::batch::Folding;
+pub(in crate::operation) use self::batches::Batches;
 #[cfg(feature = "async")]
 pub use self::builder::asynchronous;
 pub use self::builder::{Fold, fold};

@@ -11,7 +11,7 @@ use crate::connection::{Link, LoadIo};
 use crate::engine::{Held, KeyedTable, Sums, explain, holding, in_chunks, retry_loop};
 use crate::model::{Amount, ShardedColumn, ShardedTable, Value};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{KeysAre, PickKeys, no_query_id, push_key, push_select_keys_as_parent};
+use crate::query_builder::{KeysAre, Names, PickKeys, no_query_id};
 use crate::unfit::FieldState;
 
 use super::assignment::{Assignment, ToValue};
@@ -42,7 +42,7 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
             };
             let mut set = 0;
             for keys in in_chunks::<T, DB>(T::load_keys(link, pick).await?) {
-                let held = Held::<T, DB>::lock_all(link, &keys).await?;
+                let held = Held::<T, DB>::lock_all(*T::TABLE, link, &keys).await?;
                 if held.is_empty() {
                     continue;
                 }
@@ -53,7 +53,7 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
                     table: PhantomData,
                 };
                 let still = T::load_keys(link, again).await?;
-                let still = Held::<T, DB>::locked(still);
+                let still = Held::<T, DB>::locked(*T::TABLE, still);
                 set += assign(link, &still, &assignment).await?;
             }
             Ok(set)
@@ -106,7 +106,7 @@ where
     let to_total = ToValue::<C>(total);
     let holding = holding(link, RetryPolicy::default())?;
     let set = retry_loop!(link, holding, {
-        let held = Held::<C::Table, DB>::lock_all(link, &keys).await?;
+        let held = Held::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys).await?;
         assign(link, &held, &to_total).await
     });
     set.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))
@@ -132,10 +132,11 @@ where
     P: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_select_keys_as_parent::<T, W, DB>(self.filter, out.reborrow())?;
+        let names = Names::of::<T>();
+        names.push_select_keys_as_parent(self.filter, out.reborrow())?;
         self.keys.walk_ast(out.reborrow())?;
         out.push_sql(" ORDER BY ");
-        push_key::<T, DB>(out.reborrow())?;
+        names.push_key(out.reborrow())?;
         out.push_sql(out.backend().dialect().all_rows());
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::number::ShardCount;
 use crate::model::ShardedTable;
 
 /// The number of shards that an update of `fields` chooses from in this process.
-pub(crate) fn known<T: ShardedTable>(fields: impl Iterator<Item = &'static str>) -> u16 {
+pub(crate) fn known<'f, T: ShardedTable>(fields: impl Iterator<Item = &'f str>) -> u16 {
     let known = known_for_reading();
     if known.numbers.is_empty() {
         return T::SHARDS;
@@ -28,7 +28,7 @@ impl ShardCount {
     pub(crate) fn known(&self) -> u16 {
         let known = known_for_reading();
         known
-            .number(self.table, &self.counter)
+            .number(&self.table, &self.counter)
             .unwrap_or(self.default)
     }
 

@@ -46,3 +46,5 @@ pub(crate) use self::known::known;
 pub use self::number::ShardCount;
 pub use self::refresh::refresh;
 pub(crate) use self::refresh::{keep_fresh, wished};
+pub(in crate::operation) use self::refresh::{largest, read_table};
+pub(in crate::operation) use self::sql::TABLE;

@@ -1,5 +1,7 @@
 //! Whose number of shards it is.
 
+use std::borrow::Cow;
+
 use crate::model::{MAX_SHARDS, ShardedColumn, ShardedTable};
 
 /// The number of shards of one field, or of one named counter, as the database keeps it.
@@ -10,7 +12,7 @@ use crate::model::{MAX_SHARDS, ShardedColumn, ShardedTable};
 #[derive(Debug, Clone)]
 #[must_use = "a number does nothing until it is read or changed"]
 pub struct ShardCount {
-    pub(super) table: &'static str,
+    pub(super) table: Cow<'static, str>,
     pub(super) counter: Vec<u8>,
     pub(super) default: u16,
 }
@@ -22,16 +24,16 @@ impl ShardCount {
     /// Of a sharded field.
     pub fn of<C: ShardedColumn>(_column: C) -> Self {
         ShardCount {
-            table: <C::Table as ShardedTable>::SHARDS_TABLE,
+            table: Cow::Borrowed(<C::Table as ShardedTable>::SHARDS_TABLE),
             counter: C::NAME.into(),
             default: <C::Table as ShardedTable>::SHARDS,
         }
     }
 
     /// Of a field that a tool has found in the database, where the derive's number is not known.
-    pub(crate) fn described(table: &'static str, field: &[u8]) -> Self {
+    pub(crate) fn described(table: &str, field: &[u8]) -> Self {
         ShardCount {
-            table,
+            table: Cow::Owned(table.to_owned()),
             counter: field.into(),
             default: 1, // `increase` begins with no less
         }
@@ -40,7 +42,7 @@ impl ShardCount {
     /// Of one counter among others in the same column. The zero keeps it apart from a field's: no column's name has one.
     pub(crate) fn of_counter<T: ShardedTable>(counter: &[u8]) -> Self {
         ShardCount {
-            table: T::SHARDS_TABLE,
+            table: Cow::Borrowed(T::SHARDS_TABLE),
             counter: [b"\0", counter].concat(),
             default: T::SHARDS,
         }

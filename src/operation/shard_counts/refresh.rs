@@ -1,5 +1,6 @@
 //! The numbers of this process are read again.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use diesel::connection::LoadConnection;
@@ -14,7 +15,7 @@ use crate::backend::BackendOf;
 use crate::connection::{Link, LoadIo, in_any_transaction, now};
 use crate::engine::{RetryLoop, retry_loop};
 use crate::error::Error;
-use crate::model::ShardedTable;
+use crate::model::{ShardedTable, ShardsColumn};
 use crate::policy::RetryPolicy;
 
 /// How old the numbers may be that named counters choose by.
@@ -30,26 +31,46 @@ where
     T: ShardedTable,
     M: LoadIo<Conn>,
 {
-    let fields = || T::FIELDS.iter().map(|field| field.name);
+    let known = || known::<T>(T::FIELDS.iter().map(|field| &*field.name));
     if inside {
-        return Ok(known::<T>(fields()));
+        return Ok(known());
     }
+    match read_table(link, T::SHARDS_TABLE).await.map_err(Error::from) {
+        Ok(numbers) => Ok(largest(&numbers, T::FIELDS, Some(T::SHARDS)).unwrap_or(T::SHARDS)),
+        Err(Error::MissingShardsTable { .. }) => Ok(known()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The numbers of a shards table that were set, by field or counter.
+pub(in crate::operation) async fn read_table<M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    shards_table: &str,
+) -> QueryResult<HashMap<Vec<u8>, u16>>
+where
+    M: LoadIo<Conn>,
+{
     let reading = RetryLoop::read(link, RetryPolicy::default())?;
-    let read = retry_loop!(link, reading, {
-        load(link, Only::Table(T::SHARDS_TABLE)).await
-    });
-    let numbers = match read.map_err(Error::from) {
-        Ok(numbers) => numbers,
-        Err(Error::MissingShardsTable { .. }) => return Ok(known::<T>(fields())),
-        Err(error) => return Err(error.into()),
-    };
-    let unchanged =
-        fields().any(|field| numbers.iter().all(|(_, name, _)| name != field.as_bytes()));
-    let changed = numbers.iter().map(|(_, _, number)| within(*number));
-    Ok(changed
-        .chain(unchanged.then_some(T::SHARDS))
-        .max()
-        .unwrap_or(T::SHARDS))
+    let rows = retry_loop!(link, reading, load(link, Only::Table(shards_table)).await)?;
+    let numbers = rows.into_iter();
+    Ok(numbers
+        .map(|(_, counter, number)| (counter, within(number)))
+        .collect())
+}
+
+/// The largest number of any field or counter, where `default` is that of a field whose number was not set. `None` if it is
+/// needed and not known.
+pub(in crate::operation) fn largest(
+    numbers: &HashMap<Vec<u8>, u16>,
+    fields: &[ShardsColumn],
+    default: Option<u16>,
+) -> Option<u16> {
+    let largest = numbers.values().copied().max();
+    let mut fields = fields.iter();
+    match fields.all(|field| numbers.contains_key(field.name.as_bytes())) {
+        true => largest,
+        false => default.max(default.and(largest)),
+    }
 }
 
 /// Refreshes the numbers if they are old and nobody is at it. They are only advice: where they cannot be read, the old ones

@@ -16,7 +16,7 @@ pub(super) fn within(number: i32) -> u16 {
     number.clamp(1, i32::from(ShardCount::MAX)) as u16
 }
 
-const TABLE: &str = "diesel_sharded_shard_numbers";
+pub(in crate::operation) const TABLE: &str = "diesel_sharded_shard_numbers";
 
 /// The shards table, the counter, and its number.
 pub(super) type NumberRow = (Vec<u8>, Vec<u8>, i32);
@@ -44,7 +44,7 @@ where
 /// Which numbers are read.
 pub(super) enum Only<'a> {
     All,
-    Table(&'static str),
+    Table(&'a str),
     /// One, as it is now and not as a caller's transaction saw it, if it was just written.
     Number(&'a ShardCount, bool),
 }

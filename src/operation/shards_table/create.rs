@@ -146,12 +146,12 @@ pub(super) fn explain_key<T: ShardedTable>(
         "SELECT CONCAT(COLUMN_TYPE, COALESCE(CONCAT(' CHARACTER SET ', CHARACTER_SET_NAME, ' COLLATE ', COLLATION_NAME), '')) \
          FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {} AND COLUMN_NAME = {}",
         literal(quoted.dialect, &parent),
-        literal(quoted.dialect, column.name),
+        literal(quoted.dialect, &column.name),
     );
     match read(sql).ok().and_then(|mut found| found.pop()) {
         Some(sql_type) => Error::KeyTypeMismatch {
-            table: T::SHARDS_TABLE,
-            column: column.name,
+            table: T::SHARDS_TABLE.to_owned(),
+            column: column.name.to_string(),
             sql_type,
             source: error,
         }

@@ -13,27 +13,27 @@ pub(super) struct Quoted<'a> {
     pub(super) parent: String,
     pub(super) shards: String,
     pub(super) shard: String,
-    pub(super) key: Vec<Column>,
-    pub(super) fields: Vec<Column>,
+    pub(super) key: Vec<Column<'a>>,
+    pub(super) fields: Vec<Column<'a>>,
     /// The shards table's name as it is.
     pub(super) shards_table: &'a str,
 }
 
 /// A column of both tables.
-pub(super) struct Column {
+pub(super) struct Column<'a> {
     pub(super) name: String,
     pub(super) column_type: ColumnType,
-    pub(super) sql_type: Option<&'static str>,
+    pub(super) sql_type: Option<&'a str>,
 }
 
 impl<'a> Quoted<'a> {
     pub(super) fn new<DB: ShardedBackend>(names: Names<'a, DB>, backend: &DB) -> QueryResult<Self> {
-        let columns = |columns: &[ShardsColumn]| -> QueryResult<Vec<Column>> {
-            let column = |column: &ShardsColumn| {
+        let columns = |columns: &'a [ShardsColumn]| -> QueryResult<Vec<Column<'a>>> {
+            let column = |column: &'a ShardsColumn| {
                 Ok(Column {
-                    name: identifier(column.name, backend)?,
+                    name: identifier(&column.name, backend)?,
                     column_type: column.column_type,
-                    sql_type: column.sql_type,
+                    sql_type: column.sql_type.as_deref(),
                 })
             };
             columns.iter().map(column).collect()

@@ -12,7 +12,6 @@ use diesel::sql_types::{Nullable, Text};
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::connection::{Link, LoadIo, now};
 use crate::error::Error;
-use crate::model::ShardedTable;
 use crate::query_builder::{Names, literal, no_query_id};
 
 use super::quoted::{Quoted, each};
@@ -93,15 +92,17 @@ impl Quoted<'_> {
 ///
 /// # Errors
 /// [`MissingTriggers`](Error::MissingTriggers).
-pub(crate) async fn check_triggers<T, DB, M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()>
+pub(crate) async fn check_triggers<DB, M, Conn>(
+    names: Names<'_, DB>,
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<()>
 where
-    T: ShardedTable + QueryFragment<DB>,
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
     let backend = link.backend();
-    let quoted = Quoted::new(Names::<DB>::of::<T>(), &backend)?;
-    let is_there = |found: &[String]| found.iter().any(|name| name == T::SHARDS_TABLE);
+    let quoted = Quoted::new(names, &backend)?;
+    let is_there = |found: &[String]| found.iter().any(|name| name == names.shards_table);
     let mut schema = None;
     let mut found = texts::<DB, _, _>(link, quoted.select_triggers("main")).await?;
     if !is_there(&found) {
@@ -121,7 +122,7 @@ where
     };
     match missing {
         Some(sql) => {
-            let table = T::SHARDS_TABLE;
+            let table = names.shards_table.to_owned();
             Err(Error::MissingTriggers { table, sql }.into())
         }
         None => Ok(()),

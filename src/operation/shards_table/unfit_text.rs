@@ -19,7 +19,7 @@ pub(super) const NO_ROW: &str = ": it has shards and no row";
 /// The error that such a text describes.
 pub(super) fn told<T: ShardedTable>(text: &str) -> Option<DieselError> {
     let (key, reason) = read(text, T::SHARDS_TABLE, T::FIELDS)?;
-    let table = T::SHARDS_TABLE;
+    let table = T::SHARDS_TABLE.to_owned();
     Some(Error::Unfit { table, key, reason }.into())
 }
 
@@ -62,9 +62,11 @@ fn reason(field: &ShardsColumn, base: &str, sum: &str, found: &str) -> Option<Un
     };
     Some(match &expected {
         Amount::Integer(n) if !(least..=greatest).contains(n) => Unfit::OutOfRange,
-        _ if found == base => Unfit::NotWritten { field: field.name },
+        _ if found == base => Unfit::NotWritten {
+            field: field.name.to_string(),
+        },
         _ => Unfit::Altered {
-            field: field.name,
+            field: field.name.to_string(),
             expected: shown(&expected),
             found: found.to_owned(),
         },
@@ -108,6 +110,8 @@ fn unfit_in(
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
 
     const FIELDS: &[ShardsColumn] = &[
@@ -118,7 +122,7 @@ mod tests {
 
     const fn field(name: &'static str, column_type: ColumnType) -> ShardsColumn {
         ShardsColumn {
-            name,
+            name: Cow::Borrowed(name),
             column_type,
             sql_type: None,
         }
@@ -130,12 +134,16 @@ mod tests {
             (
                 "s, key 7: 100, 1, 0.5 + 10, 0, 0 gave 100, 1, 0.5",
                 "7",
-                Unfit::NotWritten { field: "views" },
+                Unfit::NotWritten {
+                    field: "views".into(),
+                },
             ),
             (
                 "s, key 7: 100, 1, 0.5 + 0, 2, 0 gave 100, 1, 0.5",
                 "7",
-                Unfit::NotWritten { field: "likes" },
+                Unfit::NotWritten {
+                    field: "likes".into(),
+                },
             ),
             (
                 "s, key a: 1 + 1 gave 2, 2: 0, 32767, 0 + 0, 1, 0 gave 0, 32767, 0",
@@ -146,7 +154,7 @@ mod tests {
                 "s, key 7: 100, 1, 0.5 + 10, 0, 0 gave 105, 1, 0.5",
                 "7",
                 Unfit::Altered {
-                    field: "views",
+                    field: "views".into(),
                     expected: "110".into(),
                     found: "105".into(),
                 },

@@ -102,7 +102,7 @@ where
         for (i, column) in texts.enumerate() {
             out.push_sql(if i == 0 { " WHERE " } else { " OR " });
             out.push_sql("pg_typeof(");
-            push_column::<T, DB>(column.name, out.reborrow())?;
+            push_column::<T, DB>(&column.name, out.reborrow())?;
             out.push_sql(") = 'character'::regtype");
         }
         out.push_sql(" LIMIT 1");

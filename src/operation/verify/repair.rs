@@ -9,8 +9,7 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{Isolation, ShardedBackend, Strength};
 use crate::connection::{Io, Link, LoadIo, TransactionOptions, in_transaction};
-use crate::engine::{Held, KeyedTable, RetryLoop, Sums, explain, field, in_chunks, retry_loop};
-use crate::model::Amount;
+use crate::engine::{Held, KeyedTable, RetryLoop, explain, field, in_chunks, retry_loop};
 use crate::operation::row_counter::{AddTo, IntegerField};
 use crate::policy::RetryPolicy;
 use crate::unfit::Unfit;
@@ -59,7 +58,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         DB: ShardedBackend,
     {
         let (column, query) = (self.column, self.expected.clone());
-        let fields = [field::<C>()?];
+        let field = field::<C>()?;
         let retry = self.retry.clone().unwrap_or_default();
         let suspects = self.find_drifts(link).await?;
         let suspects = suspects.into_iter().map(|drift| drift.key);
@@ -72,10 +71,10 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
             let mut held = vec![];
             for keys in &suspects {
                 let strength = Strength::NoKeyUpdate;
-                let locked = Held::<T, DB>::lock_parents(link, keys, strength).await?;
+                let locked = Held::<T, DB>::lock_parents(*T::TABLE, link, keys, strength).await?;
                 locked.refuse_hidden_shards(link).await?;
                 if let Some(key) = locked.not_locked(link, keys).await?.pop() {
-                    return Err(Held::<T, DB>::unfit(key, Unfit::NotLocked));
+                    return Err(locked.unfit(&key, Unfit::NotLocked));
                 }
                 held.push(locked);
             }
@@ -97,15 +96,9 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                     }
                 }
                 for (lacks, keys) in equal {
-                    let held = Held::<T, DB>::locked(keys);
-                    let before = held.states(link, &fields, Sums::Read).await?;
-                    let mut expected = before.clone();
-                    for state in expected.iter_mut().flatten() {
-                        state.base += &Amount::Integer(lacks.into());
-                    }
+                    let held = Held::<T, DB>::locked(*T::TABLE, keys);
                     let add = AddTo::<C>::new(lacks);
-                    held.write_bases(link, &add, &fields, false, &before, &expected)
-                        .await?;
+                    held.add_to_bases(link, field, lacks, &add).await?;
                 }
             }
             Ok(repaired)

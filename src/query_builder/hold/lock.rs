@@ -3,18 +3,16 @@
 use std::marker::PhantomData;
 
 use diesel::backend::Backend;
-use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment};
 use diesel::sql_types::Integer;
 
 use crate::backend::ShardedBackend;
-use crate::model::{SHARD, ShardedTable};
+use crate::model::SHARD;
 use crate::query_builder::keys::KeysAre;
 use crate::query_builder::literal::literal;
-use crate::query_builder::names::push_key_to_read;
+use crate::query_builder::names::Names;
 use crate::query_builder::no_query_id;
-use crate::query_builder::pick_keys::push_select_keys;
 
 use super::rows::HeldRows;
 
@@ -23,27 +21,27 @@ use super::rows::HeldRows;
 /// ```sql
 /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE
 /// ```
-pub(crate) struct LockParents<'a, T, W> {
+pub(crate) struct LockParents<'a, W, ST, DB: Backend> {
+    pub(crate) names: Names<'a, DB>,
     pub(crate) keys: &'a W,
     pub(crate) clause: &'static str,
-    pub(crate) table: PhantomData<T>,
+    pub(crate) key_sql: PhantomData<ST>,
 }
 
-impl<T, W, DB> QueryFragment<DB> for LockParents<'_, T, W>
+impl<W, ST, DB> QueryFragment<DB> for LockParents<'_, W, ST, DB>
 where
     DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_select_keys::<T, W, DB>(self.keys, out.reborrow())?;
+        self.names.push_select_keys(self.keys, out.reborrow())?;
         out.push_sql(self.clause);
         Ok(())
     }
 }
 
-impl<T: Table<PrimaryKey: Expression>, W> Query for LockParents<'_, T, W> {
-    type SqlType = <T::PrimaryKey as Expression>::SqlType;
+impl<W, ST, DB: Backend> Query for LockParents<'_, W, ST, DB> {
+    type SqlType = ST;
 }
 
 /// Finds parents that can be seen and were not locked.
@@ -52,30 +50,30 @@ impl<T: Table<PrimaryKey: Expression>, W> Query for LockParents<'_, T, W> {
 /// SELECT "videos"."id" FROM "videos" WHERE ("videos"."id" = $1 OR …) AND NOT ("videos"."id" = $2 OR …)
 ///     AND row_security_active('"videos"')
 /// ```
-pub(crate) struct NotLocked<'a, T, P> {
+pub(crate) struct NotLocked<'a, P, ST, DB: Backend> {
+    pub(crate) names: Names<'a, DB>,
     pub(crate) keys: &'a KeysAre<P>,
     pub(crate) locked: &'a KeysAre<P>,
-    pub(crate) table: PhantomData<T>,
+    pub(crate) key_sql: PhantomData<ST>,
 }
 
-impl<T, P, DB> QueryFragment<DB> for NotLocked<'_, T, P>
+impl<P, ST, DB> QueryFragment<DB> for NotLocked<'_, P, ST, DB>
 where
     DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
     P: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
-        push_key_to_read::<T, DB>(out.reborrow())?;
+        self.names.push_key_to_read(out.reborrow())?;
         out.push_sql(" FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
+        self.names.parent.walk_ast(out.reborrow())?;
         self.keys.walk_ast(out.reborrow())?;
         if !self.locked.0.is_empty() {
             out.push_sql(" AND NOT ");
             self.locked.push_any(out.reborrow())?;
         }
         let mut table = out.backend().query_builder();
-        T::TABLE.to_sql(&mut table, out.backend())?;
+        self.names.parent.to_sql(&mut table, out.backend())?;
         out.push_sql(" AND row_security_active(");
         out.push_sql(&literal(out.backend().dialect(), &table.finish()));
         out.push_sql(")");
@@ -83,8 +81,8 @@ where
     }
 }
 
-impl<T: Table<PrimaryKey: Expression>, P> Query for NotLocked<'_, T, P> {
-    type SqlType = <T::PrimaryKey as Expression>::SqlType;
+impl<P, ST, DB: Backend> Query for NotLocked<'_, P, ST, DB> {
+    type SqlType = ST;
 }
 
 /// Reads a row if row security applies to this role's view of the shards table.
@@ -92,16 +90,12 @@ impl<T: Table<PrimaryKey: Expression>, P> Query for NotLocked<'_, T, P> {
 /// ```sql
 /// SELECT 1 WHERE row_security_active('"videos_shards"')
 /// ```
-pub(crate) struct FindShardsPolicy<T>(pub(crate) PhantomData<T>);
+pub(crate) struct FindShardsPolicy<'a>(pub(crate) &'a str);
 
-impl<T, DB> QueryFragment<DB> for FindShardsPolicy<T>
-where
-    DB: ShardedBackend,
-    T: ShardedTable,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for FindShardsPolicy<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let mut table = out.backend().query_builder();
-        table.push_identifier(T::SHARDS_TABLE)?;
+        table.push_identifier(self.0)?;
         out.push_sql("SELECT 1 WHERE row_security_active(");
         out.push_sql(&literal(out.backend().dialect(), &table.finish()));
         out.push_sql(")");
@@ -109,11 +103,11 @@ where
     }
 }
 
-impl<T> Query for FindShardsPolicy<T> {
+impl Query for FindShardsPolicy<'_> {
     type SqlType = Integer;
 }
 
-no_query_id!([T: 'static] FindShardsPolicy<T>);
+no_query_id!([] FindShardsPolicy<'_>);
 
 /// Locks shards in the order in which counts lock them, and reads which of them are not empty.
 ///
@@ -137,7 +131,7 @@ where
             if i > 0 {
                 out.push_sql(" OR ");
             }
-            self.of.names.push_column(field.name, out.reborrow())?;
+            self.of.names.push_column(&field.name, out.reborrow())?;
             out.push_sql(" <> 0");
         }
         out.push_sql(" THEN 1 ELSE 0 END FROM ");
@@ -192,7 +186,7 @@ no_query_id!(
 );
 
 // Its text has one length for each number of keys.
-no_query_id!([T, W] LockParents<'_, T, W>);
+no_query_id!([W, ST, DB: Backend] LockParents<'_, W, ST, DB>);
 
 // As [`LockParents`].
-no_query_id!([T, P] NotLocked<'_, T, P>);
+no_query_id!([P, ST, DB: Backend] NotLocked<'_, P, ST, DB>);

@@ -51,7 +51,7 @@ where
                 out.push_sql(between);
             }
             out.push_sql(cast);
-            self.of.names.push_column(field.name, out.reborrow())?;
+            self.of.names.push_column(&field.name, out.reborrow())?;
             out.push_sql(as_text);
             out.push_sql(between);
             if self.sums == Sums::Replaced {
@@ -62,7 +62,7 @@ where
             out.push_sql("COALESCE((SELECT SUM(");
             self.of
                 .names
-                .push_shards_column(field.name, out.reborrow())?;
+                .push_shards_column(&field.name, out.reborrow())?;
             out.push_sql(")");
             self.of
                 .names

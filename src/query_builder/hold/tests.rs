@@ -9,6 +9,7 @@ use crate::test_schema::videos::dsl::id;
 use crate::test_schema::{sql, videos as table};
 use diesel::mysql::Mysql;
 use diesel::pg::Pg;
+use diesel::sql_types::BigInt;
 use diesel::sqlite::Sqlite;
 
 macro_rules! rows {
@@ -25,10 +26,11 @@ macro_rules! rows {
 #[test]
 fn parents_are_locked_and_then_shards_in_key_order() {
     let keys = KeysAre(vec![id.eq(1), id.eq(2)]);
-    let lock = LockParents::<table::table, _> {
+    let lock = LockParents {
+        names: Names::of::<table::table>(),
         keys: &keys,
         clause: " FOR UPDATE",
-        table: PhantomData,
+        key_sql: PhantomData::<BigInt>,
     };
     assert_eq!(
         sql!(Pg, lock),
@@ -45,10 +47,11 @@ fn parents_are_locked_and_then_shards_in_key_order() {
 #[test]
 fn parents_that_are_not_locked_are_looked_for() {
     let (keys, locked) = (KeysAre(vec![id.eq(1), id.eq(2)]), KeysAre(vec![id.eq(1)]));
-    let not_locked = NotLocked::<table::table, _> {
+    let not_locked = NotLocked {
+        names: Names::of::<table::table>(),
         keys: &keys,
         locked: &locked,
-        table: PhantomData,
+        key_sql: PhantomData::<BigInt>,
     };
     assert_eq!(
         sql!(Pg, not_locked),

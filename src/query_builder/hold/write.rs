@@ -62,7 +62,7 @@ where
         self.of.names.parent.walk_ast(out.reborrow())?;
         for (i, field) in self.of.names.fields.iter().enumerate() {
             out.push_sql(if i == 0 { " SET " } else { ", " });
-            out.push_identifier(field.name)?;
+            out.push_identifier(&field.name)?;
             out.push_sql(" = ");
             push_total_of(self.of.names, field, shard, out.reborrow())?;
         }
@@ -76,7 +76,7 @@ where
             }
             self.of
                 .names
-                .push_shards_column(field.name, out.reborrow())?;
+                .push_shards_column(&field.name, out.reborrow())?;
             out.push_sql(" <> 0");
         }
         out.push_sql("))");
@@ -108,7 +108,7 @@ where
         self.of.push_where(out.reborrow())?;
         for (i, field) in self.fields.iter().enumerate() {
             out.push_sql(if i == 0 { " AND (" } else { " OR " });
-            self.of.names.push_column(field.name, out.reborrow())?;
+            self.of.names.push_column(&field.name, out.reborrow())?;
             out.push_sql(" <> 0");
         }
         out.push_sql(")");
@@ -148,7 +148,7 @@ where
         push_bind::<Integer, i32, DB>(&self.first, out.reborrow())?;
         for field in self.of.names.fields {
             out.push_sql(" AND ");
-            self.of.names.push_column(field.name, out.reborrow())?;
+            self.of.names.push_column(&field.name, out.reborrow())?;
             out.push_sql(" = 0");
         }
         Ok(())
