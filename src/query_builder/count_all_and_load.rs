@@ -51,7 +51,7 @@ where
     S: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let fields: Vec<_> = T::FIELDS.iter().map(|field| field.name).collect();
+        let fields: Vec<_> = T::FIELDS.iter().map(|field| &*field.name).collect();
         out.push_sql("WITH ");
         push_picked_and_locked::<T, W, DB>(self.filter, &self.shard, &fields, out.reborrow())?;
         out.push_sql(", ");
@@ -104,14 +104,14 @@ where
             Some(_) => ", CAST(",
             None => ", ",
         });
-        push_column::<T, DB>(field.name, out.reborrow())?;
+        push_column::<T, DB>(&field.name, out.reborrow())?;
         out.push_sql(wide.unwrap_or_default());
         out.push_sql(" - ");
         out.push_identifier(LOCKED)?;
         out.push_sql(".");
-        out.push_identifier(field.name)?;
+        out.push_identifier(&field.name)?;
         out.push_sql(" AS ");
-        out.push_identifier(field.name)?;
+        out.push_identifier(&field.name)?;
     }
     out.push_sql(")");
     Ok(())

@@ -109,7 +109,7 @@ where
             by_key: self.by_key,
             returning: false,
             rounds: T::FIELDS.iter().any(|field| {
-                dialect.rounds_sums(field.column_type) && self.fields.contains(&field.name)
+                dialect.rounds_sums(field.column_type) && self.fields.contains(&&*field.name)
             }),
             inserts: self.insert.is_some(),
             in_transaction: in_transaction(link)?,
