@@ -27,6 +27,11 @@ impl Dialect {
         self == Dialect::Sqlite
     }
 
+    /// Whether a statement that is kept prepared begins a transaction in fewer round trips than Diesel's `BEGIN`.
+    pub(crate) fn begins_by_statement(self) -> bool {
+        self == Dialect::Mysql
+    }
+
     /// Whether a missing shard is created by a statement that commits by itself. No total changes by that, since the shard is
     /// zero; and the count needs no transaction, before which the library would have to ask whether one is open already. On the
     /// others that question is free, MySQL needs its own isolation level for the statement, and SQLite would write to its

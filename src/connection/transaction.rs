@@ -1,5 +1,7 @@
 //! Transactions and savepoints of the crate's own, and what they take on each database.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
@@ -21,6 +23,8 @@ pub(crate) struct TransactionOptions {
     pub(crate) guarded: bool,
     /// Is refused inside another transaction.
     pub(crate) outermost: bool,
+    /// Only this crate's own statements run in it, so that Diesel need not know of it.
+    pub(crate) own: bool,
 }
 
 impl TransactionOptions {
@@ -40,6 +44,7 @@ impl Default for TransactionOptions {
             immediate: true,
             guarded: false,
             outermost: false,
+            own: false,
         }
     }
 }
@@ -55,6 +60,7 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
         outer,
         guard: None,
         savepoint: None,
+        by_statements: false,
     };
     if outer > 0 {
         link.begin().await?;
@@ -73,9 +79,13 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
     if !prepare(link, dialect, guard, before).await? {
         return savepoint(link, nothing, options).await;
     }
-    let begun = OpenTransaction { guard, ..nothing };
-    match link.begin().await {
-        Ok(()) => {}
+    let mut begun = OpenTransaction { guard, ..nothing };
+    let begin = match options.own && dialect.begins_by_statement() {
+        true => begin_by_statement(link).await,
+        false => link.begin().await.map(|()| false),
+    };
+    match begin {
+        Ok(by_statement) => begun.by_statements = by_statement,
         Err(error) if raw::is_refused_inside(&error) => {
             return savepoint(link, nothing, options).await;
         }
@@ -91,6 +101,35 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
             Err(error)
         }
     }
+}
+
+/// Whether this process has met a server that does not prepare `START TRANSACTION`, as MySQL does not.
+static PREPARES_NO_BEGIN: AtomicBool = AtomicBool::new(false);
+
+/// Begins a transaction that Diesel does not know, or else one that it knows. True for the former.
+///
+/// Diesel's own `BEGIN` and `COMMIT` are three round trips each on MySQL: it allows several statements in a text before, and forbids
+/// them after.
+async fn begin_by_statement<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
+    if !PREPARES_NO_BEGIN.load(Ordering::Relaxed) {
+        match link.execute(Fixed("START TRANSACTION")).await {
+            Ok(_) => return Ok(true),
+            Err(error) if cannot_be_prepared(&error) => {
+                PREPARES_NO_BEGIN.store(true, Ordering::Relaxed);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    link.begin().await.map(|()| false)
+}
+
+/// MySQL's error 1295.
+fn cannot_be_prepared(error: &DieselError) -> bool {
+    let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
+        return false;
+    };
+    let message = information.message();
+    message.starts_with("This command is not supported in the prepared statement protocol")
 }
 
 /// Sends the settings that stand before `BEGIN`, unless a transaction is open that Diesel does not know.
@@ -181,6 +220,8 @@ pub(crate) struct OpenTransaction {
     guard: Option<Guard>,
     /// In the transaction that Diesel does not know.
     savepoint: Option<Savepoint>,
+    /// Begun by a statement, without Diesel's knowledge, and ended likewise.
+    by_statements: bool,
 }
 
 impl OpenTransaction {
@@ -221,7 +262,10 @@ impl OpenTransaction {
         if let Some(savepoint) = self.savepoint {
             return savepoint.release(link).await;
         }
-        link.commit().await?;
+        match self.by_statements {
+            true => drop(link.execute(Fixed("COMMIT")).await?),
+            false => link.commit().await?,
+        }
         self.lift_guard(link).await;
         Ok(())
     }
@@ -233,7 +277,11 @@ impl OpenTransaction {
             let _ = savepoint.roll_back(link).await; // it fails where a conflict has ended the whole transaction
             return;
         }
-        if depth(link).is_ok_and(|depth| depth > self.outer) {
+        if self.by_statements {
+            if link.execute(Fixed("ROLLBACK")).await.is_err() {
+                link.transaction_status().set_in_error();
+            }
+        } else if depth(link).is_ok_and(|depth| depth > self.outer) {
             if let Some(guard) = self.guard {
                 let _ = link.batch_execute(guard.rollback).await; // the next one tells whether the connection is well
             }

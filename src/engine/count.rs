@@ -18,6 +18,7 @@
 //! Begin may turn out to be a savepoint in a transaction that Diesel does not know; from then on the update is inside the caller's. For
 //! a statement that commits by itself, the [`RetryLoop`] finds that out after a conflict, before it retries.
 
+use std::any::TypeId;
 use std::pin::pin;
 use std::time::Instant;
 
@@ -25,6 +26,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::failure::AttemptError;
 use super::retry_loop::RetryLoop;
+use super::several::{matched, matched_several};
 use super::statement::{Sender, Statement};
 use crate::backend::Dialect;
 use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
@@ -39,6 +41,8 @@ use crate::policy::{Attempts, RetryPolicy};
 pub(crate) struct Plan {
     /// The filter names the key and nothing else.
     pub(crate) by_key: bool,
+    /// The types of the filter, where they stand for its SQL.
+    pub(crate) filter: Option<TypeId>,
     /// The counted rows are wanted back.
     pub(crate) returning: bool,
     /// A difference between two values of a counted field may not be exact.
@@ -141,7 +145,12 @@ where
         loop {
             let outcome = self.attempt().await;
             match &outcome {
-                Ok(rows) => self.retry.observer().counted(*rows),
+                Ok(rows) => {
+                    if let Some(filter) = self.plan.filter {
+                        matched(filter, *rows);
+                    }
+                    self.retry.observer().counted(*rows);
+                }
                 Err(error) => self.leave_shard(error),
             }
             if let Some(counted) = self.retry.end(self.link, outcome).await {
@@ -229,6 +238,10 @@ where
             false if by_key => return Ok(None), // that is one statement anyway
             // A count that meets no row would lock the gap until the caller's transaction ends.
             false if self.retry.is_inside() && dialect.missing_row_locks_gap() => return Ok(None),
+            false if self.plan.filter.is_some_and(matched_several) => match all_or_none {
+                true => self.send(Statement::CountAll).await?,
+                false => return Ok(None),
+            },
             false => match self.send(Statement::CountOne).await {
                 Ok(0) if all_or_none => self.send(Statement::CountAll).await?,
                 Ok(counted) => counted,
@@ -379,6 +392,7 @@ where
     async fn begin(&mut self) -> Result<(), AttemptError> {
         let options = TransactionOptions {
             isolation: self.plan.dialect.own_isolation(),
+            own: true,
             ..Default::default()
         };
         self.is_first = false;

@@ -7,6 +7,7 @@ mod hold;
 mod keyed;
 mod own;
 mod retry_loop;
+mod several;
 mod statement;
 
 pub(crate) use self::count::{Plan, count};

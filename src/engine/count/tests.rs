@@ -7,7 +7,7 @@ use crate::query_builder::Keep;
 use diesel::connection::TransactionManagerStatus;
 use diesel::mysql::Mysql;
 use diesel::pg::Pg;
-use diesel::query_builder::{Query, QueryFragment, QueryId};
+use diesel::query_builder::{Query, QueryBuilder, QueryFragment, QueryId};
 use diesel::sqlite::Sqlite;
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
@@ -22,6 +22,7 @@ use std::time::Duration;
 fn plan(dialect: Dialect) -> Plan {
     Plan {
         by_key: true,
+        filter: None,
         returning: false,
         rounds: false,
         inserts: false,
@@ -125,11 +126,18 @@ impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB>
         Box::pin(async move { Ok(usize::from(is_inside)) })
     }
 
-    fn execute<'c, Q>(conn: &'c mut Connection, _: Q) -> Local<'c, QueryResult<usize>>
+    fn execute<'c, Q>(conn: &'c mut Connection, statement: Q) -> Local<'c, QueryResult<usize>>
     where
         Q: QueryFragment<DB> + QueryId + 'c,
     {
-        Box::pin(conn.shared.clone().question())
+        let shared = conn.shared.clone();
+        let mut text = DB::QueryBuilder::default();
+        let written = statement.to_sql(&mut text, &DB::backend_of(conn));
+        match written.map(|()| text.finish()).as_deref() {
+            Ok("START TRANSACTION" | "COMMIT") => Box::pin(shared.outcome()),
+            Ok("ROLLBACK") => Box::pin(async { Ok(0) }),
+            _ => Box::pin(shared.question()),
+        }
     }
 
     fn execute_query<'c, Q>(conn: &'c mut Connection, _: Q) -> Local<'c, QueryResult<usize>>
@@ -646,6 +654,23 @@ fn a_filter_that_finds_a_shard_missing_needs_a_transaction() {
             first
         );
     }
+}
+
+#[test]
+fn a_filter_that_matched_several_parents_is_not_taken_for_one() {
+    struct Filter;
+    let filter = |dialect| Plan {
+        filter: Some(TypeId::of::<Filter>()),
+        ..by_filter(dialect)
+    };
+    let first = |plan, outcomes: &[usize]| {
+        let outcomes = outcomes.iter().copied().map(Ok).collect();
+        walk(plan, RetryPolicy::new(), outcomes).swap_remove(0)
+    };
+    assert_eq!(first(filter(Dialect::Postgres), &[0, 10]), "CountOne");
+    assert_eq!(first(filter(Dialect::Mysql), &[0]), "Begin");
+    assert_eq!(first(filter(Dialect::Postgres), &[1]), "CountAll");
+    assert_eq!(first(filter(Dialect::Postgres), &[1]), "CountOne");
 }
 
 /// As MySQL does if the filter is about a total.

@@ -91,7 +91,7 @@ where
 {
     pub(super) fn plan<DB, M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Plan>
     where
-        W: QueryFragment<DB>,
+        W: QueryFragment<DB> + QueryId,
         M: Io<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
@@ -107,6 +107,7 @@ where
         let shards = self.settings.shards;
         Ok(Plan {
             by_key: self.by_key,
+            filter: W::query_id().filter(|_| !self.by_key),
             returning: false,
             rounds: T::FIELDS.iter().any(|field| {
                 dialect.rounds_sums(field.column_type) && self.fields.contains(&&*field.name)

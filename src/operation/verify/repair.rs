@@ -127,6 +127,7 @@ where
         immediate: writes,
         guarded: writes,
         outermost: true,
+        own: false,
     };
     RetryLoop::transaction(link, retry, options)
 }
