@@ -176,6 +176,7 @@ pub use self::operation::named::{Counter, counters};
 pub use self::operation::row_counter::RowCounter;
 pub use self::operation::set_total::{reset, set_total};
 pub use self::operation::shards_table::ShardsTable;
+pub use self::operation::top::top;
 pub use self::operation::update::update;
 pub use self::operation::verify::verify;
 #[doc(inline)]
