@@ -27,7 +27,7 @@ fn rows_come_by_their_totals() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     counted(conn);
-    let two: Vec<Video> = top(videos, views, 2)
+    let two = top(videos, views, 2)
         .select(Video::as_select())
         .load(conn)
         .unwrap();
@@ -160,10 +160,12 @@ fn fields_of_every_type() {
     use diesel_sharded_tests::schema::measures::dsl::*;
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    diesel::insert_into(measures)
-        .values([id.eq(2), id.eq(3)])
-        .execute(conn)
-        .unwrap();
+    for key in [2, 3] {
+        diesel::insert_into(measures)
+            .values(id.eq(key))
+            .execute(conn)
+            .unwrap();
+    }
     macro_rules! first {
         ($($field:ident: $base:expr, $add:expr, $total:expr;)+) => {$(
             diesel::update(measures.find(1)).set($field.eq($base)).execute(conn).unwrap();
