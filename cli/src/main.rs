@@ -14,6 +14,7 @@ mod fold;
 mod foldable;
 mod generate;
 mod held;
+mod indexes;
 mod interrupt;
 mod key;
 mod live;

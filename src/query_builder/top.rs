@@ -330,3 +330,74 @@ where
         Ok(())
     }
 }
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::{downloads, sql, videos};
+    use crate::top;
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::query_builder::AsQuery;
+    use diesel::sqlite::Sqlite;
+
+    #[test]
+    fn sql_of_all_rows() {
+        let ids = || {
+            top(videos::table, videos::views, 10)
+                .select(videos::id)
+                .as_query()
+        };
+        assert_eq!(
+            sql!(Pg, ids()),
+            r#"SELECT "videos"."id" FROM (SELECT "sharded_key_0", "sharded_total" FROM (SELECT "sharded_key_0", "sharded_total" FROM (SELECT "videos"."id" AS "sharded_key_0", "videos"."views" AS "sharded_total" FROM "videos" WHERE NOT EXISTS (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."views" <> 0) ORDER BY "videos"."views" DESC, "videos"."id" DESC LIMIT $1) AS sharded_bases UNION ALL SELECT "videos"."id" AS "sharded_key_0", "videos"."views" + "sharded_sums"."sharded_sum" AS "sharded_total" FROM (SELECT "videos_shards"."id", SUM("videos_shards"."views") AS "sharded_sum" FROM "videos_shards" WHERE "videos_shards"."views" <> 0 GROUP BY "videos_shards"."id") AS "sharded_sums" JOIN "videos" ON "sharded_sums"."id" = "videos"."id") AS sharded_candidates ORDER BY "sharded_total" DESC, "sharded_key_0" DESC LIMIT $2 OFFSET $3) AS "sharded_top" JOIN "videos" ON "sharded_top"."sharded_key_0" = "videos"."id" ORDER BY "sharded_top"."sharded_total" DESC, "videos"."id" DESC"#
+        );
+        assert_eq!(
+            sql!(Mysql, ids()),
+            "SELECT `videos`.`id` FROM (SELECT `sharded_key_0`, `sharded_total` FROM (SELECT `sharded_key_0`, `sharded_total` FROM (SELECT `videos`.`id` AS `sharded_key_0`, `videos`.`views` AS `sharded_total` FROM `videos` WHERE (SELECT 1 FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` AND `videos_shards`.`views` <> 0 LIMIT 1) IS NULL ORDER BY `videos`.`views` DESC, `videos`.`id` DESC LIMIT ?) AS sharded_bases UNION ALL SELECT `videos`.`id` AS `sharded_key_0`, MAX(`videos`.`views`) + SUM(`videos_shards`.`views`) AS `sharded_total` FROM `videos_shards` STRAIGHT_JOIN `videos` ON `videos_shards`.`id` = `videos`.`id` WHERE `videos_shards`.`views` <> 0 GROUP BY `videos`.`id`) AS sharded_candidates ORDER BY `sharded_total` DESC, `sharded_key_0` DESC LIMIT ? OFFSET ?) AS `sharded_top` JOIN `videos` ON `sharded_top`.`sharded_key_0` = `videos`.`id` ORDER BY `sharded_top`.`sharded_total` DESC, `videos`.`id` DESC LIMIT 18446744073709551615"
+        );
+        let as_sqlite = sql!(Pg, ids())
+            .replace('"', "`")
+            .replace(['1', '2', '3'], "");
+        let sqlite = sql!(Sqlite, ids()).replace('1', "").replace('?', "$");
+        assert_eq!(sqlite, as_sqlite);
+    }
+
+    #[test]
+    fn sql_of_filtered_rows() {
+        let few = || {
+            top(videos::table, videos::views, 10)
+                .filter(videos::slug.eq("a"))
+                .ascending()
+                .select(videos::id)
+                .as_query()
+        };
+        assert_eq!(
+            sql!(Pg, few()),
+            r#"SELECT "videos"."id" FROM (SELECT "sharded_key_0", "sharded_total" FROM (SELECT "sharded_key_0", "sharded_total" FROM (SELECT "videos"."id" AS "sharded_key_0", "videos"."views" AS "sharded_total" FROM (SELECT "videos"."id", "videos"."views" FROM "videos" WHERE ("videos"."slug" = $1)) AS "videos" WHERE NOT EXISTS (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."views" <> 0) ORDER BY "videos"."views" ASC, "videos"."id" ASC LIMIT $2) AS sharded_bases UNION ALL SELECT "videos"."id" AS "sharded_key_0", "videos"."views" + (SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id") AS "sharded_total" FROM (SELECT "videos"."id", "videos"."views" FROM "videos" WHERE ("videos"."slug" = $3)) AS "videos" WHERE EXISTS (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."views" <> 0)) AS sharded_candidates ORDER BY "sharded_total" ASC, "sharded_key_0" ASC LIMIT $4 OFFSET $5) AS "sharded_top" JOIN "videos" ON "sharded_top"."sharded_key_0" = "videos"."id" ORDER BY "sharded_top"."sharded_total" ASC, "videos"."id" ASC"#
+        );
+        assert!(
+            sql!(Mysql, few()).contains(
+                "FROM `videos_shards` JOIN (SELECT `videos`.`id`, `videos`.`views` FROM `videos` WHERE (`videos`.`slug` = ?)) AS `videos` ON `videos_shards`.`id` = `videos`.`id` WHERE `videos_shards`.`views` <> 0 GROUP BY `videos`.`id`)"
+            ),
+            "{}",
+            sql!(Mysql, few())
+        );
+    }
+
+    #[test]
+    fn sql_under_a_composite_key() {
+        let versions = top(downloads::table, downloads::number, 10)
+            .select(downloads::version)
+            .as_query();
+        assert_eq!(
+            sql!(Pg, versions),
+            r#"SELECT "downloads"."version" FROM (SELECT "sharded_key_0", "sharded_key_1", "sharded_total" FROM (SELECT "sharded_key_0", "sharded_key_1", "sharded_total" FROM (SELECT "downloads"."version" AS "sharded_key_0", "downloads"."day" AS "sharded_key_1", "downloads"."number" AS "sharded_total" FROM "downloads" WHERE NOT EXISTS (SELECT 1 FROM "download ""counts""" WHERE "download ""counts"""."version" = "downloads"."version" AND "download ""counts"""."day" = "downloads"."day" AND "download ""counts"""."number" <> 0) ORDER BY "downloads"."number" DESC, "downloads"."version" DESC, "downloads"."day" DESC LIMIT $1) AS sharded_bases UNION ALL SELECT "downloads"."version" AS "sharded_key_0", "downloads"."day" AS "sharded_key_1", "downloads"."number" + "sharded_sums"."sharded_sum" AS "sharded_total" FROM (SELECT "download ""counts"""."version", "download ""counts"""."day", SUM("download ""counts"""."number") AS "sharded_sum" FROM "download ""counts""" WHERE "download ""counts"""."number" <> 0 GROUP BY "download ""counts"""."version", "download ""counts"""."day") AS "sharded_sums" JOIN "downloads" ON "sharded_sums"."version" = "downloads"."version" AND "sharded_sums"."day" = "downloads"."day") AS sharded_candidates ORDER BY "sharded_total" DESC, "sharded_key_0" DESC, "sharded_key_1" DESC LIMIT $2 OFFSET $3) AS "sharded_top" JOIN "downloads" ON "sharded_top"."sharded_key_0" = "downloads"."version" AND "sharded_top"."sharded_key_1" = "downloads"."day" ORDER BY "sharded_top"."sharded_total" DESC, "downloads"."version" DESC, "downloads"."day" DESC"#
+        );
+    }
+}

@@ -21,7 +21,7 @@ use crate::query_builder::{Total, push_total};
 ///
 /// `Kind` keeps impls apart and is inferred.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be given back by a counting update: it may show a base without its shards",
+    message = "`{Self}` cannot be selected with totals: it may show a base without its shards",
     note = "select columns, `column.total()`, tuples of them, or `Model::as_returning()` of a model made of them"
 )]
 pub trait SelectTotals<T, Kind>: Expression {
