@@ -2,7 +2,6 @@
 
 use std::marker::PhantomData;
 
-use diesel::associations::HasTable;
 use diesel::backend::Backend;
 use diesel::dsl::Filter;
 use diesel::expression::Expression;
@@ -131,7 +130,7 @@ pub fn top<Q, C>(
     n: u32,
 ) -> Top<Q, C, <<C::Table as Table>::AllColumns as AllWithTotals>::Output>
 where
-    Q: IntoUpdateTarget + HasTable<Table = C::Table>,
+    Q: IntoUpdateTarget<Table = C::Table>,
     C: ShardedColumn<Table: Table<AllColumns: AllWithTotals>>,
 {
     Top {
