@@ -92,6 +92,7 @@
 //!   [`or_insert`](operation::UpdateStatement::or_insert).
 //! - [`ShardedField`](derive@ShardedField): the attributes of the derive.
 //! - [`Total`]: reading, and what it costs; [`estimate`](ShardedExpressionMethods::estimate), which costs nothing.
+//! - [`top`]: the rows with the greatest totals, exactly, without a sort of the whole table.
 //! - [`Counter`]: counters that need no table of the application's own.
 //! - [`RowCounter`]: one field of one row as a value, and [`bounded`]: seats and stock, which never fall below zero.
 //! - [`cached`]: totals from a cache, in the process or in Redis.
@@ -176,6 +177,7 @@ pub use self::operation::named::{Counter, counters};
 pub use self::operation::row_counter::RowCounter;
 pub use self::operation::set_total::{reset, set_total};
 pub use self::operation::shards_table::ShardsTable;
+pub use self::operation::top::top;
 pub use self::operation::update::update;
 pub use self::operation::verify::verify;
 #[doc(inline)]

@@ -13,6 +13,7 @@ mod exit;
 mod fold;
 mod foldable;
 mod generate;
+mod indexes;
 mod interrupt;
 mod key;
 mod live;

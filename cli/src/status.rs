@@ -11,6 +11,7 @@ use crate::beside::Beside;
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
+use crate::indexes::{self, sorted_columns};
 use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
 use crate::output::Output;
@@ -51,6 +52,8 @@ struct FieldStatus {
     unfolded_share: f64,
     /// The number of shards that `resize` has set.
     shards_set: Option<u16>,
+    /// Whether an index begins with the column.
+    indexed: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -103,7 +106,7 @@ fn status(
     let count = |i: usize| counted.get(i).and_then(BigDecimal::to_u64).unwrap_or(0);
     let amount = |i: usize| counted.get(i).cloned().unwrap_or_default();
     let names = sharded::names(sharded.fields());
-    let (beside, notes) = match live.tables.get(sharded.table()) {
+    let (beside, mut notes) = match live.tables.get(sharded.table()) {
         Some(table) => {
             let beside = Beside::read(conn, table, &names, sharded.shards_table())?;
             let notes = beside.notes(conn.dialect(), table, &names);
@@ -111,6 +114,12 @@ fn status(
         }
         None => Default::default(),
     };
+    let sorted = sorted_columns(conn, sharded.table())?;
+    let is_indexed = |field: &str| sorted.iter().any(|column| column == field);
+    if sharded.table() != COUNTERS {
+        let slow = names.iter().filter(|field| !is_indexed(field));
+        notes.extend(slow.map(|field| indexes::note(keyed.dialect, sharded.table(), field)));
+    }
     let fields = sharded.fields().iter().enumerate().map(|(i, field)| {
         let (base, unfolded) = (amount(3 + 2 * i), amount(4 + 2 * i));
         let total = &base + &unfolded;
@@ -120,6 +129,7 @@ fn status(
             total: total.normalized().to_plain_string(),
             unfolded: unfolded.normalized().to_plain_string(),
             shards_set: numbers_set.get(field.name().as_bytes()).copied(),
+            indexed: is_indexed(field.name()),
         }
     });
     Ok(TableStatus {

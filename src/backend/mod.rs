@@ -11,6 +11,7 @@ mod range_checks;
 mod rows;
 mod sharded_backend;
 mod statements;
+mod top;
 mod transactions;
 mod values;
 
@@ -22,5 +23,6 @@ pub(crate) use self::rows::{Binds, OwnRows, Reads};
 pub use self::sharded_backend::{BackendOf, ShardedBackend};
 #[cfg(feature = "r2d2")]
 pub(crate) use self::statements::AtOnce;
+pub(crate) use self::top::SumsForm;
 pub(crate) use self::transactions::{Guard, SurvivalCheck};
 pub(crate) use self::values::TotalForm;

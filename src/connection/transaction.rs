@@ -62,9 +62,13 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
         savepoint: None,
         by_statements: false,
     };
+    let by_statements = options.own && dialect.begins_by_statement();
     if outer > 0 {
-        link.begin().await?;
-        return Ok(nothing);
+        let by_statements = begin_by(link, by_statements, SAVEPOINT).await?;
+        return Ok(OpenTransaction {
+            by_statements,
+            ..nothing
+        });
     }
     let guard = match options.guarded || other_nodes_write() {
         true => dialect.guard(),
@@ -80,11 +84,7 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
         return savepoint(link, nothing, options).await;
     }
     let mut begun = OpenTransaction { guard, ..nothing };
-    let begin = match options.own && dialect.begins_by_statement() {
-        true => begin_by_statement(link).await,
-        false => link.begin().await.map(|()| false),
-    };
-    match begin {
+    match begin_by(link, by_statements, "START TRANSACTION").await {
         Ok(by_statement) => begun.by_statements = by_statement,
         Err(error) if raw::is_refused_inside(&error) => {
             return savepoint(link, nothing, options).await;
@@ -103,16 +103,23 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
     }
 }
 
+/// No other one of this name is open: nothing begins inside.
+const SAVEPOINT: &str = "SAVEPOINT diesel_sharded_own";
+
 /// Whether this process has met a server that does not prepare `START TRANSACTION`, as MySQL does not.
 static PREPARES_NO_BEGIN: AtomicBool = AtomicBool::new(false);
 
-/// Begins a transaction that Diesel does not know, or else one that it knows. True for the former.
+/// Begins a transaction or savepoint that Diesel does not know, by a statement, or else one that it knows. True for the former.
 ///
 /// Diesel's own `BEGIN` and `COMMIT` are three round trips each on MySQL: it allows several statements in a text before, and forbids
 /// them after.
-async fn begin_by_statement<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
-    if !PREPARES_NO_BEGIN.load(Ordering::Relaxed) {
-        match link.execute(Fixed("START TRANSACTION")).await {
+async fn begin_by<M: Io<Conn>, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    by_statements: bool,
+    begin: &'static str,
+) -> QueryResult<bool> {
+    if by_statements && !PREPARES_NO_BEGIN.load(Ordering::Relaxed) {
+        match link.execute(Fixed(begin)).await {
             Ok(_) => return Ok(true),
             Err(error) if cannot_be_prepared(&error) => {
                 PREPARES_NO_BEGIN.store(true, Ordering::Relaxed);
@@ -262,9 +269,14 @@ impl OpenTransaction {
         if let Some(savepoint) = self.savepoint {
             return savepoint.release(link).await;
         }
-        match self.by_statements {
-            true => drop(link.execute(Fixed("COMMIT")).await?),
-            false => link.commit().await?,
+        match (self.by_statements, self.outer) {
+            (false, _) => link.commit().await?,
+            (true, 0) => drop(link.execute(Fixed("COMMIT")).await?),
+            (true, _) => {
+                link.execute(Fixed("RELEASE SAVEPOINT diesel_sharded_own"))
+                    .await?;
+                return Ok(());
+            }
         }
         self.lift_guard(link).await;
         Ok(())
@@ -275,6 +287,15 @@ impl OpenTransaction {
     pub(crate) async fn roll_back<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) {
         if let Some(savepoint) = self.savepoint {
             let _ = savepoint.roll_back(link).await; // it fails where a conflict has ended the whole transaction
+            return;
+        }
+        if self.by_statements && self.outer > 0 {
+            // It fails where a conflict has ended the whole transaction.
+            let undo = Fixed("ROLLBACK TO SAVEPOINT diesel_sharded_own");
+            if link.execute(undo).await.is_ok() {
+                let release = Fixed("RELEASE SAVEPOINT diesel_sharded_own");
+                let _ = link.execute(release).await;
+            }
             return;
         }
         if self.by_statements {

@@ -149,6 +149,9 @@ where
                     if let Some(filter) = self.plan.filter {
                         matched(filter, *rows);
                     }
+                    if *rows > 0 && self.plan.dialect.missing_row_locks_gap() {
+                        self.choice.met_shard(true);
+                    }
                     self.retry.observer().counted(*rows);
                 }
                 Err(error) => self.leave_shard(error),
@@ -236,8 +239,7 @@ where
             }
             true => return Ok(None),
             false if by_key => return Ok(None), // that is one statement anyway
-            // A count that meets no row would lock the gap until the caller's transaction ends.
-            false if self.retry.is_inside() && dialect.missing_row_locks_gap() => return Ok(None),
+            false if self.may_lock_gap() => return Ok(None),
             false if self.plan.filter.is_some_and(matched_several) => match all_or_none {
                 true => self.send(Statement::CountAll).await?,
                 false => return Ok(None),
@@ -258,6 +260,7 @@ where
         if counted > 0 {
             return Ok(Some(counted));
         }
+        self.choice.met_shard(false);
         let matches_none = !self.plan.inserts
             && dialect.tells_rows_of_queries()
             && self.send(Statement::FindParent).await? == 0;
@@ -284,16 +287,22 @@ where
     }
 
     async fn count_by_key(&mut self) -> Result<usize, AttemptError> {
-        // A count that meets no row would lock the gap until the caller's transaction ends.
-        let locks_gap = self.retry.is_inside() && self.plan.dialect.missing_row_locks_gap();
-        let is_missing = locks_gap && self.send(Statement::FindMissing).await? > 0;
+        let is_missing = self.may_lock_gap() && self.send(Statement::FindMissing).await? > 0;
         if !is_missing {
             let counted = self.count_timed(Statement::CountByKey).await?;
             if counted > 0 {
                 return Ok(counted);
             }
         }
+        self.choice.met_shard(false);
         self.create_and_count().await
+    }
+
+    /// Whether a count that met no row would lock the gap until the caller's transaction ends, and may meet none.
+    fn may_lock_gap(&self) -> bool {
+        self.retry.is_inside()
+            && self.plan.dialect.missing_row_locks_gap()
+            && !self.choice.has_met_shard()
     }
 
     /// Counts, and tells the choice of shards how long that took.

@@ -25,6 +25,7 @@ pub mod shard_choice;
 #[doc(hidden)]
 pub mod shard_counts;
 pub(crate) mod shards_table;
+pub(crate) mod top;
 pub(crate) mod update;
 pub(crate) mod verify;
 
@@ -34,6 +35,7 @@ pub use self::named::{CounterBackend, CounterList};
 pub use self::row_counter::IntegerField;
 pub use self::set_total::SetTotal;
 pub use self::shards_table::ShardsMigration;
+pub use self::top::Top;
 pub use self::update::returning::SelectTotals;
 pub use self::update::{UpdateSource, UpdateStatement};
 pub use self::verify::{Drift, Verify};

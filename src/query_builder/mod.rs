@@ -19,6 +19,7 @@ mod probe_shard;
 mod query_ids;
 mod select_parents;
 mod text_guard;
+mod top;
 mod total;
 mod unless_there;
 
@@ -46,6 +47,7 @@ pub(crate) use self::probe_shard::ProbeShard;
 pub(crate) use self::query_ids::no_query_id;
 pub(crate) use self::select_parents::SelectParents;
 pub use self::text_guard::{Keep, TextGuard};
+pub use self::top::SelectTop;
 pub use self::total::{ShardedExpressionMethods, Total};
 pub(crate) use self::total::{push_total, push_total_of};
 pub(crate) use self::unless_there::UnlessThere;

@@ -48,6 +48,27 @@ fn status_shows_tables_and_named_counters() {
     assert!(!one.contains("diesel_sharded_counters"), "{one}");
 }
 
+/// A list by a field without an index reads all bases.
+#[test]
+fn status_names_fields_without_an_index() {
+    let (database, mut conn) = videos(1, 1);
+    let indexes = [
+        "CREATE INDEX by_both ON videos (views, likes)",
+        "CREATE INDEX by_sum ON videos (title, likes)",
+    ];
+    for index in indexes {
+        let shown = run(&database, &["status"], 0);
+        let missing = |field: &str| shown.contains(&format!("No index begins with videos.{field}"));
+        assert!(missing("likes"), "{shown}");
+        assert_eq!(missing("views"), index == indexes[0], "{shown}");
+        diesel::sql_query(index).execute(&mut conn).unwrap();
+    }
+    let json = run(&database, &["status", "--json"], 0);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["fields"][0]["indexed"], true);
+    assert_eq!(json[0]["fields"][1]["indexed"], false);
+}
+
 #[test]
 fn a_database_without_shards_says_so() {
     let (database, _conn) = empty_database();

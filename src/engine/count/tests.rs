@@ -134,8 +134,15 @@ impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB>
         let mut text = DB::QueryBuilder::default();
         let written = statement.to_sql(&mut text, &DB::backend_of(conn));
         match written.map(|()| text.finish()).as_deref() {
-            Ok("START TRANSACTION" | "COMMIT") => Box::pin(shared.outcome()),
-            Ok("ROLLBACK") => Box::pin(async { Ok(0) }),
+            Ok(
+                "START TRANSACTION"
+                | "COMMIT"
+                | "SAVEPOINT diesel_sharded_own"
+                | "RELEASE SAVEPOINT diesel_sharded_own",
+            ) => Box::pin(shared.outcome()),
+            Ok("ROLLBACK" | "ROLLBACK TO SAVEPOINT diesel_sharded_own") => {
+                Box::pin(async { Ok(0) })
+            }
             _ => Box::pin(shared.question()),
         }
     }

@@ -21,7 +21,7 @@ use crate::query_builder::{Total, push_total};
 ///
 /// `Kind` keeps impls apart and is inferred.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be given back by a counting update: it may show a base without its shards",
+    message = "`{Self}` cannot be selected with totals: it may show a base without its shards",
     note = "select columns, `column.total()`, tuples of them, or `Model::as_returning()` of a model made of them"
 )]
 pub trait SelectTotals<T, Kind>: Expression {
@@ -140,8 +140,13 @@ where
     }
 }
 
-impl<U, DB, S: Expression> Expression for FreshSelect<U, DB, S> {
-    type SqlType = S::SqlType;
+/// Diesel's own type of the model's selection, so that a query that selects it is read into the model.
+impl<U, DB, S> Expression for FreshSelect<U, DB, S>
+where
+    DB: diesel::backend::Backend,
+    U: Selectable<DB, SelectExpression: QueryId>,
+{
+    type SqlType = SqlTypeOf<AsSelect<U, DB>>;
 }
 
 impl<U, DB, S: QueryId> QueryId for FreshSelect<U, DB, S> {
@@ -163,7 +168,7 @@ impl<U, DB, S> ReadAs<U, DB> for FreshSelect<U, DB, S>
 where
     DB: diesel::backend::Backend,
     S: Expression,
-    U: FromSqlRow<S::SqlType, DB>,
+    U: FromSqlRow<S::SqlType, DB> + Selectable<DB, SelectExpression: QueryId>,
 {
     type Row = S::SqlType;
 }

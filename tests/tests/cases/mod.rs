@@ -22,6 +22,7 @@ mod set_total;
 mod shapes;
 mod shard_choice;
 mod tables;
+mod top;
 mod totals;
 mod transactions;
 mod verify;

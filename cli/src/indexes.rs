@@ -1,0 +1,72 @@
+//! The indexes of bases, by which a top list needs to read only its first rows.
+
+use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
+
+use crate::connection::AnyConnection;
+use crate::statement::{Statement, Value};
+
+/// The columns of a table with which an index begins that can sort all rows by them.
+pub fn sorted_columns(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<String>> {
+    let name = || Value::Text(table.to_owned());
+    let columns = match conn.dialect() {
+        Dialect::Postgres => Statement::default()
+            .sql(
+                "SELECT a.attname::text FROM pg_index i \
+                     JOIN pg_class c ON c.oid = i.indrelid \
+                     JOIN pg_class x ON x.oid = i.indexrelid \
+                     JOIN pg_am m ON m.oid = x.relam \
+                     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0] \
+                 WHERE i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree' \
+                     AND pg_table_is_visible(c.oid) AND c.relname = ",
+            )
+            .bind(name()),
+        Dialect::Mysql => Statement::default()
+            .sql(
+                "SELECT CAST(COLUMN_NAME AS CHAR) FROM information_schema.STATISTICS \
+                 WHERE SEQ_IN_INDEX = 1 AND INDEX_TYPE = 'BTREE' AND TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ",
+            )
+            .bind(name()),
+        _ => Statement::default()
+            .sql("SELECT c.name FROM pragma_index_list(")
+            .bind(name())
+            .sql(") AS l JOIN pragma_index_info(l.name) AS c ON c.seqno = 0 WHERE l.partial = 0"),
+    };
+    let rows = columns.rows(conn)?;
+    // The column of an index on an expression has no name.
+    let named = rows.iter().filter_map(|row| row.get(0));
+    Ok(named.map(str::to_owned).collect())
+}
+
+/// What the absence of an index costs, and the statement that creates it.
+pub fn note(dialect: Dialect, table: &str, field: &str) -> String {
+    let quoted = |name: &str| match dialect {
+        Dialect::Mysql => format!("`{}`", name.replace('`', "``")),
+        _ => format!("\"{}\"", name.replace('"', "\"\"")),
+    };
+    format!(
+        "No index begins with {table}.{field}: the library's `top` reads all bases of the table for a list by this field. \
+         Create one if you read such lists:\nCREATE INDEX {} ON {} ({});",
+        quoted(&format!("{table}_{field}")),
+        quoted(table),
+        quoted(field)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_quotes_names() {
+        let created = |dialect| {
+            note(dialect, "a`\"b", "n")
+                .rsplit_once('\n')
+                .map(|(_, sql)| sql.to_owned())
+        };
+        let sql = r#"CREATE INDEX "a`""b_n" ON "a`""b" ("n");"#;
+        assert_eq!(created(Dialect::Postgres).as_deref(), Some(sql));
+        let sql = "CREATE INDEX `a``\"b_n` ON `a``\"b` (`n`);";
+        assert_eq!(created(Dialect::Mysql).as_deref(), Some(sql));
+    }
+}
