@@ -70,9 +70,9 @@ impl Dialect {
         self != Dialect::Mysql
     }
 
-    /// Whether the driver tells how many rows a query gave that was executed like a statement.
+    /// Whether every driver tells how many rows a query gave that was executed like a statement.
     pub(crate) fn tells_rows_of_queries(self) -> bool {
-        self != Dialect::Sqlite
+        self == Dialect::Postgres
     }
 
     /// Whether one statement can lock rows, write them if it has locked all of them, and return what it wrote.

@@ -149,9 +149,6 @@ where
                     if let Some(filter) = self.plan.filter {
                         matched(filter, *rows);
                     }
-                    if *rows > 0 && self.plan.dialect.missing_row_locks_gap() {
-                        self.choice.met_shard(true);
-                    }
                     self.retry.observer().counted(*rows);
                 }
                 Err(error) => self.leave_shard(error),
@@ -260,7 +257,6 @@ where
         if counted > 0 {
             return Ok(Some(counted));
         }
-        self.choice.met_shard(false);
         let matches_none = !self.plan.inserts
             && dialect.tells_rows_of_queries()
             && self.send(Statement::FindParent).await? == 0;
@@ -294,15 +290,12 @@ where
                 return Ok(counted);
             }
         }
-        self.choice.met_shard(false);
         self.create_and_count().await
     }
 
-    /// Whether a count that met no row would lock the gap until the caller's transaction ends, and may meet none.
+    /// Whether a count that meets no row locks the gap until the caller's transaction ends.
     fn may_lock_gap(&self) -> bool {
-        self.retry.is_inside()
-            && self.plan.dialect.missing_row_locks_gap()
-            && !self.choice.has_met_shard()
+        self.retry.is_inside() && self.plan.dialect.missing_row_locks_gap()
     }
 
     /// Counts, and tells the choice of shards how long that took.

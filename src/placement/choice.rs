@@ -147,24 +147,6 @@ impl Choice {
         self.subject.shards > 1 && self.claim.as_ref().is_some_and(|claim| claim.rank == 0)
     }
 
-    /// Whether the process has counted on the shard.
-    pub(crate) fn has_met_shard(&self) -> bool {
-        self.knows_key() && self.process.met.contain(self.subject.key, self.shard)
-    }
-
-    /// Takes the answer to the question whether the shard is there.
-    pub(crate) fn met_shard(&self, is_there: bool) {
-        match (self.knows_key(), is_there) {
-            (false, _) => {}
-            (true, true) => self.process.met.insert(self.subject.key, self.shard),
-            (true, false) => self.process.met.remove(self.subject.key, self.shard),
-        }
-    }
-
-    fn knows_key(&self) -> bool {
-        self.subject.choice == ShardChoice::Adaptive && !self.subject.one_writer
-    }
-
     /// Whether to ask first whether the shard is locked; true at most once for each choice.
     pub(crate) fn probes(&mut self) -> bool {
         std::mem::take(&mut self.probes)

@@ -5,7 +5,6 @@ mod claims;
 mod heat;
 mod key_hash;
 mod later;
-mod met_shards;
 mod process;
 mod shard_choice;
 mod stats;

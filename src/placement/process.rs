@@ -7,7 +7,6 @@ use std::time::Instant;
 use super::choice::CountKind;
 use super::claims::Claims;
 use super::heat::{Heat, HeatTable};
-use super::met_shards::MetShards;
 use super::stats::ChoiceCounters;
 use super::waits::{Pace, ShortestTime};
 use super::warnings::Warnings;
@@ -22,7 +21,6 @@ pub(crate) struct Process {
     /// Of each [kind](CountKind) of count.
     pub(super) shortest: [ShortestTime; CountKind::NUMBER],
     pub(super) probes: Pace,
-    pub(super) met: MetShards,
     pub(super) stats: ChoiceCounters,
     pub(super) warnings: Warnings,
 }
@@ -41,7 +39,6 @@ impl Process {
             heat: HeatTable::new(now),
             shortest: Default::default(),
             probes: Pace::new(now),
-            met: MetShards::default(),
             stats: ChoiceCounters::default(),
             warnings: Warnings::default(),
         }

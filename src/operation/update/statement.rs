@@ -92,7 +92,7 @@ use crate::policy::RetryPolicy;
 /// WHERE … AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked")
 /// ```
 ///
-/// If these find no row, a shard may be missing (`SELECT 1 FROM "videos" WHERE …` tells). Then one transaction creates the missing
+/// If these find no row, a shard may be missing (PostgreSQL looks by `SELECT 1 FROM "videos" WHERE …`). Then one transaction creates the missing
 /// shards and counts; by a filter it reads the parents:
 ///
 /// ```sql
