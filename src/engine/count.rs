@@ -18,64 +18,24 @@
 //! Begin may turn out to be a savepoint in a transaction that Diesel does not know; from then on the update is inside the caller's. For
 //! a statement that commits by itself, the [`RetryLoop`] finds that out after a conflict, before it retries.
 
-use std::any::TypeId;
+mod missing;
+
 use std::pin::pin;
 use std::time::Instant;
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::failure::AttemptError;
+use super::plan::Plan;
 use super::retry_loop::RetryLoop;
 use super::several::{matched, matched_several};
 use super::statement::{Sender, Statement};
-use crate::backend::Dialect;
 use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
 use crate::connection::{Io, Link, TransactionOptions};
 use crate::error::Error;
 use crate::observe::{self, CountObserver};
-use crate::placement::{Choice, CountKind, Process, ShardChoice, Stripe, Subject};
+use crate::placement::{Choice, CountKind, Process};
 use crate::policy::{Attempts, RetryPolicy};
-
-/// The properties of a counting update that its statements depend on.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Plan {
-    /// The filter names the key and nothing else.
-    pub(crate) by_key: bool,
-    /// The types of the filter, where they stand for its SQL.
-    pub(crate) filter: Option<TypeId>,
-    /// The counted rows are wanted back.
-    pub(crate) returning: bool,
-    /// A difference between two values of a counted field may not be exact.
-    pub(crate) rounds: bool,
-    /// There is a row to insert if no parent matches.
-    pub(crate) inserts: bool,
-    /// The caller has a transaction open.
-    pub(crate) in_transaction: bool,
-    pub(crate) dialect: Dialect,
-    pub(crate) shard_choice: ShardChoice,
-    /// The shards table's name.
-    pub(crate) table: &'static str,
-    pub(crate) keys: observe::Keys,
-    /// The filter's [hash](crate::shard_choice::hash_of), where the choice needs one.
-    pub(crate) key: u64,
-    /// How many shards there are to choose from, at least 1.
-    pub(crate) shards: u16,
-}
-
-impl Plan {
-    fn subject(&self) -> Subject {
-        Subject {
-            choice: self.shard_choice,
-            table: self.table,
-            key: self.key,
-            shards: self.shards,
-            stripe: Stripe::global(),
-            one_writer: !self.dialect.has_row_locks(),
-            in_transaction: self.in_transaction,
-            timed: self.by_key,
-        }
-    }
-}
 
 /// Runs a counting update to its end. The number of parents that it counted on.
 pub(crate) async fn count<M, Conn>(
@@ -95,9 +55,6 @@ where
     link.leave();
     counted
 }
-
-/// How often an attempt creates a shard that a fold removes before the count. Then it creates the shard in a transaction.
-const MOST_CREATED: u8 = 3;
 
 /// How often another connection may insert the missing parent first.
 const MOST_LOST_RACES: u8 = 3;
@@ -318,76 +275,6 @@ where
         match self.is_first {
             true => self.retry.attempts().started(),
             false => self.retry.attempts().now(),
-        }
-    }
-
-    /// Creates the shard of a parent named by its key, and counts on it.
-    ///
-    /// A shard that is created at zero changes no total and needs no transaction, but a fold may remove it before the count. Then
-    /// it is created again, and at last in a transaction, in which it is locked.
-    async fn create_and_count(&mut self) -> Result<usize, AttemptError> {
-        if self.creates_alone() {
-            for _ in 0..MOST_CREATED {
-                let counted = match self.create().await? {
-                    // Another connection has created it, or there is no such parent.
-                    0 => self.send(Statement::CountPicked).await?,
-                    _ => self.count_created().await?,
-                };
-                if counted > 0 || self.send(Statement::FindParent).await? == 0 {
-                    return Ok(counted);
-                }
-            }
-        }
-        // A row may be inserted later on, which has to be taken back if the count fails.
-        if !self.retry.is_open() && (!self.retry.is_inside() || self.plan.inserts) {
-            self.begin().await?;
-        }
-        self.create().await?;
-        self.count_created().await
-    }
-
-    fn creates_alone(&self) -> bool {
-        self.retry.commits_by_itself() && self.plan.dialect.creates_alone() && !self.plan.inserts
-    }
-
-    /// Counts by key on a shard that was created.
-    async fn count_created(&mut self) -> Result<usize, AttemptError> {
-        match self.count_timed(Statement::CountByKey).await? {
-            // The shards' table compares keys in another way than the parents' does, or there is no such parent.
-            0 => self.send(Statement::CountPicked).await,
-            counted => Ok(counted),
-        }
-    }
-
-    /// Inserts the parent that is missing, and counts on it.
-    async fn insert_and_count(&mut self) -> Result<usize, AttemptError> {
-        loop {
-            // An insert that did nothing, though no parent is found, says why the second time.
-            let insert = match self.plan.dialect.inserts_unless_there() && self.lost_races == 0 {
-                true => Statement::InsertUnlessThere,
-                false => Statement::Insert,
-            };
-            let inserted = self.send(insert).await? > 0;
-            if !inserted {
-                // A trigger that keeps the row out, or a query that finds none: there is nothing to count on.
-                if insert == Statement::Insert {
-                    return Ok(0);
-                }
-                self.lost_races += 1;
-            }
-            let counted = match self.plan.by_key {
-                true => {
-                    self.create().await?;
-                    self.count_created().await?
-                }
-                false => self.count().await?,
-            };
-            if counted > 0 {
-                return Ok(counted);
-            }
-            if inserted {
-                return Err(AttemptError::Application(Error::InsertedOther.into()));
-            }
         }
     }
 

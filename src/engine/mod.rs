@@ -6,11 +6,12 @@ mod failure;
 mod hold;
 mod keyed;
 mod own;
+mod plan;
 mod retry_loop;
 mod several;
 mod statement;
 
-pub(crate) use self::count::{Plan, count};
+pub(crate) use self::count::count;
 pub(crate) use self::explain::{explain, explain_missing, explain_of};
 pub(crate) use self::failure::AttemptError;
 pub(crate) use self::hold::{
@@ -21,5 +22,6 @@ pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, Parents, in_chunks};
 pub(crate) use self::own::enclosed;
 #[cfg(feature = "r2d2")]
 pub(crate) use self::own::{own_statement, own_transaction};
+pub(crate) use self::plan::Plan;
 pub(crate) use self::retry_loop::{RetryLoop, retry_loop};
 pub(crate) use self::statement::{Sender, Statement};

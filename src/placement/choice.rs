@@ -9,6 +9,7 @@ use super::process::Process;
 use super::shard_choice::ShardChoice;
 use super::stripe::Stripe;
 use super::threads;
+use super::waits::CountKind;
 use crate::policy::Attempts;
 
 /// The facts about a counting update that its shard depends on.
@@ -29,24 +30,6 @@ pub(crate) struct Subject {
     pub(crate) in_transaction: bool,
     /// The filter names the key and nothing else: the time that the count takes tells whether it waited for a lock, and a probe can ask.
     pub(crate) timed: bool,
-}
-
-/// The kind of a count that was timed: only times of one kind can be compared.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CountKind {
-    /// It commits by itself.
-    pub(crate) commits: bool,
-    /// It reads the row too.
-    pub(crate) loads: bool,
-}
-
-impl CountKind {
-    /// The number of kinds.
-    pub(super) const NUMBER: usize = 4;
-
-    fn index(self) -> usize {
-        usize::from(self.commits) + 2 * usize::from(self.loads)
-    }
 }
 
 /// The shard that an attempt counts on, and what holds it.

@@ -13,9 +13,10 @@ mod threads;
 mod waits;
 mod warnings;
 
-pub(crate) use self::choice::{Choice, CountKind, Subject};
+pub(crate) use self::choice::{Choice, Subject};
 pub(crate) use self::key_hash::hash_of;
 pub(crate) use self::process::Process;
 pub use self::shard_choice::ShardChoice;
 pub use self::stats::ShardChoiceStats;
 pub use self::stripe::Stripe;
+pub(crate) use self::waits::CountKind;

@@ -4,11 +4,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::choice::CountKind;
 use super::claims::Claims;
 use super::heat::{Heat, HeatTable};
 use super::stats::ChoiceCounters;
-use super::waits::{Pace, ShortestTime};
+use super::waits::{CountKind, Pace, ShortestTime};
 use super::warnings::Warnings;
 
 /// Everything that a process knows of its keys, for [`Adaptive`](super::ShardChoice::Adaptive).

@@ -3,6 +3,24 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// The kind of a count that was timed: only times of one kind can be compared.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountKind {
+    /// It commits by itself.
+    pub(crate) commits: bool,
+    /// It reads the row too.
+    pub(crate) loads: bool,
+}
+
+impl CountKind {
+    /// The number of kinds.
+    pub(super) const NUMBER: usize = 4;
+
+    pub(super) fn index(self) -> usize {
+        usize::from(self.commits) + 2 * usize::from(self.loads)
+    }
+}
+
 /// The shortest time that counts take, in nanoseconds. It rises by a thousandth with each longer count, so that it follows a server
 /// that became slower. Threads may overwrite each other's values, which are much the same.
 #[derive(Debug)]

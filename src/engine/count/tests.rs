@@ -1,14 +1,16 @@
 //! Counts on a connection that follows a script.
 
 use super::*;
-use crate::backend::{BackendOf, ShardedBackend};
+use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::observe::{Observer, Scope};
+use crate::placement::ShardChoice;
 use crate::query_builder::Keep;
 use diesel::connection::TransactionManagerStatus;
 use diesel::mysql::Mysql;
 use diesel::pg::Pg;
 use diesel::query_builder::{Query, QueryBuilder, QueryFragment, QueryId};
 use diesel::sqlite::Sqlite;
+use std::any::TypeId;
 use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
 use std::future::Future;
