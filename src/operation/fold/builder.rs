@@ -49,10 +49,16 @@ use super::folded::Folded;
 /// On SQLite it first looks whether the triggers of the [`ShardsTable`](crate::ShardsTable) are there, which a rebuild of the
 /// parent's table drops: one read of `sqlite_master`, and [`MissingTriggers`](crate::Error::MissingTriggers) if they are not.
 ///
-/// The parents that have something to fold are found in key order, [`batch`](Fold::batch) by batch. Each batch is one
-/// transaction:
+/// The parents that have something to fold are found in key order, [`batch`](Fold::batch) by batch. A fold of the whole table
+/// finds them in the shards table, so it costs by the rows that were counted on. A filter is applied to the parents, all of which
+/// it reads. Each batch is one transaction:
 ///
 /// ```sql
+/// -- the whole table
+/// SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos"
+///     WHERE ("videos"."views" <> 0 OR "videos"."shard" >= $1) AND "videos"."id" > $2
+///     ORDER BY "videos"."id" LIMIT $3) AS "videos" ORDER BY "videos"."id";
+/// -- by a filter
 /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos"
 /// WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
 ///        AND ("videos_shards"."views" <> 0 OR "videos_shards"."shard" >= $1) LIMIT 1) IS NOT NULL
