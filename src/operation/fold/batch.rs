@@ -1,4 +1,4 @@
-//! Folding one batch, with no wait for a lock.
+//! Folding one batch, with no wait for a lock, or a short one.
 
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
@@ -44,8 +44,10 @@ enum Trouble {
 }
 
 impl<P> Folding<P> {
-    /// Folds parents together if all their locks can be had at once; else one by one, and what is busy shard by shard, so
-    /// that nobody waits for a fold that waits.
+    /// Folds parents together if all their locks can be had at once; else one by one, and what is busy shard by shard.
+    ///
+    /// A parent alone may wait for its locks where the wait can be bounded: its writers wait that long at most, and those of other
+    /// parents do not.
     pub(super) async fn fold<T, DB, M, Conn>(
         &self,
         keys: Vec<P::Key>,
@@ -98,12 +100,16 @@ impl<P> Folding<P> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
+        let bound = self.dialect.bounds_waits_for_locks();
+        // Inside a caller's transaction the bound would outlive the fold.
+        let bound = bound.filter(|_| named.0.len() == 1 && !self.inside);
         // On SQLite there are no locks but that on the database.
-        let (shards, retry) = match self.dialect.has_row_locks() {
-            true => (AT_ONCE, RetryPolicy::never()),
-            false => (Shards::ALL, self.retry.clone()),
+        let (shards, retry) = match (self.dialect.has_row_locks(), bound) {
+            (true, None) => (AT_ONCE, RetryPolicy::never()),
+            (true, Some(_)) => (Shards::ALL, RetryPolicy::never()),
+            (false, _) => (Shards::ALL, self.retry.clone()),
         };
-        self.fold_held(named, shards, retry, link).await
+        self.fold_held(named, shards, bound, retry, link).await
     }
 
     /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. A shard that
@@ -135,7 +141,7 @@ impl<P> Folding<P> {
                     at_once: !self.inside,
                 };
                 let retry = self.retry.clone();
-                match self.fold_held(&named, shards, retry, link).await {
+                match self.fold_held(&named, shards, None, retry, link).await {
                     Ok((moved, removed, _)) => {
                         parents = moved.parents.max(parents);
                         folded.add(
@@ -168,11 +174,13 @@ impl<P> Folding<P> {
         Ok(())
     }
 
-    /// Folds the parents whose locks can be acquired. The others that can be seen come back.
+    /// Folds the parents whose locks can be acquired, with waits as the statement `bound` says. The others that can be seen come
+    /// back.
     async fn fold_held<DB, M, Conn>(
         &self,
         keys: &KeysAre<P::KeyIs>,
         shards: Shards,
+        bound: Option<&'static str>,
         retry: RetryPolicy,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<(Moved, usize, Vec<P::Key>)>
@@ -183,6 +191,9 @@ impl<P> Folding<P> {
     {
         let holding = holding(link, retry)?;
         let folded = retry_loop!(link, holding, {
+            if let Some(bound) = bound {
+                link.batch_execute(bound).await?;
+            }
             let held = Held::lock(self.of, link, keys, shards).await?;
             let not_locked = held.not_locked(link, keys).await?;
             let moved = held.fold(link).await?;

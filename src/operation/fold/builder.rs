@@ -82,10 +82,12 @@ use super::folded::Folded;
 /// of shards are read before and after, and compared. Whatever differs (a column that rounds or cuts, an update that row
 /// security or a trigger suppresses) is rolled back, and the parent is listed in [`unfit`](Folded::unfit) with the reason.
 ///
-/// Counts on the shards of a batch wait for these few statements, and nobody for longer: the fold waits for no lock. If one
-/// is not had at once, the parents are tried one by one, and one that is busy shard by shard, again and again as the
-/// policy has it; what others hold all the time is left on its shards, and named in [`busy`](Folded::busy). (PostgreSQL logs each
-/// lock that is not had as an error. Inside a caller's transaction, which cannot try again, the fold waits for a busy shard.)
+/// Counts on the shards of a batch wait for these few statements, and nobody for longer: a batch waits for no lock. If one
+/// cannot be acquired at once, the parents are tried one by one. On PostgreSQL one parent waits for its locks, 200 ms at most for
+/// each (`SET LOCAL lock_timeout`, which ends with the fold's transaction), so that a row is folded under any number of writers. A
+/// parent that is busy for longer is folded shard by shard, without a wait, again and again as the policy has it; what others hold
+/// all the time is left on its shards, and named in [`busy`](Folded::busy). (PostgreSQL logs each lock that is not acquired as an
+/// error. Inside a caller's transaction, which cannot try again, the fold waits for a busy shard.)
 ///
 /// Nothing is lost or doubled when it is killed at any statement: the database takes the open batch back, and what was
 /// committed is complete. Several processes may fold at once: the parent's row lock lets one at a time at a parent, and
