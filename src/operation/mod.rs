@@ -28,7 +28,7 @@ pub(crate) mod shards_table;
 pub(crate) mod update;
 pub(crate) mod verify;
 
-pub use self::fold::{Fold, Folded};
+pub use self::fold::{Fold, Folded, Folder, FolderBuilder, FolderStats};
 pub use self::migrations::Migrations;
 pub use self::named::{CounterBackend, CounterList};
 pub use self::row_counter::IntegerField;

@@ -23,6 +23,8 @@ pub(in crate::operation) struct Folding<P> {
     pub(in crate::operation) of: P,
     /// Empty shards numbered from here on are removed, or none.
     pub(in crate::operation) keep: Option<u16>,
+    /// All shards are removed of a parent of which fewer than this were filled.
+    pub(in crate::operation) cold_below: Option<u16>,
     pub(in crate::operation) retry: RetryPolicy,
     pub(in crate::operation) dialect: Dialect,
     /// In a caller's transaction, which cannot try again later.
@@ -196,11 +198,19 @@ impl<P> Folding<P> {
             }
             let held = Held::lock(self.of, link, keys, shards).await?;
             let not_locked = held.not_locked(link, keys).await?;
-            let moved = held.fold(link).await?;
-            let removed = match self.keep {
-                Some(first) => held.remove_shards(link, first).await?,
-                None => 0,
+            // By one shard alone nobody can tell, and a parent that is folded so is busy.
+            let cold = match self.cold_below.filter(|_| shards.only.is_none()) {
+                Some(shards) => Some(held.cold(link, shards).await?),
+                None => None,
             };
+            let moved = held.fold(link).await?;
+            let mut removed = 0;
+            if let Some(first) = self.keep {
+                removed += held.remove_shards(link, first).await?;
+            }
+            if let Some(cold) = cold {
+                removed += cold.remove_shards(link, 0).await?;
+            }
             Ok((moved, removed, not_locked))
         });
         let explained = |error| explain_of(self.of.names(), &link.backend(), error);

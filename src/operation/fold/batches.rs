@@ -42,6 +42,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         let folding = Folding {
             of: *T::TABLE,
             keep: Some(keep),
+            cold_below: self.cold_below.filter(|shards| *shards > 0),
             retry: self.retry.unwrap_or_default(),
             dialect: link.dialect(),
             inside,
@@ -65,6 +66,11 @@ pub(in crate::operation) struct Batches<W> {
 }
 
 impl<P> Folding<P> {
+    /// Parents with shards from this one on may have shards to remove.
+    fn first_to_remove(&self) -> Option<u16> {
+        self.cold_below.map_or(self.keep, |_| Some(0))
+    }
+
     /// Goes on after the last parent that was `folded`, to the end or until `progress` breaks off.
     pub(in crate::operation) async fn fold_all<T, DB, W, M, Conn>(
         &self,
@@ -95,7 +101,7 @@ impl<P> Folding<P> {
                     names: self.of.names(),
                     filter: &batches.filter,
                     after: after.as_ref(),
-                    first_to_remove: self.keep.map(i32::from),
+                    first_to_remove: self.first_to_remove().map(i32::from),
                     limit: batch as i64,
                 };
                 P::load(link, pick).await

@@ -127,6 +127,7 @@ pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>, Run = Blocking> {
     pub(super) batch: usize,
     pub(super) per_second: Option<f64>,
     pub(super) keep_shards: Option<u16>,
+    pub(super) cold_below: Option<u16>,
     pub(super) after: Option<Key<Q>>,
     pub(super) retry: Option<RetryPolicy>,
     pub(super) run: PhantomData<fn() -> Run>,
@@ -145,9 +146,23 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
             batch: KEYS_IN_A_STATEMENT,
             per_second: None,
             keep_shards: None,
+            cold_below: None,
             after: None,
             retry: None,
             run: PhantomData,
+        }
+    }
+
+    /// The same fold once more.
+    pub(super) fn again(&self) -> Self
+    where
+        Q: Clone,
+    {
+        Fold {
+            query: self.query.clone(),
+            after: self.after.clone(),
+            retry: self.retry.clone(),
+            ..*self
         }
     }
 
@@ -168,6 +183,16 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     /// (inside a transaction: the one known to this process). 0 removes every shard that it folded.
     pub fn keep_shards(mut self, number: u16) -> Self {
         self.keep_shards = Some(number);
+        self
+    }
+
+    /// Removes every shard of a cold row too: one of which fewer than so many shards had something to move. With 2 a row that one
+    /// writer at a time counts on ends without shards, and its next count creates one; a hot row keeps its shards until it is
+    /// folded once without counts. 0, the default outside a [`Folder`](crate::operation::Folder), keeps them as [`keep_shards`](Self::keep_shards) has it.
+    ///
+    /// All shards are then work to look at, empty ones too.
+    pub fn cold_below(mut self, shards: u16) -> Self {
+        self.cold_below = Some(shards);
         self
     }
 
