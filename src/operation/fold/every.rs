@@ -266,7 +266,10 @@ mod asynchronous {
                 loop {
                     pause(wait).await;
                     let began = Instant::now();
-                    let outcome = caught(pass(connect(), fold.again())).await;
+                    let outcome = match panic::catch_unwind(AssertUnwindSafe(&mut connect)) {
+                        Ok(connecting) => caught(pass(connecting, fold.again())).await,
+                        Err(panic) => Err(panic),
+                    };
                     wait = passes.ended(began, outcome);
                 }
             });
