@@ -65,16 +65,14 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     /// # diesel::insert_into(all).values((videos::id.eq(7), views.eq(100))).execute(conn)?;
     /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
     /// use std::time::Duration;
-    /// use diesel::r2d2::{ConnectionManager, Pool};
     /// use diesel_sharded::{fold, update};
     ///
-    /// let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(&url))?;
-    /// // Once, when the process starts.
+    /// // Once, when the process starts. With a pool of r2d2 it is `.start(move || pool.get())`.
     /// let folder = fold(all)
     ///     .at_most_per_second(5_000)
     ///     .every(Duration::from_millis(50))
     ///     .on_error(|error| eprintln!("{error}"))
-    ///     .start(move || pool.get())?;
+    ///     .start(move || SqliteConnection::establish(&url))?;
     ///
     /// update(all.find(7)).set(views.eq(views + 5)).execute(conn)?;
     /// while folder.stats().parents == 0 {
