@@ -335,12 +335,12 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
         self.rows().write_shards(link, assignments).await
     }
 
-    /// The parents among these of which fewer shards than `shards` are filled.
-    pub(crate) async fn cold<M, Conn>(
+    /// The parents among these of which at least `shards` are filled, and the others.
+    pub(crate) async fn hot_and_cold<M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
         shards: u16,
-    ) -> QueryResult<Self>
+    ) -> QueryResult<[Self; 2]>
     where
         M: LoadIo<Conn, Backend = DB>,
     {
@@ -348,10 +348,12 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
             true => vec![],
             false => self.rows().are_hot(link, shards).await?,
         };
-        let parents = self.locked.iter().zip(are_hot);
-        let cold = parents.filter(|(_, is_hot)| !is_hot);
-        let cold = cold.map(|(key, _)| key.clone()).collect();
-        Ok(Self::locked(self.of, cold))
+        let (mut hot, mut cold) = (vec![], vec![]);
+        for (key, is_hot) in self.locked.iter().zip(are_hot) {
+            let parents = if is_hot { &mut hot } else { &mut cold };
+            parents.push(key.clone());
+        }
+        Ok([hot, cold].map(|parents| Self::locked(self.of, parents)))
     }
 
     /// See [`Locked::remove_shards`].
