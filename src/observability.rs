@@ -24,6 +24,7 @@
 //! | `conflict of a batch` | DEBUG | a coalescer's transaction met a conflict | `backend`, `conflict` |
 //! | `failed` | DEBUG | a statement of a counting update failed | `error` |
 //! | `folded` | INFO | a fold moved something | `parents`, `shards`, `removed` |
+//! | `a pass of a folder failed: see 'on_error'` | WARN | each time | `table` |
 //! | `more shards would help: all of one key were being counted on at once` | WARN | at most once a minute for each table | `table`, `shards` |
 //! | `the cache could not be used and is left out for a while` | WARN | at most once in [`with_pause`](crate::cached::Cached::with_pause) | |
 //! | `the cache failed` | DEBUG | each time | `error` |
@@ -68,6 +69,8 @@
 //! | `diesel_sharded_folded_parents_total` | counter | parents that a fold moved something to | `backend`, `table` |
 //! | `diesel_sharded_folded_shards_total` | counter | shards that a fold emptied | `backend`, `table` |
 //! | `diesel_sharded_shards_removed_total` | counter | empty shards that a fold removed | `backend`, `table` |
+//! | `diesel_sharded_folder_passes_total` | counter | passes of folders | `table`, `outcome` |
+//! | `diesel_sharded_folder_pass_seconds` | histogram | the time that a pass took | `table` |
 //! | `diesel_sharded_coalescer_batch_counters` | histogram | counters in a batch | |
 //! | `diesel_sharded_coalescer_batch_callers` | histogram | callers who waited for a batch | |
 //! | `diesel_sharded_coalescer_flush_seconds` | histogram | the time that a batch took | |

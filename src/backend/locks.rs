@@ -57,6 +57,14 @@ impl Dialect {
         self == Dialect::Postgres
     }
 
+    /// Bounds each wait for a lock until the open transaction ends, and leaves the session as it was. Only where a bound can be
+    /// below a second: MySQL's is in seconds, and SQLite has one lock.
+    ///
+    /// Shorter than PostgreSQL's `deadlock_timeout`, so that in a deadlock the one that waits so gives way.
+    pub(crate) fn bounds_waits_for_locks(self) -> Option<&'static str> {
+        (self == Dialect::Postgres).then_some("SET LOCAL lock_timeout = '200ms'")
+    }
+
     /// Whether rows can be locked at all.
     pub(crate) fn has_row_locks(self) -> bool {
         self != Dialect::Sqlite

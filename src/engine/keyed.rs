@@ -1,5 +1,6 @@
 //! Parents that are addressed by their keys.
 
+use diesel::debug_query;
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
@@ -9,8 +10,10 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo};
+use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::query_builder::{KeysAre, Names};
+use crate::unfit::Unfit;
 
 /// A sharded table whose parents can be named by their keys on `DB`. Every one is; the trait gathers what that takes.
 pub trait KeyedTable<DB: ShardedBackend>: ShardedTable + QueryFragment<DB> + QueryId {
@@ -99,6 +102,19 @@ pub(crate) trait Parents<DB: ShardedBackend>: Copy + Send + Sync {
     where
         M: LoadIo<Conn, Backend = DB>,
         Q: Query<SqlType = Self::KeySql> + QueryFragment<DB> + QueryId + 's;
+
+    /// The error of a parent that is unfit.
+    fn unfit(&self, key: &Self::Key, reason: Unfit) -> Error {
+        let key = self.is(key);
+        let shown = debug_query::<DB, _>(&key).to_string();
+        let values = shown.split_once(" -- binds: [");
+        let values = values.and_then(|(_, values)| values.strip_suffix(']'));
+        Error::Unfit {
+            table: self.names().shards_table.to_owned(),
+            key: values.unwrap_or(&shown).to_owned(),
+            reason,
+        }
+    }
 
     /// A `WHERE` clause for `keys`.
     fn are(&self, keys: &[Self::Key]) -> KeysAre<Self::KeyIs> {

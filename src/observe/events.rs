@@ -22,6 +22,15 @@ pub(crate) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usiz
     spans::folded(parents, shards, removed);
 }
 
+/// A pass of a folder took so long, and succeeded or failed.
+#[inline]
+pub(crate) fn folder_passed(table: &'static str, time: Duration, succeeded: bool) {
+    metrics::folder_passed(table, time, succeeded);
+    if !succeeded {
+        spans::folder_failed(table);
+    }
+}
+
 /// A flush of a coalescer: so many counters, for so many callers who wait.
 #[inline]
 pub(crate) fn flush(counters: usize, callers: usize) -> Scope {

@@ -50,6 +50,8 @@ metrics! {
     FOLDED_SHARDS: Counter, "diesel_sharded_folded_shards_total", "shards that a fold emptied";
     SHARDS_REMOVED: Counter, "diesel_sharded_shards_removed_total",
         "empty shards that a fold removed";
+    PASSES: Counter, "diesel_sharded_folder_passes_total", "passes of folders";
+    PASS_TIME: Seconds, "diesel_sharded_folder_pass_seconds", "the time that a pass took";
     BATCH_COUNTERS: Sizes, "diesel_sharded_coalescer_batch_counters", "counters in a batch";
     BATCH_CALLERS: Sizes, "diesel_sharded_coalescer_batch_callers",
         "callers who waited for a batch";

@@ -9,8 +9,9 @@ use super::cache_read::CacheRead;
 use super::labels::{backend_of, conflict_of, kind_of, outcome_of};
 use super::metric_names::{
     ALL, ATTEMPTS, BATCH_CALLERS, BATCH_CONFLICTS, BATCH_COUNTERS, CACHE_FAILURES, CACHE_READS,
-    CONFLICTS, CROWDED, FLUSH_TIME, FOLDED_PARENTS, FOLDED_SHARDS, Kind, LOSSES, SHARDS_CREATED,
-    SHARDS_REMOVED, TRANSACTION_ATTEMPTS, TRANSACTION_CONFLICTS, TRANSACTIONS, UPDATES, WAIT_TIME,
+    CONFLICTS, CROWDED, FLUSH_TIME, FOLDED_PARENTS, FOLDED_SHARDS, Kind, LOSSES, PASS_TIME, PASSES,
+    SHARDS_CREATED, SHARDS_REMOVED, TRANSACTION_ATTEMPTS, TRANSACTION_CONFLICTS, TRANSACTIONS,
+    UPDATES, WAIT_TIME,
 };
 use super::work::Work;
 use crate::backend::Dialect;
@@ -185,6 +186,12 @@ pub(super) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usiz
     count!(FOLDED_PARENTS, parents as u64, "backend" => backend, "table" => table.to_owned());
     count!(FOLDED_SHARDS, shards as u64, "backend" => backend, "table" => table.to_owned());
     count!(SHARDS_REMOVED, removed as u64, "backend" => backend, "table" => table.to_owned());
+}
+
+#[inline]
+pub(super) fn folder_passed(table: &'static str, time: Duration, succeeded: bool) {
+    count!(PASSES, 1, "table" => table, "outcome" => outcome_of(succeeded));
+    metrics::histogram!(PASS_TIME.name, "table" => table).record(time.as_secs_f64());
 }
 
 #[inline]

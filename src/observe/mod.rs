@@ -30,7 +30,8 @@ mod work;
 
 pub(crate) use self::cache_read::CacheRead;
 pub(crate) use self::events::{
-    cache_read, cache_unavailable, crowded, fold, folded, more_shards_would_help, not_a_total,
+    cache_read, cache_unavailable, crowded, fold, folded, folder_passed, more_shards_would_help,
+    not_a_total,
 };
 #[cfg(feature = "r2d2")]
 pub(crate) use self::events::{flush, flush_conflict, flushed, lost, waited};

@@ -56,6 +56,9 @@ impl TransactionMetrics {
 pub(super) fn folded(_: Dialect, _: &str, _: usize, _: usize, _: usize) {}
 
 #[inline]
+pub(super) fn folder_passed(_: &'static str, _: Duration, _: bool) {}
+
+#[inline]
 pub(super) fn flush(_: usize, _: usize) {}
 
 #[inline]

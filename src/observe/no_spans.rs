@@ -90,6 +90,9 @@ pub(super) fn fold(_: Dialect, _: &str, _: usize) -> Scope {
 pub(super) fn folded(_: usize, _: usize, _: usize) {}
 
 #[inline]
+pub(super) fn folder_failed(_: &'static str) {}
+
+#[inline]
 pub(super) fn flush(_: usize, _: usize) -> Scope {
     Scope
 }

@@ -22,6 +22,7 @@ names! {
     CONFLICT_OF_BATCH: "event", "DEBUG", "conflict of a batch";
     FAILED: "event", "DEBUG", "failed";
     FOLDED: "event", "INFO", "folded";
+    FOLDER_FAILED: "event", "WARN", "a pass of a folder failed: see 'on_error'";
     CACHE_LEFT_OUT: "event", "WARN", "the cache could not be used and is left out for a while";
     CACHE_FAILED: "event", "DEBUG", "the cache failed";
     LOST: "event", "ERROR",

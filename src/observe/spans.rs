@@ -12,7 +12,7 @@ use tracing::level_filters::LevelFilter;
 use super::labels::{backend_of, conflict_of, kind_of, outcome_of};
 use super::span_names::{
     ATTEMPT, CACHE_FAILED, CACHE_LEFT_OUT, CONFLICT, CONFLICT_OF_BATCH, FAILED, FLUSH, FOLD,
-    FOLDED, LOST, STATEMENT, TARGET, TRANSACTION, UPDATE,
+    FOLDED, FOLDER_FAILED, LOST, STATEMENT, TARGET, TRANSACTION, UPDATE,
 };
 use super::work::Work;
 use crate::backend::Dialect;
@@ -260,6 +260,11 @@ pub(super) fn fold(dialect: Dialect, table: &str, parents: usize) -> Scope {
 #[inline]
 pub(super) fn folded(parents: usize, shards: usize, removed: usize) {
     tracing::info!(target: TARGET, parents, shards, removed, "{FOLDED}");
+}
+
+#[inline]
+pub(super) fn folder_failed(table: &'static str) {
+    tracing::warn!(target: TARGET, table, "{FOLDER_FAILED}");
 }
 
 #[inline]

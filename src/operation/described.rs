@@ -266,6 +266,7 @@ where
     let folding = Folding {
         of: Described(keys),
         keep: settings.keep_shards,
+        cold_below: None,
         retry: RetryPolicy::default(),
         dialect: link.dialect(),
         inside: false,

@@ -29,7 +29,7 @@ pub(crate) mod top;
 pub(crate) mod update;
 pub(crate) mod verify;
 
-pub use self::fold::{Fold, Folded};
+pub use self::fold::{Fold, Folded, Folder, FolderBuilder, FolderStats};
 pub use self::migrations::Migrations;
 pub use self::named::{CounterBackend, CounterList};
 pub use self::row_counter::IntegerField;

@@ -573,8 +573,19 @@ fn everything() {
     })
     .unwrap();
     fold(seats).keep_shards(0).run(&mut conn).unwrap();
+    fold_without_a_connection();
     coalesce(&url, &mut other);
     cache(&mut conn);
+}
+
+fn fold_without_a_connection() {
+    let folder = fold(seats)
+        .every(Duration::from_millis(10))
+        .start(|| Err::<PgConnection, _>("no connection is left"))
+        .unwrap();
+    while folder.stats().failed_passes == 0 {
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn coalesce(url: &str, other: &mut PgConnection) {

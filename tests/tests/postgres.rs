@@ -3,6 +3,8 @@
 mod cases;
 mod servers;
 
+use std::time::{Duration, Instant};
+
 use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
 use diesel::prelude::*;
@@ -51,6 +53,45 @@ fn rows_are_inserted_by_racing_snapshots() {
         }
     });
     assert_eq!(Counter::named("x").get(&mut conn), Ok(16));
+}
+
+/// A fold of one row waits for a lock that is released soon, and changes the session's own bound for nobody else.
+#[test]
+fn a_fold_waits_shortly_for_one_row() {
+    let (database, mut conn) = servers::database();
+    let counted = update(videos.find(1)).set(views.eq(views + 1));
+    assert_eq!(counted.execute(&mut conn), Ok(1));
+    let bound = |conn: &mut Conn| {
+        let bound = diesel::select(sql::<Text>("current_setting('lock_timeout')"));
+        bound.get_result::<String>(conn).unwrap()
+    };
+    conn.batch_execute("SET lock_timeout = '7s'").unwrap();
+    std::thread::scope(|scope| {
+        let mut holder = Conn::connect(&database);
+        servers::lock_shard_0(&mut holder);
+        let mut watcher = Conn::connect(&database);
+        scope.spawn(move || {
+            let waits = "SELECT COUNT(*) FROM pg_stat_activity \
+                WHERE wait_event_type = 'Lock' AND datname = current_database()";
+            let patience = Instant::now() + Duration::from_secs(10);
+            while sql::<BigInt>(waits).get_result(&mut watcher) == Ok(0_i64) {
+                assert!(Instant::now() < patience);
+            }
+            holder.batch_execute("ROLLBACK").unwrap();
+        });
+        let once = RetryPolicy::never();
+        let folded = fold(videos.find(1)).retry(once).run(&mut conn).unwrap();
+        assert_eq!((folded.parents, folded.busy), (1, vec![]));
+    });
+    assert_eq!(bound(&mut conn), "7s");
+    let inside: QueryResult<String> = conn.transaction(|conn| {
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)?;
+        assert_eq!(fold(videos.find(1)).run(conn)?.parents, 1);
+        Ok(bound(conn))
+    });
+    assert_eq!(inside, Ok("7s".to_owned()));
 }
 
 /// A base of a smaller scale than its shards would round counts away.

@@ -2,7 +2,6 @@
 
 use std::marker::PhantomData;
 
-use diesel::debug_query;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
@@ -11,7 +10,6 @@ use crate::backend::{ShardedBackend, Strength};
 use crate::connection::{Io, Link, LoadIo, TransactionOptions};
 use crate::engine::keyed::Parents;
 use crate::engine::retry_loop::RetryLoop;
-use crate::error::Error;
 use crate::model::{Amount, ShardsColumn};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Fields, FindShardsPolicy, KeysAre, LockParents, NotLocked, Sums};
@@ -222,17 +220,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
 
     /// The error of a parent that is unfit.
     pub(crate) fn unfit(&self, key: &P::Key, reason: Unfit) -> DieselError {
-        let key = self.of.is(key);
-        let shown = debug_query::<DB, _>(&key).to_string();
-        let values = shown.split_once(" -- binds: [");
-        let values = values.and_then(|(_, values)| values.strip_suffix(']'));
-        let key = values.unwrap_or(&shown).to_owned();
-        Error::Unfit {
-            table: self.of.names().shards_table.to_owned(),
-            key,
-            reason,
-        }
-        .into()
+        self.of.unfit(key, reason).into()
     }
 
     /// The error for this failure.
@@ -259,7 +247,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
     /// See [`Locked::states`].
     ///
     /// # Errors
-    /// [`Error::Unfit`].
+    /// [`Error::Unfit`](crate::Error::Unfit).
     pub(crate) async fn states<M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -276,7 +264,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
     /// See [`Locked::fold`].
     ///
     /// # Errors
-    /// [`Error::Unfit`].
+    /// [`Error::Unfit`](crate::Error::Unfit).
     pub(crate) async fn fold<M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Moved>
     where
         M: LoadIo<Conn, Backend = DB>,
@@ -288,7 +276,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
     /// See [`Locked::write_bases`].
     ///
     /// # Errors
-    /// [`Error::Unfit`].
+    /// [`Error::Unfit`](crate::Error::Unfit).
     pub(crate) async fn write_bases<A, M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -312,7 +300,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
     /// Adds `n` to the bases of `field` by an `assignment` that does so.
     ///
     /// # Errors
-    /// [`Error::Unfit`].
+    /// [`Error::Unfit`](crate::Error::Unfit).
     pub(crate) async fn add_to_bases<A, M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -345,6 +333,27 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
         A: QueryFragment<DB>,
     {
         self.rows().write_shards(link, assignments).await
+    }
+
+    /// The parents among these of which at least `shards` are filled, and the others.
+    pub(crate) async fn hot_and_cold<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        shards: u16,
+    ) -> QueryResult<[Self; 2]>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let are_hot = match self.is_empty() {
+            true => vec![],
+            false => self.rows().are_hot(link, shards).await?,
+        };
+        let (mut hot, mut cold) = (vec![], vec![]);
+        for (key, is_hot) in self.locked.iter().zip(are_hot) {
+            let parents = if is_hot { &mut hot } else { &mut cold };
+            parents.push(key.clone());
+        }
+        Ok([hot, cold].map(|parents| Self::locked(self.of, parents)))
     }
 
     /// See [`Locked::remove_shards`].

@@ -6,7 +6,7 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{ShardedBackend, Strength};
 use crate::connection::{Link, LoadIo};
-use crate::query_builder::{HeldRows, LockShards, Names, Rows, SelectShards};
+use crate::query_builder::{FindHot, HeldRows, LockShards, Names, Rows, SelectShards};
 use crate::unfit::Unfit;
 
 /// Parents that the open transaction has locked, with all their shards or with one.
@@ -72,6 +72,23 @@ where
             ..self.rows(Rows::Shards)
         };
         link.load::<i32, _>(SelectShards { of }).await
+    }
+
+    /// Whether at least so many shards are filled, of each parent in key order.
+    pub(super) async fn are_hot<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        shards: u16,
+    ) -> QueryResult<Vec<bool>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let find = FindHot {
+            of: self.rows(Rows::Parents),
+            shards: shards.into(),
+        };
+        let are_hot = link.load::<i32, _>(find).await?;
+        Ok(are_hot.into_iter().map(|is_hot| is_hot != 0).collect())
     }
 
     pub(super) fn rows(&self, rows: Rows) -> HeldRows<'_, W, DB> {

@@ -1,4 +1,4 @@
-//! Folding one batch, with no wait for a lock.
+//! Folding one batch, with no wait for a lock, or a short one.
 
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
@@ -23,6 +23,8 @@ pub(in crate::operation) struct Folding<P> {
     pub(in crate::operation) of: P,
     /// Empty shards numbered from here on are removed, or none.
     pub(in crate::operation) keep: Option<u16>,
+    /// All shards are removed of a parent of which fewer than this were filled.
+    pub(in crate::operation) cold_below: Option<u16>,
     pub(in crate::operation) retry: RetryPolicy,
     pub(in crate::operation) dialect: Dialect,
     /// In a caller's transaction, which cannot try again later.
@@ -44,8 +46,10 @@ enum Trouble {
 }
 
 impl<P> Folding<P> {
-    /// Folds parents together if all their locks can be had at once; else one by one, and what is busy shard by shard, so
-    /// that nobody waits for a fold that waits.
+    /// Folds parents together if all their locks can be had at once; else one by one, and what is busy shard by shard.
+    ///
+    /// A parent alone may wait for its locks where the wait can be bounded: its writers wait that long at most, and those of other
+    /// parents do not.
     pub(super) async fn fold<T, DB, M, Conn>(
         &self,
         keys: Vec<P::Key>,
@@ -98,12 +102,16 @@ impl<P> Folding<P> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
+        let bound = self.dialect.bounds_waits_for_locks();
+        // Inside a caller's transaction the bound would outlive the fold.
+        let bound = bound.filter(|_| named.0.len() == 1 && !self.inside);
         // On SQLite there are no locks but that on the database.
-        let (shards, retry) = match self.dialect.has_row_locks() {
-            true => (AT_ONCE, RetryPolicy::never()),
-            false => (Shards::ALL, self.retry.clone()),
+        let (shards, retry) = match (self.dialect.has_row_locks(), bound) {
+            (true, None) => (AT_ONCE, RetryPolicy::never()),
+            (true, Some(_)) => (Shards::ALL, RetryPolicy::never()),
+            (false, _) => (Shards::ALL, self.retry.clone()),
         };
-        self.fold_held(named, shards, retry, link).await
+        self.fold_held(named, shards, bound, retry, link).await
     }
 
     /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. A shard that
@@ -135,7 +143,7 @@ impl<P> Folding<P> {
                     at_once: !self.inside,
                 };
                 let retry = self.retry.clone();
-                match self.fold_held(&named, shards, retry, link).await {
+                match self.fold_held(&named, shards, None, retry, link).await {
                     Ok((moved, removed, _)) => {
                         parents = moved.parents.max(parents);
                         folded.add(
@@ -168,11 +176,13 @@ impl<P> Folding<P> {
         Ok(())
     }
 
-    /// Folds the parents whose locks can be acquired. The others that can be seen come back.
+    /// Folds the parents whose locks can be acquired, with waits as the statement `bound` says. The others that can be seen come
+    /// back.
     async fn fold_held<DB, M, Conn>(
         &self,
         keys: &KeysAre<P::KeyIs>,
         shards: Shards,
+        bound: Option<&'static str>,
         retry: RetryPolicy,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<(Moved, usize, Vec<P::Key>)>
@@ -183,13 +193,25 @@ impl<P> Folding<P> {
     {
         let holding = holding(link, retry)?;
         let folded = retry_loop!(link, holding, {
+            if let Some(bound) = bound {
+                link.batch_execute(bound).await?;
+            }
             let held = Held::lock(self.of, link, keys, shards).await?;
             let not_locked = held.not_locked(link, keys).await?;
-            let moved = held.fold(link).await?;
-            let removed = match self.keep {
-                Some(first) => held.remove_shards(link, first).await?,
-                None => 0,
+            // By one shard alone nobody can tell, and a parent that is folded so is busy.
+            let heat = match self.cold_below.filter(|_| shards.only.is_none()) {
+                Some(shards) => Some(held.hot_and_cold(link, shards).await?),
+                None => None,
             };
+            let moved = held.fold(link).await?;
+            let mut removed = 0;
+            let kept = heat.as_ref().map_or(&held, |[hot, _]| hot);
+            if let Some(first) = self.keep {
+                removed += kept.remove_shards(link, first).await?;
+            }
+            if let Some([_, cold]) = &heat {
+                removed += cold.remove_shards(link, 0).await?;
+            }
             Ok((moved, removed, not_locked))
         });
         let explained = |error| explain_of(self.of.names(), &link.backend(), error);

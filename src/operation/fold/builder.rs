@@ -49,10 +49,16 @@ use super::folded::Folded;
 /// On SQLite it first looks whether the triggers of the [`ShardsTable`](crate::ShardsTable) are there, which a rebuild of the
 /// parent's table drops: one read of `sqlite_master`, and [`MissingTriggers`](crate::Error::MissingTriggers) if they are not.
 ///
-/// The parents that have something to fold are found in key order, [`batch`](Fold::batch) by batch. Each batch is one
-/// transaction:
+/// The parents that have something to fold are found in key order, [`batch`](Fold::batch) by batch. A fold of the whole table
+/// finds them in the shards table, so it costs by the rows that were counted on. A filter is applied to the parents, all of which
+/// it reads. Each batch is one transaction:
 ///
 /// ```sql
+/// -- the whole table
+/// SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos"
+///     WHERE ("videos"."views" <> 0 OR "videos"."shard" >= $1) AND "videos"."id" > $2
+///     ORDER BY "videos"."id" LIMIT $3) AS "videos" ORDER BY "videos"."id";
+/// -- by a filter
 /// SELECT "videos"."id" FROM (SELECT "videos"."id" FROM "videos" WHERE …) AS "videos"
 /// WHERE (SELECT 1 FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
 ///        AND ("videos_shards"."views" <> 0 OR "videos_shards"."shard" >= $1) LIMIT 1) IS NOT NULL
@@ -76,10 +82,12 @@ use super::folded::Folded;
 /// of shards are read before and after, and compared. Whatever differs (a column that rounds or cuts, an update that row
 /// security or a trigger suppresses) is rolled back, and the parent is listed in [`unfit`](Folded::unfit) with the reason.
 ///
-/// Counts on the shards of a batch wait for these few statements, and nobody for longer: the fold waits for no lock. If one
-/// is not had at once, the parents are tried one by one, and one that is busy shard by shard, again and again as the
-/// policy has it; what others hold all the time is left on its shards, and named in [`busy`](Folded::busy). (PostgreSQL logs each
-/// lock that is not had as an error. Inside a caller's transaction, which cannot try again, the fold waits for a busy shard.)
+/// Counts on the shards of a batch wait for these few statements, and nobody for longer: a batch waits for no lock. If one
+/// cannot be acquired at once, the parents are tried one by one. On PostgreSQL one parent waits for its locks, 200 ms at most for
+/// each (`SET LOCAL lock_timeout`, which ends with the fold's transaction), so that a row is folded under any number of writers. A
+/// parent that is busy for longer is folded shard by shard, without a wait, again and again as the policy has it; what others hold
+/// all the time is left on its shards, and named in [`busy`](Folded::busy). (PostgreSQL logs each lock that is not acquired as an
+/// error. Inside a caller's transaction, which cannot try again, the fold waits for a busy shard.)
 ///
 /// Nothing is lost or doubled when it is killed at any statement: the database takes the open batch back, and what was
 /// committed is complete. Several processes may fold at once: the parent's row lock lets one at a time at a parent, and
@@ -119,6 +127,7 @@ pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>, Run = Blocking> {
     pub(super) batch: usize,
     pub(super) per_second: Option<f64>,
     pub(super) keep_shards: Option<u16>,
+    pub(super) cold_below: Option<u16>,
     pub(super) after: Option<Key<Q>>,
     pub(super) retry: Option<RetryPolicy>,
     pub(super) run: PhantomData<fn() -> Run>,
@@ -137,9 +146,23 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
             batch: KEYS_IN_A_STATEMENT,
             per_second: None,
             keep_shards: None,
+            cold_below: None,
             after: None,
             retry: None,
             run: PhantomData,
+        }
+    }
+
+    /// The same fold once more.
+    pub(super) fn again(&self) -> Self
+    where
+        Q: Clone,
+    {
+        Fold {
+            query: self.query.clone(),
+            after: self.after.clone(),
+            retry: self.retry.clone(),
+            ..*self
         }
     }
 
@@ -160,6 +183,16 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     /// (inside a transaction: the one known to this process). 0 removes every shard that it folded.
     pub fn keep_shards(mut self, number: u16) -> Self {
         self.keep_shards = Some(number);
+        self
+    }
+
+    /// Removes every shard of a cold row too: one of which fewer than so many shards had something to move. With 2 a row that one
+    /// writer at a time counts on ends without shards, and its next count creates one; a hot row keeps its shards until it is
+    /// folded once without counts. 0, the default outside a [`Folder`](crate::operation::Folder), keeps them as [`keep_shards`](Self::keep_shards) has it.
+    ///
+    /// All shards are then work to look at, empty ones too.
+    pub fn cold_below(mut self, shards: u16) -> Self {
+        self.cold_below = Some(shards);
         self
     }
 

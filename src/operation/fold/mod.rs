@@ -3,11 +3,18 @@
 mod batch;
 mod batches;
 mod builder;
+mod every;
 mod folded;
+mod folder;
+mod passes;
+mod schedule;
 
 pub(in crate::operation) use self::batch::Folding;
 pub(in crate::operation) use self::batches::Batches;
 #[cfg(feature = "async")]
 pub use self::builder::asynchronous;
 pub use self::builder::{Fold, fold};
+pub use self::every::FolderBuilder;
 pub use self::folded::Folded;
+pub use self::folder::Folder;
+pub use self::passes::FolderStats;

@@ -1,5 +1,6 @@
 //! Statements about parents that are held, and about their shards.
 
+mod hot;
 mod lock;
 mod rows;
 mod states;
@@ -12,6 +13,7 @@ mod states;
 mod tests;
 mod write;
 
+pub(crate) use self::hot::FindHot;
 pub(crate) use self::lock::{FindShardsPolicy, LockParents, LockShards, NotLocked, SelectShards};
 pub(crate) use self::rows::{HeldRows, Rows};
 pub(crate) use self::states::{Fields, ReadStates, Sums};

@@ -142,3 +142,13 @@ fn shards_are_removed_from_a_number_on() {
         "DELETE `videos` FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?)) AND `videos`.`shard` >= ? AND `videos`.`views` = 0 AND `videos`.`likes` = 0"
     );
 }
+
+#[test]
+fn hot_parents_have_several_filled_shards() {
+    let keys = KeysAre(vec![id.eq(1)]);
+    let of = rows!(Parents, keys, None);
+    assert_eq!(
+        sql!(Mysql, FindHot { of, shards: 2 }),
+        "SELECT CASE WHEN (SELECT COUNT(*) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` AND (`videos_shards`.`views` <> 0 OR `videos_shards`.`likes` <> 0) FOR UPDATE) >= ? THEN 1 ELSE 0 END FROM `videos` WHERE ((`videos`.`id` = ?)) ORDER BY `videos`.`id` LIMIT 18446744073709551615 FOR UPDATE"
+    );
+}

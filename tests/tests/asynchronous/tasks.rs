@@ -573,3 +573,44 @@ async fn mobc_lends_what_others_left_behind() {
     assert_eq!(total(&mut conn), 100); // it was not committed
     Manager::rollback_transaction(&mut *lent).await.unwrap();
 }
+
+/// A folder in a task folds on connections of a pool, reports what fails, and is cancelled when it is dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_folds_by_itself() {
+    let (database, mut blocking) = database();
+    let pool = deadpool::Pool::builder(manager(&database)).max_size(2);
+    let pool = pool.build().unwrap();
+    let often = Duration::from_millis(20);
+    let refused = AtomicU32::new(0);
+    let folding = pool.clone();
+    let folder = fold(videos)
+        .every(often)
+        .start(move || {
+            let number = refused.fetch_add(1, Ordering::Relaxed);
+            assert_ne!(number, 0, "on purpose");
+            let folding = folding.clone();
+            async move {
+                assert_ne!(number, 1, "on purpose");
+                folding.get().await
+            }
+        })
+        .unwrap();
+    let mut conn = pool.get().await.unwrap();
+    let counted = update(videos).set(views.eq(views + 5));
+    assert_eq!(counted.execute(&mut conn).await, Ok(3));
+    let patience = Instant::now() + Duration::from_secs(20);
+    while folder.stats().parents < 3 {
+        assert!(Instant::now() < patience, "{folder:?}");
+        tokio::time::sleep(often).await;
+    }
+    let stats = folder.stats();
+    assert_eq!((stats.failed_passes, stats.shards_removed), (2, 3));
+    assert_eq!(stats.last_error.as_deref(), Some("the pass panicked"));
+    drop(folder);
+    let counted = update(videos).set(views.eq(views + 5));
+    assert_eq!(counted.execute(&mut conn).await, Ok(3));
+    tokio::time::sleep(often * 5).await;
+    let base = diesel::QueryDsl::select(videos.find(1), views);
+    let base = diesel::RunQueryDsl::first(base, &mut blocking);
+    assert_eq!((base, total(&mut blocking)), (Ok(105_i64), 110));
+}

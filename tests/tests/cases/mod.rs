@@ -10,6 +10,7 @@ mod cached;
 mod coalescer;
 mod concurrency;
 mod fold;
+mod folder;
 mod idempotency;
 mod keys_and_fields;
 mod life;

@@ -1,0 +1,214 @@
+//! Folders: folds at an interval, by themselves.
+
+use std::error::Error as StdError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::InstrumentationEvent;
+use diesel::prelude::*;
+use diesel_sharded::operation::Folder;
+use diesel_sharded::prelude::*;
+use diesel_sharded::shard_choice::ShardChoice;
+use diesel_sharded::{Error, Unfit, fold, update};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::videos_shards;
+use diesel_sharded_tests::{Database, TestConnection};
+
+use super::{Conn, database, on_threads};
+
+const OFTEN: Duration = Duration::from_millis(20);
+
+fn folder_of(database: &Arc<Database>) -> Folder {
+    let database = Arc::clone(database);
+    fold(videos)
+        .every(OFTEN)
+        .start(move || Ok::<_, Error>(Conn::connect(&database)))
+        .unwrap()
+}
+
+/// Adds to videos 1 to 3.
+fn count_on_three(conn: &mut Conn) {
+    let counted = update(videos.filter(id.lt(4))).set((views.eq(views + 5), likes.eq(likes - 1)));
+    assert_eq!(counted.execute(conn), Ok(3));
+}
+
+fn shards(conn: &mut Conn) -> i64 {
+    let shards = videos_shards::table.count();
+    shards.get_result(conn).unwrap()
+}
+
+fn bases(conn: &mut Conn) -> Vec<i64> {
+    let bases = videos.select(views).order(id);
+    bases.load(conn).unwrap()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < patience, "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn counts_are_folded_until_it_is_dropped() {
+    let (database, mut conn) = database();
+    let (conn, database) = (&mut conn, Arc::new(database));
+    let folder = folder_of(&database);
+    count_on_three(conn);
+    // Cold rows end without shards.
+    until("the rows are folded", || shards(conn) == 0);
+    assert_eq!(bases(conn), [105, 205, 305]);
+    until("its numbers say so", || folder.stats().parents == 3);
+    let stats = folder.stats();
+    assert_eq!((stats.shards_removed, stats.failed_passes), (3, 0));
+    assert_eq!((stats.last_error, stats.unfit), (None, 0));
+    assert!(stats.passes > 0 && stats.longest_pass >= stats.last_pass);
+    drop(folder);
+    count_on_three(conn);
+    thread::sleep(OFTEN * 5);
+    assert_eq!(bases(conn), [105, 205, 305]);
+}
+
+/// A folder that sleeps ends at once.
+#[test]
+fn a_drop_waits_for_no_interval() {
+    let (database, _conn) = database();
+    let folder = fold(videos)
+        .every(Duration::from_secs(3_600))
+        .start(move || Ok::<_, Error>(Conn::connect(&database)))
+        .unwrap();
+    let began = Instant::now();
+    drop(folder);
+    assert!(began.elapsed() < Duration::from_secs(4));
+}
+
+#[test]
+fn two_folders_beside_writers_are_exact() {
+    let (database, mut conn) = database();
+    let (conn, database) = (&mut conn, Arc::new(database));
+    let folders = [folder_of(&database), folder_of(&database)];
+    on_threads(4, &database, |_, conn| {
+        for _ in 0..25 {
+            count_on_three(conn);
+        }
+    });
+    let totals = videos.select(views.total()).order(id);
+    let expected = [600_i64, 700, 800];
+    assert_eq!(totals.load(conn), Ok(expected.to_vec()));
+    until("all is folded", || shards(conn) == 0);
+    assert_eq!(bases(conn), expected);
+    for folder in folders {
+        assert_eq!(folder.stats().last_error, None);
+    }
+}
+
+#[test]
+fn a_hot_row_keeps_its_shards_until_it_is_cold() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for _ in 0..60 {
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .shard_choice(ShardChoice::Random)
+            .execute(conn)
+            .unwrap();
+    }
+    update(videos.find(2))
+        .set(views.eq(views + 1))
+        .execute(conn)
+        .unwrap();
+    assert_eq!(shards(conn), 5);
+    let folded = fold(videos).cold_below(2).run(conn).unwrap();
+    assert_eq!((folded.parents, folded.shards_removed), (2, 1));
+    assert_eq!(shards(conn), 4);
+    // Not one of them was counted on since.
+    let folded = fold(videos).cold_below(2).run(conn).unwrap();
+    assert_eq!((folded.parents, folded.shards_removed), (0, 4));
+    assert_eq!(bases(conn), [160, 201, 300]);
+}
+
+#[test]
+fn errors_are_reported_and_it_goes_on() {
+    let (database, mut conn) = database();
+    let (conn, database) = (&mut conn, Arc::new(database));
+    let connects_to = Arc::clone(&database);
+    let full = diesel::update(videos.find(2)).set(likes.eq(i32::MIN));
+    full.execute(conn).unwrap();
+    count_on_three(conn);
+    let connections = AtomicUsize::new(0);
+    let reported = Arc::new(Mutex::new(vec![]));
+    let reports = Arc::clone(&reported);
+    let folder = fold(videos)
+        .every(OFTEN)
+        .jitter(0.0)
+        .on_error(move |error: &(dyn StdError + Send + Sync + 'static)| {
+            let unfit = match error.downcast_ref() {
+                Some(Error::Unfit { key, reason, .. }) => Some((key.clone(), reason.clone())),
+                _ => None,
+            };
+            reports.lock().unwrap().push((error.to_string(), unfit));
+            panic!("on purpose");
+        })
+        .start(move || match connections.fetch_add(1, Ordering::Relaxed) {
+            0 => Err("no connection is left"),
+            1 => panic!("on purpose"),
+            _ => Ok(Conn::connect(&connects_to)),
+        })
+        .unwrap();
+    until("the others are folded", || shards(conn) == 1);
+    until("the row is reported", || folder.stats().unfit > 1);
+    let stats = folder.stats();
+    drop(folder);
+    assert_eq!(stats.failed_passes, 2);
+    let reported = reported.lock().unwrap();
+    let texts: Vec<_> = reported.iter().map(|(text, _)| &**text).take(2).collect();
+    assert_eq!(texts, ["no connection is left", "the pass panicked"]);
+    let unfit = Some(("2".to_owned(), Unfit::OutOfRange));
+    assert!(reported[2..].iter().all(|(_, found)| *found == unfit));
+    assert_eq!(bases(conn), [105, 200, 305]);
+}
+
+/// A fold reads the parents that were counted on by their keys, and no others.
+#[test]
+fn a_pass_costs_by_the_rows_that_were_counted_on() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let sent = Arc::new(Mutex::new(vec![]));
+    let mut statements = vec![];
+    for _ in 0..2 {
+        count_on_three(conn);
+        let sending = Arc::clone(&sent);
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            if let InstrumentationEvent::StartQuery { query, .. } = event {
+                let query = query.to_string();
+                sending.lock().unwrap().push(query);
+            }
+        });
+        let folded = fold(videos).cold_below(2).run(conn).unwrap();
+        conn.set_instrumentation(|_: InstrumentationEvent<'_>| {});
+        assert_eq!((folded.parents, folded.shards_removed), (3, 3));
+        let sent = std::mem::take(&mut *sent.lock().unwrap());
+        for query in &sent {
+            let query = query.replace(['"', '`'], "");
+            let reads_parents = query.contains("FROM videos ") || query.contains("UPDATE videos ");
+            assert!(
+                !reads_parents || query.contains("WHERE ((videos.id = "),
+                "{query}"
+            );
+        }
+        statements.push(sent.len());
+        let others = (4..=200_i64).map(|key| (id.eq(key), slug.eq(key.to_string()), title.eq("")));
+        if statements.len() == 1 {
+            for other in others {
+                diesel::insert_into(videos)
+                    .values(other)
+                    .execute(conn)
+                    .unwrap();
+            }
+        }
+    }
+    assert_eq!(statements[0], statements[1]);
+}
