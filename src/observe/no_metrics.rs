@@ -12,6 +12,10 @@ pub(crate) struct Keys;
 
 impl Keys {
     #[inline]
+    #[expect(
+        clippy::extra_unused_type_parameters,
+        reason = "its twin needs the table's type"
+    )]
     pub(crate) fn of<T>(_: Dialect) -> Self {
         Keys
     }

@@ -199,7 +199,10 @@ where
         out.push_sql(") AS ");
         names.parent.walk_ast(out.reborrow())?;
         out.push_sql(" ORDER BY ");
-        names.push_key(out)
+        names.push_key(out.reborrow())?;
+        // The limit inside does not keep a session's setting from cutting what is read outside.
+        out.push_sql(out.backend().dialect().all_rows());
+        Ok(())
     }
 }
 
