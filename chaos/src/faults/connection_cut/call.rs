@@ -22,7 +22,7 @@ const SET: i64 = 7777;
 pub(super) enum Call {
     /// A count on one row by its key. One statement, which commits by itself, if the shard is there.
     CountByKey,
-    /// A count on two rows by a filter: a transaction of the library's.
+    /// A count on two rows by a filter: statements that commit by themselves, or a transaction.
     CountByFilter,
     /// A count that inserts the row.
     OrInsert,
@@ -54,12 +54,13 @@ impl Call {
         Call::CoalescedTogether,
     ];
 
-    /// Whether it is always a transaction, so that only its COMMIT can leave the outcome unknown.
-    pub(super) fn is_a_transaction(self) -> bool {
-        matches!(
-            self,
-            Call::CountByFilter | Call::GetResult | Call::Transaction | Call::SetTotal | Call::Fold
-        )
+    /// Whether it is always a transaction whose COMMIT is sent as text, so that only that can leave the outcome unknown.
+    pub(super) fn is_a_transaction(self, keyed: bool) -> bool {
+        match self {
+            Call::Transaction | Call::SetTotal | Call::Fold => true,
+            Call::CountByFilter | Call::GetResult => keyed,
+            _ => false,
+        }
     }
 
     pub(super) fn is_coalesced(self) -> bool {
