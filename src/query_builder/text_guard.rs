@@ -53,6 +53,17 @@ impl TextGuard {
         self.push("'0'", "BIGINT", out)
     }
 
+    /// Its bytes as hexadecimal digits. Diesel walks a statement several times for each count, so nothing is allocated here.
+    fn digits(&self) -> [u8; 22] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut digits = [0; 22];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        digits
+    }
+
     fn push<'b, DB: ShardedBackend>(
         &'b self,
         value: &str,
@@ -62,9 +73,8 @@ impl TextGuard {
         out.push_sql("CAST(CASE WHEN ");
         push_bind::<Binary, [u8], DB>(&self.0, out.reborrow())?;
         out.push_sql(" = decode('");
-        for byte in self.0 {
-            out.push_sql(&format!("{byte:02x}"));
-        }
+        let digits = self.digits();
+        out.push_sql(std::str::from_utf8(&digits).unwrap_or_default()); // they are ASCII
         out.push_sql("', 'hex') THEN ");
         out.push_sql(value);
         out.push_sql(" ELSE '");

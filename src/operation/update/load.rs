@@ -39,6 +39,7 @@ where
     {
         let plan = Plan {
             returning: true,
+            rounds: self.rounds(link.dialect()),
             ..self.plan(link)?
         };
         let retry = self.retry();

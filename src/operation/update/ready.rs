@@ -9,7 +9,7 @@ use super::insert::InsertRow;
 use super::returning::Returning;
 use super::settings::Settings;
 use super::statement::{UpdateStatement, Values};
-use crate::backend::ShardedBackend;
+use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link, in_transaction};
 use crate::engine::{KeyedTable, Plan, Sender, Statement, explain};
 use crate::model::ShardedTable;
@@ -109,9 +109,7 @@ where
             by_key: self.by_key,
             filter: W::query_id().filter(|_| !self.by_key),
             returning: false,
-            rounds: T::FIELDS.iter().any(|field| {
-                dialect.rounds_sums(field.column_type) && self.fields.contains(&&*field.name)
-            }),
+            rounds: false, // asked only where rows are wanted
             inserts: self.insert.is_some(),
             in_transaction: in_transaction(link)?,
             dialect,
@@ -120,6 +118,13 @@ where
             keys: observe::Keys::of::<T>(dialect),
             key,
             shards: shards.unwrap_or_else(|| shard_counts::known::<T>(self.fields.iter().copied())),
+        })
+    }
+
+    /// Whether a difference between two values of a counted field may not be exact.
+    pub(super) fn rounds(&self, dialect: Dialect) -> bool {
+        T::FIELDS.iter().any(|field| {
+            dialect.rounds_sums(field.column_type) && self.fields.contains(&&*field.name)
         })
     }
 
