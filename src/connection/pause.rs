@@ -19,7 +19,7 @@ pub(crate) async fn pause(delay: Duration) {
     if clock_stands_still() {
         tokio::time::sleep(delay).await;
     } else {
-        Pause::new(delay).await;
+        Sleep::new(delay).await;
     }
 }
 
@@ -91,21 +91,21 @@ fn wake_for_ever() {
     }
 }
 
-struct Pause {
+struct Sleep {
     due: Instant,
     number: Option<u64>,
 }
 
-impl Pause {
+impl Sleep {
     fn new(delay: Duration) -> Self {
-        Pause {
+        Sleep {
             due: Instant::now() + delay.min(LONGEST),
             number: None,
         }
     }
 }
 
-impl Future for Pause {
+impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -130,7 +130,7 @@ impl Future for Pause {
     }
 }
 
-impl Drop for Pause {
+impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             let waker = sleepers().wakers.remove(&(self.due, number));
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_is_dropped_is_not_waited_for() {
-        let mut pause = Box::pin(Pause::new(Duration::MAX));
+        let mut pause = Box::pin(Sleep::new(Duration::MAX));
         let mut context = Context::from_waker(Waker::noop());
         assert!(pause.as_mut().poll(&mut context).is_pending());
         let at = (pause.due, pause.number.unwrap());

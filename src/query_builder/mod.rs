@@ -33,7 +33,7 @@ pub(crate) use self::find_missing::FindMissing;
 pub(crate) use self::find_parent::FindParent;
 pub(crate) use self::hold::{
     AddShardsToBases, EmptyShards, Fields, FindHot, FindShardsPolicy, HeldRows, LockParents,
-    LockShards, NotLocked, ReadStates, RemoveShards, Rows, SelectShards, Sums, Write,
+    LockShards, NotLocked, ReadStates, RemoveShards, RowKind, SelectShards, Sums, Write,
 };
 pub(crate) use self::kept::{Kept, KeptQuery, Passing, statement_was_lost};
 pub(crate) use self::keys::{KeyIs, KeysAre};

@@ -6,7 +6,7 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{ShardedBackend, Strength};
 use crate::connection::{Link, LoadIo};
-use crate::query_builder::{FindHot, HeldRows, LockShards, Names, Rows, SelectShards};
+use crate::query_builder::{FindHot, HeldRows, LockShards, Names, RowKind, SelectShards};
 use crate::unfit::Unfit;
 
 /// Parents that the open transaction has locked, with all their shards or with one.
@@ -54,7 +54,7 @@ where
         let (Some(clause), 1..) = (clause, self.parents) else {
             return Ok(None);
         };
-        let of = self.rows(Rows::Shards);
+        let of = self.rows(RowKind::Shards);
         let locked = link.load::<i32, _>(LockShards { of, clause }).await?;
         Ok(Some(locked.iter().filter(|filled| **filled != 0).count()))
     }
@@ -69,7 +69,7 @@ where
     {
         let of = HeldRows {
             shard: None,
-            ..self.rows(Rows::Shards)
+            ..self.rows(RowKind::Shards)
         };
         link.load::<i32, _>(SelectShards { of }).await
     }
@@ -84,14 +84,14 @@ where
         M: LoadIo<Conn, Backend = DB>,
     {
         let find = FindHot {
-            of: self.rows(Rows::Parents),
+            of: self.rows(RowKind::Parents),
             shards: shards.into(),
         };
         let are_hot = link.load::<i32, _>(find).await?;
         Ok(are_hot.into_iter().map(|is_hot| is_hot != 0).collect())
     }
 
-    pub(super) fn rows(&self, rows: Rows) -> HeldRows<'_, W, DB> {
+    pub(super) fn rows(&self, rows: RowKind) -> HeldRows<'_, W, DB> {
         HeldRows {
             rows,
             names: self.names,

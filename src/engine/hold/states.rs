@@ -7,7 +7,7 @@ use diesel::result::Error as DieselError;
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo};
 use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn};
-use crate::query_builder::{Fields, ReadStates, Rows, Sums};
+use crate::query_builder::{Fields, ReadStates, RowKind, Sums};
 use crate::unfit::{FieldState, Unfit};
 
 use super::locked::{HoldError, Locked};
@@ -34,7 +34,7 @@ where
     where
         M: LoadIo<Conn, Backend = DB>,
     {
-        let of = self.rows(Rows::Parents);
+        let of = self.rows(RowKind::Parents);
         let read = ReadStates { of, fields, sums };
         let texts = link.load::<Option<String>, _>(read);
         let texts = texts.await?;

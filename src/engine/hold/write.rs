@@ -8,7 +8,7 @@ use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo};
 use crate::model::Amount;
 use crate::query_builder::{
-    AddShardsToBases, EmptyShards, Fields, RemoveShards, Rows, Sums, Write,
+    AddShardsToBases, EmptyShards, Fields, RemoveShards, RowKind, Sums, Write,
 };
 use crate::unfit::FieldState;
 
@@ -65,7 +65,7 @@ where
                 };
             }
         }
-        let of = self.rows(Rows::Parents);
+        let of = self.rows(RowKind::Parents);
         let parents = link.execute(AddShardsToBases { of }).await?;
         // A trigger on the parent may have added to shards: that must not be emptied with the rest.
         self.check(link, &fields, &before, &added).await?;
@@ -99,7 +99,7 @@ where
         M: LoadIo<Conn, Backend = DB>,
         A: QueryFragment<DB>,
     {
-        let of = self.rows(Rows::Parents);
+        let of = self.rows(RowKind::Parents);
         link.execute(Write { of, assignments }).await?;
         if empties {
             self.empty(link, fields).await?;
@@ -117,7 +117,7 @@ where
         M: LoadIo<Conn, Backend = DB>,
         A: QueryFragment<DB>,
     {
-        let of = self.rows(Rows::Shards);
+        let of = self.rows(RowKind::Shards);
         link.execute(Write { of, assignments }).await
     }
 
@@ -130,7 +130,7 @@ where
     where
         M: LoadIo<Conn, Backend = DB>,
     {
-        let of = self.rows(Rows::Shards);
+        let of = self.rows(RowKind::Shards);
         link.execute(EmptyShards { of, fields }).await
     }
 
@@ -146,7 +146,7 @@ where
         if self.parents == 0 {
             return Ok(0);
         }
-        let of = self.rows(Rows::Shards);
+        let of = self.rows(RowKind::Shards);
         let first = i32::from(first);
         link.execute(RemoveShards { of, first }).await
     }

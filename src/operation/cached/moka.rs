@@ -13,12 +13,12 @@ use super::{CacheError, TotalCache};
 /// what the others counted since they were read, until they expire.
 #[derive(Debug, Clone)]
 pub struct MokaCache {
-    totals: Cache<String, Arc<Kept>>,
+    totals: Cache<String, Arc<CacheEntry>>,
 }
 
 /// A total that many threads add to at once.
 #[derive(Debug)]
-struct Kept {
+struct CacheEntry {
     total: AtomicI64,
     ttl: Duration,
 }
@@ -47,7 +47,7 @@ impl TotalCache for MokaCache {
 
     fn add_if_absent(&self, key: &str, total: i64, ttl: Duration) -> Result<(), CacheError> {
         self.totals.entry_by_ref(key).or_insert_with(|| {
-            Arc::new(Kept {
+            Arc::new(CacheEntry {
                 total: AtomicI64::new(total),
                 ttl,
             })
@@ -78,8 +78,13 @@ impl TotalCache for MokaCache {
 #[derive(Debug)]
 struct OwnTtl;
 
-impl Expiry<String, Arc<Kept>> for OwnTtl {
-    fn expire_after_create(&self, _: &String, kept: &Arc<Kept>, _: Instant) -> Option<Duration> {
+impl Expiry<String, Arc<CacheEntry>> for OwnTtl {
+    fn expire_after_create(
+        &self,
+        _: &String,
+        kept: &Arc<CacheEntry>,
+        _: Instant,
+    ) -> Option<Duration> {
         Some(kept.ttl)
     }
 
@@ -87,7 +92,7 @@ impl Expiry<String, Arc<Kept>> for OwnTtl {
     fn expire_after_update(
         &self,
         _: &String,
-        kept: &Arc<Kept>,
+        kept: &Arc<CacheEntry>,
         _: Instant,
         _: Option<Duration>,
     ) -> Option<Duration> {

@@ -15,6 +15,6 @@ mod write;
 
 pub(crate) use self::hot::FindHot;
 pub(crate) use self::lock::{FindShardsPolicy, LockParents, LockShards, NotLocked, SelectShards};
-pub(crate) use self::rows::{HeldRows, Rows};
+pub(crate) use self::rows::{HeldRows, RowKind};
 pub(crate) use self::states::{Fields, ReadStates, Sums};
 pub(crate) use self::write::{AddShardsToBases, EmptyShards, RemoveShards, Write};

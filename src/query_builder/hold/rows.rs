@@ -11,14 +11,14 @@ use crate::query_builder::names::{Names, push_bind};
 
 /// Which of the rows that are held a statement is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rows {
+pub(crate) enum RowKind {
     Parents,
     Shards,
 }
 
 /// The rows that a statement is about.
 pub(crate) struct HeldRows<'a, W, DB: Backend> {
-    pub(crate) rows: Rows,
+    pub(crate) rows: RowKind,
     pub(crate) names: Names<'a, DB>,
     /// ` WHERE (keys)`
     pub(crate) keys: &'a W,
@@ -33,8 +33,8 @@ where
     /// `parent`, or `shards AS parent`
     pub(super) fn push_table<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         match self.rows {
-            Rows::Parents => self.names.parent.walk_ast(out),
-            Rows::Shards => self.names.push_shards_as_parent(out),
+            RowKind::Parents => self.names.parent.walk_ast(out),
+            RowKind::Shards => self.names.push_shards_as_parent(out),
         }
     }
 
@@ -42,7 +42,7 @@ where
     pub(super) fn push_where<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.keys.walk_ast(out.reborrow())?;
         match (self.rows, &self.shard) {
-            (Rows::Shards, Some(shard)) => {
+            (RowKind::Shards, Some(shard)) => {
                 out.push_sql(" AND ");
                 self.names.push_column(SHARD, out.reborrow())?;
                 out.push_sql(" = ");

@@ -15,7 +15,7 @@ use diesel::sqlite::Sqlite;
 macro_rules! rows {
     ($rows:ident, $keys:expr, $shard:expr) => {
         HeldRows {
-            rows: Rows::$rows,
+            rows: RowKind::$rows,
             names: Names::of::<table::table>(),
             keys: &$keys,
             shard: $shard,
