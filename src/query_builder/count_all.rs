@@ -155,3 +155,33 @@ where
 }
 
 query_ids!(CountAll<'a, T, W, V; Ch>);
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::{downloads, sql};
+    use diesel::pg::Pg;
+    use diesel::query_builder::{AsChangeset, IntoUpdateTarget};
+
+    #[test]
+    fn count_all_under_a_composite_key() {
+        let count = CountAll::<downloads::table, _, (), _> {
+            changes: &downloads::number.eq(downloads::number + 1.0).as_changeset(),
+            filter: &downloads::table
+                .filter(downloads::day.eq("x"))
+                .into_update_target()
+                .where_clause,
+            shard: 3,
+            types: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, count),
+            r#"WITH "sharded_picked" AS MATERIALIZED (SELECT "downloads"."version" AS "sharded_key_0", "downloads"."day" AS "sharded_key_1" FROM "downloads" WHERE ("downloads"."day" = $1)), "sharded_locked" AS MATERIALIZED (SELECT "download ""counts"""."version" AS "sharded_key_0", "download ""counts"""."day" AS "sharded_key_1" FROM "sharded_picked" JOIN "download ""counts""" ON "sharded_picked"."sharded_key_0" = "download ""counts"""."version" AND "sharded_picked"."sharded_key_1" = "download ""counts"""."day" AND "download ""counts"""."shard" = $2 ORDER BY "download ""counts"""."version", "download ""counts"""."day" FOR NO KEY UPDATE OF "download ""counts""") UPDATE "download ""counts""" AS "downloads" SET "number" = ("downloads"."number" + $3) FROM "sharded_locked" WHERE "sharded_locked"."sharded_key_0" = "downloads"."version" AND "sharded_locked"."sharded_key_1" = "downloads"."day" AND "downloads"."shard" = $4 AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked")"#
+        );
+    }
+}

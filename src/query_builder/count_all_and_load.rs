@@ -155,3 +155,35 @@ where
 }
 
 query_ids!(CountAllAndLoad<'a, T, W, V, S; Ch>);
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::query_builder::ShardedExpressionMethods;
+    use crate::test_schema::{sql, videos};
+    use diesel::pg::Pg;
+    use diesel::query_builder::{AsChangeset, IntoUpdateTarget};
+
+    #[test]
+    fn count_all_and_load() {
+        let count = CountAllAndLoad::<videos::table, _, (), _, _> {
+            changes: &videos::views.eq(videos::views + 1).as_changeset(),
+            filter: &videos::table
+                .filter(videos::slug.eq("a"))
+                .into_update_target()
+                .where_clause,
+            shard: 3,
+            selection: videos::views.total(),
+            types: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, count),
+            r#"WITH "sharded_picked" AS MATERIALIZED (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE ("videos"."slug" = $1)), "sharded_locked" AS MATERIALIZED (SELECT "videos_shards"."id" AS "sharded_key_0", "videos_shards"."views", "videos_shards"."likes" FROM "sharded_picked" JOIN "videos_shards" ON "sharded_picked"."sharded_key_0" = "videos_shards"."id" AND "videos_shards"."shard" = $2 ORDER BY "videos_shards"."id" FOR NO KEY UPDATE OF "videos_shards"), "sharded_counted" AS (UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $3) FROM "sharded_locked" WHERE "sharded_locked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $4 AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked") RETURNING "videos"."id" AS "sharded_key_0", CAST("videos"."views" AS numeric) - "sharded_locked"."views" AS "views", CAST("videos"."likes" AS bigint) - "sharded_locked"."likes" AS "likes"), "videos_shards" AS (SELECT "videos_shards"."id", "videos_shards"."views", "videos_shards"."likes" FROM "sharded_counted" JOIN "videos_shards" ON "sharded_counted"."sharded_key_0" = "videos_shards"."id" UNION ALL SELECT "sharded_counted"."sharded_key_0", "sharded_counted"."views", "sharded_counted"."likes" FROM "sharded_counted") SELECT CAST(("videos"."views" + COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"), 0)) AS bigint) FROM "videos" JOIN "sharded_counted" ON "sharded_counted"."sharded_key_0" = "videos"."id""#
+        );
+    }
+}
