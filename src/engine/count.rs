@@ -187,29 +187,22 @@ where
             ..
         } = self.plan;
         let all_or_none = dialect.counts_all_or_none();
-        let counted = match returning {
-            true if all_or_none && !self.plan.rounds => {
-                self.count_timed(Statement::CountAndLoad).await?
+        let counted = if returning {
+            if !all_or_none || self.plan.rounds {
+                return Ok(None);
             }
-            true => return Ok(None),
-            false if by_key => return Ok(None), // that is one statement anyway
-            false if self.may_lock_gap() => return Ok(None),
-            false if self.plan.filter.is_some_and(matched_several) => match all_or_none {
-                true => self.send(Statement::CountAll).await?,
-                false => return Ok(None),
-            },
-            false => match self.send(Statement::CountOne).await {
-                Ok(0) if all_or_none => self.send(Statement::CountAll).await?,
-                Ok(counted) => counted,
-                Err(error)
-                    if error
-                        .source()
-                        .is_some_and(|error| dialect.refuses_to_read_target(error)) =>
-                {
-                    0
-                }
-                Err(error) => return Err(error),
-            },
+            self.count_timed(Statement::CountAndLoad).await?
+        } else {
+            let several = self.plan.filter.is_some_and(matched_several);
+            // By key that is one statement anyway.
+            if by_key || self.may_lock_gap() || (several && !all_or_none) {
+                return Ok(None);
+            }
+            let counted = if several { 0 } else { self.count_one().await? };
+            match counted {
+                0 if all_or_none => self.send(Statement::CountAll).await?,
+                counted => counted,
+            }
         };
         if counted > 0 {
             return Ok(Some(counted));
@@ -218,6 +211,21 @@ where
             && dialect.tells_rows_of_queries()
             && self.send(Statement::FindParent).await? == 0;
         Ok(matches_none.then_some(0))
+    }
+
+    /// Counts on the one parent that a filter matches; on none where the filter may not read what it needs.
+    async fn count_one(&mut self) -> Result<usize, AttemptError> {
+        let dialect = self.plan.dialect;
+        match self.send(Statement::CountOne).await {
+            Err(error)
+                if error
+                    .source()
+                    .is_some_and(|error| dialect.refuses_to_read_target(error)) =>
+            {
+                Ok(0)
+            }
+            counted => counted,
+        }
     }
 
     /// Counts on the parents that are there.

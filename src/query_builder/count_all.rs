@@ -4,18 +4,18 @@ use std::marker::PhantomData;
 
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::sql_types::Integer;
 
 use crate::backend::ShardedBackend;
-use crate::model::{SHARD, ShardedTable};
+use crate::model::{SHARD, ShardedTable, ShardsColumn};
 use crate::query_builder::picked::{
-    PICKED, picked_key, push_from_parents, push_key_is_parents, push_picked_key,
+    PICKED, push_from_parents, push_key_as_picked, push_key_is, push_key_is_parents,
     push_select_picked_key,
 };
 use crate::query_builder::query_ids::query_ids;
 use crate::query_builder::{
     Keep, push_bind, push_each_key, push_shard_is, push_shards_as_parent, push_shards_column,
 };
-use diesel::sql_types::Integer;
 
 /// Adds to the shards of all parents that `filter` matches; to none if one of the shards is missing. It locks the shards in key order.
 ///
@@ -68,7 +68,7 @@ where
 pub(super) fn push_picked_and_locked<'b, T, W, DB>(
     filter: &'b W,
     shard: &'b i32,
-    fields: &[&'static str],
+    fields: &[ShardsColumn],
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()>
 where
@@ -83,21 +83,17 @@ where
     out.push_sql("), ");
     out.push_identifier(LOCKED)?;
     out.push_sql(" AS MATERIALIZED (SELECT ");
-    push_each_key::<T, DB>(", ", out.reborrow(), |i, name, mut out| {
-        push_shards_column::<T, DB>(name, out.reborrow())?;
-        out.push_sql(" AS ");
-        out.push_identifier(&picked_key(i))
-    })?;
+    push_key_as_picked::<T, DB>(out.reborrow(), push_shards_column::<T, DB>)?;
     for field in fields {
         out.push_sql(", ");
-        push_shards_column::<T, DB>(field, out.reborrow())?;
+        push_shards_column::<T, DB>(&field.name, out.reborrow())?;
     }
     out.push_sql(" FROM ");
     out.push_identifier(PICKED)?;
     out.push_sql(" JOIN ");
     out.push_identifier(T::SHARDS_TABLE)?;
     out.push_sql(" ON ");
-    push_key_is_shards::<T, DB>(PICKED, out.reborrow())?;
+    push_key_is::<T, DB>(PICKED, out.reborrow(), push_shards_column::<T, DB>)?;
     out.push_sql(" AND ");
     push_shards_column::<T, DB>(SHARD, out.reborrow())?;
     out.push_sql(" = ");
@@ -139,19 +135,6 @@ where
     out.push_identifier(PICKED)?;
     out.push_sql(")");
     Ok(())
-}
-
-/// `picked.sharded_key_0 = shards.key`, where `picked` is a table of keys
-pub(super) fn push_key_is_shards<T, DB>(picked: &str, out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    push_each_key::<T, DB>(" AND ", out, |i, name, mut out| {
-        push_picked_key(picked, i, out.reborrow())?;
-        out.push_sql(" = ");
-        push_shards_column::<T, DB>(name, out)
-    })
 }
 
 query_ids!(CountAll<'a, T, W, V; Ch>);

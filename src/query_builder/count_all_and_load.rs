@@ -7,10 +7,10 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
 use crate::model::{ColumnType, ShardedTable};
-use crate::query_builder::count_all::{
-    LOCKED, push_key_is_shards, push_picked_and_locked, push_update_locked,
+use crate::query_builder::count_all::{LOCKED, push_picked_and_locked, push_update_locked};
+use crate::query_builder::picked::{
+    push_key_as_picked, push_key_is, push_key_is_parents, push_picked_key,
 };
-use crate::query_builder::picked::{picked_key, push_key_is_parents, push_picked_key};
 use crate::query_builder::query_ids::query_ids;
 use crate::query_builder::{push_column, push_each_key, push_shards_column};
 
@@ -51,13 +51,12 @@ where
     S: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let fields: Vec<_> = T::FIELDS.iter().map(|field| &*field.name).collect();
         out.push_sql("WITH ");
-        push_picked_and_locked::<T, W, DB>(self.filter, &self.shard, &fields, out.reborrow())?;
+        push_picked_and_locked::<T, W, DB>(self.filter, &self.shard, T::FIELDS, out.reborrow())?;
         out.push_sql(", ");
         push_counted::<T, Ch, DB>(self.changes, &self.shard, out.reborrow())?;
         out.push_sql(", ");
-        push_shards_after_all::<T, DB>(&fields, out.reborrow())?;
+        push_shards_after_all::<T, DB>(out.reborrow())?;
         out.push_sql(" SELECT ");
         self.selection.walk_ast(out.reborrow())?;
         out.push_sql(" FROM ");
@@ -88,11 +87,7 @@ where
     out.push_sql(" AS (");
     push_update_locked::<T, Ch, DB>(changes, shard, out.reborrow())?;
     out.push_sql(" RETURNING ");
-    push_each_key::<T, DB>(", ", out.reborrow(), |i, name, mut out| {
-        push_column::<T, DB>(name, out.reborrow())?;
-        out.push_sql(" AS ");
-        out.push_identifier(&picked_key(i))
-    })?;
+    push_key_as_picked::<T, DB>(out.reborrow(), push_column::<T, DB>)?;
     for field in T::FIELDS {
         // The difference between two values of a type may leave its range.
         let wide = match field.column_type {
@@ -118,7 +113,7 @@ where
 }
 
 /// Under the name of the shards table: the shards before the update, and the amounts that it added.
-fn push_shards_after_all<T, DB>(fields: &[&str], mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
+fn push_shards_after_all<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
@@ -128,25 +123,25 @@ where
     push_each_key::<T, DB>(", ", out.reborrow(), |_, name, out| {
         push_shards_column::<T, DB>(name, out)
     })?;
-    for field in fields {
+    for field in T::FIELDS {
         out.push_sql(", ");
-        push_shards_column::<T, DB>(field, out.reborrow())?;
+        push_shards_column::<T, DB>(&field.name, out.reborrow())?;
     }
     out.push_sql(" FROM ");
     out.push_identifier(COUNTED)?;
     out.push_sql(" JOIN ");
     out.push_identifier(T::SHARDS_TABLE)?;
     out.push_sql(" ON ");
-    push_key_is_shards::<T, DB>(COUNTED, out.reborrow())?;
+    push_key_is::<T, DB>(COUNTED, out.reborrow(), push_shards_column::<T, DB>)?;
     out.push_sql(" UNION ALL SELECT ");
     push_each_key::<T, DB>(", ", out.reborrow(), |i, _, out| {
         push_picked_key(COUNTED, i, out)
     })?;
-    for field in fields {
+    for field in T::FIELDS {
         out.push_sql(", ");
         out.push_identifier(COUNTED)?;
         out.push_sql(".");
-        out.push_identifier(field)?;
+        out.push_identifier(&field.name)?;
     }
     out.push_sql(" FROM ");
     out.push_identifier(COUNTED)?;

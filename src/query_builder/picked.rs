@@ -1,5 +1,7 @@
 //! The parents that a filter picks, as a derived table of their keys.
 
+use std::borrow::Cow;
+
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
 
@@ -10,9 +12,35 @@ use crate::query_builder::{push_column, push_each_key};
 /// The derived table.
 pub(super) const PICKED: &str = "sharded_picked";
 
-/// Unlikely to be the name of a column of the application's, which would be ambiguous.
-pub(super) fn picked_key(number: usize) -> String {
-    format!("sharded_key_{number}")
+/// Unlikely to be the name of a column of the application's, which would be ambiguous. Keys of few columns allocate nothing: Diesel
+/// walks a statement several times for each count.
+fn picked_key(number: usize) -> Cow<'static, str> {
+    const NAMES: [&str; 4] = [
+        "sharded_key_0",
+        "sharded_key_1",
+        "sharded_key_2",
+        "sharded_key_3",
+    ];
+    match NAMES.get(number) {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(format!("sharded_key_{number}")),
+    }
+}
+
+/// `column AS sharded_key_0`, where `push_column` writes a column of the key
+pub(super) fn push_key_as_picked<'b, T, DB>(
+    out: AstPass<'_, 'b, DB>,
+    push_column: impl Fn(&str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
+) -> QueryResult<()>
+where
+    T: ShardedTable,
+    DB: ShardedBackend,
+{
+    push_each_key::<T, DB>(", ", out, |i, name, mut out| {
+        push_column(name, out.reborrow())?;
+        out.push_sql(" AS ");
+        out.push_identifier(&picked_key(i))
+    })
 }
 
 /// `SELECT parent.key AS sharded_key_0`
@@ -22,11 +50,7 @@ where
     DB: ShardedBackend,
 {
     out.push_sql("SELECT ");
-    push_each_key::<T, DB>(", ", out, |i, name, mut out| {
-        push_column::<T, DB>(name, out.reborrow())?;
-        out.push_sql(" AS ");
-        out.push_identifier(&picked_key(i))
-    })
+    push_key_as_picked::<T, DB>(out, push_column::<T, DB>)
 }
 
 /// ` FROM parent WHERE …`
@@ -50,10 +74,23 @@ where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
+    push_key_is::<T, DB>(picked, out, push_column::<T, DB>)
+}
+
+/// `picked.sharded_key_0 = column`, where `push_column` writes a column of the key
+pub(super) fn push_key_is<'b, T, DB>(
+    picked: &str,
+    out: AstPass<'_, 'b, DB>,
+    push_column: impl Fn(&str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
+) -> QueryResult<()>
+where
+    T: ShardedTable,
+    DB: ShardedBackend,
+{
     push_each_key::<T, DB>(" AND ", out, |i, name, mut out| {
         push_picked_key(picked, i, out.reborrow())?;
         out.push_sql(" = ");
-        push_column::<T, DB>(name, out)
+        push_column(name, out)
     })
 }
 
