@@ -161,11 +161,14 @@ macro_rules! lives_connection {
                         ))
                     }
                     Operation::Read { first, last } => {
-                        let read = chaos_lives
-                            .filter(id.between(first, last))
-                            .select((id, life, views.total()))
-                            .load::<(i64, i64, i64)>(conn)?;
-                        Ok(Answer::Lives(read.into_iter().map(seen).collect()))
+                        // MariaDB misses removed shards now and then in a read outside a transaction; see decision 0045.
+                        let read: QueryResult<Vec<(i64, i64, i64)>> = conn.transaction(|conn| {
+                            chaos_lives
+                                .filter(id.between(first, last))
+                                .select((id, life, views.total()))
+                                .load(conn)
+                        });
+                        Ok(Answer::Lives(read?.into_iter().map(seen).collect()))
                     }
                     Operation::CountNamed { name, n } => {
                         Counter::named(name).add(*n, conn)?;
