@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::backend::Dialect;
     use crate::model::ShardedTable;
-    use crate::operation::coalescer::count_each::CountedRow;
+    use crate::operation::coalescer::count_each::{CountedRow, CountedShard};
     use crate::operation::coalescer::token::Token;
     use crate::test_schema::sql;
     use crate::test_schema::videos::dsl::*;
@@ -149,7 +149,7 @@ mod tests {
                 n: 1,
             }),+];
             let form = Dialect::$dialect.commits_at_once(rows.len());
-            let count = CountEach::<views, _, _>::new(rows, 3);
+            let count = CountEach::<views, _, _>::new(vec![CountedShard { shard: 3, rows }]);
             form.map(|form| CommitAtOnce::new(form, Token::new().next(), count))
         }};
     }

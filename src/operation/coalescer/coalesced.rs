@@ -22,7 +22,7 @@ use crate::query_builder::{CreateShards, KeyIs, KeysAre, PickKeys};
 use crate::shard_counts;
 
 use super::at_once::CommitAtOnce;
-use super::count_each::{CountEach, CountedRow};
+use super::count_each::{CountEach, CountedRow, CountedShard};
 use super::token::BatchMark;
 
 /// A counter that a [`Coalescer`](super::Coalescer) adds to: a [`RowCounter`] or a named [`Counter`], each also with an
@@ -72,6 +72,24 @@ where
     }
 }
 
+/// Amounts for rows that are counted on the shard of one number, by their keys.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct OnShard<Key> {
+    pub(super) shard: i32,
+    pub(super) amounts: Vec<(Key, i64)>,
+}
+
+impl OnShard<String> {
+    fn into_bytes(self) -> OnShard<Vec<u8>> {
+        let amounts = self.amounts.into_iter();
+        OnShard {
+            shard: self.shard,
+            amounts: amounts.map(|(name, n)| (name.into_bytes(), n)).collect(),
+        }
+    }
+}
+
 type KeyOf<F, Conn> = <F as Field<Conn>>::Key;
 
 /// A field of some table, whose rows are counted on by their keys.
@@ -93,19 +111,14 @@ pub trait Field<Conn>: Send + 'static {
     ) -> QueryResult<usize>;
 
     /// Adds to one shard of each row, in one statement. Returns the number of shards that were there.
-    fn count_shards(
-        &self,
-        conn: &mut Conn,
-        amounts: Vec<(Self::Key, i64)>,
-        shard: i32,
-    ) -> QueryResult<usize>;
+    fn count_shards(&self, conn: &mut Conn, amounts: Vec<OnShard<Self::Key>>)
+    -> QueryResult<usize>;
 
     /// The same together with the mark, as a commit of its own. Returns whether it was committed.
     fn commit_at_once(
         &self,
         conn: &mut Conn,
-        amounts: Vec<(Self::Key, i64)>,
-        shard: i32,
+        amounts: Vec<OnShard<Self::Key>>,
         at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool>;
 
@@ -167,13 +180,8 @@ where
         counted.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
 
-    fn count_shards(
-        &self,
-        conn: &mut Conn,
-        amounts: Vec<(T::Key, i64)>,
-        shard: i32,
-    ) -> QueryResult<usize> {
-        let count = count_each::<C, DB>(amounts, shard);
+    fn count_shards(&self, conn: &mut Conn, amounts: Vec<OnShard<T::Key>>) -> QueryResult<usize> {
+        let count = count_each::<C, DB>(amounts);
         let counted = now(Blocking::execute_kept(conn, count));
         counted.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
@@ -181,11 +189,10 @@ where
     fn commit_at_once(
         &self,
         conn: &mut Conn,
-        amounts: Vec<(T::Key, i64)>,
-        shard: i32,
+        amounts: Vec<OnShard<T::Key>>,
         (form, mark): (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
-        let count = count_each::<C, DB>(amounts, shard);
+        let count = count_each::<C, DB>(amounts);
         let committed = now(Blocking::execute_kept(
             conn,
             CommitAtOnce::new(form, mark, count),
@@ -230,19 +237,22 @@ type CountEachRow<C, T, DB> =
     CountEach<C, <T as KeyedTable<DB>>::KeyIs, <T as ShardedTable>::KeyValues>;
 
 fn count_each<C, DB>(
-    amounts: Vec<(<C::Table as ShardedTable>::Key, i64)>,
-    shard: i32,
+    amounts: Vec<OnShard<<C::Table as ShardedTable>::Key>>,
 ) -> CountEachRow<C, C::Table, DB>
 where
     C: ShardedColumn<Table: KeyedTable<DB>>,
     DB: ShardedBackend,
 {
-    let rows = amounts.into_iter().map(|(key, n)| CountedRow {
+    let row = |(key, n)| CountedRow {
         key_values: C::Table::key_values(&key),
         key_is: C::Table::key_is(key),
         n,
+    };
+    let shards = amounts.into_iter().map(|on| CountedShard {
+        shard: on.shard,
+        rows: on.amounts.into_iter().map(row).collect(),
     });
-    CountEach::new(rows.collect(), shard)
+    CountEach::new(shards.collect())
 }
 
 /// The field of the named counters, which are created where they are missing.
@@ -288,26 +298,19 @@ where
         self.0.count_shard(conn, key.into_bytes(), n, shard)
     }
 
-    fn count_shards(
-        &self,
-        conn: &mut Conn,
-        amounts: Vec<(String, i64)>,
-        shard: i32,
-    ) -> QueryResult<usize> {
-        let amounts = amounts.into_iter().map(|(name, n)| (name.into_bytes(), n));
-        self.0.count_shards(conn, amounts.collect(), shard)
+    fn count_shards(&self, conn: &mut Conn, amounts: Vec<OnShard<String>>) -> QueryResult<usize> {
+        let amounts = amounts.into_iter().map(OnShard::into_bytes);
+        self.0.count_shards(conn, amounts.collect())
     }
 
     fn commit_at_once(
         &self,
         conn: &mut Conn,
-        amounts: Vec<(String, i64)>,
-        shard: i32,
+        amounts: Vec<OnShard<String>>,
         at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
-        let amounts = amounts.into_iter().map(|(name, n)| (name.into_bytes(), n));
-        self.0
-            .commit_at_once(conn, amounts.collect(), shard, at_once)
+        let amounts = amounts.into_iter().map(OnShard::into_bytes);
+        self.0.commit_at_once(conn, amounts.collect(), at_once)
     }
 
     fn create_shards(&self, conn: &mut Conn, keys: Vec<String>, shard: i32) -> QueryResult<()> {

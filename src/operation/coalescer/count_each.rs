@@ -12,20 +12,26 @@ use crate::query_builder::{
     Keep, no_query_id, push_bind, push_column, push_key, push_shard_is, push_shards_as_parent,
 };
 
-/// Adds to one shard of each of several parents, to each an amount of its own.
+/// Adds to one shard of each of several parents, to each an amount of its own. Hot parents have another shard than cold ones.
 ///
 /// ```sql
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" +
 ///     CASE WHEN ("videos"."id" = $1) THEN $2 WHEN ("videos"."id" = $3) THEN $4 END)
 /// WHERE "videos"."id" IN ($5, $6) AND "videos"."shard" = $7
 /// -- a composite key: WHERE (("version" = $n AND "day" = $n) OR …) AND …
+/// -- hot and cold parents: WHERE ("videos"."id" IN ($n) AND "videos"."shard" = $n OR "videos"."id" IN ($n, $n) AND "videos"."shard" = $n)
 /// ```
 ///
-/// The last parent is repeated up to a power of two, which changes nothing. So there are few texts, and they stay prepared.
+/// The last parent of each shard is repeated up to a power of two, which changes nothing. So there are few texts, and they stay prepared.
 pub(super) struct CountEach<C, P, V> {
-    rows: Vec<CountedRow<P, V>>,
-    shard: i32,
+    shards: Vec<CountedShard<P, V>>,
     column: PhantomData<C>,
+}
+
+/// The rows that are counted on the shard of one number.
+pub(super) struct CountedShard<P, V> {
+    pub(super) shard: i32,
+    pub(super) rows: Vec<CountedRow<P, V>>,
 }
 
 /// `key = $n`, the key's values, and the amount.
@@ -35,24 +41,25 @@ pub(super) struct CountedRow<P, V> {
     pub(super) n: i64,
 }
 
+impl<P, V> CountedShard<P, V> {
+    fn repeated(&self) -> impl Iterator<Item = &CountedRow<P, V>> {
+        let missing = self.rows.len().next_power_of_two() - self.rows.len();
+        let last = self.rows.last().into_iter();
+        self.rows.iter().chain(last.cycle().take(missing))
+    }
+}
+
 impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
-    pub(super) fn new(rows: Vec<CountedRow<P, V>>, shard: i32) -> Self {
+    pub(super) fn new(shards: Vec<CountedShard<P, V>>) -> Self {
         CountEach {
-            rows,
-            shard,
+            shards,
             column: PhantomData,
         }
     }
 
     /// How many parents there are.
     pub(super) fn parents(&self) -> usize {
-        self.rows.len()
-    }
-
-    fn repeated(&self) -> impl Iterator<Item = &CountedRow<P, V>> {
-        let missing = self.rows.len().next_power_of_two() - self.rows.len();
-        let last = self.rows.last().into_iter();
-        self.rows.iter().chain(last.cycle().take(missing))
+        self.shards.iter().map(|counted| counted.rows.len()).sum()
     }
 
     /// `field = (parent.field + CASE … END)`
@@ -66,7 +73,7 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
         out.push_sql(" = (");
         push_column::<C::Table, DB>(C::NAME, out.reborrow())?;
         out.push_sql(" + CASE");
-        for CountedRow { key_is, n, .. } in self.repeated() {
+        for CountedRow { key_is, n, .. } in self.shards.iter().flat_map(CountedShard::repeated) {
             out.push_sql(" WHEN ");
             key_is.walk_ast(out.reborrow())?;
             out.push_sql(" THEN ");
@@ -85,22 +92,46 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
         P: QueryFragment<DB>,
         V: QueryFragment<DB>,
     {
-        let is_composite = C::Table::KEY.len() > 1;
-        if !is_composite {
-            push_key::<C::Table, DB>(out.reborrow())?;
-            out.push_sql(" IN ");
-        }
-        let separator = if is_composite { " OR " } else { ", " };
-        for (i, row) in self.repeated().enumerate() {
-            out.push_sql(if i == 0 { "(" } else { separator });
-            match is_composite {
-                true => row.key_is.walk_ast(out.reborrow())?,
-                false => row.key_values.walk_ast(out.reborrow())?,
+        let are_several = self.shards.len() > 1;
+        for (i, counted) in self.shards.iter().enumerate() {
+            if are_several {
+                out.push_sql(if i == 0 { "(" } else { " OR " });
             }
+            push_shard_of::<C::Table, _, _, DB>(counted, out.reborrow())?;
         }
-        out.push_sql(") AND ");
-        push_shard_is::<C::Table, DB>(&self.shard, out)
+        if are_several {
+            out.push_sql(")");
+        }
+        Ok(())
     }
+}
+
+/// `parent.key IN ($1, …) AND parent.shard = $n`
+fn push_shard_of<'b, T, P, V, DB>(
+    counted: &'b CountedShard<P, V>,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+    P: QueryFragment<DB>,
+    V: QueryFragment<DB>,
+{
+    let is_composite = T::KEY.len() > 1;
+    if !is_composite {
+        push_key::<T, DB>(out.reborrow())?;
+        out.push_sql(" IN ");
+    }
+    let separator = if is_composite { " OR " } else { ", " };
+    for (i, row) in counted.repeated().enumerate() {
+        out.push_sql(if i == 0 { "(" } else { separator });
+        match is_composite {
+            true => row.key_is.walk_ast(out.reborrow())?,
+            false => row.key_values.walk_ast(out.reborrow())?,
+        }
+    }
+    out.push_sql(") AND ");
+    push_shard_is::<T, DB>(&counted.shard, out)
 }
 
 impl<C, P, V, DB> QueryFragment<DB> for CountEach<C, P, V>
@@ -154,7 +185,8 @@ mod tests {
                 key_values: table::table::key_values(key),
                 n: 10 * key,
             });
-            CountEach::<views, _, _>::new(rows.collect(), 3)
+            let rows = rows.collect();
+            CountEach::<views, _, _>::new(vec![CountedShard { shard: 3, rows }])
         };
         let case = |whens: usize, others: usize| {
             let whens = " WHEN (`videos`.`id` = ?) THEN ?".repeat(whens);
@@ -175,6 +207,29 @@ mod tests {
     }
 
     #[test]
+    fn count_each_on_two_shards() {
+        let on = |shard: i32, ids: &[i64]| CountedShard {
+            shard,
+            rows: (ids.iter().map(|key| CountedRow {
+                key_is: id.eq(*key),
+                key_values: table::table::key_values(key),
+                n: 10 * key,
+            }))
+            .collect(),
+        };
+        let count = CountEach::<views, _, _>::new(vec![on(0, &[7, 8, 9]), on(5, &[1])]);
+        assert_eq!(count.parents(), 4);
+        let text = sql!(Pg, count);
+        let filter = r#"WHERE ("videos"."id" IN ($11, $12, $13, $14) AND "videos"."shard" = $15 OR "videos"."id" IN ($16) AND "videos"."shard" = $17)"#;
+        assert!(text.ends_with(filter), "{text}");
+        let binds = diesel::debug_query::<Pg, _>(&count).to_string();
+        assert!(
+            binds.ends_with("binds: [7, 70, 8, 80, 9, 90, 9, 90, 1, 10, 7, 8, 9, 9, 0, 1, 5]"),
+            "{binds}"
+        );
+    }
+
+    #[test]
     fn count_each_under_a_composite_key() {
         let rows = [(1, "a"), (1, "b")].map(|(of, on)| {
             let key = (of, on.to_owned());
@@ -184,7 +239,9 @@ mod tests {
                 n: 1,
             }
         });
-        let count = CountEach::<downloads::number, _, _>::new(rows.into(), 3);
+        let rows = rows.into();
+        let count =
+            CountEach::<downloads::number, _, _>::new(vec![CountedShard { shard: 3, rows }]);
         let text = sql!(Pg, count);
         let filter = r#"WHERE ((("downloads"."version" = $7) AND ("downloads"."day" = $8)) OR (("downloads"."version" = $9) AND ("downloads"."day" = $10))) AND "downloads"."shard" = $11"#;
         assert!(text.ends_with(filter), "{text}");

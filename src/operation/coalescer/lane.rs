@@ -1,14 +1,18 @@
 //! The sums of additions to one field, by key, and those to all fields.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Instant;
 
 use diesel::connection::LoadConnection;
 use diesel::result::QueryResult;
 
 use crate::backend::AtOnce;
+use crate::placement::Stripe;
 
-use super::coalesced::Field;
+use super::coalesced::{Field, OnShard};
+use super::hot_keys::HotKeys;
 use super::token::BatchMark;
 
 /// The additions to one field, of any type.
@@ -26,23 +30,25 @@ pub(super) trait AnyLane<Conn>: Send {
     /// The sum that callers who do not wait have added to an entry.
     fn buffered(&self, entry: usize) -> i128;
 
-    /// The number of shards that writers choose from.
-    fn shards(&self) -> u16;
+    /// Notes which entries have hot keys.
+    fn note_heat(&mut self, keys: &mut HotKeys, now: Instant);
 
     /// Adds each amount to its entry's shard in one statement. Returns the number of shards that were there.
-    fn count(&self, conn: &mut Conn, amounts: &[(usize, i64)], shard: i32) -> QueryResult<usize>;
+    ///
+    /// A cold key's shard is the first, where every process begins, and a hot key's is at `place`.
+    fn count(&self, conn: &mut Conn, amounts: &[(usize, i64)], place: u16) -> QueryResult<usize>;
 
     /// The same together with the mark, as a commit of its own. Returns whether it was committed.
     fn commit_at_once(
         &self,
         conn: &mut Conn,
         amounts: &[(usize, i64)],
-        shard: i32,
+        place: u16,
         at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool>;
 
     /// Creates the missing shards of these entries.
-    fn create(&self, conn: &mut Conn, amounts: &[(usize, i64)], shard: i32) -> QueryResult<()>;
+    fn create(&self, conn: &mut Conn, amounts: &[(usize, i64)], place: u16) -> QueryResult<()>;
 
     /// Those of these entries whose rows exist under this very key.
     fn there(&self, conn: &mut Conn, amounts: &[(usize, i64)]) -> QueryResult<Vec<usize>>;
@@ -63,6 +69,7 @@ struct Lane<F: Field<Conn>, Conn: LoadConnection> {
 struct LaneEntry<Key> {
     key: Key,
     buffered: i128,
+    is_hot: bool,
 }
 
 impl<F: Field<Conn>, Conn: LoadConnection> Lane<F, Conn> {
@@ -82,7 +89,11 @@ impl<F: Field<Conn>, Conn: LoadConnection> Lane<F, Conn> {
         let number = self.entries.len();
         let (named, key) = (key.clone(), key.clone()); // a key's own code may panic: not between the next two lines
         self.numbers.insert(named, number);
-        self.entries.push(LaneEntry { key, buffered: 0 });
+        self.entries.push(LaneEntry {
+            key,
+            buffered: 0,
+            is_hot: false,
+        });
         number
     }
 
@@ -93,10 +104,27 @@ impl<F: Field<Conn>, Conn: LoadConnection> Lane<F, Conn> {
             .collect()
     }
 
-    fn by_key(&self, amounts: &[(usize, i64)]) -> Vec<(F::Key, i64)> {
-        amounts
-            .iter()
-            .map(|(entry, n)| (self.entries[*entry].key.clone(), *n))
+    /// The amounts by key, those of cold keys first; for none no shard.
+    fn on_shards(&self, amounts: &[(usize, i64)], place: u16) -> Vec<OnShard<F::Key>> {
+        let stripe = Stripe::global();
+        let places = [0, place % stripe.shards(self.field.shards())];
+        let (mut cold, mut hot) = (vec![], vec![]);
+        for (entry, n) in amounts {
+            let LaneEntry { key, is_hot, .. } = &self.entries[*entry];
+            let amounts = if *is_hot && places[1] > 0 {
+                &mut hot
+            } else {
+                &mut cold
+            };
+            amounts.push((key.clone(), *n));
+        }
+        let on_shards = places.into_iter().zip([cold, hot]);
+        on_shards
+            .filter(|(_, amounts)| !amounts.is_empty())
+            .map(|(place, amounts)| OnShard {
+                shard: stripe.shard(place),
+                amounts,
+            })
             .collect()
     }
 
@@ -141,17 +169,24 @@ where
         self.entries[entry].buffered
     }
 
-    fn shards(&self) -> u16 {
-        self.field.shards()
+    fn note_heat(&mut self, keys: &mut HotKeys, now: Instant) {
+        for entry in &mut self.entries {
+            let mut hash = DefaultHasher::new();
+            (TypeId::of::<F>(), &entry.key).hash(&mut hash);
+            entry.is_hot = keys.add(hash.finish(), now);
+        }
     }
 
-    fn count(&self, conn: &mut Conn, amounts: &[(usize, i64)], shard: i32) -> QueryResult<usize> {
-        match amounts {
-            [(entry, n)] => {
-                let key = self.entries[*entry].key.clone();
-                self.field.count_shard(conn, key, *n, shard)
+    fn count(&self, conn: &mut Conn, amounts: &[(usize, i64)], place: u16) -> QueryResult<usize> {
+        let mut on_shards = self.on_shards(amounts, place);
+        match on_shards.as_mut_slice() {
+            [OnShard { shard, amounts }] if amounts.len() == 1 => {
+                let one = amounts
+                    .pop()
+                    .map(|(key, n)| self.field.count_shard(conn, key, n, *shard));
+                one.unwrap_or(Ok(0))
             }
-            _ => self.field.count_shards(conn, self.by_key(amounts), shard),
+            _ => self.field.count_shards(conn, on_shards),
         }
     }
 
@@ -159,15 +194,19 @@ where
         &self,
         conn: &mut Conn,
         amounts: &[(usize, i64)],
-        shard: i32,
+        place: u16,
         at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
-        let amounts = self.by_key(amounts);
-        self.field.commit_at_once(conn, amounts, shard, at_once)
+        let amounts = self.on_shards(amounts, place);
+        self.field.commit_at_once(conn, amounts, at_once)
     }
 
-    fn create(&self, conn: &mut Conn, amounts: &[(usize, i64)], shard: i32) -> QueryResult<()> {
-        self.field.create_shards(conn, self.keys(amounts), shard)
+    fn create(&self, conn: &mut Conn, amounts: &[(usize, i64)], place: u16) -> QueryResult<()> {
+        for OnShard { shard, amounts } in self.on_shards(amounts, place) {
+            let keys = amounts.into_iter().map(|(key, _)| key);
+            self.field.create_shards(conn, keys.collect(), shard)?;
+        }
+        Ok(())
     }
 
     fn there(&self, conn: &mut Conn, amounts: &[(usize, i64)]) -> QueryResult<Vec<usize>> {
@@ -246,6 +285,13 @@ impl<Conn: LoadConnection + 'static> Lanes<Conn> {
     /// How many entries there are.
     pub(super) fn entries(&self) -> usize {
         self.0.iter().map(|lane| lane.len()).sum()
+    }
+
+    /// Notes which keys are hot.
+    pub(super) fn note_heat(&mut self, keys: &mut HotKeys, now: Instant) {
+        for lane in &mut self.0 {
+            lane.note_heat(keys, now);
+        }
     }
 
     pub(super) fn get(&self, lane: usize) -> Option<&dyn AnyLane<Conn>> {

@@ -41,6 +41,7 @@ mod count_each;
 mod handle;
 #[cfg_attr(not(feature = "async"), expect(dead_code, reason = "no task waits"))]
 mod handoff;
+mod hot_keys;
 mod lane;
 mod loss;
 mod shared;

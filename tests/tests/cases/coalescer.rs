@@ -40,6 +40,62 @@ fn total_of(video: i64, conn: &mut Conn) -> i64 {
         .unwrap()
 }
 
+/// The numbers of a video's shards.
+fn shards_of(video: i64, conn: &mut Conn) -> Vec<i32> {
+    videos_shards::table
+        .filter(videos_shards::id.eq(video))
+        .select(videos_shards::shard)
+        .order(videos_shards::shard)
+        .load(conn)
+        .unwrap()
+}
+
+/// A process that starts again makes no further rows.
+#[test]
+fn a_cold_key_has_one_shard_whoever_counts_on_it() {
+    let (database, mut conn) = database_with_counters();
+    for _ in 0..4 {
+        let coalescers = [(); 2].map(|()| Coalescer::new(pool(&database)).unwrap());
+        for coalescer in &coalescers {
+            for video in 1..=3 {
+                assert_eq!(coalescer.add(&views_of(video), 1).unwrap(), 1);
+            }
+        }
+        assert_eq!(
+            update(videos.find(1))
+                .set(views.eq(views + 1))
+                .execute(&mut conn),
+            Ok(1)
+        );
+    }
+    for (video, total) in [(1, 112), (2, 208), (3, 308)] {
+        assert_eq!(total_of(video, &mut conn), total);
+        assert_eq!(shards_of(video, &mut conn), [0], "{video}");
+    }
+}
+
+/// A hot key is counted on a shard of the coalescer's own, also together with cold keys in one statement.
+#[test]
+fn hot_and_cold_keys_are_counted_together() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    for round in 1..=300 {
+        coalescer.add_later(&views_of(1), 2).unwrap();
+        if round % 30 == 0 {
+            coalescer.add_later(&views_of(2), 3).unwrap();
+        }
+        coalescer.flush().unwrap();
+    }
+    assert_eq!(total_of(1, &mut conn), 700);
+    assert_eq!(total_of(2, &mut conn), 230);
+    assert_eq!(shards_of(2, &mut conn), [0]);
+    let shards = shards_of(1, &mut conn);
+    assert!(
+        shards.first() == Some(&0) && shards.len() <= 2,
+        "{shards:?}"
+    );
+}
+
 /// Locks the shards of video 1, which are made for it, until `conn` commits; on SQLite everything.
 fn lock_video_1(conn: &mut Conn) {
     for shard in 0..4 {

@@ -17,6 +17,7 @@ use crate::observe;
 use crate::operation::coalescer::added::outcome_unknown;
 use crate::operation::coalescer::batch::Batch;
 use crate::operation::coalescer::chunk::{Chunk, EntrySum};
+use crate::operation::coalescer::hot_keys::HotKeys;
 use crate::operation::coalescer::loss::Loss;
 use crate::operation::coalescer::shared::CoalescerState;
 use crate::operation::coalescer::token::{TABLE, Token};
@@ -48,8 +49,9 @@ pub(in crate::operation::coalescer) struct Worker<Conn: LoadConnection> {
     borrow: Borrow<Conn>,
     conn: Option<Borrowed<Conn>>,
     token: Token,
-    /// The shard of each row that it adds to follows from this number, which differs between coalescers.
+    /// The place of hot keys' shards, which differs between coalescers: they do not wait for each other there.
     place: u16,
+    hot_keys: HotKeys,
     /// How many callers waited for the last batch.
     last_callers: usize,
 }
@@ -85,6 +87,7 @@ where
             conn: Some(conn),
             token,
             place: rand::random(),
+            hot_keys: HotKeys::new(),
             last_callers: 0,
         }
     }
@@ -135,6 +138,7 @@ where
 
     fn flush(&mut self, mut batch: Batch<Conn>) {
         let began = Instant::now();
+        batch.lanes.note_heat(&mut self.hot_keys, began);
         let (entries, callers) = (batch.lanes.entries(), batch.waiting_callers());
         self.last_callers = callers;
         observe::flush(entries, callers).block(|| {
@@ -209,7 +213,12 @@ where
             conn: &mut **conn,
             dialect,
             token: &mut self.token,
-            place: self.place,
+            // With one writer at a time another shard spares no wait.
+            place: if dialect.has_row_locks() {
+                self.place
+            } else {
+                0
+            },
         };
         let sent = sender.send(batch, part, sums, &mut exceptions);
         let error = match sent {

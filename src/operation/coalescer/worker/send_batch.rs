@@ -12,14 +12,14 @@ use crate::operation::coalescer::token::{BatchMark, Token, stamp};
 use super::exceptions::Exceptions;
 use super::failure::{BatchFailure, classify, is_a_rows_fault};
 use super::requests::{claim_requests, release_requests};
-use super::send_chunk::{ChunkSender, shard_at};
+use super::send_chunk::ChunkSender;
 
 /// Sends a part of a batch over one connection.
 pub(super) struct BatchSender<'a, Conn> {
     pub(super) conn: &'a mut Conn,
     pub(super) dialect: Dialect,
     pub(super) token: &'a mut Token,
-    /// See [`shard_at`].
+    /// The place of hot keys' shards.
     pub(super) place: u16,
 }
 
@@ -110,8 +110,7 @@ where
         let at_once = (self.dialect.commits_at_once(sums.len())?, mark);
         let lane = batch.lanes.get(chunk.lane)?;
         let amounts = EntrySum::as_binds(sums)?;
-        let shard = shard_at(self.place, lane);
-        let committed = lane.commit_at_once(self.conn, &amounts, shard, at_once);
+        let committed = lane.commit_at_once(self.conn, &amounts, self.place, at_once);
         let error = match committed {
             Ok(true) => return Some(Ok(())),
             // A shard is missing, or some row cannot take its amount: a transaction finds out which.

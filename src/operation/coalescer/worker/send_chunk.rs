@@ -13,7 +13,6 @@ use crate::operation::coalescer::batch::Batch;
 use crate::operation::coalescer::chunk::{Chunk, EntrySum, Mode};
 use crate::operation::coalescer::lane::{AnyLane, EntryId};
 use crate::operation::coalescer::loss::Loss;
-use crate::placement::Stripe;
 use crate::policy::RetryPolicy;
 
 use super::exceptions::Exceptions;
@@ -22,18 +21,12 @@ use super::failure::{BatchFailure, is_a_rows_fault};
 /// How often a row that was gone when its shard was created is looked for again.
 const ROW_GONE: u32 = 16;
 
-/// The shard of each row that a coalescer with this place adds to.
-pub(super) fn shard_at<Conn>(place: u16, lane: &dyn AnyLane<Conn>) -> i32 {
-    let stripe = Stripe::global();
-    stripe.shard(place % stripe.shards(lane.shards()))
-}
-
 /// Counts chunks inside the batch's transaction.
 pub(super) struct ChunkSender<'a, Conn> {
     pub(super) conn: &'a mut Conn,
     pub(super) dialect: Dialect,
     pub(super) batch: &'a Batch<Conn>,
-    /// See [`shard_at`].
+    /// The place of hot keys' shards.
     pub(super) place: u16,
     pub(super) exceptions: &'a mut Exceptions,
 }
@@ -76,12 +69,11 @@ where
         if amounts.is_empty() {
             return Ok(true);
         }
-        let shard = shard_at(self.place, lane);
         let created = match chunk.mode {
-            Mode::Creating => lane.create(self.conn, amounts, shard),
+            Mode::Creating => lane.create(self.conn, amounts, self.place),
             Mode::Together | Mode::EachAlone => Ok(()),
         };
-        let counted = created.and_then(|()| lane.count(self.conn, amounts, shard));
+        let counted = created.and_then(|()| lane.count(self.conn, amounts, self.place));
         chunk.mode = match (counted, chunk.mode) {
             (Ok(rows), _) if rows == amounts.len() => return Ok(true),
             (Ok(_), Mode::Together) => Mode::Creating,
