@@ -59,8 +59,8 @@ pub enum Error {
     /// or not. It is never retried automatically, because that could count twice. A caller that gave an
     /// [idempotency key](crate::idempotency) may just ask again.
     #[error(
-        "the connection, or the cluster, was lost while the commit was in flight: the change may have happened or not, \
-         look before you make it again, or give it an idempotency key ({source})"
+        "the connection, or the cluster, was lost while the commit was in flight: the change may have happened or not; \
+         check before you repeat it, or use an idempotency key ({source})"
     )]
     OutcomeUnknown {
         /// The driver's own error.
@@ -121,7 +121,7 @@ pub enum Error {
     /// A shard or a base would have left the range of its column, or a `CHECK` on it. A NaN and the infinities are out of every
     /// range. Nothing was changed.
     #[error(
-        "nothing was changed: a value is out of the range of its column, or of a CHECK on it, or no finite number; count less \
+        "nothing was changed: a value is out of the range of its column, or of a CHECK on it, or not a finite number; count less \
          at once, or use a wider type ({source})"
     )]
     Overflow {
@@ -139,7 +139,7 @@ pub enum Error {
     /// The row given to [`or_insert`](crate::operation::UpdateStatement::or_insert) does not match the update's own filter. The
     /// insert was rolled back, and nothing was counted.
     #[error(
-        "the row given to `or_insert` is none that the update is about: give it the key that the update looks for \
+        "the row given to `or_insert` does not match the filter of the update: give it the key that the update looks for \
          (nothing was inserted or counted)"
     )]
     InsertedOther,
@@ -154,8 +154,8 @@ pub enum Error {
     /// A key column is a `CHAR(n)`, which PostgreSQL fills up with spaces: [`verify`](crate::verify()) cannot compare it with the
     /// keys of a recount. All other operations can use it.
     #[error(
-        "the parent of `{shards_table}` has a key of type CHAR(n), whose spaces a recount may give or not: make it VARCHAR(n) or TEXT \
-         to verify its totals"
+        "the parent of `{shards_table}` has a key of type CHAR(n), which a recount may return with or without its spaces: make it \
+         VARCHAR(n) or TEXT to verify its totals"
     )]
     PaddedKey {
         /// The shards table.
@@ -174,7 +174,7 @@ pub enum Error {
     /// Triggers that remove shards with their parent are missing from a SQLite database: rebuilding the parent's table drops
     /// them. A new row may inherit the shards of a row that was deleted meanwhile. Nothing was changed.
     #[error(
-        "nothing was changed: triggers of `{table}` are missing, as after a rebuild of its parent; look whether rows were \
+        "nothing was changed: triggers of `{table}` are missing, as after a rebuild of its parent; check whether rows were \
          deleted or replaced since then, and create the triggers again:\n{sql}"
     )]
     MissingTriggers {
@@ -186,7 +186,7 @@ pub enum Error {
     /// MySQL or MariaDB do not let a key column of the shards table refer to the parent's, since its type or its collation is
     /// another one. No table was created.
     #[error(
-        "the key of `{table}` has not its parent's type or collation: write `#[sharded(sql_type = \"{sql_type}\")]` on the field \
+        "the key of `{table}` does not have its parent's type or collation: write `#[sharded(sql_type = \"{sql_type}\")]` on the field \
          `{column}` ({source})"
     )]
     KeyTypeMismatch {
@@ -225,7 +225,7 @@ pub enum Error {
     },
     /// No [`Stripe`](crate::shard_choice::Stripe) has this index.
     #[error(
-        "there is no stripe {index} of {of}: choose an index below the number of stripes, and that from 1 to 4096"
+        "there is no stripe {index} of {of}: choose an index below the number of stripes, and 1 to 4096 stripes"
     )]
     InvalidStripe {
         /// The index that was asked for.
@@ -236,7 +236,7 @@ pub enum Error {
     /// A [`Coalescer`](crate::coalescer::Coalescer) could not commit a count before its caller's deadline, and dropped it.
     /// Nothing was changed.
     #[error(
-        "nothing was counted: no batch could be committed within {waited:?} ({reason}); look after the database, or allow a \
+        "nothing was counted: no batch could be committed within {waited:?} ({reason}); check the database, or allow a \
          later deadline"
     )]
     DeadlinePassed {
@@ -262,7 +262,7 @@ pub enum Error {
     /// A flush or a close of a [`Coalescer`](crate::coalescer::Coalescer) reached its deadline first. The coalescer still holds
     /// the counts: do not add them again.
     #[error(
-        "after {waited:?} some of what was added to the coalescer is not committed yet ({reason}); it is still in hand: do not \
+        "after {waited:?} some of what was added to the coalescer is not committed yet ({reason}); the coalescer still holds it: do not \
          add it again"
     )]
     FlushPending {
@@ -280,7 +280,7 @@ pub enum Error {
     /// The table is declared inside a schema. A shards table takes the parent's place under its name, and no database
     /// takes a qualified name for that.
     #[error(
-        "`{table}` is declared with a schema, which the shards of a table cannot be addressed through: declare the \
+        "`{table}` is declared with a schema, but a shards table cannot be addressed through a schema: declare the \
          `table!` without it, and let the connection's search path (PostgreSQL) or database (MySQL) lead there"
     )]
     QualifiedTable {
@@ -297,7 +297,7 @@ fn where_it_comes_from(table: &str) -> &'static str {
     if table.starts_with("diesel_sharded_") {
         "run the library's own migrations, `conn.run_pending_migrations(diesel_sharded::MIGRATIONS)`"
     } else {
-        "run its migration, which `ShardsTable::of(…::table)` gives as a Diesel migration (`.migration(version)`) or as \
+        "run its migration, which `ShardsTable::of(…::table)` returns as a Diesel migration (`.migration(version)`) or as \
          text (`.create_sql(…)`)"
     }
 }

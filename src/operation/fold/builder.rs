@@ -189,11 +189,12 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         self
     }
 
-    /// Removes every shard of a cold row too: one of which fewer than so many shards had something to move. With 2 a row that one
-    /// writer at a time counts on ends without shards, and its next count creates one; a hot row keeps its shards until it is
-    /// folded once without counts. 0, the default outside a [`Folder`](crate::operation::Folder), keeps them as [`keep_shards`](Self::keep_shards) has it.
+    /// Also removes every shard of a cold row: a row of which fewer shards than this had something to move. With 2, a row on
+    /// which one writer at a time counts loses its shards, and its next count creates one. A hot row keeps its shards until it is
+    /// folded once without counts. With 0, the default outside a [`Folder`](crate::operation::Folder),
+    /// [`keep_shards`](Self::keep_shards) alone decides.
     ///
-    /// All shards are then work to look at, empty ones too.
+    /// With any other number the fold looks at all shards, even empty ones.
     pub fn cold_below(mut self, shards: u16) -> Self {
         self.cold_below = Some(shards);
         self
@@ -231,7 +232,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
         self.run_with(conn, |_| ControlFlow::Continue(()))
     }
 
-    /// Folds to the end, or until `progress` breaks off; it is called after every batch with what was folded so far.
+    /// Folds to the end, or until `progress` breaks off. `progress` is called after every batch with the result so far.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -299,8 +300,8 @@ pub mod asynchronous {
             self.run_with(conn, |_| ControlFlow::Continue(()))
         }
 
-        /// Folds to the end, or until `progress` breaks off; it is called after every batch with what was folded so far. A future
-        /// that is dropped leaves complete what was told.
+        /// Folds to the end, or until `progress` breaks off. `progress` is called after every batch with the result so far. If
+        /// the future is dropped, all work that was reported stays complete.
         ///
         /// # Errors
         /// As [`run`](Self::run)'s.
