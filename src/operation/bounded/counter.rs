@@ -111,8 +111,8 @@ impl<C: ShardedColumn> Bounded<C> {
     /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND ("events"."seats" + $4) >= 0
     /// ```
     ///
-    /// Otherwise the total is read. If it allows the count, one transaction locks the row and all its shards, adds up, and hands
-    /// the room out. Other counts on the row wait meanwhile, even on other fields:
+    /// Otherwise the total is read. If it allows the count, one transaction locks the row and all its shards, so other counts on
+    /// the row wait, even on other fields. It adds up, and hands the room out:
     ///
     /// ```sql
     /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks

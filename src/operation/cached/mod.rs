@@ -80,8 +80,8 @@
 //!   the cache before the total was added, is missing from it. A count that was committed before the total was read, and reached
 //!   the cache after the total was added, is in it twice.
 //!
-//! A Redis that was paused first executes the commands that it received before. The totals that it then keeps are older by the
-//! length of the pause.
+//! When a Redis that was stopped resumes, it executes the commands that it received before. The totals that it keeps then are
+//! older by the length of the stop.
 //!
 //! [`CachedCounter::read`] reads the exact total from the database, as does [`Cached::get`] inside a transaction.
 //!

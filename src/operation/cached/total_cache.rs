@@ -39,8 +39,8 @@ pub trait TotalCache: Send + Sync {
     /// [`CacheError`]
     fn remove(&self, key: &str) -> Result<(), CacheError>;
 
-    /// Whether the cache may make its caller wait, as one in another process does. Tasks then ask it on a thread of its own. True
-    /// by default.
+    /// Whether the cache may make its caller wait, as one in another process does. Tasks then ask it on a thread that may block.
+    /// True by default.
     fn waits(&self) -> bool {
         true
     }
