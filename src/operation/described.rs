@@ -231,12 +231,12 @@ pub struct FoldSettings {
 /// The result of a fold of a described table.
 pub type FoldedRows<Key> = Folded<DescribedTable, Key>;
 
-/// The result of a fold that has not begun yet, and goes on after this key.
+/// The result of a fold that has not begun yet, and continues after this key.
 pub fn nothing_folded<Key>(table: &DescribedTable, after: Option<Key>) -> FoldedRows<Key> {
     Folded::nothing(&table.fields, after)
 }
 
-/// How many rows were looked at.
+/// How many rows were examined.
 pub fn looked_at<Key>(folded: &FoldedRows<Key>) -> u64 {
     folded.looked_at
 }
@@ -283,9 +283,9 @@ where
 /// The rows that a repair has locked.
 #[derive(Debug)]
 pub struct LockedRows<Key> {
-    /// Those that are locked.
+    /// The keys of the rows that are locked.
     pub locked: Vec<Key>,
-    /// Those that can be seen and are not.
+    /// The keys of the rows that are visible but not locked.
     pub not_locked: Vec<Key>,
 }
 
@@ -320,7 +320,7 @@ where
 /// Adds `n` to the base of a parent that is locked, by an `assignment` that does so.
 ///
 /// # Errors
-/// [`Unfit`](crate::Error::Unfit) if the base does not take it.
+/// [`Unfit`](crate::Error::Unfit) if the base does not accept the sum.
 pub fn add_to_base<K, A, Conn, DB>(
     keys: K,
     row: &K::Key,
@@ -353,12 +353,12 @@ pub fn key_as_text(dialect: Dialect, column: ColumnType) -> (&'static str, &'sta
     dialect.key_as_text(column)
 }
 
-/// Guards transactions against nodes of a cluster that write too, and may end one without the client being told.
+/// Guards transactions against other writing nodes of a cluster, which may end a transaction without an error to the client.
 pub fn guard_transactions() {
     set_other_nodes_write(true);
 }
 
-/// The least and the greatest integer that a base of this type holds, as far as an `i64` does.
+/// The least and the greatest integer that both a base of this type and an `i64` can hold.
 pub fn integers(column: ColumnType) -> (i64, i64) {
     column.integers()
 }

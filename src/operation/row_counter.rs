@@ -234,7 +234,7 @@ where
 
 /// `"views" = ("videos"."views" + $1)`
 ///
-/// The amount is bound as a `BigInt` whatever the column is: it may be negative where the column is unsigned.
+/// The amount is bound as a `BigInt` for every type of column, because it may be negative even if the column is unsigned.
 pub(crate) struct AddTo<C> {
     n: i64,
     column: PhantomData<C>,

@@ -123,8 +123,8 @@ use crate::query_builder::SelectTop;
 /// # Errors
 /// The database's, as from any query. A total that does not fit its column is an error if its row is among the `n`.
 ///
-/// The idea is that of the threshold algorithm of [Fagin, Lotem and Naor](https://doi.org/10.1016/S0022-0000(03)00026-6): an ordered list
-/// need be read only as far as its entries can still be among the answer.
+/// The idea is that of the threshold algorithm of [Fagin, Lotem and Naor](https://doi.org/10.1016/S0022-0000(03)00026-6): an
+/// ordered list need be read only as long as its next entries can still belong to the result.
 pub fn top<Q, C>(
     query: Q,
     _field: C,

@@ -89,7 +89,7 @@ impl Stripe {
         (self.index as u32) << 16 | self.of as u32
     }
 
-    /// The number of shards in the stripe out of so many, at least 1.
+    /// The number of shards in the stripe out of this many, at least 1.
     pub(crate) fn shards(self, shards: u16) -> u16 {
         let others = shards.saturating_sub(1).saturating_sub(self.index);
         1 + others / self.of

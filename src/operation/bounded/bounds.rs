@@ -33,9 +33,9 @@ impl Bounds {
         (n > 0 && self.most.is_none()) || (n < 0 && self.least.is_none())
     }
 
-    /// The share of each shard in the room below `total`, positive, and in that above it, negative. All of it is handed out,
-    /// as far as it is not more than half of what the column's type holds: SQLite could not add up the shards of a bound at
-    /// the edge. The base keeps the remainder.
+    /// The share of each shard in the room below `total`, positive, and in that above it, negative. All of it is handed out, up
+    /// to half of the greatest value of the column's type: SQLite could not add up the shards of a bound at the edge. The base
+    /// keeps the remainder.
     pub(super) fn shares(self, total: i128, slots: u16, column: ColumnType) -> (i64, i64) {
         let (smallest, largest) = column.integers();
         let share = |room: i128| {

@@ -315,8 +315,8 @@ impl<C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>> fmt::Debug for Boun
     }
 }
 
-/// Room is handed out to so many shards for each direction at most: each holds a part whether it is used or not, and all of
-/// them are locked close to a bound.
+/// The greatest number of shards to which room is handed out, for each direction. Each holds a part whether it is used or not,
+/// and all of them are locked close to a bound.
 const MOST_SLOTS: u16 = 16;
 
 /// How many shards there are for each direction.

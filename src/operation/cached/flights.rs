@@ -39,7 +39,7 @@ pub enum Role {
     Lead(Lead),
     /// Another reader has read this total.
     Share(i64),
-    /// Read alone: the reader that was waited for failed, or took too long.
+    /// Read alone: the other reader failed, or took too long.
     Alone,
 }
 

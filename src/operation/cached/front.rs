@@ -83,7 +83,7 @@ impl<C: TotalCache> Cached<C> {
         self
     }
 
-    /// Calls `notify` at every failure of the cache, to log it. The count or the read goes on when it returns.
+    /// Calls `notify` at every failure of the cache, to log it. The count or the read continues when it returns.
     pub fn with_notify(mut self, notify: impl Fn(&CacheError) + Send + Sync + 'static) -> Self {
         self.notify = Some(Arc::new(notify));
         self

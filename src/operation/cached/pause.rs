@@ -22,7 +22,7 @@ const IN_USE: u64 = 0;
 pub(super) enum Turn {
     /// Use the cache.
     Use,
-    /// Use the cache, and tell by [`Pause::ended`] if it works again.
+    /// Use the cache, and report by [`Pause::ended`] if it works again.
     Try,
     /// Leave the cache out.
     LeaveOut,

@@ -25,7 +25,7 @@ use super::{CacheError, TotalCache};
 /// DEL key
 /// ```
 ///
-/// The timeout does not cover the system's look-up of a host's name; give an address where that can be slow. For TLS, enable it
+/// The timeout does not cover the system's look-up of a host's name. If that can be slow, use an IP address. For TLS, enable it
 /// in the crate `redis`. A Redis cluster, whose servers redirect clients to each other, is not supported.
 pub struct RedisCache {
     client: Client,

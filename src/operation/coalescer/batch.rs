@@ -43,7 +43,7 @@ enum CallerState {
 /// The earlier use of a caller's idempotency key.
 #[derive(Debug, Clone, Copy)]
 enum Repeats {
-    /// The same addition, which was counted on so many rows.
+    /// The same addition, and the number of rows on which it was counted.
     Counted(usize),
     /// Another addition.
     Reused,

@@ -10,7 +10,7 @@ pub(super) struct Chunk {
     pub(super) lane: usize,
     pub(super) entries: Vec<usize>,
     pub(super) mode: Mode,
-    /// Entries without a row. They are counted each by itself, whatever the mode is.
+    /// Entries without a row. In every mode each is counted by itself.
     pub(super) alone: HashSet<usize>,
 }
 

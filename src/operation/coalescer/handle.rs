@@ -261,7 +261,7 @@ where
     /// Waits until everything that was added before is committed, or has failed.
     ///
     /// # Errors
-    /// [`FlushPending`](Error::FlushPending) if that takes longer than the deadline. The worker goes on with the rest.
+    /// [`FlushPending`](Error::FlushPending) if that takes longer than the deadline. The worker continues with the rest.
     pub fn flush(&self) -> Result<(), Error> {
         let shared = self.shared();
         let began = Instant::now();

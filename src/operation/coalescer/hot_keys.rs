@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// A key is hot when so many batches add to it within [`WINDOW`].
+/// A key is hot when this number of batches add to it within [`WINDOW`].
 const HOT_FROM: u8 = 16;
 const WINDOW: Duration = Duration::from_secs(1);
 /// How long a key stays hot after that.

@@ -15,7 +15,7 @@ use super::handoff::{Bell, Queue, Refused, Ticket, Urgency};
 use super::loss::{Loss, OnLoss};
 use super::stats::Stats;
 
-/// Threads are spread over so many queues, so that they seldom meet.
+/// Threads are spread over this number of queues, so that they seldom meet.
 pub(super) const QUEUES: usize = 8;
 
 pub(super) struct CoalescerState<Conn> {

@@ -40,7 +40,7 @@ const AT_ONCE: Shards = Shards {
 enum Trouble {
     /// Another transaction holds a lock, or a conflict came up.
     Blocked(DieselError),
-    /// A base does not take what its shards hold.
+    /// A base does not accept the values of its shards.
     Unfit(Unfit),
     Other(DieselError),
 }
@@ -114,8 +114,8 @@ impl<P> Folding<P> {
         self.fold_held(named, shards, bound, retry, link).await
     }
 
-    /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. A shard that
-    /// does not fit is tried again as long as others change the base.
+    /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. A shard that does
+    /// not fit is retried as long as others change the base.
     async fn fold_shard_by_shard<T, DB, M, Conn>(
         &self,
         keys: Vec<P::Key>,

@@ -14,7 +14,7 @@ pub struct Folded<T, K = <T as ShardedTable>::Key> {
     pub parents: u64,
     /// How many empty shards were removed.
     pub shards_removed: u64,
-    /// The key of the last parent that was looked at, for [`after`](crate::operation::Fold::after).
+    /// The key of the last parent that was examined, for [`after`](crate::operation::Fold::after).
     pub last: Option<K>,
     /// Whether the fold reached the end of the rows.
     pub finished: bool,
@@ -23,7 +23,7 @@ pub struct Folded<T, K = <T as ShardedTable>::Key> {
     pub unfit: Vec<(K, Unfit)>,
     /// The keys of parents with shards that others had locked all the time. Fold these parents again later.
     pub busy: Vec<K>,
-    /// How many parents were looked at.
+    /// How many parents were examined.
     pub(in crate::operation) looked_at: u64,
     /// For each of the fields.
     pub(in crate::operation) moved: Vec<Amount>,

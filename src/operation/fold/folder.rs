@@ -9,7 +9,7 @@ use crate::background::Background;
 
 use super::passes::{FolderState, FolderStats};
 
-/// How long a pass that is under way is waited for when the folder is dropped.
+/// How long dropping the folder waits for a pass that is under way.
 const LAST_BATCH: Duration = Duration::from_secs(5);
 
 /// Folds at an interval until it is dropped; made by [`every`](crate::operation::Fold::every).

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How far apart failing passes may come to be, unless the interval is longer.
+/// The longest pause between failing passes, unless the interval is longer.
 const LONGEST_AFTER_FAILURES: Duration = Duration::from_secs(60);
 
 /// When the next pass of a folder begins.

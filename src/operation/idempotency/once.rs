@@ -17,7 +17,7 @@ use crate::policy::RetryPolicy;
 pub(crate) enum Claimed {
     /// It is the first.
     First,
-    /// It was counted before, on so many rows.
+    /// It was counted before, on this number of rows.
     Repeated(usize),
     /// Something else was counted under its key.
     Reused,

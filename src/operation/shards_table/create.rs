@@ -53,8 +53,8 @@ impl Quoted<'_> {
         )
     }
 
-    /// With the key's columns from the parent, as only they tell a text's collation on PostgreSQL. Of another collation than the
-    /// parent's key the shards' index would not serve a total.
+    /// With the key's columns from the parent, because only these have a text's collation on PostgreSQL. With another collation
+    /// than the parent's key, the index of the shards would not serve a total.
     fn create_like_parent(&self) -> String {
         let Quoted { shards, parent, .. } = self;
         let key = each(&self.key, ", ", |_, column| match column.sql_type {
@@ -109,7 +109,7 @@ impl Quoted<'_> {
     }
 }
 
-/// Whether only the parent tells the column's whole type.
+/// Whether only the parent has the column's full type.
 fn is_collated(column: &Column) -> bool {
     column.column_type == ColumnType::Text && column.sql_type.is_none()
 }

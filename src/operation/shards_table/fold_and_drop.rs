@@ -15,7 +15,7 @@ use super::unfit_text::{COLON, GAVE, KEY, NO_ROW, NOTHING, PLUS};
 /// The program that runs the text of SQLite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Program {
-    /// It may go on after an error, as `sqlite3` does, and may be in no transaction.
+    /// It may continue after an error, as `sqlite3` does, and may be outside any transaction.
     Any,
     /// It ends at an error, and rolls its transaction back.
     StopsAtErrors,
@@ -130,9 +130,9 @@ DROP TEMPORARY TABLE `diesel_sharded_unfit`"
         )
     }
 
-    /// A program that goes on after an error must not drop what it could not fold. So the table is renamed first: if
-    /// everything was rolled back there is no table of the other name. And the check that fails is made twice, since the
-    /// first time only its own statement is undone, so that a program that stops there finds its transaction open.
+    /// A program that continues after an error must not drop shards that it could not fold. So the table is renamed first: if
+    /// everything was rolled back there is no table of the other name. And the check that fails is made twice, since the first
+    /// time only its own statement is undone, so that a program that stops there finds its transaction open.
     fn on_sqlite(&self, program: Program) -> String {
         const DROPPED: &str = "`diesel_sharded_dropped`";
         let mut statements = vec![];
@@ -283,7 +283,7 @@ INSERT INTO temp.diesel_sharded_unfit SELECT COALESCE(({}), ({}))",
         }
     }
 
-    /// A row that did not take what its shards hold, as a text that [`told`](super::unfit_text::told) reads.
+    /// A row that did not accept the values of its shards, as a text that [`told`](super::unfit_text::told) reads.
     fn unfit(&self) -> String {
         let parent = &self.parent;
         let numbers = |name: &str| {

@@ -104,7 +104,7 @@ impl<T: ShardedTable> ShardsTable<T> {
     /// The text checks itself: each base must be its earlier value plus the sum of its shards, and each shard must have a row. If
     /// a trigger, a policy, or a column that rounds or cuts prevents that, the text fails with an error that names a row, and
     /// both tables stay as they were. That holds inside a transaction and outside, in Diesel's migrations, `psql`, `mariadb` and
-    /// also in `sqlite3`, which goes on after an error.
+    /// even in `sqlite3`, which continues after an error.
     ///
     /// ```sql
     /// -- PostgreSQL, in one block

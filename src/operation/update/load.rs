@@ -74,7 +74,7 @@ where
     }
 }
 
-/// An update whose counted rows are wanted back.
+/// An update that returns the counted rows.
 struct CountAndLoad<
     'a,
     T: KeyedTable<DB>,

@@ -24,7 +24,7 @@ where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
     V: AsChangeset<Target = T>,
 {
-    /// The selection to give back.
+    /// The selection to return.
     pub(crate) fn selection(&self) -> Ret::Selection
     where
         Ret: Returning<T>,

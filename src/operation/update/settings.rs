@@ -3,7 +3,7 @@
 use crate::placement::ShardChoice;
 use crate::policy::RetryPolicy;
 
-/// Settings of an update, whatever its rows and values are.
+/// Settings of an update, independent of its rows and values.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settings {
     pub(super) retry: Option<RetryPolicy>,

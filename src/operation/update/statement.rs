@@ -167,7 +167,7 @@ use crate::policy::RetryPolicy;
 ///
 /// - `.get_result(conn)` without `.returning(..)` reads at most 32 columns.
 /// - A filter on a sharded field itself sees the base; filter on `field.total()`.
-/// - The `table!` must be without a schema (`videos`, not `analytics.videos`), since the shards table takes its name.
+/// - The `table!` must be without a schema (`videos`, not `analytics.videos`), because the shards table takes its name.
 /// - A transaction that was begun by hand (`BEGIN` in SQL) is not known to Diesel, and so not to this crate.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! `verify(..)`: totals beside a recount of what they count, repaired while the application goes on counting.
+//! `verify(..)`: compares totals with a recount and repairs them while the application continues to count.
 
 mod builder;
 mod recount;

@@ -40,8 +40,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long the worker tries to remove the coalescer's row.
 const ROW_REMOVAL: Duration = Duration::from_secs(1);
-/// How long a worker may take to end after it has to give up, beside its wait for the database: it notices, and tidies up, and has
-/// some time to spare.
+/// How long a worker may take to end after it has to give up, beside its wait for the database. The time covers noticing and
+/// tidying up, with some to spare.
 pub(in crate::operation::coalescer) const LONGEST_LEAVE: Duration = Duration::from_secs(3);
 
 pub(in crate::operation::coalescer) struct Worker<Conn: LoadConnection> {
@@ -353,7 +353,7 @@ where
     }
 }
 
-/// Gives this error to all callers who wait for this part. The other additions are tried again.
+/// Gives this error to all callers who wait for this part. The other additions are retried.
 fn fail_callers<Conn>(batch: &mut Batch<Conn>, part: &[Chunk], error: Error) -> String
 where
     Conn: LoadConnection + 'static,

@@ -18,7 +18,7 @@ use crate::policy::RetryPolicy;
 use super::exceptions::Exceptions;
 use super::failure::{BatchFailure, is_a_rows_fault};
 
-/// How often a row that was gone when its shard was created is looked for again.
+/// How many more times to look for a row that was missing when its shard was to be created.
 const ROW_GONE: u32 = 16;
 
 /// Counts chunks inside the batch's transaction.
