@@ -81,7 +81,7 @@
 //!   the cache after the total was added, is in it twice.
 //!
 //! When a Redis that was stopped resumes, it executes the commands that it received before. The totals that it keeps then are
-//! older by the length of the stop.
+//! older by the length of the pause.
 //!
 //! [`CachedCounter::read`] reads the exact total from the database, as does [`Cached::get`] inside a transaction.
 //!

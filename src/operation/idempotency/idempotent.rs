@@ -15,8 +15,8 @@ use crate::policy::RetryPolicy;
 ///
 /// Made by [`UpdateStatement::idempotency_key`](crate::operation::UpdateStatement::idempotency_key),
 /// [`Counter::idempotency_key`](crate::Counter::idempotency_key) and
-/// [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key). It replaces an update before `.execute(conn)`,
-/// `.get_result(conn)` and `.get_results(conn)`, and a counter's in [`Coalescer::add`](crate::coalescer::Coalescer::add) and
+/// [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key). It takes the place of an update before `.execute(conn)`,
+/// `.get_result(conn)` and `.get_results(conn)`, and of a counter in [`Coalescer::add`](crate::coalescer::Coalescer::add) and
 /// [`Cached::add`](crate::cached::Cached::add).
 #[derive(Debug, Clone)]
 #[must_use = "nothing is counted until it is executed or added to"]

@@ -39,7 +39,7 @@
 //!
 //! # SQL
 //!
-//! The key and the count are committed together:
+//! The key and the count are committed together, or not at all:
 //!
 //! ```sql
 //! BEGIN;                                                                    -- MySQL: READ COMMITTED; SQLite: IMMEDIATE
