@@ -8,10 +8,10 @@ use diesel::result::Error as DieselError;
 use crate::conflict::Conflict;
 use crate::unfit::Unfit;
 
-/// Why a count, or another operation, did not happen, or may not have.
+/// Why a count or another operation failed, or may have failed.
 ///
-/// It converts from and to [`diesel::result::Error`], so that `?` works in functions that return a
-/// [`QueryResult`](diesel::QueryResult) and in closures of `conn.transaction(..)`, and the way back loses nothing:
+/// It converts from and to [`diesel::result::Error`], so `?` works in functions that return a
+/// [`QueryResult`](diesel::QueryResult) and in closures of `conn.transaction(..)`. The conversion back loses nothing:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -56,11 +56,11 @@ pub enum Error {
         source: DieselError,
     },
     /// The connection was lost during a commit, or the node lost the majority of its cluster then. The change may have happened
-    /// or not. It is never retried automatically, because that could count twice. A caller that gave an
-    /// [idempotency key](crate::idempotency) may just ask again.
+    /// or not. It is never retried automatically, because that could count twice. A caller with an
+    /// [idempotency key](crate::idempotency) may simply repeat the request.
     #[error(
-        "the connection, or the cluster, was lost while the commit was in flight: the change may have happened or not, \
-         look before you make it again, or give it an idempotency key ({source})"
+        "the connection, or the cluster, was lost while the commit was in flight: the change may have happened or not; \
+         check before you repeat it, or use an idempotency key ({source})"
     )]
     OutcomeUnknown {
         /// The driver's own error.
@@ -99,9 +99,9 @@ pub enum Error {
         /// The database's own error.
         source: DieselError,
     },
-    /// The closure of [`retry::transaction`](crate::retry::transaction) returned `Ok`, but its transaction is not open any more.
-    /// An error that the closure dropped has ended it, or, on MySQL, a statement that commits (`CREATE TABLE`). PostgreSQL has
-    /// then committed nothing. MySQL has committed the statements after such an error, and those before such a statement.
+    /// The closure of [`retry::transaction`](crate::retry::transaction) returned `Ok`, but its transaction is no longer open.
+    /// Either an error that the closure dropped has ended it, or, on MySQL, a statement that commits (`CREATE TABLE`). PostgreSQL
+    /// has then committed nothing. MySQL has committed the statements after such an error, or those before such a statement.
     #[error(
         "the transaction ended before its closure did: at an error that the closure did not return (return every one, by `?`), \
          or on MySQL at a statement that commits; PostgreSQL has committed nothing, MySQL may have committed a part"
@@ -121,7 +121,7 @@ pub enum Error {
     /// A shard or a base would have left the range of its column, or a `CHECK` on it. A NaN and the infinities are out of every
     /// range. Nothing was changed.
     #[error(
-        "nothing was changed: a value is out of the range of its column, or of a CHECK on it, or no finite number; count less \
+        "nothing was changed: a value is out of the range of its column, or of a CHECK on it, or not a finite number; count less \
          at once, or use a wider type ({source})"
     )]
     Overflow {
@@ -139,13 +139,13 @@ pub enum Error {
     /// The row given to [`or_insert`](crate::operation::UpdateStatement::or_insert) does not match the update's own filter. The
     /// insert was rolled back, and nothing was counted.
     #[error(
-        "the row given to `or_insert` is none that the update is about: give it the key that the update looks for \
+        "the row given to `or_insert` does not match the filter of the update: give it the key that the update looks for \
          (nothing was inserted or counted)"
     )]
     InsertedOther,
-    /// The update was counted and committed, and a row that it gives back could not be read: the type's own
-    /// [`FromSql`](diesel::deserialize::FromSql) refused a value. Do not repeat the update. Only PostgreSQL commits before the rows are
-    /// read.
+    /// The update was counted and committed, but a row that it returns could not be read: the type's own
+    /// [`FromSql`](diesel::deserialize::FromSql) refused a value. Do not repeat the update. Only PostgreSQL commits before the
+    /// rows are read.
     #[error("the update was counted, do not repeat it; its row could not be read ({source})")]
     CountedNotRead {
         /// The error of the value.
@@ -154,27 +154,27 @@ pub enum Error {
     /// A key column is a `CHAR(n)`, which PostgreSQL fills up with spaces: [`verify`](crate::verify()) cannot compare it with the
     /// keys of a recount. All other operations can use it.
     #[error(
-        "the parent of `{shards_table}` has a key of type CHAR(n), whose spaces a recount may give or not: make it VARCHAR(n) or TEXT \
-         to verify its totals"
+        "the parent of `{shards_table}` has a key of type CHAR(n), which a recount may return with or without its spaces: make it \
+         VARCHAR(n) or TEXT to verify its totals"
     )]
     PaddedKey {
         /// The shards table.
         shards_table: &'static str,
     },
-    /// A row's base does not hold the value that an operation writes to it. Nothing was changed.
+    /// A row's base does not hold the value that an operation wrote to it. Nothing was changed.
     #[error("nothing was changed: the row {key}, whose shards are in `{table}`, {reason}")]
     Unfit {
         /// The shards table.
         table: String,
         /// The row's key; the columns of a composite one with commas in between.
         key: String,
-        /// Why it does not.
+        /// Why the base does not hold the value.
         reason: Unfit,
     },
     /// Triggers that remove shards with their parent are missing from a SQLite database: rebuilding the parent's table drops
     /// them. A new row may inherit the shards of a row that was deleted meanwhile. Nothing was changed.
     #[error(
-        "nothing was changed: triggers of `{table}` are missing, as after a rebuild of its parent; look whether rows were \
+        "nothing was changed: triggers of `{table}` are missing, as after a rebuild of its parent; check whether rows were \
          deleted or replaced since then, and create the triggers again:\n{sql}"
     )]
     MissingTriggers {
@@ -183,10 +183,10 @@ pub enum Error {
         /// The statements that create what is missing.
         sql: String,
     },
-    /// MySQL or MariaDB do not let a key column of the shards table refer to the parent's, since its type or its collation is
-    /// another one. No table was created.
+    /// MySQL or MariaDB do not let a key column of the shards table refer to the parent's, because their types or collations
+    /// differ. No table was created.
     #[error(
-        "the key of `{table}` has not its parent's type or collation: write `#[sharded(sql_type = \"{sql_type}\")]` on the field \
+        "the key of `{table}` does not have its parent's type or collation: write `#[sharded(sql_type = \"{sql_type}\")]` on the field \
          `{column}` ({source})"
     )]
     KeyTypeMismatch {
@@ -211,7 +211,7 @@ pub enum Error {
         /// The length of the key.
         bytes: usize,
     },
-    /// An idempotency key came with another update than the one that it was counted for. Nothing was changed.
+    /// An idempotency key was used again, for a different update. Nothing was changed.
     #[error(
         "nothing was counted: the idempotency key was used for another update; give each update a key of its own, such as \
          the request's id and the counter's name"
@@ -225,7 +225,7 @@ pub enum Error {
     },
     /// No [`Stripe`](crate::shard_choice::Stripe) has this index.
     #[error(
-        "there is no stripe {index} of {of}: choose an index below the number of stripes, and that from 1 to 4096"
+        "there is no stripe {index} of {of}: choose an index below the number of stripes, and 1 to 4096 stripes"
     )]
     InvalidStripe {
         /// The index that was asked for.
@@ -236,7 +236,7 @@ pub enum Error {
     /// A [`Coalescer`](crate::coalescer::Coalescer) could not commit a count before its caller's deadline, and dropped it.
     /// Nothing was changed.
     #[error(
-        "nothing was counted: no batch could be committed within {waited:?} ({reason}); look after the database, or allow a \
+        "nothing was counted: no batch could be committed within {waited:?} ({reason}); check the database, or allow a \
          later deadline"
     )]
     DeadlinePassed {
@@ -248,13 +248,12 @@ pub enum Error {
     /// The [`Coalescer`](crate::coalescer::Coalescer) is closed. Nothing was counted.
     #[error("nothing was counted: the coalescer is closed")]
     CoalescerClosed,
-    /// A [`Coalescer`](crate::coalescer::Coalescer) was closed before it could commit everything that was added without
-    /// waiting.
+    /// A [`Coalescer`](crate::coalescer::Coalescer) was closed before it could commit all additions that nobody waits for.
     #[error(
         "{lost} of what was added to the coalescer without waiting could not be committed ({reason})"
     )]
     NotFlushed {
-        /// How many counters lost something.
+        /// How many counters lost additions.
         lost: u64,
         /// The reason.
         reason: String,
@@ -262,7 +261,7 @@ pub enum Error {
     /// A flush or a close of a [`Coalescer`](crate::coalescer::Coalescer) reached its deadline first. The coalescer still holds
     /// the counts: do not add them again.
     #[error(
-        "after {waited:?} some of what was added to the coalescer is not committed yet ({reason}); it is still in hand: do not \
+        "after {waited:?} some of what was added to the coalescer is not committed yet ({reason}); the coalescer still holds it: do not \
          add it again"
     )]
     FlushPending {
@@ -277,10 +276,10 @@ pub enum Error {
         /// The one error that all of them got.
         source: Arc<Error>,
     },
-    /// The table is declared inside a schema. A shards table takes the parent's place under its name, and no database
-    /// takes a qualified name for that.
+    /// The table is declared inside a schema. A shards table takes the parent's place under an alias, and no database accepts a
+    /// qualified name as an alias.
     #[error(
-        "`{table}` is declared with a schema, which the shards of a table cannot be addressed through: declare the \
+        "`{table}` is declared with a schema, but a shards table cannot be addressed through a schema: declare the \
          `table!` without it, and let the connection's search path (PostgreSQL) or database (MySQL) lead there"
     )]
     QualifiedTable {
@@ -297,7 +296,7 @@ fn where_it_comes_from(table: &str) -> &'static str {
     if table.starts_with("diesel_sharded_") {
         "run the library's own migrations, `conn.run_pending_migrations(diesel_sharded::MIGRATIONS)`"
     } else {
-        "run its migration, which `ShardsTable::of(…::table)` gives as a Diesel migration (`.migration(version)`) or as \
+        "run its migration, which `ShardsTable::of(…::table)` returns as a Diesel migration (`.migration(version)`) or as \
          text (`.create_sql(…)`)"
     }
 }

@@ -88,7 +88,7 @@
 //!
 //! Counting and reading:
 //!
-//! - [`update`]: every shape that it counts, the rows that it gives back, and the SQL that it sends; rows that may not exist yet, by
+//! - [`update`]: every shape that it counts, the rows that it returns, and the SQL that it sends; rows that may not exist yet, by
 //!   [`or_insert`](operation::UpdateStatement::or_insert).
 //! - [`ShardedField`](derive@ShardedField): the attributes of the derive.
 //! - [`Total`]: reading, and what it costs; [`estimate`](ShardedExpressionMethods::estimate), which costs nothing.
@@ -98,7 +98,7 @@
 //! - [`cached`]: totals from a cache, in the process or in Redis.
 //! - [`coalescer`] (feature `r2d2`): the counts of many threads in one commit, for rows that are too hot even for shards.
 //!
-//! The life of a counter, each while the application goes on counting:
+//! The life of a counter; all of this works while the application counts:
 //!
 //! - [`ShardsTable`]: the table, as text and as a migration; leaving again without losing a count.
 //! - [`fold`](fold()): shards into the base. [`set_total`](set_total()), [`reset`]: totals that are set.
@@ -110,7 +110,7 @@
 //!
 //! - [`retry`]: the policy, and [`retry::transaction`] for whole transactions.
 //! - [`Error`]: what can go wrong, and what to do.
-//! - [`idempotency`]: requests that come more than once, and count once.
+//! - [`idempotency`]: requests that may arrive repeatedly, and count once.
 //! - [`multi_connection!`]: one enum of connections to several databases.
 //! - [`observability`]: tracing spans and metrics.
 //!
@@ -185,27 +185,27 @@ pub use self::operation::{bounded, cached, idempotency, retry, shard_choice, sha
 pub use self::query_builder::{ShardedExpressionMethods, Total};
 pub use self::unfit::Unfit;
 
-/// Declares sharded fields of a table. Goes beside Diesel's own derives on a model, in the crate that has the `table!`.
+/// Declares sharded fields of a table. Put it beside Diesel's own derives on a model, in the crate that has the `table!`.
 ///
 /// # On the struct
 ///
 /// | attribute | meaning | default |
 /// |---|---|---|
 /// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string for one that is no identifier | the name of `table_name`'s module, as it is imported, and `_shards` |
-/// | `#[sharded(shards = 128)]` | how many shards a writer chooses from: 1 to 4096 | 128 |
+/// | `#[sharded(shards = 128)]` | the number of shards that a writer chooses from: 1 to 4096 | 128 |
 /// | `#[diesel(table_name = videos)]` | the parent's `table!` | Diesel's: the struct's name in snake case, and an `s` |
-/// | `#[diesel(primary_key(version, day))]` | the parent's key, which has to be the `table!`'s | `id` |
+/// | `#[diesel(primary_key(version, day))]` | the parent's key, which must be the key of the `table!` | `id` |
 ///
-/// Processes may disagree on the number of shards, and it may change at any time, up and down: readers add up whatever
-/// rows there are. It is an upper bound: a row that is counted on by one writer at a time has one shard, and a hot one as
-/// many as it has writers at once; see [`shard_choice`]. A reader reads as many rows as were used.
+/// Processes may disagree on the number of shards, and it may change at any time, up and down, because readers add up all rows
+/// that exist. The number is an upper bound. A row with one writer at a time has one shard, and a hot row has as many as it has
+/// writers at once; see [`shard_choice`]. A reader reads only the shards that were used.
 ///
 /// # On fields
 ///
 /// | attribute | meaning |
 /// |---|---|
 /// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature `numeric`; SQLite keeps it as a float, as Diesel does) or MySQL's `Unsigned<..>` of these integers |
-/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column, of the key or sharded, in the shards table, where [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the length or collation of a text key that has one of its own. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
+/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column (of the key, or sharded) in the shards table, if [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the length or collation of a text key that has one of its own. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
 /// | `#[diesel(column_name = ..)]` | the column's name, if it is not the field's |
 ///
 /// The struct has a field for each column of the key, which may be `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`,
@@ -243,7 +243,7 @@ pub use diesel_sharded_derive::ShardedField;
 #[doc(hidden)]
 pub use diesel as __diesel;
 
-/// The type state of statements, and what bounds of the operations are made of: for the tests, which wrap them.
+/// The type states of statements, and the parts of the operations' bounds, for the tests that wrap them.
 #[doc(hidden)]
 pub mod __bounds {
     pub use crate::engine::KeyedTable;

@@ -15,7 +15,7 @@ use crate::error::Error;
 ///
 /// | setting | default | meaning |
 /// |---|---|---|
-/// | [`with_attempts`](Self::with_attempts) | 32 | attempts in all, the first one included; 1 tries once |
+/// | [`with_attempts`](Self::with_attempts) | 32 | attempts in all, including the first; 1 means no retry |
 /// | [`with_min_delay`](Self::with_min_delay) | 1 ms | the longest sleep before the second attempt; it doubles with each further one |
 /// | [`with_max_delay`](Self::with_max_delay) | 100 ms | the longest sleep before any attempt |
 /// | [`with_deadline`](Self::with_deadline) | 10 s | no attempt starts later than this after the first one |
@@ -115,7 +115,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Tells the time by `clock` instead of [`Instant::now`].
+    /// Reads the time from `clock` instead of [`Instant::now`].
     #[doc(hidden)]
     pub const fn with_clock(mut self, clock: fn() -> Instant) -> Self {
         self.clock = clock;
@@ -134,9 +134,9 @@ impl RetryPolicy {
         self
     }
 
-    /// Draws the jitter from `random` instead of [`rand::random`]; 64 even bits a call. Also the shards of
-    /// [bounded](crate::bounded) counters, those of [`ShardChoice::Random`](crate::shard_choice::ShardChoice::Random), and the next
-    /// one after a conflict of `Striped`.
+    /// Draws the jitter from `random` instead of [`rand::random`]; each call returns 64 evenly distributed bits. `random` also
+    /// chooses the shards of [bounded](crate::bounded) counters, those of
+    /// [`ShardChoice::Random`](crate::shard_choice::ShardChoice::Random), and the next shard after a conflict of `Striped`.
     #[doc(hidden)]
     pub fn with_random(mut self, random: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.random = Some(Arc::new(random));

@@ -33,7 +33,7 @@ pub enum Error {
         similar: Option<String>,
     },
     #[error(
-        "`{0}` has a schema in its name, which the shards of a table cannot be addressed through: let the connection's search \
+        "`{0}` has a schema in its name, but a shards table cannot be addressed through a schema: let the connection's search \
          path (PostgreSQL) or database (MySQL) lead there, and give the name alone"
     )]
     QualifiedName(String),

@@ -172,7 +172,7 @@ mod tests {
         })
     }
 
-    /// Whatever stands in the attributes: code that parses, or an error that says what is wrong.
+    /// For any content of the attributes the derive returns code that parses, or an error that says what is wrong.
     #[test]
     fn hostile_attributes_never_break_the_code() {
         let times = std::env::var("HOSTILE").map_or(1, |times| times.parse().unwrap());

@@ -31,10 +31,10 @@ use crate::operation::shards_table::{InTransaction, backend_behind};
 /// # }
 /// ```
 ///
-/// One constant serves every backend; the text is in the folder `migrations/{postgres,mysql,sqlite}`, from which an
-/// application may also copy it. The versions begin with zeros and `diesel-sharded`, so that they are no time, never equal an
-/// application's own, and come before them: `revert_last_migration` meets the application's first. `revert_all_migrations`
-/// takes all that ever ran, and so needs a source with both.
+/// One constant serves every backend; the text is in the folder `migrations/{postgres,mysql,sqlite}`, from which an application
+/// may also copy it. The versions begin with zeros and `diesel-sharded`. So they never equal an application's own versions, which
+/// are times, and sort before them: `revert_last_migration` reverts the application's first. `revert_all_migrations` reverts all
+/// migrations that ever ran, and therefore needs a source with both.
 pub const MIGRATIONS: Migrations = Migrations(());
 
 /// The type of [`MIGRATIONS`].
@@ -62,7 +62,7 @@ struct Own {
 #[derive(Clone, Copy)]
 struct Name {
     folder: &'static str,
-    /// As Diesel makes it of a folder's name.
+    /// As Diesel derives it from a folder's name.
     version: &'static str,
 }
 

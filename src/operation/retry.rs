@@ -18,8 +18,8 @@ pub use crate::policy::{Attempted, RetryPolicy};
 
 /// Runs `f` in a transaction, and again from the start when it meets a conflict.
 ///
-/// Inside `conn.transaction(..)` a counting update leaves retries to its caller: a conflict ends the whole transaction, so only the
-/// whole can be retried. `f` must therefore have no effects besides those on `conn`.
+/// Inside `conn.transaction(..)` a counting update leaves retries to its caller: a conflict ends the whole transaction, so only
+/// the whole transaction can be retried. `f` must therefore have no effects besides those on `conn`.
 ///
 /// ```sql
 /// BEGIN; …; SELECT 1; COMMIT;                                                            -- PostgreSQL
@@ -112,7 +112,7 @@ impl Transaction {
         self
     }
 
-    /// Sets the isolation level. SQLite's transactions are serializable whatever is asked for.
+    /// Sets the isolation level. SQLite's transactions are serializable at any setting.
     pub fn isolation(mut self, isolation: Isolation) -> Self {
         self.options.isolation = Some(isolation);
         self.options.outermost = true;
@@ -179,8 +179,8 @@ pub mod asynchronous {
     /// Runs `f` in a transaction, and again from the start when it meets a conflict; see
     /// [`retry::transaction`](crate::retry::transaction()), which sends the same.
     ///
-    /// `f` is an async closure that may be called again: it borrows what it reads, and changes nothing that it has borrowed (a
-    /// number of calls, say, is a `Cell` or an atomic; compilers cannot yet tell that the future of anything else is `Send`).
+    /// `f` is an async closure that may be called again: it borrows what it reads, and changes nothing that it has borrowed. (To
+    /// count its calls, use a `Cell` or an atomic; compilers cannot yet see that the future of any other closure is `Send`.)
     ///
     /// # Errors
     /// As [`retry::transaction`](crate::retry::transaction())'s.
@@ -210,7 +210,7 @@ pub mod asynchronous {
             Self::default()
         }
 
-        /// Sets the policy by which the transaction is tried again.
+        /// Sets the policy by which the transaction is retried.
         pub fn retry(self, policy: RetryPolicy) -> Self {
             Transaction(self.0.retry(policy))
         }

@@ -1,4 +1,4 @@
-//! One sharded field of one row, as a value that can be handed around.
+//! One sharded field of one row, as a value that can be passed around.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,7 +22,7 @@ use crate::query_builder::{
     KeyIs, SelectParents, ShardedExpressionMethods, Total, push_bind, push_column,
 };
 
-/// One sharded field of one row: what [`Cached`](crate::cached::Cached) keeps, and what may be
+/// One sharded field of one row. [`Cached`](crate::cached::Cached) can keep its total, and it can be
 /// [bounded](crate::bounded::Bounded).
 ///
 /// ```
@@ -61,7 +61,7 @@ impl<C: ShardedColumn> RowCounter<C> {
         RowCounter { column, key }
     }
 
-    /// Adds `n`, which may be negative; gives the number of rows counted, 0 if there is no such row.
+    /// Adds `n`, which may be negative. Returns the number of rows counted, 0 if there is no such row.
     /// [`update`](crate::update()) by key, with the same SQL and the same effect.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ where
 }
 
 /// A sharded field of integers whose range fits into an `i64`, on a backend that binds and reads them. Every such field
-/// is one; the trait gathers what that takes.
+/// implements the trait, which collects the necessary bounds.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a sharded field of integers that fit into an `i64`",
     note = "fields of type `SmallInt`, `Integer`, `BigInt` and MySQL's `Unsigned<SmallInt>` and `Unsigned<Integer>` are"

@@ -1,10 +1,9 @@
 //! Which shard a counting update adds to.
 //!
 //! The more shards are in use, the fewer writers meet, and the more rows a reader adds up. A random shard, as in
-//! [App Engine's article](https://web.archive.org/web/2010/http://code.google.com/appengine/articles/sharding_counters.html),
-//! pays for both: two of eight writers meet on one of 16 shards more often than not, while a row that is counted
-//! once an hour ends up with as many shards as one that is counted a thousand times a second.
-//! `java.util.concurrent`'s `LongAdder`
+//! [App Engine's article](https://web.archive.org/web/2010/http://code.google.com/appengine/articles/sharding_counters.html), has
+//! both costs: two of eight writers meet on one of 16 shards more often than not, while a row that is counted once an hour ends
+//! up with as many shards as one that is counted a thousand times a second. `java.util.concurrent`'s `LongAdder`
 //! ([`Striped64`](https://github.com/openjdk/jdk/blob/master/src/java.base/share/classes/java/util/concurrent/atomic/Striped64.java))
 //! does better: a thread keeps its cell until it meets somebody there, and only then moves.
 //!
@@ -15,10 +14,10 @@
 //!   process never meet while there are shards left.
 //! - Rank 0 is shard 0 in every process, so that a key without contention has one row. The other ranks begin at a random
 //!   shard in each process, so that processes spread.
-//! - Inside the caller's transaction the row stays locked until a COMMIT that this crate does not see. So the thread keeps the rank
-//!   for its next counts on the key, until it did not count on it for a second. Rank 0 comes last there: transactions that
-//!   count on several rows in any order would deadlock if all processes began at the same shards. (A key that one process counts
-//!   on both ways has two shards.)
+//! - Inside the caller's transaction the row stays locked until a COMMIT that this crate does not see. So the thread keeps the
+//!   rank for its next counts on the key, until it has not counted on the key for a second. Rank 0 comes last there, because
+//!   transactions that count on several rows in any order would deadlock if all processes began at the same shards. (A key that
+//!   one process counts on both ways has two shards.)
 //! - Writers in several processes would meet on shard 0. A conflict or a wait for a lock makes a key *hot*: this
 //!   process then uses shard 0 last. A minute after the last such sign the key is not hot any more.
 //!
@@ -33,11 +32,11 @@
 //! transaction on PostgreSQL, so inside a transaction two slow counts in a row replace it. For a filter that is not by
 //! key only conflicts count, since its time depends on the rows.
 //!
-//! A process that has a [`Stripe`] does all of that within its stripe, and never meets processes of another stripe: for databases of
-//! several nodes that all take writes.
+//! A process that has a [`Stripe`] does all this within its stripe, and never meets processes of another stripe. Stripes are for
+//! databases of several nodes that all take writes.
 //!
-//! All of that is advice within this process, a few bytes for each count that is in flight, and a count is right without it.
-//! Keys are known by a hash of the shards table's name and the filter. Where the process counts in
-//! several databases with tables of the same names, the same key in two of them may use one shard more than it had to.
+//! All this is only advice within this process, a few bytes for each count in flight, and a count is right without it. A key is
+//! identified by a hash of the shards table's name and the filter. If the process counts in several databases with tables of the
+//! same names, the same key in two of them may use one shard more than necessary.
 
 pub use crate::placement::{ShardChoice, ShardChoiceStats, Stripe};

@@ -14,8 +14,8 @@ use crate::operation::update::BoxedRows;
 use crate::operation::update::returning::{AllWithTotals, SelectTotals};
 use crate::query_builder::SelectTop;
 
-/// Reads the `n` rows with the greatest totals of a field, the greatest first. Exact, as a sort of all totals is, and cheaper: its
-/// cost grows with the rows that have shards to add up, not with the table.
+/// Reads the `n` rows with the greatest totals of a field, the greatest first. The result is exact, as a sort of all totals is,
+/// but cheaper: the cost grows with the rows that have shards to add up, not with the table.
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, title -> Text, views -> BigInt, } } }
@@ -63,9 +63,9 @@ use crate::query_builder::SelectTop;
 ///
 /// # SQL
 ///
-/// Rows without shards have the base as their total. The first `n` + offset of them are read in the order of an index. Of rows
-/// with shards any can be among the first, so all of them are added up. Shards that hold 0, as a [`fold`](crate::fold())
-/// leaves them, count as none. The totals of the selection are then read for the `n` rows alone.
+/// Rows without shards have the base as their total. The first `n` + offset of them are read in the order of an index. Any row
+/// with shards can be among the first, so the shards of all of them are added up. Shards that hold 0, as a
+/// [`fold`](crate::fold()) leaves them, count as none. The totals of the selection are then read for the `n` rows alone.
 ///
 /// ```sql
 /// SELECT … FROM (
@@ -97,7 +97,7 @@ use crate::query_builder::SelectTop;
 /// ```
 ///
 /// (In the real statement the keys, totals and sums have names that begin with `sharded_`. On MySQL it ends in
-/// `LIMIT 18446744073709551615`, which no `sql_select_limit` cuts.) A filter stands in both halves.
+/// `LIMIT 18446744073709551615`, which no `sql_select_limit` cuts.) A filter applies to both halves.
 ///
 /// # The index
 ///
@@ -107,9 +107,10 @@ use crate::query_builder::SelectTop;
 /// CREATE INDEX videos_views ON videos (views);
 /// ```
 ///
-/// Without it the answer is the same, but every base is read and sorted. Counts do not write that index, since they do not write
-/// the base; folds do. An index on `(views, id)` also serves where many rows have the same base as the last row of the list. Leave the
-/// shards table without further indexes: PostgreSQL updates a shard in place (HOT) only as long as no index holds its value.
+/// Without an index the result is the same, but every base is read and sorted. Counts do not write that index, since they do not
+/// write the base; folds do. An index on `(views, id)` also helps if many rows have the same base as the last row of the list.
+/// Create no further indexes on the shards table: PostgreSQL updates a shard in place (HOT) only as long as no index holds its
+/// value.
 ///
 /// # Cost
 ///
@@ -117,7 +118,7 @@ use crate::query_builder::SelectTop;
 /// totals, so [`fold`](crate::fold()) the rows that are quiet. With a filter PostgreSQL and SQLite read the shards of the rows that match and no
 /// others. [Top lists](crate::guide::top) has numbers.
 ///
-/// A total of doubles depends on the order in which they are added. Two rows whose totals differ in the last digit may change places.
+/// A total of doubles depends on the order of addition. Two rows whose totals differ in the last digit may change places.
 ///
 /// # Errors
 /// The database's, as from any query. A total that does not fit its column is an error if its row is among the `n`.
@@ -164,7 +165,7 @@ impl<Q, C: ShardedColumn, S> Top<Q, C, S> {
         self.over(|query| query.filter(predicate))
     }
 
-    /// Boxes the filter, so that further ones keep the type. The query is then prepared each time.
+    /// Boxes the filter, so that further filters do not change the type. The query is then prepared each time.
     pub fn into_boxed<'a, DB>(self) -> Top<BoxedRows<'a, C::Table, DB>, C, S>
     where
         Q: IntoUpdateTarget<Table = C::Table, WhereClause: QueryFragment<DB> + QueryId + Send + 'a>,
@@ -186,8 +187,8 @@ impl<Q, C: ShardedColumn, S> Top<Q, C, S> {
         }
     }
 
-    /// Reads `selection` of each row: columns, a tuple of them, `Model::as_select()`. Every sharded column in it is given as
-    /// its total.
+    /// Reads `selection` of each row: columns, a tuple of them, `Model::as_select()`. Every sharded column in it is read as its
+    /// total.
     pub fn select<Selection, Kind>(self, selection: Selection) -> Top<Q, C, Selection::Output>
     where
         Selection: SelectTotals<C::Table, Kind>,

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use super::process::Process;
 use super::stats::ShardChoiceStats;
 
-/// How counting updates choose their shards: all of a process, or [one](crate::operation::UpdateStatement::shard_choice).
+/// How counting updates choose their shards: for a whole process, or for
+/// [one update](crate::operation::UpdateStatement::shard_choice).
 ///
-/// Any choice is right, since readers add up whatever shards there are. Processes may differ in it, and it may change at any
-/// time.
+/// Any choice is right, because readers add up all shards that exist. Processes may choose differently, and the choice may change
+/// at any time.
 ///
 /// ```
 /// use diesel_sharded::shard_choice::ShardChoice;
@@ -24,23 +25,23 @@ pub enum ShardChoice {
     /// the first shard. The default.
     #[default]
     Adaptive,
-    /// Each thread keeps to a shard of its own, the same for all keys, until it meets a conflict; then it keeps to another. The
-    /// least work for the process; each key has as many shards as threads ever counted on it.
+    /// Each thread keeps to its own shard, the same for all keys, until it meets a conflict. Then it keeps to another. This is
+    /// the least work for the process. Each key has as many shards as threads ever counted on it.
     Striped,
-    /// A random shard for each attempt, by [`RetryPolicy::with_random`](crate::retry::RetryPolicy::with_random) where that was given. Each
-    /// key comes to have all its shards.
+    /// A random shard for each attempt, by [`RetryPolicy::with_random`](crate::retry::RetryPolicy::with_random) if that is set.
+    /// In the end each key has all its shards.
     Random,
 }
 
 static PROCESS_WIDE: AtomicU8 = AtomicU8::new(ShardChoice::Adaptive as u8);
 
 impl ShardChoice {
-    /// Makes this the choice of every counting update in this process that is given none of its own.
+    /// Makes this the choice of every counting update in this process that has no choice of its own.
     pub fn set_global(self) {
         PROCESS_WIDE.store(self as u8, Ordering::Relaxed);
     }
 
-    /// The choice of counting updates that are given none of their own.
+    /// The choice of counting updates that have no choice of their own.
     pub fn global() -> Self {
         let number = PROCESS_WIDE.load(Ordering::Relaxed);
         [ShardChoice::Striped, ShardChoice::Random]

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[non_exhaustive]
 pub struct ShardChoiceStats {
     /// Counts that found every shard of their key taken by other counts of this process: more shards would help. A warning says
-    /// so too, at most once a minute for each shards table. It goes to `tracing` where a subscriber listens, else to `log`; see
-    /// [`observability`](crate::observability).
+    /// so too, at most once a minute for each shards table. The warning goes to `tracing` if a subscriber listens, else to `log`;
+    /// see [`observability`](crate::observability).
     pub crowded: u64,
     /// How often a key became hot: a count on it met another one.
     pub hot: u64,

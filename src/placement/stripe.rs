@@ -9,9 +9,9 @@ use crate::model::MAX_SHARDS;
 /// The part of each key's shards that the counting updates of this process keep to. Of `of` stripes, the one with the index `index`,
 /// from 0 on, has the shards `index`, `index + of`, `index + 2 * of` and so on.
 ///
-/// It is for databases of several nodes that all take writes, such as MariaDB Galera. If two nodes there count on the same shard at
-/// once, neither waits for a lock: one transaction fails at its commit. Give the processes that write
-/// to one node a stripe that no other node's processes have, and they never meet:
+/// It is for databases of several nodes that all take writes, such as MariaDB Galera. If two nodes there count on the same shard
+/// at once, neither waits for a lock: one transaction fails at its commit. Give the processes that write to one node a stripe
+/// that processes of no other node have, and the two never meet:
 ///
 /// ```
 /// use diesel_sharded::shard_choice::Stripe;
@@ -32,11 +32,11 @@ use crate::model::MAX_SHARDS;
 /// [`#[sharded(shards = ..)]`](derive@crate::ShardedField) and [`ShardCount`](crate::shard_counts::ShardCount): 128 shards make
 /// three stripes of 43, 43 and 42. Where there are fewer shards than stripes, a stripe has one shard, which is the shard `index`.
 ///
-/// A stripe also says that other nodes write. Such a node may end a transaction without the client being told. A process
-/// that has a stripe guards MySQL's transactions of several statements against that, for some more round trips. There, give a
-/// stripe to every process that counts by more than keys.
+/// A stripe also means that other nodes write. Such a node may end a transaction without an error to the client. A process that
+/// has a stripe guards MySQL's transactions of several statements against that, at the cost of some more round trips. On such
+/// clusters, give a stripe to every process that does not only count by key.
 ///
-/// Counting updates, named counters and coalescers keep to it. [Bounded](crate::bounded) counters do not, since room is
+/// Counting updates, named counters and coalescers keep to the stripe. [Bounded](crate::bounded) counters do not, because room is
 /// handed out to all of their shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stripe {

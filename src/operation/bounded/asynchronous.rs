@@ -37,7 +37,7 @@ impl<C: ShardedColumn> Bounded<C> {
         Bounded(self.0.never_above(most))
     }
 
-    /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    /// Retries by `policy` instead of the [process-wide](RetryPolicy::global) one.
     pub fn retry(self, policy: RetryPolicy) -> Self {
         Bounded(self.0.retry(policy))
     }

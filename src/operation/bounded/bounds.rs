@@ -28,7 +28,7 @@ impl Bounds {
         }
     }
 
-    /// Whether no bound is in the way of `n`: it gives room to the others.
+    /// Whether no bound limits `n`: adding it gives room to the others.
     pub(super) fn leave_free(self, n: i64) -> bool {
         (n > 0 && self.most.is_none()) || (n < 0 && self.least.is_none())
     }

@@ -47,14 +47,14 @@ use super::statements::{AddWithin, Base, ToShares};
 /// # }
 /// ```
 ///
-/// Every process has to use the same bounds for the same counter, and count on it by nothing else: a plain counting update,
-/// also through [`Cached`](crate::cached::Cached), knows no bounds and breaks what the shards promise each other, and so does
-/// a [repair](crate::operation::Verify::repair). [`fold`](crate::fold()), [`set_total`](crate::set_total()) and [`reset`](crate::reset()) are
-/// welcome. A row that was counted on plainly is folded once, after the last plain count, before it is bounded; so is one
-/// whose bound changes, after the last count by the old one. Where a limit differs from row to row or changes, count what is
-/// left, never below 0, and add to it.
+/// Every process must use the same bounds for the same counter, and must not count on it in any other way. A plain counting
+/// update, also through [`Cached`](crate::cached::Cached), ignores the bounds and may break them, and so may a
+/// [repair](crate::operation::Verify::repair). [`fold`](crate::fold()), [`set_total`](crate::set_total()) and
+/// [`reset`](crate::reset()) are safe. Before you bound a row that was counted on plainly, fold it once after the last plain
+/// count. Before you change a bound, fold the row after the last count by the old bound. If the limit differs from row to row, or
+/// changes, count what is left, never below 0, and add to it.
 ///
-/// The base is no estimate here: it may be anything between the bounds.
+/// The base is no estimate here: it may have any value between the bounds.
 #[must_use = "a counter does nothing by itself"]
 pub struct Bounded<C: ShardedColumn> {
     counter: RowCounter<C>,
@@ -95,24 +95,24 @@ impl<C: ShardedColumn> Bounded<C> {
         self
     }
 
-    /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    /// Retries by `policy` instead of the [process-wide](RetryPolicy::global) one.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
     }
 
-    /// Adds `n`, which may be negative, if the total stays within the bounds: `Ok(true)`. `Ok(false)` if it would not, and
-    /// nothing has changed then. A total that is out of bounds already may still move towards them.
+    /// Adds `n`, which may be negative, and returns `Ok(true)` if the total stays within the bounds. Otherwise it returns
+    /// `Ok(false)` and changes nothing. A total that is already out of bounds may still move towards them.
     ///
-    /// While there is room, one statement, or two if the first shard has too little:
+    /// While there is room, this takes one statement, or two if the first shard has too little:
     ///
     /// ```sql
     /// UPDATE "events_shards" AS "events" SET "seats" = ("events"."seats" + $1)
     /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND ("events"."seats" + $4) >= 0
     /// ```
     ///
-    /// Else the total is read, and if it allows the count, one transaction locks the row and all its shards, so that other
-    /// counts on the row wait, of other fields too; adds up; and hands the room out:
+    /// Otherwise the total is read. If it allows the count, one transaction locks the row and all its shards, so other counts on
+    /// the row wait, even on other fields. It adds up, and hands the room out:
     ///
     /// ```sql
     /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
@@ -127,14 +127,14 @@ impl<C: ShardedColumn> Bounded<C> {
     ///
     /// Its effect on the total: `n`, or none.
     ///
-    /// Inside a transaction it is part of the caller's: once it had to lock the row, others that need to wait until that
-    /// ends. Two such transactions may deadlock close to the bound, and on MySQL at the first counts on a row; above
-    /// `READ COMMITTED` they may meet a serialization failure: try them again, as
+    /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
+    /// that transaction ends. Two such transactions may deadlock close to the bound, and on MySQL at the first counts on a row.
+    /// Above `READ COMMITTED` they may meet a serialization failure. Retry them, as
     /// [`retry::transaction`](crate::retry::transaction) does.
     ///
     /// # Errors
-    /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if it
-    /// does not take its share of the total: row security or a trigger keeps it out.
+    /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if the
+    /// row does not accept its share of the total because of row security or a trigger.
     pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
     where
         C: IntegerField<DB>,

@@ -8,12 +8,12 @@
 //! - adding `n` to an odd shard that holds `-n` or less cannot bring it above its upper bound,
 //!
 //! whatever happens on the other shards: the bound holds by arithmetic and not by a lock, as in O'Neil's
-//! [escrow method](https://doi.org/10.1145/7239.7265). Where a shard has not enough, the total is read, which refuses most
-//! that must be refused; only what seems possible locks the row, decides on the exact total, and hands the room out anew.
-//! While there is room, that is rare; close to the bound every count does it.
+//! [escrow method](https://doi.org/10.1145/7239.7265). If a shard does not have enough, the total is read, and most counts that
+//! must be refused are refused then. Only a count that seems possible locks the row, decides on the exact total, and hands the
+//! room out anew. That is rare while there is room, but close to the bound every count does it.
 //!
-//! The total stays base + sum of shards, and a fold is welcome at any time: it takes the room back into the base, and the
-//! next count hands it out again.
+//! The total stays base + sum of shards, and a fold is safe at any time: it moves the room back into the base, and the next count
+//! hands it out again.
 
 #[cfg(feature = "async")]
 #[doc(hidden)]

@@ -29,7 +29,7 @@ pub trait CachedCounter<Conn> {
     /// The database's, and those of reading.
     fn read<'c>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<i64>>;
 
-    /// Counts; gives the number of rows counted.
+    /// Counts, and returns the number of rows counted.
     ///
     /// # Errors
     /// The database's, and those of counting.
@@ -38,7 +38,7 @@ pub trait CachedCounter<Conn> {
 
 impl<C: TotalCache + 'static> Cached<C> {
     /// [`get`](Self::get) on a connection of `diesel_async`. A cache that [waits](TotalCache::waits) is asked on a thread of the
-    /// runtime's that may.
+    /// runtime that may block.
     ///
     /// # Errors
     /// Those of [`CachedCounter::read`].
@@ -74,8 +74,8 @@ impl<C: TotalCache + 'static> Cached<C> {
         Box::pin(self.count::<Async, _, _>(counter, n, conn))
     }
 
-    /// [`forget`](Self::forget) for a counter on connections of `diesel_async`: after a transaction that counted on it, or a change
-    /// that went past the cache.
+    /// [`forget`](Self::forget) for a counter on connections of `diesel_async`: after a transaction that counted on it, or a
+    /// change that bypassed the cache.
     pub fn forget_async<'c, Conn, K>(&'c self, counter: &K, _conn: &Conn) -> BoxFuture<'c, ()>
     where
         Conn: AsyncConnection,

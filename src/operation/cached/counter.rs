@@ -17,8 +17,8 @@ pub trait CachedCounter<Conn> {
     /// The database's; an error is never cached.
     fn read(&self, conn: &mut Conn) -> QueryResult<i64>;
 
-    /// Adds `n` to the total in the database, and gives the number of rows that it counted, as `execute` does: 0 if there is
-    /// no such counter.
+    /// Adds `n` to the total in the database, and returns the number of rows that it counted, as `execute` does: 0 if there is no
+    /// such counter.
     ///
     /// # Errors
     /// The database's.

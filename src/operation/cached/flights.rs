@@ -1,4 +1,4 @@
-//! Reads of one total that are under way at the same time, made one.
+//! Merges concurrent reads of one total into a single read.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -32,7 +32,7 @@ enum State {
     Total(i64),
 }
 
-/// The part of a reader in the read of a key.
+/// The role of a reader in the read of a key.
 #[derive(Debug)]
 pub enum Role {
     /// Read, and share the total.
@@ -129,7 +129,7 @@ impl Waiting {
         }
     }
 
-    /// The part of the reader after waiting, also where that was in vain.
+    /// The role of the reader after waiting, even in vain.
     pub(crate) fn role(self) -> Role {
         let state = *lock(&self.flight.state);
         match state {

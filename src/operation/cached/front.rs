@@ -10,17 +10,17 @@ use super::pause::{Pause, Turn};
 use super::total_cache::{CacheError, TotalCache};
 use crate::observe;
 
-/// A cache in front of counters. Clones share the cache and what is known of it; the settings are a clone's own.
+/// A cache in front of counters. Clones share the cache and its state; each clone has its own settings.
 ///
 /// Diesel's `begin_test_transaction` begins a transaction too: a test inside one never meets the cache.
 ///
 /// | setting | default | meaning |
 /// |---|---|---|
-/// | [`with_ttl`](Self::with_ttl) | 60 s | how long a total is kept, and so how old an error in it may become |
+/// | [`with_ttl`](Self::with_ttl) | 60 s | how long a total is kept, and so the greatest age of an error in it |
 /// | [`with_prefix`](Self::with_prefix) | `diesel_sharded:` | what every key begins with; each database needs one of its own |
 /// | [`with_pause`](Self::with_pause) | 1 s | how long the cache is left out after a failure |
 /// | [`with_wait`](Self::with_wait) | 1 s | how long a reader waits for another one's read of the same total |
-/// | [`with_notify`](Self::with_notify) | none | is told of every failure of the cache |
+/// | [`with_notify`](Self::with_notify) | none | is called at every failure of the cache |
 #[must_use = "a cache does nothing until totals are read and counted through it"]
 pub struct Cached<C> {
     pub(super) ttl: Duration,
@@ -89,7 +89,7 @@ impl<C: TotalCache> Cached<C> {
         self
     }
 
-    /// How often the cache has failed. What was not tried while it was left out is not counted.
+    /// How often the cache has failed. Operations that skipped the cache after a failure are not counted.
     pub fn failures(&self) -> u64 {
         self.shared.failures.load(Ordering::Relaxed)
     }

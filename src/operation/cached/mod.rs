@@ -1,9 +1,8 @@
 //! Totals that are read from a cache.
 //!
-//! A total costs a sum over shards each time that it is read. Where it may be some seconds old, a cache in front of the
-//! database saves that: the memcache of App Engine's [article on sharded counters][article]. A reader that finds no total adds
-//! the one that it read, *unless there is one by then*; a count adds to the total in the cache, *if there is one*, once it is
-//! committed:
+//! Each read of a total costs a sum over shards. If the total may be some seconds old, a cache in front of the database saves
+//! this sum, like the memcache in App Engine's [article on sharded counters][article]. A reader that finds no total adds the one
+//! that it read, *unless there is one by then*. A count adds to the total in the cache, *if there is one*, once it is committed:
 //!
 //! | | cache | database |
 //! |---|---|---|
@@ -66,37 +65,37 @@
 //! # fn main() {}
 //! ```
 //!
-//! Unlike memcache's `incr`, which the article used and which stopped at zero, these caches count down too, also below zero.
+//! Unlike memcache's `incr`, which the article used and which stopped at zero, these caches also count down, even below zero.
 //!
 //! # How wrong a cached total may be
 //!
-//! The database is never wrong. A cached total may be until it expires: no error in it is older than the TTL and the read that
-//! filled the cache. It is off by
+//! The database is never wrong. A cached total may be wrong until it expires: no error in it is older than the TTL plus the read
+//! that filled the cache. It is off by
 //!
-//! - counts that went past the cache: other code, other processes where the cache is in the process, counts inside a
-//!   transaction that [`Cached`] did not begin;
+//! - counts that bypassed the cache: other code, other processes where the cache is in the process, counts inside a transaction
+//!   that [`Cached`] did not begin;
 //! - counts while the cache failed or was left out after a failure, and counts whose process ended between commit and
 //!   increment;
-//! - counts that met the reader who filled the cache. One that was committed after the total was read, and found nothing in
-//!   the cache before the total was added, is missing from it; one that was committed before the total was read, and came to
+//! - counts that met the reader who filled the cache. A count that was committed after the total was read, and found nothing in
+//!   the cache before the total was added, is missing from it. A count that was committed before the total was read, and reached
 //!   the cache after the total was added, is in it twice.
 //!
-//! A Redis that was stopped carries out what it was sent before when it goes on: what it keeps then is older by the time for which it was
-//! stopped.
+//! When a Redis that was stopped resumes, it executes the commands that it received before. The totals that it keeps then are
+//! older by the length of the stop.
 //!
 //! [`CachedCounter::read`] reads the exact total from the database, as does [`Cached::get`] inside a transaction.
 //!
 //! # When the cache is down
 //!
-//! Counts and reads still work. After a failure no operation uses the cache for a second. Then one operation tries it, and if that
-//! succeeds all use it again. [`with_notify`](Cached::with_notify) receives each error, and [`failures`](Cached::failures) counts
-//! them. A total that the cache kept meanwhile is no older than its TTL.
+//! Counts and reads still work. After a failure no operation uses the cache for a second. Then one operation tries it, and if
+//! that succeeds all use it again. [`with_notify`](Cached::with_notify) receives each error, and [`failures`](Cached::failures)
+//! counts them. A total that the cache kept meanwhile is at most as old as its TTL.
 //!
 //! # Many readers at once
 //!
 //! Readers in one process that miss the same total share one read of the database, whether the cache works or not. The reader
-//! that loads it asks the cache once more before. The others wait for it, [`with_wait`](Cached::with_wait) at most, and then load
-//! the total themselves; if it fails, they do so at once. Readers of other totals do not wait.
+//! that loads the total first asks the cache once more. The others wait for it, at most for [`with_wait`](Cached::with_wait), and
+//! then load the total themselves. If the first reader fails, they do so at once. Readers of other totals do not wait.
 
 #[cfg(feature = "async")]
 #[doc(hidden)]

@@ -9,8 +9,8 @@ use moka::sync::Cache;
 
 use super::{CacheError, TotalCache};
 
-/// Keeps totals in this process. It never fails, and no other process sees it: each has totals of its own, which are behind by
-/// what the others counted since they were read, until they expire.
+/// Keeps totals in this process. It never fails, and no other process sees it: each process has its own totals. Until they
+/// expire, these lack the counts that other processes made since the totals were read.
 #[derive(Debug, Clone)]
 pub struct MokaCache {
     totals: Cache<String, Arc<CacheEntry>>,
@@ -24,7 +24,7 @@ struct CacheEntry {
 }
 
 impl MokaCache {
-    /// A cache of at most `max_entries` totals; beyond that it keeps those that are asked for most.
+    /// A cache of at most `max_entries` totals; beyond that it keeps the most requested ones.
     pub fn new(max_entries: u64) -> Self {
         MokaCache {
             totals: Cache::builder()

@@ -14,7 +14,7 @@ pub(super) struct Pause {
     end: AtomicU64,
 }
 
-/// No end: nothing failed, or what was tried after the last failure went well.
+/// No end: nothing failed, or the try after the last failure succeeded.
 const IN_USE: u64 = 0;
 
 /// Whether an operation may use the cache.

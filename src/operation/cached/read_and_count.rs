@@ -15,8 +15,8 @@ use crate::observe::{self, CacheRead};
 impl<C: TotalCache> Cached<C> {
     /// The total of `counter`: from the cache, or else from the database and then kept in the cache.
     ///
-    /// Inside a transaction it is read from the database, which alone knows what the transaction may see, and not kept: it
-    /// may hold counts that are never committed.
+    /// Inside a transaction the total is read from the database, which alone knows what the transaction may see. It is not
+    /// cached, because it may include counts that are never committed.
     ///
     /// # Errors
     /// Those of [`CachedCounter::read`].
@@ -72,12 +72,12 @@ impl<C: TotalCache> Cached<C> {
 
     /// Counts `n` on `counter`, which may be negative, and adds it to the cached total, if there is one.
     ///
-    /// Inside a transaction it counts and leaves the cache alone, since nobody tells when the transaction is committed: the
-    /// cached total is then behind until it expires. [`transaction`](Self::transaction) knows.
+    /// Inside a transaction it counts but does not touch the cache, because it cannot know when the transaction commits. The
+    /// cached total then lacks the count until it expires. [`transaction`](Self::transaction) avoids this.
     ///
     /// # Errors
-    /// Those of [`CachedCounter::add`]. The cache is left alone then, unless the connection was lost when the count may
-    /// have been committed: the cached total is removed.
+    /// Those of [`CachedCounter::add`]. The cache then stays as it is. But if the connection was lost and the count may have been
+    /// committed, the cached total is removed.
     pub fn add<Conn, K>(&self, counter: &K, n: i64, conn: &mut Conn) -> QueryResult<usize>
     where
         Conn: Connection,
@@ -114,8 +114,8 @@ impl<C: TotalCache> Cached<C> {
         counted
     }
 
-    /// Removes the cached total, after a change that went past the cache and was committed: a total that was set, a repair.
-    /// A reader who read before the change may still add the old total after this.
+    /// Removes the cached total, after a change that bypassed the cache and was committed: a total that was set, a repair. A
+    /// reader who read before the change may still add the old total after this.
     pub fn forget<Conn, K>(&self, counter: &K, _conn: &mut Conn)
     where
         K: CachedCounter<Conn> + ?Sized,

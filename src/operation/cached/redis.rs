@@ -25,8 +25,8 @@ use super::{CacheError, TotalCache};
 /// DEL key
 /// ```
 ///
-/// The timeout does not cover the system's look-up of a host's name; give an address where that can be slow. For TLS, enable
-/// it in the crate `redis`. A cluster, whose servers send their clients on to each other, is not supported.
+/// The timeout does not cover the system's look-up of a host's name; give an address where that can be slow. For TLS, enable it
+/// in the crate `redis`. A Redis cluster, whose servers redirect clients to each other, is not supported.
 pub struct RedisCache {
     client: Client,
     timeout: Duration,
@@ -39,10 +39,10 @@ const MAX_IDLE: usize = 16;
 /// Servers and firewalls close connections that are idle for minutes.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(30);
 
-/// The milliseconds that Redis takes: at least one, and no more than it can add to the time of day. A century will do.
+/// The milliseconds that Redis accepts: at least one, and no more than it can add to the time of day. A century is enough.
 const TTLS: (u128, u128) = (1, 100 * 365 * 24 * 60 * 60 * 1000);
 
-/// An overflow leaves the value as it was, which is then behind: it is removed. Any other error goes back as it is.
+/// An overflow leaves the value as it was, and so too small: it is removed. Any other error is returned unchanged.
 const INCREMENT_IF_PRESENT: &str = "\
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 local added = redis.pcall('INCRBY', KEYS[1], ARGV[1])
@@ -65,7 +65,7 @@ impl RedisCache {
     /// A cache in the server at an address such as `redis://127.0.0.1:6379`. Does not connect yet.
     ///
     /// # Errors
-    /// [`CacheError::Unavailable`] for what is no address.
+    /// [`CacheError::Unavailable`] if this is not an address.
     pub fn open(address: impl IntoConnectionInfo) -> Result<Self, CacheError> {
         let info = address.into_connection_info().map_err(unavailable)?;
         // Telling the server the library's name would cost a round trip for each connection.

@@ -7,8 +7,8 @@ use std::time::Duration;
 /// A place where totals are kept for a while: in the process (`MokaCache`), in a server (`RedisCache`), or an
 /// application's own.
 ///
-/// Each operation is one atomic step for everybody who uses the same cache; [`Cached`](super::Cached) relies on nothing
-/// else. None may wait long: an operation that cannot be done soon is an error.
+/// Each operation is one atomic step for everybody who uses the same cache; [`Cached`](super::Cached) relies on nothing else. No
+/// operation may wait long: if it cannot be done soon, it must return an error.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a cache of totals",
     note = "`MokaCache` (feature `cache`) and `RedisCache` (feature `redis`) are; implement `TotalCache` for one of your own"
@@ -26,27 +26,27 @@ pub trait TotalCache: Send + Sync {
     /// [`CacheError`]
     fn add_if_absent(&self, key: &str, total: i64, ttl: Duration) -> Result<(), CacheError>;
 
-    /// Adds `by`, which may be negative, to the total that is kept under `key`, also below zero; does nothing if none is.
-    /// It expires when it would have. A total that would leave the range of `i64` is removed.
+    /// Adds `by`, which may be negative, to the total that is kept under `key`, also below zero; does nothing if none is. Its
+    /// expiry does not change. A total that would leave the range of `i64` is removed.
     ///
     /// # Errors
     /// [`CacheError`]
     fn increment_if_present(&self, key: &str, by: i64) -> Result<(), CacheError>;
 
-    /// Keeps nothing under `key` any more.
+    /// Removes the total that is kept under `key`.
     ///
     /// # Errors
     /// [`CacheError`]
     fn remove(&self, key: &str) -> Result<(), CacheError>;
 
-    /// Whether it may make its caller wait, as one in another process does; then tasks ask it on a thread of their own. True
-    /// by default.
+    /// Whether the cache may make its caller wait, as one in another process does. Tasks then ask it on a thread that may block.
+    /// True by default.
     fn waits(&self) -> bool {
         true
     }
 }
 
-/// Why a cache did not do what it was asked for. Never the error of a count or a read: see
+/// Why an operation of a cache failed. It is never the error of a count or a read: see
 /// [`Cached::with_notify`](super::Cached::with_notify).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -17,17 +17,17 @@ use crate::operation::retry::Transaction;
 use crate::policy::RetryPolicy;
 
 impl<C: TotalCache> Cached<C> {
-    /// Runs `f` as [`retry::transaction`](crate::retry::transaction) does, and adds what was counted through
-    /// [`Uncommitted::add`] to the cached totals after the commit. What an attempt counted that was rolled back is dropped.
+    /// Runs `f` as [`retry::transaction`](crate::retry::transaction) does, and adds what was counted through [`Uncommitted::add`]
+    /// to the cached totals after the commit. Counts of an attempt that was rolled back are dropped.
     ///
-    /// Inside a transaction that is open already, `f` runs in a savepoint and the cache is left alone: whether and when the
-    /// whole is committed is not known here, so that the cached totals are behind until they expire.
+    /// Inside a transaction that is open already, `f` runs in a savepoint and the cache stays as it is, because it is unknown
+    /// whether and when the outer transaction commits. The cached totals then lack these counts until they expire.
     ///
     /// # Errors
-    /// Those of [`retry::transaction`](crate::retry::transaction). The cache is left alone then; only where the counts may
-    /// have been committed all the same ([`OutcomeUnknown`](crate::Error::OutcomeUnknown), and
-    /// [`TransactionAborted`](crate::Error::TransactionAborted), after which MySQL may have committed a part) are the totals
-    /// of all counters in question removed from it.
+    /// Those of [`retry::transaction`](crate::retry::transaction). The cache then stays as it is, unless the counts may have been
+    /// committed nevertheless. That is so after [`OutcomeUnknown`](crate::Error::OutcomeUnknown), and after
+    /// [`TransactionAborted`](crate::Error::TransactionAborted), where MySQL may have committed a part. Then the totals of all
+    /// counters in question are removed from the cache.
     pub fn transaction<Conn, T, E, F>(
         &self,
         conn: &mut Conn,
@@ -85,7 +85,7 @@ pub struct Uncommitted {
     changes: BTreeMap<String, Change>,
 }
 
-/// The change of one total by a transaction.
+/// How a transaction changes one total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     By(i64),
@@ -102,7 +102,8 @@ impl Uncommitted {
     }
 
     /// Counts, and remembers the count for the cache until the transaction is committed. A count in a savepoint (a
-    /// `conn.transaction(..)` inside the closure) may be rolled back without the rest: for it the cached total is removed.
+    /// `conn.transaction(..)` inside the closure) may be rolled back without the rest, so the cached total of its counter is
+    /// removed.
     ///
     /// # Errors
     /// Those of [`CachedCounter::add`].

@@ -46,8 +46,8 @@ impl<Conn: LoadConnection + 'static> CoalescerBuilder<Conn> {
         self
     }
 
-    /// Sets how many counters one transaction may add to, at least 1. With more there are fewer commits, which hold more locks for
-    /// longer.
+    /// Sets how many counters one transaction may add to, at least 1. A higher number means fewer commits, which hold more locks
+    /// for longer.
     pub fn max_batch(mut self, counters: usize) -> Self {
         self.limits.max_batch = counters.max(1);
         self

@@ -258,7 +258,7 @@ where
     CountEach::new(shards.collect())
 }
 
-/// The field of the named counters, which are created where they are missing.
+/// The field of the named counters. Missing counters are created.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct NamedField(RowField<counters::value>);

@@ -1,4 +1,4 @@
-//! The counting update of a batch: several rows, to each an amount of its own.
+//! The counting update of a batch: several rows, each with its own amount.
 
 use std::marker::PhantomData;
 
@@ -13,7 +13,7 @@ use crate::query_builder::{
     push_shards_column, push_unique_key,
 };
 
-/// Adds to one shard of each of several parents, to each an amount of its own. Hot parents have another shard than cold ones.
+/// Adds to one shard of each of several parents, each with its own amount. Hot parents have another shard than cold ones.
 ///
 /// ```sql
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" +
@@ -23,7 +23,8 @@ use crate::query_builder::{
 /// -- hot and cold parents: WHERE ("videos"."id" IN ($n) AND "videos"."shard" = $n OR "videos"."id" IN ($n, $n) AND "videos"."shard" = $n)
 /// ```
 ///
-/// The last parent of each shard is repeated up to a power of two, which changes nothing. So there are few texts, and they stay prepared.
+/// The list of parents of each shard is padded to a power of two by repeating the last one, which changes nothing. So there are
+/// few texts, and they stay prepared.
 pub(super) struct CountEach<C, P, V> {
     shards: Vec<CountedShard<P, V>>,
     column: PhantomData<C>,

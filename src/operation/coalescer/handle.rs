@@ -38,7 +38,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Adds up the counts of many threads, and commits the sums; see [`coalescer`](crate::coalescer).
 ///
-/// It has a thread, and holds one connection of the pool while it is busy. Clones share both. Dropping the last clone closes it.
+/// A coalescer has a thread, and holds one connection of the pool while it is busy. Clones share both. Dropping the last clone
+/// closes the coalescer.
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -87,10 +88,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// COMMIT
 /// ```
 ///
-/// A batch of one such statement takes one round trip together with its mark: on PostgreSQL by `WITH` clauses, on MySQL and MariaDB,
-/// for one row, by an `UPDATE` of both tables. Where a shard is missing, the batch is rolled back, and sent again after the
-/// statement that creates the shard; see [`update`](crate::update()). A coalescer adds to one shard of each row, drawn at random when
-/// it is built.
+/// A batch of one such statement takes one round trip together with its mark: on PostgreSQL by `WITH` clauses, on MySQL and
+/// MariaDB, for one row, by an `UPDATE` of both tables. If a shard is missing, the batch is rolled back, and sent again after the
+/// statement that creates the shard; see [`update`](crate::update()). A coalescer adds to one shard of each row, drawn at random
+/// when it is built.
 pub struct Coalescer<Conn: LoadConnection + 'static> {
     handle: Arc<Handle<Conn>>,
 }
@@ -145,13 +146,13 @@ where
 
     /// [`add`](Self::add) for a task: adds `n`, waits for the commit and returns the number of rows counted. No thread waits.
     ///
-    /// An addition in the queue is counted once, also if the task is cancelled and its future dropped: it goes on as if it was
-    /// made by [`add_later`](Self::add_later). A future that was never polled, or still waits for room in the queue, has added
+    /// An addition in the queue is counted once, even if the task is cancelled and its future dropped. It is then treated like
+    /// one of [`add_later`](Self::add_later). A future that was never polled, or still waits for room in the queue, has added
     /// nothing.
     ///
-    /// The coalescer's own connection is an ordinary one, on its own thread. For an application without the C libraries it
-    /// is `diesel_async::async_connection_wrapper::AsyncConnectionWrapper<AsyncPgConnection>`; build and close the coalescer inside
-    /// `tokio::task::spawn_blocking` then, since that connection blocks its thread.
+    /// The coalescer's own connection is an ordinary one, on its own thread. An application without the C libraries uses
+    /// `diesel_async::async_connection_wrapper::AsyncConnectionWrapper<AsyncPgConnection>`. That connection blocks its thread, so
+    /// build and close the coalescer inside `tokio::task::spawn_blocking`.
     ///
     /// # Errors
     /// As [`add`](Self::add)'s.
@@ -297,8 +298,8 @@ where
     ///
     /// # Errors
     /// [`NotFlushed`](Error::NotFlushed) if additions that nobody waits for could not be committed until the deadline.
-    /// [`FlushPending`](Error::FlushPending) if a statement still waits inside the database 3 s later. The worker goes on when it is
-    /// answered, and then commits the rest if the database takes it.
+    /// [`FlushPending`](Error::FlushPending) if a statement still waits inside the database 3 s later. The worker continues once
+    /// the database answers, and then tries to commit the rest.
     pub fn close(self) -> Result<(), Error> {
         self.handle.close()
     }

@@ -1,12 +1,12 @@
-//! The way of counts from the threads that make them to the thread that commits them, and the way back of the results.
+//! Hands counts from the threads that make them to the thread that commits them, and the results back.
 //!
 //! Threads are spread over several [`Queue`]s, so that they seldom meet. Each filling of a queue has a [`Ticket`], on which
 //! threads and tasks wait for its result. The worker takes a filling, and its ticket as a [`QueueFlight`]: the flight takes off
 //! with each attempt, turns back if the transaction was rolled back, and lands with the results. A caller whose deadline passes
-//! withdraws from a flight that waits, and then it is certain that nothing was counted. From one that is in flight nobody
-//! can withdraw. The [`Bell`] wakes the worker.
+//! withdraws from a flight that is waiting, and then nothing was counted for certain. Nobody can withdraw from a flight
+//! that has taken off. The [`Bell`] wakes the worker.
 //!
-//! Nothing here knows the counters. A model checker tries the interleavings of all of it.
+//! This module knows nothing of counters. A model checker tries all its interleavings.
 
 use std::collections::BTreeMap;
 use std::task::{Poll, Waker};

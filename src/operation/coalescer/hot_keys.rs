@@ -1,4 +1,4 @@
-//! The keys that one batch after the other adds to.
+//! The keys to which batch after batch adds.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ const MEMORY: Duration = Duration::from_secs(60);
 
 const SLOTS: usize = 4096;
 
-/// Tells hot keys from cold ones, by their hashes. A cold key is counted on the shard that every process counts on first, so it has one
-/// row. A hot key is worth a row of the coalescer's own.
+/// Tells hot keys from cold ones, by their hashes. A cold key uses the shard on which every process begins, so it has one row. A
+/// hot key gets the coalescer's own row.
 ///
-/// The table has a fixed size: a key takes the slot of another one that is not hot. A key that is forgotten so is cold for some
-/// batches.
+/// The table has a fixed size: a key takes the slot of another one that is not hot. The key that loses its slot counts as cold
+/// for some batches.
 pub(super) struct HotKeys(Box<[Option<Slot>]>);
 
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ use crate::error::Error;
 pub struct Loss {
     /// The field and the key of the row, or the counter's name.
     pub counter: String,
-    /// The amount that is lost, or for an unknown outcome may be: the sum of all that was added.
+    /// The amount that is lost, or may be lost if the outcome is unknown: the sum of all additions.
     pub amount: i128,
     /// Why.
     pub error: Arc<Error>,

@@ -22,15 +22,15 @@ pub struct Stats {
     pub flush_time: Duration,
     /// The time that the longest one took.
     pub longest_flush: Duration,
-    /// Transactions that ended in a conflict and were tried again.
+    /// Transactions that ended in a conflict and were retried.
     pub conflicts: u64,
     /// Connections that were lost before COMMIT.
     pub connections_lost: u64,
-    /// Connections that were lost while COMMIT was in flight, where the batch's mark in the database told its outcome.
+    /// Connections that were lost while COMMIT was in flight, and whose outcome the batch's mark in the database resolved.
     pub commits_resolved: u64,
     /// Counters that lost additions that nobody waited for; see [`on_loss`](super::CoalescerBuilder::on_loss).
     pub losses: u64,
-    /// Panics of the worker, which went on after each.
+    /// Panics of the worker, which continued after each.
     pub panics: u64,
     /// Why the last failed attempt failed.
     pub last_error: Option<String>,

@@ -5,8 +5,8 @@
 //! then locks that row, which waits for anything that the old one may still be doing, and reads which batch was committed
 //! last. A statement that the old connection sent is over by then, since its answer came before COMMIT was sent.
 //!
-//! Times are those of the database's own clock, so that no process removes another's row because of its clock. If the row is gone all
-//! the same, the coalescer reports that the outcome of that COMMIT is unknown.
+//! Times are those of the database's own clock, so that no process with a wrong clock removes another's row. If the row is still
+//! missing, the coalescer reports that the outcome of that COMMIT is unknown.
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;

@@ -36,9 +36,9 @@ const AT_ONCE: Shards = Shards {
     at_once: true,
 };
 
-/// Why a fold of several parents, or of one, did not come about.
+/// Why a fold of several parents, or of one, failed.
 enum Trouble {
-    /// Somebody holds a lock, or was in the way.
+    /// Another transaction holds a lock, or a conflict came up.
     Blocked(DieselError),
     /// A base does not take what its shards hold.
     Unfit(Unfit),
@@ -46,7 +46,7 @@ enum Trouble {
 }
 
 impl<P> Folding<P> {
-    /// Folds parents together if all their locks can be had at once; else one by one, and what is busy shard by shard.
+    /// Folds parents together if all their locks can be acquired at once; else one by one, and busy ones shard by shard.
     ///
     /// A parent alone may wait for its locks where the wait can be bounded: its writers wait that long at most, and those of other
     /// parents do not.

@@ -17,8 +17,8 @@ use crate::policy::RetryPolicy;
 
 use super::folded::Folded;
 
-/// Begins a fold: the values of shards move into the base, so that the plain column, its index and readers who know nothing
-/// of shards are nearly fresh. No total changes, not for one reader at one instant.
+/// Begins a fold: the values of shards move into the base, so that the plain column, its index and readers who know nothing of
+/// shards are nearly fresh. No reader ever sees a total change.
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -46,12 +46,13 @@ use super::folded::Folded;
 ///
 /// # What it sends
 ///
-/// On SQLite it first looks whether the triggers of the [`ShardsTable`](crate::ShardsTable) are there, which a rebuild of the
-/// parent's table drops: one read of `sqlite_master`, and [`MissingTriggers`](crate::Error::MissingTriggers) if they are not.
+/// On SQLite a fold first checks that the triggers of the [`ShardsTable`](crate::ShardsTable) exist, by one read of
+/// `sqlite_master`. A rebuild of the parent's table drops them, and the fold then fails with
+/// [`MissingTriggers`](crate::Error::MissingTriggers).
 ///
 /// The parents that have something to fold are found in key order, [`batch`](Fold::batch) by batch. A fold of the whole table
-/// finds them in the shards table, so it costs by the rows that were counted on. A filter is applied to the parents, all of which
-/// it reads. Each batch is one transaction:
+/// finds them in the shards table, so its cost depends only on the rows that were counted on. A fold with a filter reads all
+/// parents that match. Each batch is one transaction:
 ///
 /// ```sql
 /// -- the whole table
@@ -78,40 +79,42 @@ use super::folded::Folded;
 /// COMMIT
 /// ```
 ///
-/// Only parents that the first lock gives back go on: one that was deleted meanwhile may come back under its key. Bases and sums
-/// of shards are read before and after, and compared. Whatever differs (a column that rounds or cuts, an update that row
-/// security or a trigger suppresses) is rolled back, and the parent is listed in [`unfit`](Folded::unfit) with the reason.
+/// Only parents that the first lock returns are folded, because a parent that was deleted meanwhile may be inserted again under
+/// its key. Bases and sums of shards are read before and after, and compared. If they differ (a column that rounds or cuts, an
+/// update that row security or a trigger suppresses), the move is rolled back, and the parent is listed in
+/// [`unfit`](Folded::unfit) with the reason.
 ///
-/// Counts on the shards of a batch wait for these few statements, and nobody for longer: a batch waits for no lock. If one
+/// Counts on the shards of a batch wait for these few statements and no longer, because a batch waits for no lock. If a lock
 /// cannot be acquired at once, the parents are tried one by one. On PostgreSQL one parent waits for its locks, 200 ms at most for
-/// each (`SET LOCAL lock_timeout`, which ends with the fold's transaction), so that a row is folded under any number of writers. A
-/// parent that is busy for longer is folded shard by shard, without a wait, again and again as the policy has it; what others hold
-/// all the time is left on its shards, and named in [`busy`](Folded::busy). (PostgreSQL logs each lock that is not acquired as an
-/// error. Inside a caller's transaction, which cannot try again, the fold waits for a busy shard.)
+/// each (`SET LOCAL lock_timeout`, which ends with the fold's transaction), so that a row is folded under any number of writers.
+/// A parent that is busy for longer is folded shard by shard, without a wait, with as many attempts as the policy allows. Shards
+/// that others hold all the time keep their values, and their parent is listed in [`busy`](Folded::busy). (PostgreSQL logs each
+/// lock that is not acquired as an error. Inside a caller's transaction, which cannot retry, the fold waits for a busy shard.)
 ///
-/// Nothing is lost or doubled when it is killed at any statement: the database takes the open batch back, and what was
-/// committed is complete. Several processes may fold at once: the parent's row lock lets one at a time at a parent, and
-/// the next finds nothing left. All this rests on the foreign key that [`ShardsTable`](crate::ShardsTable) creates, and on
-/// `NOWAIT`, which MySQL has from 8.0 on and MariaDB from 10.3.
+/// A fold that is killed at any statement loses and doubles nothing: the database rolls the open batch back, and committed
+/// batches are complete. Several processes may fold at once: the parent's row lock admits one at a time, and the next finds
+/// nothing left to fold. All this relies on the foreign key that [`ShardsTable`](crate::ShardsTable) creates, and on `NOWAIT`,
+/// which MySQL has from 8.0 on and MariaDB from 10.3.
 ///
 /// Shards numbered beyond the [wished number](crate::shard_counts) are removed when they are empty; a count that was
 /// waiting for one creates it again.
 ///
 /// # Effect on the total
-/// None. A reader sees a parent before or after its batch, never in between. Two ways of reading do not read from one
-/// instant, folds or not, and meet a fold so:
+/// None. A reader sees a parent before or after its batch, never in between. Two ways of reading do not see a single instant,
+/// with or without folds:
 ///
-/// - What takes a lock and reads a total in the *same* statement (`.for_update()`, an `UPDATE … WHERE` on a total) may wait for
-///   a fold and then pair the new base with the old shards, on PostgreSQL and MySQL. Lock first, read the total in the
-///   next statement.
-/// - On MySQL, a transaction in its default isolation, REPEATABLE READ, reads old rows beside those that it wrote itself. One
-///   that read, then counted on a shard that was folded meanwhile, and reads the total again, reads one that never was.
-///   What it commits is right. READ COMMITTED ([`Transaction::isolation`](crate::retry::Transaction::isolation)) reads right too.
+/// - A statement that takes a lock *and* reads a total (`.for_update()`, an `UPDATE … WHERE` on a total) may wait for a fold and
+///   then pair the new base with the old shards, on PostgreSQL and MySQL. Lock first, and read the total in the next statement.
+/// - On MySQL, a transaction in its default isolation, REPEATABLE READ, reads old rows beside those that it wrote itself. Suppose
+///   that it reads, then counts on a shard that was folded meanwhile, and reads the total again. That total is a value that never
+///   existed, although the committed data is right. With READ COMMITTED
+///   ([`Transaction::isolation`](crate::retry::Transaction::isolation)) the total is right too.
 ///
 /// # Inside a transaction
-/// It is part of the caller's, with savepoints in place of transactions, and holds its locks until the caller's ends. The
-/// isolation level is the caller's: above `READ COMMITTED` the fold of a busy counter may end in a serialization failure on
-/// PostgreSQL. A transaction that counts and then writes the parent's row itself may deadlock with a fold: try it again.
+/// The fold is part of the caller's transaction, with savepoints in place of transactions, and holds its locks until that
+/// transaction ends. The isolation level is the caller's: above `READ COMMITTED` the fold of a busy counter may end in a
+/// serialization failure on PostgreSQL. A transaction that counts and then writes the parent's row itself may deadlock with a
+/// fold: retry it.
 pub fn fold<Source, Kind>(source: Source) -> Fold<Source::Query>
 where
     Source: UpdateSource<Kind>,
@@ -166,14 +169,14 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         }
     }
 
-    /// How many parents are folded at once; 100 by default, and at most. Fewer make counts on them wait shorter.
+    /// Sets how many parents are folded at once: 100 by default, and at most. With fewer, counts on them wait less.
     pub fn batch(mut self, parents: usize) -> Self {
         self.batch = parents.clamp(1, KEYS_IN_A_STATEMENT);
         self
     }
 
-    /// Folds no more parents than this in a second, by smaller batches and a sleep after each. Without effect inside a
-    /// caller's transaction, whose locks would be held the longer. No limit by default, nor by zero.
+    /// Folds no more parents than this in a second, by smaller batches and a sleep after each. It has no effect inside a caller's
+    /// transaction, which would only hold its locks longer. By default, and with zero, there is no limit.
     pub fn at_most_per_second(mut self, parents: u32) -> Self {
         self.per_second = (parents > 0).then_some(f64::from(parents));
         self
@@ -186,11 +189,12 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         self
     }
 
-    /// Removes every shard of a cold row too: one of which fewer than so many shards had something to move. With 2 a row that one
-    /// writer at a time counts on ends without shards, and its next count creates one; a hot row keeps its shards until it is
-    /// folded once without counts. 0, the default outside a [`Folder`](crate::operation::Folder), keeps them as [`keep_shards`](Self::keep_shards) has it.
+    /// Also removes every shard of a cold row: a row of which fewer shards than this had something to move. With 2, a row on
+    /// which one writer at a time counts loses its shards, and its next count creates one. A hot row keeps its shards until it is
+    /// folded once without counts. With 0, the default outside a [`Folder`](crate::operation::Folder),
+    /// [`keep_shards`](Self::keep_shards) alone decides.
     ///
-    /// All shards are then work to look at, empty ones too.
+    /// With any other number the fold looks at all shards, even empty ones.
     pub fn cold_below(mut self, shards: u16) -> Self {
         self.cold_below = Some(shards);
         self
@@ -203,7 +207,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         self
     }
 
-    /// Tries each batch again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    /// Retries each batch by `policy` instead of the [process-wide](RetryPolicy::global) one.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
@@ -214,9 +218,8 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
     /// Folds to the end.
     ///
     /// # Errors
-    /// As [`update`](crate::update())'s. Batches before the error stay folded, and no total has changed; folding again
-    /// goes on with what is left. A parent whose base does not take its total is no error, but is listed in
-    /// [`unfit`](Folded::unfit).
+    /// As [`update`](crate::update())'s. Batches before the error stay folded, and no total has changed. Another fold continues
+    /// with the rest. A parent whose base does not accept its total is no error, but is listed in [`unfit`](Folded::unfit).
     pub fn run<Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Folded<T>>
     where
         Q: IntoUpdateTarget<Table = T, WhereClause = W>,
@@ -229,7 +232,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> Fold<Q> {
         self.run_with(conn, |_| ControlFlow::Continue(()))
     }
 
-    /// Folds to the end, or until `progress` breaks off; it is called after every batch with what was folded so far.
+    /// Folds to the end, or until `progress` breaks off. `progress` is called after every batch with the result so far.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -297,8 +300,8 @@ pub mod asynchronous {
             self.run_with(conn, |_| ControlFlow::Continue(()))
         }
 
-        /// Folds to the end, or until `progress` breaks off; it is called after every batch with what was folded so far. A future
-        /// that is dropped leaves complete what was told.
+        /// Folds to the end, or until `progress` breaks off. `progress` is called after every batch with the result so far. If
+        /// the future is dropped, all work that was reported stays complete.
         ///
         /// # Errors
         /// As [`run`](Self::run)'s.

@@ -35,7 +35,7 @@ const LONGEST: Duration = Duration::from_secs(100_000_000);
 ///
 /// | setting | default | meaning |
 /// |---|---|---|
-/// | [`jitter`](Self::jitter) | 0.1 | the part of the interval by which each pause is drawn shorter or longer |
+/// | [`jitter`](Self::jitter) | 0.1 | the part of the interval by which each pause is at most shorter or longer |
 /// | [`on_error`](Self::on_error) | none | called with each error |
 ///
 /// The settings of the [`Fold`] hold for each pass.
@@ -85,16 +85,16 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     /// # }
     /// ```
     ///
-    /// A pass folds what was counted on since the last one. Of the whole table it reads the shards table alone, so it costs by the
-    /// rows that were counted on and not by those that exist. For that, a row that went cold ends without shards: unless stated
-    /// otherwise, a folder removes them [below 2](Self::cold_below) that had something to move.
+    /// A pass folds the rows that were counted on since the last one. For a whole table it reads only the shards table, so its
+    /// cost depends on the rows that were counted on, not on those that exist. This requires that cold rows lose their shards: by
+    /// default, a folder removes all shards of a row of which [fewer than 2](Self::cold_below) had something to move.
     ///
-    /// The pause between two passes is the interval, drawn 10 % shorter or longer so that processes do not fold in step; the first
-    /// pass begins anywhere in the interval. Any number of processes may have a folder of the same table. The lock on a row lets
-    /// one at a time at it, and the next finds nothing left.
+    /// The pause between two passes is the interval, up to 10 % shorter or longer so that processes do not fold in step. The
+    /// first pass begins at a random moment of the interval. Any number of processes may have a folder of the same table. The
+    /// lock on a row admits one folder at a time, and the next one finds nothing left to fold.
     ///
-    /// No error ends it. It is reported to [`on_error`](FolderBuilder::on_error), and the pauses double while passes fail, up to a
-    /// minute.
+    /// No error stops a folder. Each is reported to [`on_error`](FolderBuilder::on_error), and the pauses double while passes
+    /// fail, up to a minute.
     pub fn every(self, interval: Duration) -> FolderBuilder<Q, Run> {
         FolderBuilder {
             fold: self,
@@ -106,7 +106,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
 }
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> FolderBuilder<Q, Run> {
-    /// Draws each pause shorter or longer by up to this part of it, from 0 to 1.
+    /// Makes each pause shorter or longer at random, by up to this part of it, from 0 to 1.
     pub fn jitter(mut self, part: f64) -> Self {
         self.jitter = match part.is_nan() {
             true => 0.0,
@@ -115,9 +115,9 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> FolderBuilder<Q, Run> {
         self
     }
 
-    /// Calls `on_error` with each error: of the connection, of the database, and
-    /// [`Unfit`](crate::Error::Unfit) once a pass for each row whose base does not take what its shards hold. Downcast it to
-    /// [`Error`](crate::Error) to tell these apart. The folder goes on.
+    /// Calls `on_error` with each error: of the connection, of the database, and [`Unfit`](crate::Error::Unfit) once a pass for
+    /// each row whose base does not accept the values of its shards. Downcast the error to [`Error`](crate::Error) to tell these
+    /// apart. The folder continues.
     pub fn on_error(
         mut self,
         on_error: impl Fn(&(dyn StdError + Send + Sync + 'static)) + Send + Sync + 'static,

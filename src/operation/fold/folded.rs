@@ -16,12 +16,12 @@ pub struct Folded<T, K = <T as ShardedTable>::Key> {
     pub shards_removed: u64,
     /// The key of the last parent that was looked at, for [`after`](crate::operation::Fold::after).
     pub last: Option<K>,
-    /// Whether it came to the end of the rows.
+    /// Whether the fold reached the end of the rows.
     pub finished: bool,
-    /// The keys of parents whose bases do not take what their shards hold, and why: a total out of the column's range, a scale
-    /// that is too small, an update that row security or a trigger suppresses. Their totals are as they were.
+    /// The keys of parents whose bases do not accept the values of their shards, and why: a total out of the column's range, a
+    /// scale that is too small, an update that row security or a trigger suppresses. Their totals are as they were.
     pub unfit: Vec<(K, Unfit)>,
-    /// The keys of parents some of whose shards others held all the time: fold these again later.
+    /// The keys of parents with shards that others had locked all the time. Fold these parents again later.
     pub busy: Vec<K>,
     /// How many parents were looked at.
     pub(in crate::operation) looked_at: u64,

@@ -14,8 +14,8 @@ const LAST_BATCH: Duration = Duration::from_secs(5);
 
 /// Folds at an interval until it is dropped; made by [`every`](crate::operation::Fold::every).
 ///
-/// Dropping it stops it. A thread ends after the batch that it is folding, and is waited for, 5 s at most; a task is cancelled where
-/// it is, which rolls its batch back.
+/// Dropping it stops it. Dropping waits up to 5 s for a thread to finish its batch. A task is cancelled at once, which rolls its
+/// batch back.
 #[must_use = "dropping it stops folding"]
 pub struct Folder {
     state: Arc<FolderState>,

@@ -27,15 +27,15 @@ pub(super) type OnError = Box<dyn Fn(&(dyn StdError + Send + Sync + 'static)) + 
 pub struct FolderStats {
     /// Passes that have ended.
     pub passes: u64,
-    /// Those among them that ended in an error.
+    /// Passes that ended in an error.
     pub failed_passes: u64,
     /// Rows that had something to move, each once a pass.
     pub parents: u64,
     /// Empty shards that were removed.
     pub shards_removed: u64,
-    /// Rows that were left for the next pass, since others held their shards.
+    /// Rows that were left for the next pass, because others had locked their shards.
     pub busy: u64,
-    /// Rows whose base does not take what their shards hold, each once a pass.
+    /// Rows whose base does not accept the values of their shards, each once a pass.
     pub unfit: u64,
     /// The time that the last pass took.
     pub last_pass: Duration,

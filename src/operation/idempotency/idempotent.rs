@@ -13,9 +13,10 @@ use crate::policy::RetryPolicy;
 
 /// A counting update, or a counter, with an idempotency key; see the [module](super).
 ///
-/// Made by [`UpdateStatement::idempotency_key`](crate::operation::UpdateStatement::idempotency_key), [`Counter::idempotency_key`](crate::Counter::idempotency_key) and
-/// [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key). It takes an update's place before `.execute(conn)`, `.get_result(conn)` and
-/// `.get_results(conn)`, and a counter's in [`Coalescer::add`](crate::coalescer::Coalescer::add) and
+/// Made by [`UpdateStatement::idempotency_key`](crate::operation::UpdateStatement::idempotency_key),
+/// [`Counter::idempotency_key`](crate::Counter::idempotency_key) and
+/// [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key). It replaces an update before `.execute(conn)`,
+/// `.get_result(conn)` and `.get_results(conn)`, and a counter's in [`Coalescer::add`](crate::coalescer::Coalescer::add) and
 /// [`Cached::add`](crate::cached::Cached::add).
 #[derive(Debug, Clone)]
 #[must_use = "nothing is counted until it is executed or added to"]
@@ -32,12 +33,12 @@ impl<Of> Idempotent<Of> {
         }
     }
 
-    /// Adds `n`, which may be negative, unless that was done with this key before; gives the number of rows counted, now or
+    /// Adds `n`, which may be negative, unless that was done with this key before. Returns the number of rows counted, now or
     /// then.
     ///
     /// # Errors
     /// Those of the counter; [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long,
-    /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for one that came with another counter or amount before.
+    /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
     pub fn add<Conn>(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>
     where
         Of: CachedCounter<Conn>,
@@ -48,7 +49,7 @@ impl<Of> Idempotent<Of> {
         Ok(counted)
     }
 
-    /// Gives the number of rows counted, now or then, and whether it was now.
+    /// Returns the number of rows counted, now or then, and whether it was now.
     fn add_once<Conn>(&self, n: i64, conn: &mut Conn) -> QueryResult<(usize, bool)>
     where
         Of: CachedCounter<Conn>,
@@ -100,7 +101,7 @@ impl<Of> Idempotent<Of> {
     }
 }
 
-/// A repeat adds to no row, and nothing to the cached total: `add` gives 0 for it.
+/// A repeat adds to no row, and nothing to the cached total: `add` returns 0 for it.
 impl<Of, Conn> CachedCounter<Conn> for Idempotent<Of>
 where
     Of: CachedCounter<Conn>,
@@ -121,7 +122,7 @@ where
     }
 }
 
-/// Adds to a counter. Whether it was now is told too.
+/// Adds to a counter. Also returns whether it was now.
 struct Add<'a, Of> {
     to: &'a Of,
     n: i64,

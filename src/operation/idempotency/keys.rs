@@ -12,7 +12,7 @@ use crate::query_builder::{Keep, TextGuard, no_query_id, push_bind};
 
 const TABLE: &str = "diesel_sharded_idempotency_keys";
 
-/// Makes a row for each key, but where there is one: as if each had counted one row.
+/// Creates a row for each key that has none, as if each had counted one row.
 ///
 /// ```sql
 /// INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
@@ -95,7 +95,7 @@ impl InsertKeys<'_> {
     }
 }
 
-/// Reads the rows of these keys, whoever made them.
+/// Reads the rows of these keys, including those that others created.
 ///
 /// ```sql
 /// SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …)

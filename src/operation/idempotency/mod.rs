@@ -1,8 +1,8 @@
 //! Counting updates that are requested more than once, and counted once.
 //!
-//! A request is repeated: by a queue that delivers at least once, by a client that got no answer, by a caller that was told
-//! [`OutcomeUnknown`](crate::Error::OutcomeUnknown). With a key that all repeats of it share, only the first is counted, whichever
-//! process it reaches, before or after a restart; the others are told what the first was told:
+//! A request may be repeated: by a queue that delivers at least once, by a client that got no answer, by a caller that received
+//! [`OutcomeUnknown`](crate::Error::OutcomeUnknown). If all repeats share a key, only the first is counted, in any process,
+//! before or after a restart. The others get the same answer as the first:
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -39,7 +39,7 @@
 //!
 //! # SQL
 //!
-//! The key is committed together with the count, or neither is:
+//! The key and the count are committed together:
 //!
 //! ```sql
 //! BEGIN;                                                                    -- MySQL: READ COMMITTED; SQLite: IMMEDIATE
@@ -50,29 +50,29 @@
 //! COMMIT
 //! ```
 //!
-//! A repeat that comes while the first is still at work waits for it, on the key's row. Inside a transaction all of it is part
-//! of the caller's, in a savepoint. The cost is that of a transaction with three statements instead of one statement (see the
-//! benchmark `cost`), and a row of a few dozen bytes for each key until it is [removed](remove_older_than). Through a
+//! A repeat that comes while the first is still running waits for it, on the key's row. Inside a transaction all statements are
+//! part of the caller's, in a savepoint. The cost is that of a transaction with three statements instead of one statement (see
+//! the benchmark `cost`), and a row of a few dozen bytes for each key until it is [removed](remove_older_than). Through a
 //! [`Coalescer`](crate::coalescer::Coalescer), a batch inserts all its keys by one statement.
 //!
 //! # Answers to repeats
 //!
-//! The number of rows that were counted the first time ([`Cached::add`](crate::cached::Cached::add) tells 0: nothing was added to the cached
-//! total). Rows that are wanted back (`get_result`) are read as they are by then.
-//! An update that counted nothing, because it failed or no row matched, leaves no key: a repeat is tried as if it were the first.
+//! The number of rows that were counted the first time ([`Cached::add`](crate::cached::Cached::add) returns 0: nothing was added
+//! to the cached total). Returned rows (`get_result`) are read in their current state. An update that counted nothing, because it
+//! failed or no row matched, leaves no key: a repeat runs as if it were the first.
 //!
-//! A key that comes with another update than the first time, another amount or row or field, is a mistake that would
-//! lose a count, and so an error: [`IdempotencyKeyReused`](crate::Error::IdempotencyKeyReused). Updates are told apart by a 64-bit
-//! hash of what they are about, as Diesel writes it: where another version of Diesel should write it otherwise, a repeat from before the
-//! upgrade is told so too, and counts nothing.
+//! A key that comes again with another update (another amount, row or field) would lose a count. So it is an error:
+//! [`IdempotencyKeyReused`](crate::Error::IdempotencyKeyReused). Updates are distinguished by a 64-bit hash of their content, as
+//! Diesel writes it. If another version of Diesel writes it differently, a repeat of a request from before the upgrade gets this
+//! error too, and counts nothing.
 //!
 //! # When keys go
 //!
-//! Never by themselves: the library cannot know for how long a request may come again. [`remove_older_than`] removes them,
-//! from a daily job for instance. It is safe with an age that is longer than everything that may repeat a request
-//! keeps at it, added up: the queue's retention, the client's retries, the time that a job waits while the service is down.
-//! Ages are measured by the database's clock alone, so that the clocks of processes do not matter; leave room for that one
-//! being set, and for another server's taking over. A repeat that comes later counts again.
+//! Keys never expire by themselves, because the library cannot know for how long a request may come again. [`remove_older_than`]
+//! removes them, for instance from a daily job. A safe age is longer than the sum of all times for which a request may be
+//! repeated: the queue's retention, the client's retries, the time that a job waits while the service is down. Only the
+//! database's clock measures ages, so the clocks of processes do not matter. Leave a margin in case that clock is set, or another
+//! server takes over. A repeat that comes later counts again.
 
 #[cfg(feature = "async")]
 #[doc(hidden)]

@@ -23,8 +23,8 @@ pub(crate) enum Claimed {
     Reused,
 }
 
-/// Carries out what was not carried out before under the same key, in one transaction with the key; inside a caller's, in a
-/// savepoint. `f` is told how many rows were counted before, if it is a repeat, and gives how many are by now.
+/// Carries out a request that was not carried out before under the same key, in one transaction with the key; inside a caller's,
+/// in a savepoint. `f` receives the number of rows counted before, if it is a repeat, and returns the number counted by now.
 pub(crate) async fn once<W, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     request: &Request,
@@ -63,7 +63,7 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
     /// The answer to the caller.
     type Told;
 
-    /// Counts, unless `counted` tells that this was done before. The number of rows counted, and what the caller is told.
+    /// Counts, unless `counted` says that this was done before. Returns the number of rows counted, and the answer to the caller.
     fn carry_out(
         &mut self,
         link: &mut Link<'_, M, Conn>,
@@ -71,7 +71,7 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
     ) -> impl Future<Output = QueryResult<(usize, Self::Told)>>;
 }
 
-/// Claims keys, which differ, for the open transaction: what they are known of, in their order. Waits for other transactions
+/// Claims different keys for the open transaction. Returns what is known of each, in their order. Waits for other transactions
 /// that claim the same ones.
 pub(crate) async fn claim<M, Conn>(
     link: &mut Link<'_, M, Conn>,
@@ -117,7 +117,7 @@ where
     Err(DieselError::NotFound)
 }
 
-/// Lets go of keys that were claimed in the open transaction, for what counted nothing.
+/// Releases keys that were claimed in the open transaction, for requests that counted nothing.
 pub(crate) async fn release<M, Conn>(
     link: &mut Link<'_, M, Conn>,
     keys: Vec<&[u8]>,

@@ -13,11 +13,11 @@ use crate::engine::{RetryLoop, retry_loop};
 use crate::error::Error;
 use crate::policy::RetryPolicy;
 
-/// Removes the keys that are older than `age`, by the database's clock, in whole seconds; gives their number. Their requests
-/// count again if they should still come: see [when keys go](super#when-keys-go).
+/// Removes the keys that are older than `age`, by the database's clock, in whole seconds, and returns their number. If their
+/// requests come again, they count again: see [when keys go](super#when-keys-go).
 ///
-/// Goes in steps of 1,000 keys, each a transaction of its own, so that counts do not wait for it; several processes may do it at
-/// once. Inside a transaction it is part of the caller's.
+/// Each 1,000 keys are removed in a transaction of their own, so counts do not wait. Several processes may remove keys at once.
+/// Inside a transaction the removal is part of the caller's.
 ///
 /// ```sql
 /// SELECT … FROM "diesel_sharded_idempotency_keys" WHERE "created" < now - $1 ORDER BY "created" LIMIT 1000;

@@ -27,7 +27,7 @@ impl Request {
         Request::new(key, |text| write!(text, "{counter} by {n}"))
     }
 
-    /// `describe` writes what is asked for, in the same words in every process.
+    /// `describe` writes the content of the request, in the same words in every process.
     pub(crate) fn new(
         key: &[u8],
         describe: impl FnOnce(&mut Fingerprint) -> fmt::Result,
@@ -46,7 +46,7 @@ impl Request {
     }
 }
 
-/// Hashes what is written, alike in every process. (The standard library's hashes may change with it.)
+/// Hashes the written text, to the same value in every process. (The standard library's hashes may change between its releases.)
 pub(crate) struct Fingerprint(FnvHasher);
 
 impl Write for Fingerprint {

@@ -5,7 +5,7 @@ use crate::model::ShardedColumn;
 use crate::operation::row_counter::RowCounter;
 
 impl<C: ShardedColumn> RowCounter<C> {
-    /// This counter, which counts once for all additions that come with this key: 1 to 255 bytes. See
+    /// The same counter, which counts only once for all additions with this key of 1 to 255 bytes. See
     /// [`idempotency`](crate::idempotency).
     pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
         Idempotent::new(self.clone(), key)

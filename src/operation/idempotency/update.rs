@@ -23,8 +23,8 @@ use super::once::{Requested, once};
 use super::request::Request;
 
 impl<Query, V, Ret, Ins, Run> UpdateStatement<Query, Values<V>, Ret, Ins, Run> {
-    /// Counts only if nothing was counted with this key before, in any process: 1 to 255 bytes, such as a request's id. What
-    /// comes after it is only `.execute(conn)` and its kin. See [`idempotency`](crate::idempotency).
+    /// Counts only if nothing was counted with this key before, in any process. A key has 1 to 255 bytes, such as a request's id.
+    /// Only `.execute(conn)` and its kin may follow. See [`idempotency`](crate::idempotency).
     pub fn idempotency_key(self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
         Idempotent::new(self, key)
     }
@@ -112,7 +112,7 @@ where
     }
 }
 
-/// An update whose counted rows are wanted back.
+/// An update that returns the counted rows.
 pub(super) struct Counted<'a, T, V: AsChangeset, W, I, Ret: Returning<T>, U> {
     pub(crate) ready: &'a mut Ready<T, V, W, I>,
     pub(crate) selection: &'a mut Ret::Selection,
@@ -185,8 +185,8 @@ mod tests {
     use diesel::pg::Pg;
     use diesel::sqlite::Sqlite;
 
-    /// Another release has to know the updates that this one has counted: as long as Diesel writes updates as it does, these
-    /// numbers stay.
+    /// Another release must recognize the updates that this one has counted: as long as Diesel writes updates in the same way,
+    /// these numbers stay.
     #[test]
     fn fingerprints_stay_what_they_are() {
         let added = Request::to_add(b"key", "videos.views:7", 1).map(|added| added.fingerprint);

@@ -24,7 +24,7 @@ impl<Q, V, Ret, Ins, T, W> Idempotent<UpdateStatement<Q, Values<V>, Ret, Ins, As
 where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
 {
-    /// Counts, unless this was done before; gives the number of rows.
+    /// Counts, unless this was done before, and returns the number of rows.
     ///
     /// # Errors
     /// As [`update`](crate::update())'s, and those of [`idempotency`](crate::idempotency).

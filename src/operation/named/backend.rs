@@ -22,7 +22,8 @@ use crate::operation::update::Ready;
 use crate::policy::RetryPolicy;
 use crate::query_builder::KeyIs;
 
-/// A backend whose connections have named counters. Every backend of the crate's is one; the trait gathers what that takes.
+/// A backend whose connections have named counters. Every backend of the crate implements the trait, which collects the necessary
+/// bounds.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no named counters on a `{Conn}`",
     note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` (or `postgres_backend`, `mysql_backend`)",

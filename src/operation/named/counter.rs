@@ -97,8 +97,9 @@ impl Counter {
 
     /// Adds `n`, which may be negative.
     ///
-    /// It is [`update`](crate::update()) with [`or_insert`](crate::operation::UpdateStatement::or_insert): one statement, and a transaction of a few
-    /// more at the first count and at the first on a shard. Inside a transaction it is part of the caller's.
+    /// It is [`update`](crate::update()) with [`or_insert`](crate::operation::UpdateStatement::or_insert): one statement, or a
+    /// transaction of a few more at the first count and at the first count on a shard. Inside a transaction the count is part of
+    /// the caller's.
     ///
     /// ```sql
     /// UPDATE "diesel_sharded_counter_shards" AS "diesel_sharded_counters"
@@ -161,8 +162,8 @@ impl Counter {
         Ok(found.first().map_or(0, |(_, value)| *value))
     }
 
-    /// The exact totals of many counters, in the order of `names`; 0 for those that were never used. One query, and so
-    /// one instant, for up to 10,000 names; one more for each 10,000 beyond, since databases limit parameters.
+    /// The exact totals of many counters, in the order of `names`; 0 for those that were never used. Up to 10,000 names take one
+    /// query, and so are read at one instant. Each further 10,000 take one more, because databases limit parameters.
     ///
     /// ```sql
     /// SELECT "diesel_sharded_counters"."name", total FROM "diesel_sharded_counters"
@@ -207,8 +208,8 @@ impl Counter {
         CounterList::new(prefix.into())
     }
 
-    /// Sets the total, and creates the counter if it is not there: [`set_total`](crate::set_total()) by key, with the same effect,
-    /// also inside a transaction.
+    /// Sets the total, and creates the counter if it does not exist. It is [`set_total`](crate::set_total()) by key, with the
+    /// same effect, also inside a transaction.
     ///
     /// ```sql
     /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
@@ -241,8 +242,8 @@ impl Counter {
         self.set(0, conn)
     }
 
-    /// Removes it with its shards and its number of shards; gives whether it was there. A count that comes later begins
-    /// again at zero.
+    /// Removes the counter with its shards and its number of shards, and returns whether it existed. A later count begins again
+    /// at zero.
     ///
     /// ```sql
     /// DELETE FROM "diesel_sharded_counters" WHERE "diesel_sharded_counters"."name" = $1;
@@ -299,8 +300,8 @@ impl Counter {
         self.shard_count().get(conn)
     }
 
-    /// Raises the number of shards to `n`, and never lowers it; gives the number that holds then. Takes effect in this
-    /// process at once, in others when they follow: see [`shard_counts`](crate::shard_counts).
+    /// Raises the number of shards to `n`, but never lowers it, and returns the resulting number. It takes effect in this process
+    /// at once, in others when they follow: see [`shard_counts`](crate::shard_counts).
     ///
     /// # Errors
     /// See [`Counter`](Self#errors); [`InvalidShardCount`](Error::InvalidShardCount) unless `n` is from 1 to 4096.
@@ -340,7 +341,7 @@ impl Counter {
         DB::fold(link.conn, key, n).await.map(drop)
     }
 
-    /// This counter, which counts once for all additions that come with this key: 1 to 255 bytes. See
+    /// The same counter, which counts only once for all additions with this key of 1 to 255 bytes. See
     /// [`idempotency`](crate::idempotency).
     pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
         Idempotent::new(self.clone(), key)

@@ -10,8 +10,8 @@ use crate::connection::{Io, Link, now};
 
 /// A page of counters; made by [`Counter::list`](crate::Counter::list).
 ///
-/// Pages are found by the last name of the page before, so that each costs the same however deep it is, and counters that
-/// come or go meanwhile neither shift nor repeat others.
+/// A page begins after the last name of the page before. So all pages cost the same, and counters that come or go meanwhile
+/// neither shift nor repeat others.
 ///
 /// ```sql
 /// SELECT "diesel_sharded_counters"."name", total FROM "diesel_sharded_counters"
@@ -55,13 +55,13 @@ impl CounterList {
         }
     }
 
-    /// Only names that come after this one.
+    /// Reads only names that come after this one.
     pub fn after(mut self, name: impl Into<String>) -> Self {
         self.after = Some(name.into());
         self
     }
 
-    /// At most so many counters; 100 by default.
+    /// Reads at most this number of counters, 100 by default.
     pub fn limit(mut self, counters: u32) -> Self {
         self.limit = counters;
         self

@@ -1,7 +1,7 @@
 //! Named counters: created on the fly, without a table of the application's own.
 //!
-//! They live in the library's own tables (see [`MIGRATIONS`](crate::MIGRATIONS)), which are a parent with one sharded field
-//! like any other: the derive declares them, and the same statements count, fold and set them.
+//! They live in the library's own tables (see [`MIGRATIONS`](crate::MIGRATIONS)), a parent like any other with one sharded field:
+//! the derive declares them, and the same statements count, fold and set them.
 
 #[cfg(feature = "async")]
 pub mod asynchronous;

@@ -13,10 +13,10 @@ use crate::query_builder::{push_bind, push_zeros};
 
 /// The assignments that [`SetTotal`](crate::operation::SetTotal) writes to the bases, and the fields that they set.
 pub trait Assignment {
-    /// The total that it sets this field to, if it does.
+    /// The total that this field is set to, if the assignment sets it.
     fn sets(&self, field: &ShardsColumn) -> Option<Amount>;
 
-    /// An error if a total may not be set to that.
+    /// An error if a total must not be set to this value.
     fn check(&self) -> Result<(), Error> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Totals to be set, as they are asked for.
+//! Requests to set totals.
 
 use std::marker::PhantomData;
 
@@ -45,7 +45,7 @@ use super::assignment::{Assignment, ToValue, ToZero};
 ///
 /// # What it sends
 ///
-/// One transaction, which is tried again after a conflict:
+/// One transaction, which is retried after a conflict:
 ///
 /// ```sql
 /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no FOR UPDATE
@@ -61,26 +61,26 @@ use super::assignment::{Assignment, ToValue, ToZero};
 /// ```
 ///
 /// # Effect on the total
-/// It is the value, at one instant between the call and its return: counts that were committed before are gone, counts that
-/// are committed after it survive, and each is one or the other as a whole (it is linearizable). A row that is inserted
-/// meanwhile may be left out, and one that leaves the filter before it is locked is.
+/// At one instant between the call and its return the total is the value. Counts that commit before that instant are gone, counts
+/// that commit after it survive, and each count does one or the other as a whole (the set is linearizable). A row that is
+/// inserted meanwhile may be left out. A row that stops matching the filter before it is locked is left out.
 ///
-/// It is one transaction, whatever the number of rows, and keeps counts on all of them waiting until its end: set large
-/// tables part by part.
+/// The set is one transaction for any number of rows, and counts on all of them wait until its end. Set large tables part by
+/// part.
 ///
 /// # What it gives back
-/// `.execute(conn)` gives the number of rows set; `Ok(0)` for an id that is not there, or on MySQL inside a transaction in
-/// its default isolation not yet there for it.
+/// `.execute(conn)` returns the number of rows set. That is `Ok(0)` for an id that does not exist, and, on MySQL inside a
+/// transaction in its default isolation, for an id that the transaction does not see yet.
 ///
 /// # Inside a transaction
-/// It is part of the caller's, in a savepoint, and holds its locks until the caller's ends. The isolation level is the
-/// caller's: above `READ COMMITTED`, a count that was committed since the caller first read is a serialization failure on
-/// PostgreSQL, or, if it was the first on its shard, comes after the set. On MySQL read totals in `READ COMMITTED` there: see
-/// [`fold`](crate::fold()).
+/// The set is part of the caller's transaction, in a savepoint, and holds its locks until that transaction ends. The isolation
+/// level is the caller's. Above `READ COMMITTED` on PostgreSQL, a count that was committed since the caller first read causes a
+/// serialization failure; if it was the first on its shard, it survives the set. On MySQL, read totals there in `READ COMMITTED`:
+/// see [`fold`](crate::fold()).
 ///
 /// # Errors
-/// As [`update`](crate::update())'s, and [`Error::Unfit`](crate::Error::Unfit) where a row did not take the value: one that its column rounds or cuts,
-/// or that row security or a trigger keeps out. No total was set then.
+/// As [`update`](crate::update())'s, and [`Error::Unfit`](crate::Error::Unfit) if a row did not accept the value: its column
+/// rounds or cuts it, or row security or a trigger prevents the update. No total was set then.
 pub fn set_total<Source, Kind, C>(
     source: Source,
     _column: C,
@@ -152,7 +152,7 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
         }
     }
 
-    /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    /// Retries by `policy` instead of the [process-wide](RetryPolicy::global) one.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
@@ -221,7 +221,7 @@ pub mod asynchronous {
     where
         Q: IntoUpdateTarget<Table = T, WhereClause = W>,
     {
-        /// Sets the totals; gives the number of rows.
+        /// Sets the totals and returns the number of rows.
         ///
         /// # Errors
         /// As [`SetTotal::execute`](crate::operation::SetTotal::execute)'s.

@@ -1,4 +1,4 @@
-//! `set_total(..)` and `reset(..)`: totals that are set, beside counts that go on.
+//! `set_total(..)` and `reset(..)`: set totals while counts continue.
 
 mod assignment;
 mod builder;

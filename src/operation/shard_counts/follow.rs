@@ -13,14 +13,13 @@ use super::refresh::refresh;
 use crate::backend::BackendOf;
 use crate::background::Background;
 
-/// How long a refresh that is under way is waited for when nobody follows any more.
+/// How long to wait for a refresh that is under way when nobody follows any more.
 const LAST_REFRESH: Duration = Duration::from_secs(1);
 
 /// Refreshes the numbers now, and from then on at every interval, in a thread of its own, on a connection that `connect`
 /// makes or takes from a pool each time.
 ///
-/// A refresh that fails leaves the numbers as they were, and is tried again at the next interval; see
-/// [`Following::last_error`].
+/// A refresh that fails leaves the numbers as they were, and is retried at the next interval; see [`Following::last_error`].
 ///
 /// # Errors
 /// Those of the first refresh.
@@ -58,8 +57,8 @@ where
     })
 }
 
-/// Follows the numbers in the database until it is dropped; made by [`follow`]. A refresh that is under way then is waited for, a second at
-/// most.
+/// Follows the numbers in the database until it is dropped; made by [`follow`]. Dropping it waits up to a second for a refresh
+/// that is under way.
 #[must_use = "dropping it stops following"]
 pub struct Following {
     stop: Option<Sender<()>>,

@@ -1,9 +1,9 @@
-//! How many shards writers choose from, changed while they run.
+//! The number of shards that writers choose from, which can change while they run.
 //!
-//! Any number is right, since readers add up whatever shards there are; it only decides how many writers meet. So the
-//! numbers may lag: they are kept in a small table of the library's own (see [`MIGRATIONS`](crate::MIGRATIONS)) and each
-//! process follows it at its own pace. What a process knows is by the names of tables: where it counts in several databases
-//! with tables of the same names, the one that was read last holds for all.
+//! Any number is right, because readers add up all shards that exist. The number only decides how many writers meet. So it may
+//! lag: a small table of the library's own (see [`MIGRATIONS`](crate::MIGRATIONS)) holds the numbers, and each process follows it
+//! at its own pace. A process knows numbers by the names of tables. If it counts in several databases with tables of the same
+//! names, the number that was read last holds for all.
 //!
 //! ```
 //! # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }

@@ -6,9 +6,10 @@ use crate::model::{MAX_SHARDS, ShardedColumn, ShardedTable};
 
 /// The number of shards of one field, or of one named counter, as the database keeps it.
 ///
-/// A change takes effect in this process at once, but for one inside a transaction; in others, when they [`refresh`](super::refresh()), at the
-/// interval at which they [`follow`](super::follow()), and for named counters after 10 s, outside transactions. No total changes. Where the database keeps no number, the derive's holds. An update of several fields at
-/// once chooses from the largest of their numbers.
+/// A change takes effect in this process at once, except inside a transaction. Other processes see it when they
+/// [`refresh`](super::refresh()), at the interval at which they [`follow`](super::follow()), and for named counters after 10 s,
+/// outside transactions. No total changes. If the database holds no number, the derive's number is used. An update of several
+/// fields at once chooses from the largest of their numbers.
 #[derive(Debug, Clone)]
 #[must_use = "a number does nothing until it is read or changed"]
 pub struct ShardCount {
@@ -21,7 +22,7 @@ impl ShardCount {
     /// The largest number of shards.
     pub const MAX: u16 = MAX_SHARDS;
 
-    /// Of a sharded field.
+    /// The number of a sharded field.
     pub fn of<C: ShardedColumn>(_column: C) -> Self {
         ShardCount {
             table: Cow::Borrowed(<C::Table as ShardedTable>::SHARDS_TABLE),

@@ -73,8 +73,8 @@ pub(in crate::operation) fn largest(
     }
 }
 
-/// Refreshes the numbers if they are old and nobody is at it. They are only advice: where they cannot be read, the old ones
-/// stay in use, and whoever wants to know why calls [`refresh`].
+/// Refreshes the numbers if they are old and no other thread is refreshing them. They are only advice: if they cannot be read,
+/// the old ones stay in use. [`refresh`] reports the reason.
 pub(crate) async fn keep_fresh<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()>
 where
     M: LoadIo<Conn>,

@@ -45,7 +45,7 @@ impl ShardCount {
         Ok(number.map_or(self.default, |(_, _, number)| within(number)))
     }
 
-    /// Raises the number to `n`, and never lowers it; gives the number that holds then. Racing calls leave the largest.
+    /// Raises the number to `n`, but never lowers it, and returns the resulting number. Racing calls leave the largest.
     ///
     /// ```sql
     /// INSERT INTO "diesel_sharded_shard_numbers" ("shards_table", "counter", "shards") VALUES ($1, $2, $3)

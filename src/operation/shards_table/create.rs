@@ -114,7 +114,7 @@ fn is_collated(column: &Column) -> bool {
     column.column_type == ColumnType::Text && column.sql_type.is_none()
 }
 
-/// Whether a table was not created since its key is of another type or collation than its parent's, as MySQL and MariaDB say.
+/// Whether MySQL or MariaDB refused to create a table because its key has another type or collation than its parent's.
 fn is_unlike_parent(dialect: Dialect, error: &DieselError) -> bool {
     let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
         return false;

@@ -1,8 +1,8 @@
-//! Folding every shard and dropping the table, as text: what the text moved is checked by the text.
+//! Folding every shard and dropping the table, as SQL text that checks its own fold.
 //!
-//! The bases and the sums of shards stand in a temporary table before anything is written. Each base afterwards has to be the
-//! one before plus its sum, and each shard has to have a row. A trigger, a policy or a column that suppresses, changes, rounds
-//! or cuts the update is found so on every database; then nothing is dropped and every count is where it was.
+//! The bases and the sums of shards are copied to a temporary table before anything is written. Afterwards each base must be the
+//! earlier base plus its sum, and each shard must have a row. This check finds a trigger, a policy or a column that suppresses,
+//! changes, rounds or cuts the update, on every database. Then nothing is dropped, and every count stays where it was.
 
 use crate::backend::{Dialect, TotalForm};
 use crate::model::ColumnType;

@@ -24,8 +24,8 @@ use super::quoted::Quoted;
 use super::triggers::texts_of;
 use super::unfit_text::{explain_unfit, told};
 
-/// The shards table of `T`, from what the derive knows of its parent: one column for each column of the key, `shard`, and
-/// one for each sharded field.
+/// The shards table of `T`, as the derive describes its parent: one column for each column of the key, `shard`, and one for each
+/// sharded field.
 ///
 /// ```sql
 /// -- PostgreSQL; the fillfactor leaves room on the page for new versions of a row
@@ -38,14 +38,15 @@ use super::unfit_text::{explain_unfit, told};
 /// ) WITH (fillfactor = 50)
 /// ```
 ///
-/// A key of text takes the parent's type and collation on PostgreSQL, from `CREATE TABLE .. AS SELECT "name" FROM "pages" WITH
-/// NO DATA`; with `#[sharded(sql_type = "..")]` it is what that says.
+/// A key of text takes the parent's type and collation on PostgreSQL, from
+/// `CREATE TABLE .. AS SELECT "name" FROM "pages" WITH NO DATA`; `#[sharded(sql_type = "..")]` overrides both.
 ///
 /// MySQL: `ENGINE = InnoDB`; an unsigned field is a `DECIMAL(20, 0)` here, since one shard alone may be negative. SQLite:
-/// `WITHOUT ROWID`, a `CHECK` of the range of integers, and triggers that delete and rename shards with their parent and
-/// let a new row begin without shards, since foreign keys are off there unless a connection asks for them, and a deleted
-/// row's id is given out again. SQLite's documented way to rebuild the parent's table drops these triggers with the old table;
-/// a [`fold`](crate::fold()) then says [`MissingTriggers`](crate::Error::MissingTriggers), with the statements that create them.
+/// `WITHOUT ROWID`, a `CHECK` of the range of integers, and triggers that delete and rename shards with their parent and let a
+/// new row begin without shards. (Foreign keys are off there unless a connection turns them on, and a deleted row's id may be
+/// reused.) SQLite's documented way to rebuild the parent's table drops these triggers with the old table; a
+/// [`fold`](crate::fold()) then fails with [`MissingTriggers`](crate::Error::MissingTriggers), which contains the statements that
+/// create them.
 ///
 /// A row that is replaced by `REPLACE INTO` starts without shards, except on MySQL from 9.6 on (tried: 9.7.4), which replaces it
 /// without the foreign key's actions: `DELETE` and `INSERT` there, or the new row inherits the old one's shards. On SQLite
@@ -84,7 +85,7 @@ impl<T: ShardedTable> ShardsTable<T> {
 
     /// The statements that create it, separated by semicolons: `create_sql(&Pg)`.
     ///
-    /// Where there are several they are one step: on SQLite in a `SAVEPOINT`, on PostgreSQL in a `DO` block.
+    /// Several statements form one step: on SQLite in a `SAVEPOINT`, on PostgreSQL in a `DO` block.
     ///
     /// # Errors
     /// [`QueryBuilderError`](diesel::result::Error::QueryBuilderError) if a name cannot be quoted.
@@ -96,12 +97,12 @@ impl<T: ShardedTable> ShardsTable<T> {
         create_sql(Names::of::<T>(), backend)
     }
 
-    /// The statements that fold every shard into its parent and then drop the shards table: no count is lost. They hold a
-    /// lock on both tables, under which no count can arrive in between. A count that comes later fails with
+    /// The statements that fold every shard into its parent and then drop the shards table: no count is lost. They hold a lock on
+    /// both tables, so no count can arrive in between. A later count fails with
     /// [`MissingShardsTable`](crate::Error::MissingShardsTable).
     ///
-    /// The text checks itself: each base has to be what it was and the sum of its shards, and each shard has to have a row.
-    /// Where a trigger, a policy, or a column that rounds or cuts stands in the way, it fails with an error that names a row, and
+    /// The text checks itself: each base must be its earlier value plus the sum of its shards, and each shard must have a row. If
+    /// a trigger, a policy, or a column that rounds or cuts prevents that, the text fails with an error that names a row, and
     /// both tables stay as they were. That holds inside a transaction and outside, in Diesel's migrations, `psql`, `mariadb` and
     /// also in `sqlite3`, which goes on after an error.
     ///
@@ -138,9 +139,9 @@ impl<T: ShardedTable> ShardsTable<T> {
     /// Creates it.
     ///
     /// # Errors
-    /// [`KeyTypeMismatch`](Error::KeyTypeMismatch) where MySQL does not let its key refer to the parent's; else the database's, also when it is
-    /// there already. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction on MySQL, which would
-    /// commit it.
+    /// [`KeyTypeMismatch`](Error::KeyTypeMismatch) if MySQL does not let its key refer to the parent's; else the database's
+    /// error, also if the table already exists. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction
+    /// on MySQL, which would commit it.
     pub fn create<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
     where
         Conn: LoadConnection,
@@ -165,9 +166,9 @@ impl<T: ShardedTable> ShardsTable<T> {
     /// Folds every shard into its parent and drops it; see [`drop_sql`](Self::drop_sql).
     ///
     /// # Errors
-    /// [`Unfit`](Error::Unfit) where a row does not take what its shards hold, [`Overflow`](Error::Overflow), or the database's;
-    /// every total is what it was then. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction
-    /// on MySQL, which would commit it. On PostgreSQL a transaction around it has to be `READ COMMITTED`.
+    /// [`Unfit`](Error::Unfit) if a row does not accept the values of its shards, [`Overflow`](Error::Overflow), or the
+    /// database's error. No total has changed then. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside
+    /// a transaction on MySQL, which would commit it. On PostgreSQL a transaction around it has to be `READ COMMITTED`.
     pub fn drop<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
     where
         Conn: LoadConnection,
@@ -207,8 +208,8 @@ impl<T: ShardedTable> ShardsTable<T> {
         dropped.map_err(|error| explain_drop::<T, _, _>(conn, error))
     }
 
-    /// A migration that creates it, and that folds and drops it when reverted. `version` orders it among the
-    /// application's own; in Diesel's own form that is the time, `20260101000000`.
+    /// A migration that creates the table, and folds and drops it when reverted. `version` orders it among the application's own
+    /// migrations; Diesel's own form is a time, `20260101000000`.
     pub fn migration(&self, version: impl Into<String>) -> ShardsMigration<T> {
         ShardsMigration::new(version.into())
     }
@@ -244,7 +245,7 @@ pub(crate) fn drop_sql<DB: ShardedBackend>(
     Ok(Quoted::new(names, backend)?.fold_and_drop(Program::Any))
 }
 
-/// Inside a transaction that what follows would commit.
+/// Inside a transaction that the next statements would commit.
 fn refuse_inside<Conn>(conn: &mut Conn) -> QueryResult<()>
 where
     Conn: Connection,

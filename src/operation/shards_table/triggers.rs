@@ -1,8 +1,8 @@
 //! SQLite's stand-ins for a foreign key's actions.
 //!
-//! They hold with foreign keys enforced and without. A row that `REPLACE` deletes fires no trigger of its own, so the row that
-//! comes under its key, new or renamed, removes the shards that it finds there. A row that is replaced through another unique
-//! column leaves shards that belong to no row, and that the next row under that key removes.
+//! They work with and without enforced foreign keys. A row that `REPLACE` deletes fires no trigger of its own. So the row that
+//! takes over its key, new or renamed, removes the shards that it finds there. A row that is replaced through another unique
+//! column leaves shards that belong to no row. The next row with that key removes them.
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
@@ -83,8 +83,8 @@ impl Quoted<'_> {
     }
 }
 
-/// Looks whether the triggers beside the shards table of `T` are there: SQLite's documented way to rebuild a table drops them
-/// with the old one.
+/// Checks that the triggers beside the shards table of `T` exist: SQLite's documented way to rebuild a table drops them with the
+/// old one.
 ///
 /// ```sql
 /// SELECT name FROM `main`.sqlite_master WHERE name IN ('videos_shards', 'videos_shards_delete', …)

@@ -44,7 +44,7 @@ fn read(text: &str, shards_table: &str, fields: &[ShardsColumn]) -> Option<(Stri
     Some((key.to_owned(), reason))
 }
 
-/// Why a base is not what it was and the sum of its shards, if it is not.
+/// Why a base is not its earlier value plus the sum of its shards, if it is not.
 fn reason(field: &ShardsColumn, base: &str, sum: &str, found: &str) -> Option<Unfit> {
     let amount = |text: &str| Amount::parse(text, field.column_type).ok();
     let mut expected = amount(base)?;
@@ -81,7 +81,7 @@ fn shown(amount: &Amount) -> String {
     }
 }
 
-/// Names the row that does not fit, if the text's own check is what failed.
+/// Names the row that does not fit, if the text's own check failed.
 pub(super) fn explain_unfit<T: ShardedTable>(dialect: Dialect, error: DieselError) -> DieselError {
     let text = match &error {
         DieselError::DatabaseError(kind, information) => {
@@ -92,7 +92,7 @@ pub(super) fn explain_unfit<T: ShardedTable>(dialect: Dialect, error: DieselErro
     text.and_then(told::<T>).unwrap_or(error)
 }
 
-/// The text about a row in the error that the check ends with. SQLite's tells none.
+/// The text about a row in the error of the check. SQLite's error contains none.
 fn unfit_in(
     dialect: Dialect,
     kind: DatabaseErrorKind,

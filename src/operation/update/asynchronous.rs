@@ -27,11 +27,11 @@ where
     UpdateStatement::of(source)
 }
 
-/// The methods that give the counted rows.
+/// The methods that return the counted rows.
 macro_rules! gives_rows {
     () => {
-        /// Counts, and gives the counted rows; see [`update`](crate::update#results). With an idempotency key that was
-        /// counted before, it gives the rows alone.
+        /// Counts and returns the counted rows; see [`update`](crate::update#results). With an idempotency key that was counted
+        /// before, it only returns the rows.
         ///
         /// # Errors
         /// As [`execute`](Self::execute)'s.
@@ -53,7 +53,7 @@ macro_rules! gives_rows {
             conn.load_counted(self)
         }
 
-        /// The same, and gives the first of the rows.
+        /// The same, but returns only the first of the rows.
         ///
         /// # Errors
         /// As [`execute`](Self::execute)'s; [`NotFound`](diesel::result::Error::NotFound) if there is no such row.
@@ -75,7 +75,7 @@ impl<Q, V, Ret, Ins, T, W> UpdateStatement<Q, Values<V>, Ret, Ins, Async>
 where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
 {
-    /// Counts; gives the number of rows. Of the same name as `diesel_async::RunQueryDsl`'s.
+    /// Counts and returns the number of rows. It has the same name as the method of `diesel_async::RunQueryDsl`.
     ///
     /// # Errors
     /// As [`update`](crate::update())'s.
@@ -105,16 +105,16 @@ pub(crate) fn first<'c, U: Send + 'c>(
     })
 }
 
-/// A connection that gives the rows of the counting update `S`, each as a `U`.
+/// A connection that returns the rows of the counting update `S`, each as a `U`.
 ///
-/// In the place of a type parameter for the connection, so that `get_result::<i64>(conn)` names nothing but the row.
+/// It replaces a type parameter for the connection, so that `get_result::<i64>(conn)` names only the row's type.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not give the rows of this update as `{U}`",
     note = "it has to be a connection of `diesel_async` to a database that `diesel_sharded` has a feature for",
     note = "what is sent and what comes back has to be `Send`"
 )]
 pub trait LoadCounted<'c, S, U> {
-    /// Counts, and gives the counted rows.
+    /// Counts and returns the counted rows.
     fn load_counted(&'c mut self, update: S) -> BoxFuture<'c, QueryResult<Vec<U>>>;
 }
 

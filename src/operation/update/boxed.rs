@@ -1,4 +1,4 @@
-//! Filters of one type, whatever they are.
+//! Boxed filters: all of them have the same type.
 
 use std::marker::PhantomData;
 

@@ -14,8 +14,8 @@ use crate::placement::ShardChoice;
 use crate::policy::RetryPolicy;
 
 impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run> {
-    /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one when the update meets a conflict.
-    /// Without effect inside a transaction, where nothing is tried again.
+    /// Retries by `policy` instead of the [process-wide](RetryPolicy::global) one when the update meets a conflict. It has no
+    /// effect inside a transaction, where nothing is retried.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.settings.retry = Some(policy);
         self
@@ -49,8 +49,8 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
 }
 
 impl<Query, Values, Ret, Run> UpdateStatement<Query, Values, Ret, NoInsert, Run> {
-    /// Inserts `row` if no row matches, and then counts on it: for rows that may not exist yet, such as the downloads of one
-    /// day. What racing callers count is not lost: one inserts, the others count on its row.
+    /// Inserts `row` if no row matches, and then counts on it: for rows that may not exist yet, such as the downloads of one day.
+    /// Racing callers lose no counts: one inserts the row, and the others count on it.
     ///
     /// ```
     /// # mod schema { diesel::table! { downloads (version, day) { version -> Integer, day -> Integer, number -> BigInt, } } }
@@ -82,12 +82,11 @@ impl<Query, Values, Ret, Run> UpdateStatement<Query, Values, Ret, NoInsert, Run>
     /// INSERT INTO "downloads" ("version", "day") VALUES ($1, $2)      -- PostgreSQL: ON CONFLICT DO NOTHING
     /// ```
     ///
-    /// Its effect on the total: whatever the row brings, and the count.
+    /// Its effect on the total: the inserted row's own value, and the count.
     ///
     /// # Errors
-    /// As without it; what keeps the row from being inserted, as Diesel reports it: a unique key that is violated although
-    /// no row matches, a value out of range;
-    /// [`InsertedOther`](Error::InsertedOther) if the row is none that the update is about.
+    /// As without it. Errors of the insert, as Diesel reports them: a unique key that is violated although no row matches, a
+    /// value out of range. [`InsertedOther`](Error::InsertedOther) if the row does not match the update's filter.
     pub fn or_insert<I>(self, row: I) -> UpdateStatement<Query, Values, Ret, OrInsert<I>, Run>
     where
         Query: HasTable,
@@ -108,7 +107,7 @@ impl<Query, V, Ins, Run> UpdateStatement<Query, Values<V>, NoReturning, Ins, Run
 where
     Query: HasTable,
 {
-    /// Reads `selection` of the counted rows, in which every sharded column is given as its total.
+    /// Reads `selection` from the counted rows. Every sharded column in it is read as its total.
     pub fn returning<S, Kind>(
         self,
         selection: S,

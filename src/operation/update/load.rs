@@ -1,4 +1,4 @@
-//! Updates whose counted rows are wanted back.
+//! Updates that return the counted rows.
 
 use std::marker::PhantomData;
 
@@ -21,7 +21,7 @@ where
     T: ShardedTable,
     V: AsChangeset<Target = T> + QueryId,
 {
-    /// Gives the rows counted.
+    /// Returns the rows counted.
     pub(crate) async fn count_and_load<Ret, U, DB, M, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,
@@ -56,7 +56,7 @@ where
         Ok(rows)
     }
 
-    /// Gives the rows as they are, without counting.
+    /// Returns the rows as they are, without counting.
     pub(crate) async fn load<Ret, U, DB, M, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,

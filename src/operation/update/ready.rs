@@ -51,7 +51,7 @@ where
     }
 }
 
-/// An update that can be carried out, more than once if need be.
+/// An update that can be carried out, repeatedly if necessary.
 pub(crate) struct Ready<T, V: AsChangeset, W, I> {
     pub(crate) changes: Changes<T, V>,
     /// The names of the fields that the changes count.
@@ -132,7 +132,7 @@ where
         self.settings.retry.clone().unwrap_or_default()
     }
 
-    /// Gives the number of rows counted.
+    /// Returns the number of rows counted.
     pub(crate) async fn count<DB, M, Conn>(
         &mut self,
         link: &mut Link<'_, M, Conn>,

@@ -1,8 +1,8 @@
-//! The rows that a counting update gives back: selections in which every sharded field is its total.
+//! The rows that a counting update returns: selections in which every sharded field is its total.
 //!
-//! The base alone would be stale right after the update that it comes from. So a selection is rewritten: a sharded column
-//! becomes its total, any other column stays, tuples and `as_returning()` are rewritten part by part. Whatever else might
-//! hide a base (`views + 1`, an SQL function of it) does not compile.
+//! The base alone would be stale right after the update. So a selection is rewritten: a sharded column becomes its total, any
+//! other column stays, tuples and `as_returning()` are rewritten part by part. Any other expression that might contain a base
+//! (`views + 1`, an SQL function of it) does not compile.
 
 use std::marker::PhantomData;
 
@@ -16,8 +16,8 @@ use crate::backend::ShardedBackend;
 use crate::model::ShardedTable;
 use crate::query_builder::{Total, push_total};
 
-/// A selection of `T`'s columns that can be given back with totals: columns, totals, tuples of them, and
-/// `Model::as_returning()` / `Model::as_select()` of a model that selects only such.
+/// A selection of `T`'s columns that can be returned with totals: columns, totals, tuples of them, and `Model::as_returning()` /
+/// `Model::as_select()` of a model that selects only such.
 ///
 /// `Kind` keeps impls apart and is inferred.
 #[diagnostic::on_unimplemented(
@@ -238,7 +238,7 @@ up_to! {
     T30 K30 T31 K31
 }
 
-/// The rows that an update gives back.
+/// The rows that an update returns.
 pub trait Returning<T> {
     /// The selection, with totals.
     type Selection: Expression;

@@ -56,21 +56,21 @@ use crate::policy::RetryPolicy;
 ///
 /// # SQL
 ///
-/// By key, that is one statement, which neither reads nor locks the parent:
+/// A count by key is one statement, which neither reads nor locks the parent:
 ///
 /// ```sql
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
 /// WHERE ("videos"."id" = $2) AND "videos"."shard" = $3
 /// ```
 ///
-/// (On PostgreSQL a kept statement has one bind more, which tells it from any other that a pooler may hold under its name:
-/// `AND CAST(CASE WHEN $4 = decode('…', 'hex') THEN '1' ELSE '…' END AS BOOLEAN)`; see `docs/poolers.md`. In a statement that ends in
-/// its rows it stands as an `OFFSET` of 0.)
+/// (On PostgreSQL a kept statement has one more bind, which distinguishes it from any other that a pooler may hold under its
+/// name: `AND CAST(CASE WHEN $4 = decode('…', 'hex') THEN '1' ELSE '…' END AS BOOLEAN)`; see `docs/poolers.md`. A statement that
+/// returns rows has it as an `OFFSET` of 0.)
 ///
 /// (After a count that may have waited for a lock, the next one probes first; see [`shard_choice`](crate::shard_choice).) If that
 /// update finds no row, the shard or the parent is missing.
 ///
-/// By any other filter it is one statement too, if the filter matches one parent and its shard is there:
+/// A count by any other filter is one statement too, if the filter matches one parent and its shard exists:
 ///
 /// ```sql
 /// -- PostgreSQL, SQLite
@@ -82,7 +82,7 @@ use crate::policy::RetryPolicy;
 /// WHERE `videos`.`id` = (SELECT MIN(`videos`.`id`) FROM `videos` WHERE … HAVING COUNT(*) = 1) AND `videos`.`shard` = ?
 /// ```
 ///
-/// PostgreSQL counts on several parents by a second statement, on all of them or on none:
+/// On PostgreSQL a second statement counts on several parents, on all of them or on none:
 ///
 /// ```sql
 /// WITH "sharded_picked" AS MATERIALIZED (SELECT "videos"."id" AS "sharded_key_0" FROM "videos" WHERE …),
@@ -106,18 +106,18 @@ use crate::policy::RetryPolicy;
 /// -- MySQL: UPDATE (SELECT …) AS `sharded_picked` STRAIGHT_JOIN `videos_shards` AS `videos` ON … SET … WHERE …
 /// ```
 ///
-/// On MySQL that transaction is `READ COMMITTED`, so that it locks no gaps (the binary log has to be in `ROW` or `MIXED`
-/// format, the defaults). A filter that is not by key takes shared locks there on the parents that it counts, and waits for
-/// whoever is writing one of them. In a session with `READ COMMITTED` the one statement above takes none; nor does a count by key, once
-/// its shard is there.
+/// On MySQL that transaction is `READ COMMITTED`, so that it locks no gaps (the binary log has to be in `ROW` or `MIXED` format,
+/// the defaults). A filter that is not by key takes shared locks there on the parents that it counts, and waits for any
+/// transaction that writes one of them. In a session with `READ COMMITTED` the one statement above takes no such lock. A count by
+/// key takes none either, once its shard exists.
 ///
 /// # Results
 ///
-/// `.execute(conn)` gives the number of parents matched, as Diesel's does: `Ok(0)` for an id that is not there.
-/// `.get_result(conn)` and `.get_results(conn)` give the counted rows, with `.returning(..)` a selection of them, and in
-/// these every sharded column is its total, also for databases without `RETURNING`. What others have not committed by then is not
-/// in the totals. MySQL and SQLite read the rows in the transaction that counts. PostgreSQL counts and reads by one statement, if all
-/// shards are there:
+/// `.execute(conn)` returns the number of parents matched, as Diesel's does: `Ok(0)` for an id that does not exist.
+/// `.get_result(conn)` and `.get_results(conn)` return the counted rows, or with `.returning(..)` a selection of their columns.
+/// Every sharded column in them is its total, even on databases without `RETURNING`. The totals do not include counts that others
+/// have not committed by then. MySQL and SQLite read the rows in the transaction that counts. PostgreSQL counts and reads by one
+/// statement, if all shards are there:
 ///
 /// ```sql
 /// WITH "sharded_picked" AS MATERIALIZED (…), "sharded_locked" AS MATERIALIZED (…),
@@ -127,20 +127,20 @@ use crate::policy::RetryPolicy;
 /// SELECT … FROM "videos" JOIN "sharded_counted" ON "sharded_counted"."sharded_key_0" = "videos"."id"
 /// ```
 ///
-/// The totals there are those before the statement, and what it has added. (Fields of type `Double` take the transaction, since
-/// differences between them round.)
+/// Each total there is the one before the statement plus the amount that it added. (Fields of type `Double` are counted in a
+/// transaction, because differences between them round.)
 ///
 /// # Inside a transaction
 ///
 /// The update is part of the caller's transaction, and is not retried. Return the error of a conflict from the closure, and
-/// [`retry::transaction`](crate::retry::transaction) retries the whole transaction. An update that gives rows back and needs several
-/// statements takes a savepoint: if one of them fails, nothing was counted. Outside a transaction each attempt commits by itself, and a
-/// conflict is retried on another shard; see [`RetryPolicy`] and [`shard_choice`](crate::shard_choice).
+/// [`retry::transaction`](crate::retry::transaction) retries the whole transaction. An update that returns rows and needs several
+/// statements takes a savepoint: if one of them fails, nothing was counted. Outside a transaction each attempt commits by itself,
+/// and a conflict is retried on another shard; see [`RetryPolicy`] and [`shard_choice`](crate::shard_choice).
 ///
 /// # In generic functions
 ///
-/// A function that is generic over connections to one backend needs nothing: `conn: &mut impl Connection<Backend = Pg>`.
-/// A function that is generic over backends too bounds the statement's type, which [`dsl`](crate::dsl) names:
+/// A function that is generic over connections to one backend needs nothing: `conn: &mut impl Connection<Backend = Pg>`. A
+/// function that is also generic over backends needs a bound on the statement's type, which [`dsl`](crate::dsl) names:
 ///
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -171,9 +171,10 @@ use crate::policy::RetryPolicy;
 /// - A transaction that was begun by hand (`BEGIN` in SQL) is not known to Diesel, and so not to this crate.
 ///
 /// # Errors
-/// As [`diesel::update`]'s; of its own, inside Diesel's error and found by `Error::from(error)`: see [`Error`]. A shard that
-/// would leave the range of its column, become NaN or infinite, is an [`Overflow`](Error::Overflow), and nothing is counted:
-/// where the database itself would keep such a value, the `CHECK`s of the [shards table](crate::ShardsTable) refuse it.
+/// As [`diesel::update`]'s. The crate's own errors are inside Diesel's, and `Error::from(error)` finds them: see [`Error`]. If a
+/// shard would leave the range of its column, or become NaN or infinite, the error is [`Overflow`](Error::Overflow), and nothing
+/// is counted. Where the database itself would store such a value, the `CHECK`s of the [shards table](crate::ShardsTable) refuse
+/// it.
 pub fn update<Source, Kind>(source: Source) -> UpdateStatement<Source::Query, SetNotCalled>
 where
     Source: UpdateSource<Kind>,
@@ -183,9 +184,9 @@ where
 
 /// A counting update; made by [`update`].
 ///
-/// Diesel's [`RunQueryDsl`](diesel::RunQueryDsl) runs it: `.execute(conn)` gives the number of rows counted, `.get_result(conn)` and
-/// `.get_results(conn)` give the rows themselves; see its [results](crate::update#results). The methods below
-/// that return futures are those of an [awaited](crate::asynchronous) update.
+/// Diesel's [`RunQueryDsl`](diesel::RunQueryDsl) runs it: `.execute(conn)` returns the number of rows counted,
+/// `.get_result(conn)` and `.get_results(conn)` return the rows themselves; see its [results](crate::update#results). The methods
+/// below that return futures are those of an [awaited](crate::asynchronous) update.
 #[derive(Debug, Clone)]
 #[must_use = "an update counts nothing until it is `.execute(conn)`-d or its rows are read"]
 pub struct UpdateStatement<
@@ -235,8 +236,8 @@ impl<Query, Run> UpdateStatement<Query, SetNotCalled, NoReturning, NoInsert, Run
 impl<Query, Ret, Ins, Run> UpdateStatement<Query, SetNotCalled, Ret, Ins, Run> {
     /// Sets what to count: `column.eq(column + n)`, `column.eq(column - n)`, or a tuple of up to 8 of these.
     ///
-    /// Anything else does not compile: see [`CountingUpdate`]. Nor does a field that is counted twice, since databases
-    /// disagree on what that adds:
+    /// Anything else does not compile: see [`CountingUpdate`]. A field that is counted twice does not compile either, because
+    /// databases disagree on the sum:
     ///
     /// ```compile_fail
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -298,8 +299,8 @@ impl<Query, Values, Ret, Ins, Run> UpdateStatement<Query, Values, Ret, Ins, Run>
         self.over(|query| query.filter(predicate))
     }
 
-    /// Boxes the filter, so that further ones keep the type. What is in the box cannot be told, so it counts as a filter
-    /// that is not by key, and the statements are prepared each time.
+    /// Boxes the filter, so that further filters do not change the type. The crate cannot see inside the box. So the filter
+    /// counts as one that is not by key, and the statements are prepared each time.
     pub fn into_boxed<'a, DB>(
         self,
     ) -> UpdateStatement<BoxedRows<'a, Query::Table, DB>, Values, Ret, Ins, Run>

@@ -1,4 +1,4 @@
-//! Comparisons as they are asked for.
+//! Requests for comparisons.
 
 use std::hash::Hash;
 use std::marker::PhantomData;
@@ -18,8 +18,8 @@ use crate::policy::RetryPolicy;
 
 use super::recount::Drift;
 
-/// Begins to compare the totals of a field with `expected`: a query for keys and numbers, as a recount gives them. A row that
-/// the query leaves out is expected to have 0; what the query says of other rows is not looked at.
+/// Begins to compare the totals of a field with `expected`: a query for keys and numbers, such as a recount returns. A row that
+/// the query leaves out is expected to have 0. Keys of other rows in the query's result are ignored.
 ///
 /// ```
 /// # mod schema {
@@ -50,21 +50,21 @@ use super::recount::Drift;
 /// # }
 /// ```
 ///
-/// Keys are compared as values of the key's Rust type. A recount that gives two numbers for one key is an error.
+/// Keys are compared as values of the key's Rust type. A recount that returns two numbers for one key is an error.
 ///
-/// Named counters are verified by their table, `verify(counters::table, counters::value, recount)`, with names as bytes; one that
-/// is not there yet is created by `add(0)`.
+/// Named counters are verified by their table, `verify(counters::table, counters::value, recount)`, with names as bytes. `add(0)`
+/// creates a counter that does not exist yet.
 ///
 /// # When it is exact
-/// Totals and recount are read from one snapshot: at one instant they differ only by what is really wrong, if the application
-/// writes what is counted and the count in one transaction. If it counts afterwards, what is in between looks like
-/// a drift: repair only what [`drifts`](Verify::drifts) finds twice.
+/// Totals and recount are read from one snapshot. If the application writes the counted rows and the count in one transaction,
+/// they differ only by real errors. If it counts afterwards, a count that is still missing looks like a drift: repair only the
+/// drifts that [`drifts`](Verify::drifts) finds twice.
 ///
 /// # Backfill
-/// A counter that is new begins at 0 while there are rows to count already. First deploy the code that counts new rows in
-/// the transaction that writes them; then [`repair`](Verify::repair) brings in those from before, while it runs. For a large table
-/// go in steps of some thousand keys, by a filter of the rows *and* of the recount (`videos.filter(id.between(1, 5000))`,
-/// `likes.filter(video_id.between(1, 5000))`): each holds its keys and numbers in memory, and its rows locked.
+/// A new counter begins at 0 although rows to count already exist. First deploy the code that counts new rows in the transaction
+/// that writes them. Then [`repair`](Verify::repair) adds the earlier rows while the application runs. Process a large table in
+/// steps of some thousand keys, by a filter of the rows *and* of the recount (`videos.filter(id.between(1, 5000))`,
+/// `likes.filter(video_id.between(1, 5000))`): each step holds its keys and numbers in memory, and locks its rows.
 pub fn verify<Source, Kind, C, Q>(
     source: Source,
     column: C,
@@ -103,7 +103,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         }
     }
 
-    /// Tries again by `policy` instead of the [process-wide](RetryPolicy::global) one.
+    /// Retries by `policy` instead of the [process-wide](RetryPolicy::global) one.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
@@ -122,7 +122,7 @@ impl<R, C, Q> Verify<R, C, Q> {
     ///
     /// # Errors
     /// As [`update`](crate::update())'s; [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a
-    /// transaction, which may not read from one snapshot. A total that does not fit its column's type is the database's
+    /// transaction, which might not read from one snapshot. A total that does not fit its column's type causes the database's own
     /// error.
     pub fn drifts<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
     where
@@ -137,12 +137,12 @@ impl<R, C, Q> Verify<R, C, Q> {
         now(self.find_drifts(&mut Link::blocking(conn)))
     }
 
-    /// Adds the difference to every total that is not as expected, and gives the drifts that it repaired. Counts that arrive meanwhile
-    /// stay counted.
+    /// Adds the difference to every total that is not as expected, and returns the drifts that it repaired. Counts that arrive
+    /// meanwhile are kept.
     ///
     /// If there are [`drifts`](Self::drifts), it locks these rows, so that no other repair, fold or set comes in between,
-    /// compares again in one snapshot, and corrects the bases. On PostgreSQL the snapshot is the one of the lock, and a row that
-    /// was written since is a serialization failure, after which it is tried again.
+    /// compares again in one snapshot, and corrects the bases. On PostgreSQL the snapshot is that of the lock. A row that was
+    /// written since then causes a serialization failure, and the repair is retried.
     ///
     /// ```sql
     /// BEGIN ISOLATION LEVEL REPEATABLE READ;                  -- SQLite: BEGIN IMMEDIATE
@@ -153,15 +153,15 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// COMMIT
     /// ```
     ///
-    /// Counts on shards that are there do not wait for it, but on SQLite, where every write does. On MySQL, first counts on a
-    /// shard of these rows wait, and inserts of rows that refer to them. A [bounded](crate::bounded) counter must not be
-    /// repaired, but set.
+    /// Counts on existing shards do not wait for a repair, except on SQLite, where every write waits. On MySQL, first counts on a
+    /// shard of these rows wait, as do inserts of rows that refer to them. Do not repair a [bounded](crate::bounded) counter; set
+    /// it.
     ///
     /// Its effect on the total: the difference.
     ///
     /// # Errors
-    /// As [`drifts`](Self::drifts). [`Overflow`](crate::Error::Overflow) where a base does not take the difference, as an
-    /// unsigned one most of whose total is on shards: fold first.
+    /// As [`drifts`](Self::drifts). [`Overflow`](crate::Error::Overflow) if a base cannot take the difference. That happens to an
+    /// unsigned base if most of the total is on shards: fold first.
     pub fn repair<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W> + Clone,

@@ -38,7 +38,7 @@ impl<K> Drift<K> {
     }
 }
 
-/// An [`Io`] that reads what an application's query has recounted.
+/// An [`Io`] that reads the result of an application's recount.
 pub trait Recount<'q, Conn, Q, K>: Io<Conn> {
     /// Reads the keys and their numbers.
     fn recount(conn: &mut Conn, query: Q) -> Self::Future<'_, QueryResult<Vec<(K, i64)>>>;

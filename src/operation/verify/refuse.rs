@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::model::{ColumnType, ShardedTable};
 use crate::query_builder::{no_query_id, push_column};
 
-/// Refuses a table whose keys PostgreSQL pads with spaces where it gives them out: a recount may give them with the padding or
-/// without, and the two would be compared as different keys.
+/// Refuses a table whose keys PostgreSQL pads with spaces when it returns them. A recount may return them with or without the
+/// padding, and the two would be compared as different keys.
 pub(super) async fn refuse_padded_keys<T, DB, M, Conn>(
     link: &mut Link<'_, M, Conn>,
 ) -> QueryResult<()>
@@ -39,8 +39,8 @@ where
     }
 }
 
-/// Refuses a session whose `sql_select_limit` may cut the recount, which is the application's own query: what is cut off would
-/// be taken for 0.
+/// Refuses a session whose `sql_select_limit` may cut the recount, which is the application's own query: rows that are cut off
+/// would be taken for 0.
 pub(super) async fn refuse_cut_recounts<DB, M, Conn>(
     link: &mut Link<'_, M, Conn>,
 ) -> QueryResult<()>

@@ -16,7 +16,7 @@ pub(super) enum BatchFailure {
     Again,
 }
 
-/// Whether an error is about the row, and not about the moment or the connection.
+/// Whether an error is caused by the row, and not by the moment or the connection.
 pub(super) fn is_a_rows_fault(dialect: Dialect, error: &DieselError) -> bool {
     matches!(classify(dialect, error), Failure::Overflow | Failure::Other)
 }
