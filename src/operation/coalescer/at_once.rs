@@ -22,6 +22,11 @@ use super::token::{BatchMark, TABLE};
 /// UPDATE "diesel_sharded_batches" SET "batch" = $6, "written" = now
 ///     / (CASE WHEN (SELECT COUNT(*) FROM "sharded_counted") = $7 THEN 1 ELSE 0 END)
 /// WHERE "coalescer" = $8 AND "batch" < $9 AND EXISTS (SELECT 1 FROM "sharded_ready")
+/// -- PostgreSQL, shards may be missing
+/// WITH "sharded_ready" AS (SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $1 AND "batch" < $2 FOR UPDATE),
+///     "sharded_counted" AS (INSERT INTO "videos_shards" ("id", "shard", "views") SELECT … FROM "videos" WHERE …
+///         AND EXISTS (SELECT 1 FROM "sharded_ready") ORDER BY … ON CONFLICT ("id", "shard") DO UPDATE SET … RETURNING 1)
+/// UPDATE …
 /// -- MySQL, MariaDB, for one row
 /// UPDATE `diesel_sharded_batches` STRAIGHT_JOIN `videos_shards` AS `videos`
 /// SET `views` = (`videos`.`views` + CASE … END), `batch` = ?, `written` = now
@@ -32,14 +37,23 @@ pub(super) struct CommitAtOnce<C, P, V> {
     mark: BatchMark,
     count: CountEach<C, P, V>,
     rows: i64,
+    /// Shards may be missing.
+    upserts: bool,
 }
 
 impl<C: ShardedColumn, P, V> CommitAtOnce<C, P, V> {
-    pub(super) fn new(form: AtOnce, mark: BatchMark, count: CountEach<C, P, V>) -> Self {
+    /// With `upserts` it counts on missing shards too, in the form [`AtOnce::With`].
+    pub(super) fn new(
+        form: AtOnce,
+        mark: BatchMark,
+        count: CountEach<C, P, V>,
+        upserts: bool,
+    ) -> Self {
         CommitAtOnce {
             form,
             mark,
             rows: count.parents() as i64,
+            upserts: upserts && count.is_on_one_shard(),
             count,
         }
     }
@@ -73,18 +87,24 @@ where
         out.push_identifier(TABLE)?;
         out.push_sql(" WHERE ");
         self.mark.push_filter(out.reborrow())?;
-        out.push_sql(" AND (SELECT COUNT(*) FROM ");
-        push_shards_as_parent::<C::Table, DB>(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        self.count.push_filter(out.reborrow())?;
-        out.push_sql(") = ");
-        push_bind::<BigInt, i64, DB>(&self.rows, out.reborrow())?;
+        if !self.upserts {
+            out.push_sql(" AND (SELECT COUNT(*) FROM ");
+            push_shards_as_parent::<C::Table, DB>(out.reborrow())?;
+            out.push_sql(" WHERE ");
+            self.count.push_filter(out.reborrow())?;
+            out.push_sql(") = ");
+            push_bind::<BigInt, i64, DB>(&self.rows, out.reborrow())?;
+        }
         out.push_sql(" FOR UPDATE), ");
         out.push_identifier(COUNTED)?;
         out.push_sql(" AS (");
-        self.count.walk_ast(out.reborrow())?;
-        out.push_sql(" AND ");
-        push_is_ready(out.reborrow())?;
+        if self.upserts {
+            self.count.push_upsert(out.reborrow(), push_is_ready)?;
+        } else {
+            self.count.walk_ast(out.reborrow())?;
+            out.push_sql(" AND ");
+            push_is_ready(out.reborrow())?;
+        }
         out.push_sql(" RETURNING 1) UPDATE ");
         out.push_identifier(TABLE)?;
         out.push_sql(" SET ");
@@ -150,7 +170,7 @@ mod tests {
             }),+];
             let form = Dialect::$dialect.commits_at_once(rows.len());
             let count = CountEach::<views, _, _>::new(vec![CountedShard { shard: 3, rows }]);
-            form.map(|form| CommitAtOnce::new(form, Token::new().next(), count))
+            form.map(|form| CommitAtOnce::new(form, Token::new().next(), count, false))
         }};
     }
 
@@ -166,6 +186,21 @@ mod tests {
                 r#"WITH "sharded_ready" AS ({ready}), "sharded_counted" AS ({counted}) {marked}"#
             )
         );
+    }
+
+    #[test]
+    fn missing_shards_are_created_and_counted_on_at_once() {
+        let commit = CommitAtOnce {
+            upserts: true,
+            ..commit!(Postgres, 7).unwrap()
+        };
+        let ready = r#"SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $1 AND "batch" < $2 FOR UPDATE"#;
+        let counted = r#"INSERT INTO "videos_shards" ("id", "shard", "views") SELECT "videos"."id", $3, CASE WHEN ("videos"."id" = $4) THEN $5 END FROM "videos" WHERE "videos"."id" IN ($6) AND EXISTS (SELECT 1 FROM "sharded_ready") ORDER BY "videos"."id" ON CONFLICT ("id", "shard") DO UPDATE SET "views" = ("videos_shards"."views" + excluded."views") RETURNING 1"#;
+        let text = sql!(Pg, commit);
+        let start = format!(
+            r#"WITH "sharded_ready" AS ({ready}), "sharded_counted" AS ({counted}) UPDATE "diesel_sharded_batches""#
+        );
+        assert!(text.starts_with(&start), "{text}");
     }
 
     #[test]

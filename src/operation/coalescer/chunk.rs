@@ -30,6 +30,8 @@ impl Chunk {
 pub(super) enum Mode {
     /// In one statement; all shards exist.
     Together,
+    /// In one statement that creates the missing shards, where the batch commits at once; else as [`Creating`](Mode::Creating).
+    Upserting,
     /// In one statement, after another one that creates the missing shards.
     Creating,
     /// Each entry by itself, since some row cannot take its amount.

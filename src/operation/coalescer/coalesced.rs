@@ -114,11 +114,13 @@ pub trait Field<Conn>: Send + 'static {
     fn count_shards(&self, conn: &mut Conn, amounts: Vec<OnShard<Self::Key>>)
     -> QueryResult<usize>;
 
-    /// The same together with the mark, as a commit of its own. Returns whether it was committed.
+    /// The same together with the mark, as a commit of its own, where shards may be missing if it `upserts`. Returns whether it was
+    /// committed.
     fn commit_at_once(
         &self,
         conn: &mut Conn,
         amounts: Vec<OnShard<Self::Key>>,
+        upserts: bool,
         at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool>;
 
@@ -190,12 +192,13 @@ where
         &self,
         conn: &mut Conn,
         amounts: Vec<OnShard<T::Key>>,
+        upserts: bool,
         (form, mark): (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
         let count = count_each::<C, DB>(amounts);
         let committed = now(Blocking::execute_kept(
             conn,
-            CommitAtOnce::new(form, mark, count),
+            CommitAtOnce::new(form, mark, count, upserts),
         ));
         Ok(committed.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))? > 0)
     }
@@ -307,10 +310,12 @@ where
         &self,
         conn: &mut Conn,
         amounts: Vec<OnShard<String>>,
+        upserts: bool,
         at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
         let amounts = amounts.into_iter().map(OnShard::into_bytes);
-        self.0.commit_at_once(conn, amounts.collect(), at_once)
+        self.0
+            .commit_at_once(conn, amounts.collect(), upserts, at_once)
     }
 
     fn create_shards(&self, conn: &mut Conn, keys: Vec<String>, shard: i32) -> QueryResult<()> {

@@ -4,12 +4,13 @@ use std::marker::PhantomData;
 
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::BigInt;
+use diesel::sql_types::{BigInt, Integer};
 
 use crate::backend::ShardedBackend;
-use crate::model::{ShardedColumn, ShardedTable};
+use crate::model::{SHARD, ShardedColumn, ShardedTable};
 use crate::query_builder::{
     Keep, no_query_id, push_bind, push_column, push_key, push_shard_is, push_shards_as_parent,
+    push_shards_column, push_unique_key,
 };
 
 /// Adds to one shard of each of several parents, each with its own amount. Hot parents have another shard than cold ones.
@@ -73,14 +74,27 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
         out.push_identifier(C::NAME)?;
         out.push_sql(" = (");
         push_column::<C::Table, DB>(C::NAME, out.reborrow())?;
-        out.push_sql(" + CASE");
-        for CountedRow { key_is, n, .. } in self.shards.iter().flat_map(CountedShard::repeated) {
+        out.push_sql(" + ");
+        self.push_amount(out.reborrow())?;
+        out.push_sql(")");
+        Ok(())
+    }
+
+    /// `CASE WHEN key = $1 THEN $2 … END`
+    fn push_amount<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+        P: QueryFragment<DB>,
+    {
+        out.push_sql("CASE");
+        let rows = self.shards.iter().flat_map(CountedShard::repeated);
+        for CountedRow { key_is, n, .. } in rows {
             out.push_sql(" WHEN ");
             key_is.walk_ast(out.reborrow())?;
             out.push_sql(" THEN ");
             push_bind::<BigInt, i64, DB>(n, out.reborrow())?;
         }
-        out.push_sql(" END)");
+        out.push_sql(" END");
         Ok(())
     }
 
@@ -107,8 +121,87 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     }
 }
 
+impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
+    /// Whether [`push_upsert`](Self::push_upsert) can write it.
+    pub(super) fn is_on_one_shard(&self) -> bool {
+        self.shards.len() == 1
+    }
+
+    /// Writes the statement that counts on missing shards too, in PostgreSQL's dialect, for the parents for which `push_condition`
+    /// holds.
+    ///
+    /// ```sql
+    /// INSERT INTO "videos_shards" ("id", "shard", "views") SELECT "videos"."id", $1, CASE … END FROM "videos"
+    /// WHERE "videos"."id" IN ($n, …) AND condition ORDER BY "videos"."id"
+    /// ON CONFLICT ("id", "shard") DO UPDATE SET "views" = ("videos_shards"."views" + excluded."views")
+    /// ```
+    pub(super) fn push_upsert<'b, DB>(
+        &'b self,
+        mut out: AstPass<'_, 'b, DB>,
+        push_condition: impl FnOnce(AstPass<'_, 'b, DB>) -> QueryResult<()>,
+    ) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+        C::Table: QueryFragment<DB>,
+        P: QueryFragment<DB>,
+        V: QueryFragment<DB>,
+    {
+        let Some(counted) = self.shards.first() else {
+            return Ok(());
+        };
+        out.push_sql("INSERT INTO ");
+        out.push_identifier(C::Table::SHARDS_TABLE)?;
+        out.push_sql(" (");
+        for column in C::Table::KEY.iter().map(|key| &*key.name).chain([SHARD]) {
+            out.push_identifier(column)?;
+            out.push_sql(", ");
+        }
+        out.push_identifier(C::NAME)?;
+        out.push_sql(") SELECT ");
+        push_key::<C::Table, DB>(out.reborrow())?;
+        out.push_sql(", ");
+        push_bind::<Integer, i32, DB>(&counted.shard, out.reborrow())?;
+        out.push_sql(", ");
+        self.push_amount(out.reborrow())?;
+        out.push_sql(" FROM ");
+        C::Table::TABLE.walk_ast(out.reborrow())?;
+        out.push_sql(" WHERE ");
+        push_keys_of::<C::Table, _, _, DB>(counted, out.reborrow())?;
+        out.push_sql(" AND ");
+        push_condition(out.reborrow())?;
+        out.push_sql(" ORDER BY ");
+        push_key::<C::Table, DB>(out.reborrow())?;
+        out.push_sql(" ON CONFLICT ");
+        push_unique_key::<C::Table, DB>(out.reborrow())?;
+        out.push_sql(" DO UPDATE SET ");
+        out.push_identifier(C::NAME)?;
+        out.push_sql(" = (");
+        push_shards_column::<C::Table, DB>(C::NAME, out.reborrow())?;
+        out.push_sql(" + excluded.");
+        out.push_identifier(C::NAME)?;
+        out.push_sql(")");
+        Ok(())
+    }
+}
+
 /// `parent.key IN ($1, …) AND parent.shard = $n`
 fn push_shard_of<'b, T, P, V, DB>(
+    counted: &'b CountedShard<P, V>,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+    P: QueryFragment<DB>,
+    V: QueryFragment<DB>,
+{
+    push_keys_of::<T, P, V, DB>(counted, out.reborrow())?;
+    out.push_sql(" AND ");
+    push_shard_is::<T, DB>(&counted.shard, out)
+}
+
+/// `parent.key IN ($1, …)`
+fn push_keys_of<'b, T, P, V, DB>(
     counted: &'b CountedShard<P, V>,
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()>
@@ -131,8 +224,8 @@ where
             false => row.key_values.walk_ast(out.reborrow())?,
         }
     }
-    out.push_sql(") AND ");
-    push_shard_is::<T, DB>(&counted.shard, out)
+    out.push_sql(")");
+    Ok(())
 }
 
 impl<C, P, V, DB> QueryFragment<DB> for CountEach<C, P, V>

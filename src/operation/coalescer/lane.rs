@@ -38,12 +38,14 @@ pub(super) trait AnyLane<Conn>: Send {
     /// A cold key's shard is the first, where every process begins, and a hot key's is at `place`.
     fn count(&self, conn: &mut Conn, amounts: &[(usize, i64)], place: u16) -> QueryResult<usize>;
 
-    /// The same together with the mark, as a commit of its own. Returns whether it was committed.
+    /// The same together with the mark, as a commit of its own, where shards may be missing if it `upserts`. Returns whether it was
+    /// committed.
     fn commit_at_once(
         &self,
         conn: &mut Conn,
         amounts: &[(usize, i64)],
         place: u16,
+        upserts: bool,
         at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool>;
 
@@ -195,10 +197,11 @@ where
         conn: &mut Conn,
         amounts: &[(usize, i64)],
         place: u16,
+        upserts: bool,
         at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
         let amounts = self.on_shards(amounts, place);
-        self.field.commit_at_once(conn, amounts, at_once)
+        self.field.commit_at_once(conn, amounts, upserts, at_once)
     }
 
     fn create(&self, conn: &mut Conn, amounts: &[(usize, i64)], place: u16) -> QueryResult<()> {

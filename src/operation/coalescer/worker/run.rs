@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::observe;
 use crate::operation::coalescer::added::outcome_unknown;
 use crate::operation::coalescer::batch::Batch;
-use crate::operation::coalescer::chunk::{Chunk, EntrySum};
+use crate::operation::coalescer::chunk::{Chunk, EntrySum, Mode};
 use crate::operation::coalescer::hot_keys::HotKeys;
 use crate::operation::coalescer::loss::Loss;
 use crate::operation::coalescer::shared::CoalescerState;
@@ -35,6 +35,8 @@ pub(in crate::operation::coalescer) type Borrow<Conn> =
 
 /// How long the worker waits for a connection at a time, and keeps one when there is nothing to do.
 const CONNECTION_WAIT: Duration = Duration::from_secs(1);
+/// How many batches expect missing shards after one that met some. Then one finds out whether all are there again.
+const UPSERTS: u8 = 15;
 /// The pauses between attempts while the database is away.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -52,6 +54,8 @@ pub(in crate::operation::coalescer) struct Worker<Conn: LoadConnection> {
     /// The place of hot keys' shards, which differs between coalescers: they do not wait for each other there.
     place: u16,
     hot_keys: HotKeys,
+    /// So many further batches begin by a statement that creates missing shards: the last one that did not met some.
+    upserts: u8,
     /// How many callers waited for the last batch.
     last_callers: usize,
 }
@@ -88,6 +92,7 @@ where
             token,
             place: rand::random(),
             hot_keys: HotKeys::new(),
+            upserts: 0,
             last_callers: 0,
         }
     }
@@ -143,7 +148,16 @@ where
         self.last_callers = callers;
         observe::flush(entries, callers).block(|| {
             for mut part in batch.parts(KEYS_IN_A_STATEMENT, self.shared.limits.max_batch) {
+                let begins_by_upsert = self.upserts > 0;
+                if begins_by_upsert {
+                    self.upserts -= 1;
+                    part.iter_mut()
+                        .for_each(|chunk| chunk.mode = Mode::Upserting);
+                }
                 self.commit(&mut batch, &mut part);
+                if !begins_by_upsert && part.iter().any(|chunk| chunk.mode != Mode::Together) {
+                    self.upserts = UPSERTS;
+                }
             }
         });
         let time = began.elapsed();

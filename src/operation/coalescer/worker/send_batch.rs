@@ -2,7 +2,7 @@
 
 use diesel::connection::LoadConnection;
 
-use crate::backend::{BackendOf, Dialect};
+use crate::backend::{AtOnce, BackendOf, Dialect};
 use crate::conflict::Failure;
 use crate::connection::{Link, TransactionOptions, begin, now};
 use crate::operation::coalescer::batch::Batch;
@@ -104,23 +104,26 @@ where
         let ([chunk], [sums]) = (part, sums) else {
             return None;
         };
-        if chunk.mode != Mode::Together {
-            return None;
-        }
-        let at_once = (self.dialect.commits_at_once(sums.len())?, mark);
+        let form = self.dialect.commits_at_once(sums.len())?;
+        let next = match (chunk.mode, form) {
+            (Mode::Together, AtOnce::With) => Mode::Upserting,
+            (Mode::Together, AtOnce::Join) | (Mode::Upserting, AtOnce::With) => Mode::Creating,
+            _ => return None,
+        };
         let lane = batch.lanes.get(chunk.lane)?;
         let amounts = EntrySum::as_binds(sums)?;
-        let committed = lane.commit_at_once(self.conn, &amounts, self.place, at_once);
+        let (upserts, at_once) = (chunk.mode == Mode::Upserting, (form, mark));
+        let committed = lane.commit_at_once(self.conn, &amounts, self.place, upserts, at_once);
         let error = match committed {
             Ok(true) => return Some(Ok(())),
-            // A shard is missing, or some row cannot take its amount: a transaction finds out which.
+            // A shard or a row is missing, or some row cannot take its amount.
             Ok(false) => None,
             Err(error) if is_a_rows_fault(self.dialect, &error) => None,
             Err(error) => Some(error),
         };
         Some(Err(match error {
             None => {
-                chunk.mode = Mode::Creating;
+                chunk.mode = next;
                 BatchFailure::Again
             }
             Some(error) if classify(self.dialect, &error) == Failure::ConnectionLost => {

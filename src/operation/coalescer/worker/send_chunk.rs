@@ -70,7 +70,7 @@ where
             return Ok(true);
         }
         let created = match chunk.mode {
-            Mode::Creating => lane.create(self.conn, amounts, self.place),
+            Mode::Upserting | Mode::Creating => lane.create(self.conn, amounts, self.place),
             Mode::Together | Mode::EachAlone => Ok(()),
         };
         let counted = created.and_then(|()| lane.count(self.conn, amounts, self.place));
