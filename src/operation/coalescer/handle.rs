@@ -90,8 +90,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 ///
 /// A batch of one such statement takes one round trip together with its mark: on PostgreSQL by `WITH` clauses, on MySQL and
 /// MariaDB, for one row, by an `UPDATE` of both tables. If a shard is missing, the batch is rolled back, and sent again after the
-/// statement that creates the shard; see [`update`](crate::update()). A coalescer adds to one shard of each row, drawn at random
-/// when it is built.
+/// statement that creates the shard; see [`update`](crate::update()). On PostgreSQL that is again one statement, an
+/// `INSERT … ON CONFLICT DO UPDATE`.
+///
+/// A cold key is counted on the first shard, as by other counts, so it has one row. A key that 16 batches within a second added to is hot
+/// for a minute: it is counted on a shard that differs between coalescers.
 pub struct Coalescer<Conn: LoadConnection + 'static> {
     handle: Arc<Handle<Conn>>,
 }

@@ -168,7 +168,8 @@ use crate::policy::RetryPolicy;
 /// - `.get_result(conn)` without `.returning(..)` reads at most 32 columns.
 /// - A filter on a sharded field itself sees the base; filter on `field.total()`.
 /// - The `table!` must be without a schema (`videos`, not `analytics.videos`), because the shards table takes its name.
-/// - A transaction that was begun by hand (`BEGIN` in SQL) is not known to Diesel, and so not to this crate.
+/// - Diesel does not know a transaction that was begun by hand (`BEGIN` in SQL). This crate notices it where it would begin one of its
+///   own, and joins it. `.execute` never ends it.
 ///
 /// # Errors
 /// As [`diesel::update`]'s. The crate's own errors are inside Diesel's, and `Error::from(error)` finds them: see [`Error`]. If a
