@@ -15,7 +15,7 @@ mod top;
 mod transactions;
 mod values;
 
-pub(crate) use self::classify::TAKEN_FOR_ANOTHER;
+pub(crate) use self::classify::{SHARD_REMOVED, TAKEN_FOR_ANOTHER};
 pub use self::dialect::Dialect;
 pub(crate) use self::isolation::Isolation;
 pub(crate) use self::locks::{KeepsAndLocks, Strength};

@@ -80,6 +80,11 @@ impl Dialect {
         self == Dialect::Postgres
     }
 
+    /// Whether one statement can claim an idempotency key and count, or do neither: by data-modifying `WITH` clauses.
+    pub(crate) fn counts_once_at_once(self) -> bool {
+        self == Dialect::Postgres
+    }
+
     /// Whether an error says that a statement may not read the table that it writes to. MySQL refuses that of a filter on a total.
     pub(crate) fn refuses_to_read_target(self, error: &DieselError) -> bool {
         let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {

@@ -77,6 +77,7 @@
 #[cfg(feature = "async")]
 #[doc(hidden)]
 pub mod asynchronous;
+mod at_once;
 mod idempotent;
 mod keys;
 mod once;
