@@ -23,6 +23,7 @@ pub(crate) use self::rows::{Binds, OwnRows, Reads};
 pub use self::sharded_backend::{BackendOf, ShardedBackend};
 #[cfg(feature = "r2d2")]
 pub(crate) use self::statements::AtOnce;
+pub(crate) use self::statements::OnceForm;
 pub(crate) use self::top::SumsForm;
 pub(crate) use self::transactions::{Guard, SurvivalCheck};
 pub(crate) use self::values::TotalForm;

@@ -6,9 +6,10 @@ use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, AstPass, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary};
 
+use super::compound::{self, SAVEPOINT, SHARD_MISSING};
 use super::keys::{explained, push_insert_into};
 use super::request::Request;
-use crate::backend::{SHARD_REMOVED, ShardedBackend};
+use crate::backend::{OnceForm, SHARD_REMOVED, ShardedBackend};
 use crate::connection::{Io, Link};
 use crate::engine::{self, Plan, Sender, Statement, explain};
 use crate::model::ShardedTable;
@@ -34,15 +35,20 @@ where
 {
     let plan = ready.plan(link)?;
     let may_be_tried = plan.by_key && !plan.inserts && !plan.in_transaction;
-    if !may_be_tried || !plan.dialect.counts_once_at_once() {
+    let form = match plan.dialect.counts_once_by() {
+        Some(OnceForm::Compound) if !compound::may_be_sent() => None,
+        form => form.filter(|_| may_be_tried),
+    };
+    let Some(form) = form else {
         return Ok(None);
-    }
+    };
     let plan = Plan { once: true, ..plan };
     let (claim, retry) = (rand::random(), ready.retry());
     let mut sender = Once {
         ready,
         request,
         claim,
+        form,
     };
     match engine::count(link, plan, retry, &mut sender).await {
         Ok(0) => Ok(None),
@@ -59,6 +65,7 @@ struct Once<'a, T, V: AsChangeset, W, I> {
     ready: &'a mut Ready<T, V, W, I>,
     request: &'a Request,
     claim: i64,
+    form: OnceForm,
 }
 
 impl<M, Conn, DB, T, V, W, I> Sender<M, Conn> for Once<'_, T, V, W, I>
@@ -79,7 +86,7 @@ where
         if statement != Statement::CountOnce {
             return self.ready.send(link, statement, shard).await;
         }
-        link.execute_kept(CountOnce::<T, W, V, V::Changeset> {
+        let count = CountOnce::<T, W, V, V::Changeset> {
             key: &self.request.key,
             fingerprint: self.request.fingerprint,
             claim: self.claim,
@@ -89,8 +96,12 @@ where
                 shard,
                 types: PhantomData,
             },
-        })
-        .await
+        };
+        let sent = link.execute_kept(count).await;
+        match self.form {
+            OnceForm::With => sent,
+            OnceForm::Compound => compound::ended(link, sent).await,
+        }
     }
 }
 
@@ -109,6 +120,19 @@ where
 /// SELECT 1 FROM "sharded_claimed"
 /// WHERE CAST(CASE WHEN (SELECT COUNT(*) FROM "sharded_claimed") = (SELECT COUNT(*) FROM "sharded_counted")
 ///     THEN '1' ELSE 'diesel_sharded: …' END AS BOOLEAN)
+/// -- MariaDB; inside a transaction it fails at its first step, before the handler that rolls back
+/// BEGIN NOT ATOMIC
+///     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+///     BEGIN
+///         DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+///         START TRANSACTION;
+///         SAVEPOINT diesel_sharded_once;
+///         INSERT INTO `diesel_sharded_idempotency_keys` (…) VALUES (?, ?, ?, 1, now);
+///         UPDATE `videos_shards` AS `videos` SET …;
+///         IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: …'; END IF;
+///         COMMIT;
+///     END;
+/// END
 /// ```
 struct CountOnce<'a, T, W, V, Ch> {
     key: &'a [u8],
@@ -128,6 +152,9 @@ where
     Ch: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        if out.backend().dialect().counts_once_by() == Some(OnceForm::Compound) {
+            return self.walk_compound(out);
+        }
         out.push_sql("WITH ");
         out.push_identifier(CLAIMED)?;
         out.push_sql(" AS (");
@@ -162,6 +189,29 @@ where
 }
 
 impl<T, W, V, Ch> CountOnce<'_, T, W, V, Ch> {
+    fn walk_compound<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+        T: ShardedTable + QueryFragment<DB>,
+        W: QueryFragment<DB>,
+        Ch: QueryFragment<DB>,
+    {
+        out.push_sql("BEGIN NOT ATOMIC SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ");
+        out.push_sql("BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; ");
+        out.push_sql("START TRANSACTION; SAVEPOINT ");
+        out.push_sql(SAVEPOINT);
+        out.push_sql("; ");
+        push_insert_into(out.reborrow())?;
+        out.push_sql(" VALUES (");
+        self.push_values(out.reborrow())?;
+        out.push_sql("); ");
+        self.count.walk_ast(out.reborrow())?;
+        out.push_sql("; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '");
+        out.push_sql(SHARD_MISSING);
+        out.push_sql("'; END IF; COMMIT; END; END");
+        Ok(())
+    }
+
     /// `$1, $2, $3, 1, now`
     fn push_values<'b, DB: ShardedBackend>(
         &'b self,
@@ -201,6 +251,7 @@ mod tests {
     use crate::query_builder::Kept;
     use crate::test_schema::videos::dsl::*;
     use crate::test_schema::{sql, videos as table};
+    use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::query_builder::IntoUpdateTarget;
 
@@ -236,6 +287,18 @@ mod tests {
         );
         let kept = count_once!(|count| sql!(Pg, Kept::new(count, &Pg)));
         assert!(kept.contains(r#"END AS BOOLEAN) AND CAST(CASE WHEN $9 = decode("#));
+    }
+
+    #[test]
+    fn a_compound_statement_is_a_transaction_of_its_own() {
+        let insert = "INSERT INTO `diesel_sharded_idempotency_keys` (`key`, `fingerprint`, `claim`, `counted`, `created`) VALUES (?, ?, ?, 1, CAST(UNIX_TIMESTAMP() AS SIGNED))";
+        let update = "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?";
+        let begin = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; START TRANSACTION; SAVEPOINT diesel_sharded_once";
+        let check = "IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'diesel_sharded: the shard is missing'; END IF";
+        assert_eq!(
+            count_once!(|count| sql!(Mysql, count)),
+            format!("BEGIN NOT ATOMIC {begin}; {insert}; {update}; {check}; COMMIT; END; END")
+        );
     }
 
     #[test]

@@ -121,6 +121,18 @@ fn with_keys_on_postgres() {
 }
 
 #[test]
+fn with_keys_on_mariadb() {
+    let [there, repeated, missing] = sent_with_keys!(MysqlConnection);
+    let (at_once, set, begin, commit) = ("BEGIN NOT", "SET TRANSACTION", "BEGIN", "COMMIT");
+    let (insert, select) = ("INSERT INTO", "SELECT `key`,");
+    assert_eq!(there, [at_once]);
+    let begun = [at_once, set, begin, insert, select];
+    assert_eq!(repeated, [&begun[..], &[commit]].concat());
+    assert_eq!(missing[..5], begun);
+    assert_eq!(missing.last().unwrap(), commit);
+}
+
+#[test]
 fn on_postgres() {
     let (sent, mut conn, _database) = sent!(PgConnection);
     let (update, create) = ("UPDATE \"videos_shards\"", "INSERT INTO");
