@@ -15,7 +15,7 @@ mod top;
 mod transactions;
 mod values;
 
-pub(crate) use self::classify::TAKEN_FOR_ANOTHER;
+pub(crate) use self::classify::{SHARD_REMOVED, TAKEN_FOR_ANOTHER};
 pub use self::dialect::Dialect;
 pub(crate) use self::isolation::Isolation;
 pub(crate) use self::locks::{KeepsAndLocks, Strength};
@@ -23,6 +23,7 @@ pub(crate) use self::rows::{Binds, OwnRows, Reads};
 pub use self::sharded_backend::{BackendOf, ShardedBackend};
 #[cfg(feature = "r2d2")]
 pub(crate) use self::statements::AtOnce;
+pub(crate) use self::statements::OnceForm;
 pub(crate) use self::top::SumsForm;
 pub(crate) use self::transactions::{Guard, SurvivalCheck};
 pub(crate) use self::values::TotalForm;

@@ -14,6 +14,15 @@ pub enum AtOnce {
     Join,
 }
 
+/// See [`Dialect::counts_once_by`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnceForm {
+    /// Data-modifying `WITH` clauses.
+    With,
+    /// MariaDB's compound statement, a transaction of its own. MySQL does not know its syntax.
+    Compound,
+}
+
 impl Dialect {
     /// Whether joined rows are named before `SET`, as MySQL does. The others name them after it in a `FROM` clause.
     pub(crate) fn joins_before_set(self) -> bool {
@@ -78,6 +87,25 @@ impl Dialect {
     /// Whether one statement can lock rows, write them if it has locked all of them, and return what it wrote.
     pub(crate) fn counts_all_or_none(self) -> bool {
         self == Dialect::Postgres
+    }
+
+    /// The form in which one statement claims an idempotency key and counts, or does neither; `None` if there is none. SQLite has no
+    /// round trips to save.
+    pub(crate) fn counts_once_by(self) -> Option<OnceForm> {
+        match self {
+            Dialect::Postgres => Some(OnceForm::With),
+            Dialect::Mysql => Some(OnceForm::Compound),
+            Dialect::Sqlite => None,
+        }
+    }
+
+    /// Whether an error says that the server does not know a statement's syntax: MySQL's 1064.
+    pub(crate) fn lacks_syntax(self, error: &DieselError) -> bool {
+        let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
+            return false;
+        };
+        let refusal = "You have an error in your SQL syntax";
+        self == Dialect::Mysql && information.message().starts_with(refusal)
     }
 
     /// Whether an error says that a statement may not read the table that it writes to. MySQL refuses that of a filter on a total.

@@ -91,7 +91,7 @@ fn fails<T>(outcome: QueryResult<T>) -> QueryResult<bool> {
 
 /// Whether a statement was refused inside a transaction: SQLite's `BEGIN`, MySQL's `SET TRANSACTION` (1568), and MariaDB's subquery,
 /// which gives two rows there (1242).
-pub(super) fn is_refused_inside(error: &DieselError) -> bool {
+pub(crate) fn is_refused_inside(error: &DieselError) -> bool {
     let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
         return false;
     };

@@ -10,6 +10,8 @@
 //! PostgreSQL counts on several parents by one statement too, CountAll, and reads the rows that are wanted by the statement that counts,
 //! CountAndLoad. What follows in the table is for shards that are missing.
 //!
+//! A count that claims an idempotency key is one statement, CountOnce, and counts nothing where that meets no row.
+//!
 //! With a row to insert, an attempt that meets no parent inserts it and counts again. Where a savepoint takes the place of a
 //! transaction, Begin comes before Create.
 //!
@@ -138,6 +140,9 @@ where
             inserts,
             ..
         } = self.plan;
+        if self.plan.once {
+            return self.count_timed(Statement::CountOnce).await;
+        }
         if let Some(counted) = self.count_at_once().await? {
             return Ok(counted);
         }
@@ -269,6 +274,7 @@ where
         let kind = CountKind {
             commits: self.retry.commits_by_itself(),
             loads: statement == Statement::CountAndLoad,
+            claims: statement == Statement::CountOnce,
         };
         let counted = self.send(statement).await?;
         if let (Some(sent), 1..) = (sent, counted) {
@@ -348,6 +354,7 @@ where
             | Statement::CountOne
             | Statement::CountAll
             | Statement::CountAndLoad
+            | Statement::CountOnce
             | Statement::CountPicked
                 if self.retry.commits_by_itself() =>
             {

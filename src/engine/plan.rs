@@ -17,6 +17,8 @@ pub(crate) struct Plan {
     pub(crate) returning: bool,
     /// A difference between two values of a counted field may not be exact.
     pub(crate) rounds: bool,
+    /// An idempotency key is claimed by the statement that counts.
+    pub(crate) once: bool,
     /// There is a row to insert if no parent matches.
     pub(crate) inserts: bool,
     /// The caller has a transaction open.

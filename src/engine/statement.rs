@@ -24,6 +24,9 @@ pub(crate) enum Statement {
     CountAll,
     /// The same, and reads the parents.
     CountAndLoad,
+    /// Claims an idempotency key, and adds to the shard of a parent named by its key. Meets no row if the key is known, or if the shard
+    /// is missing.
+    CountOnce,
     /// Adds to the shards of parents that a filter matches, as the parents' table compares.
     CountPicked,
     /// Inserts the shards that are missing, at zero, and locks the others.
@@ -49,6 +52,7 @@ impl Statement {
             Statement::CountOne => "count_one",
             Statement::CountAll => "count_all",
             Statement::CountAndLoad => "count_and_load",
+            Statement::CountOnce => "count_once",
             Statement::CountPicked => "count_picked",
             Statement::Create => "create",
             Statement::InsertUnlessThere => "insert_unless_there",

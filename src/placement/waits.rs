@@ -10,14 +10,16 @@ pub(crate) struct CountKind {
     pub(crate) commits: bool,
     /// It reads the row too.
     pub(crate) loads: bool,
+    /// It claims an idempotency key too.
+    pub(crate) claims: bool,
 }
 
 impl CountKind {
     /// The number of kinds.
-    pub(super) const NUMBER: usize = 4;
+    pub(super) const NUMBER: usize = 8;
 
     pub(super) fn index(self) -> usize {
-        usize::from(self.commits) + 2 * usize::from(self.loads)
+        usize::from(self.commits) + 2 * usize::from(self.loads) + 4 * usize::from(self.claims)
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) use self::names::{
 };
 pub(crate) use self::pick_keys::PickKeys;
 pub(crate) use self::probe_shard::ProbeShard;
-pub(crate) use self::query_ids::no_query_id;
+pub(crate) use self::query_ids::{no_query_id, query_ids};
 pub(crate) use self::select_parents::SelectParents;
 pub use self::text_guard::{Keep, TextGuard};
 pub use self::top::SelectTop;

@@ -6,7 +6,7 @@ mod sqlite;
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-pub(crate) use self::postgres::TAKEN_FOR_ANOTHER;
+pub(crate) use self::postgres::{SHARD_REMOVED, TAKEN_FOR_ANOTHER};
 use crate::backend::Dialect;
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;

@@ -15,10 +15,16 @@ use crate::conflict::{Conflict, Failure};
 pub(crate) const TAKEN_FOR_ANOTHER: &str =
     "diesel_sharded: this text was prepared for another statement";
 
+/// Stands in the error of a statement that found a shard at first, and not any more when it counted.
+pub(crate) const SHARD_REMOVED: &str = "diesel_sharded: the shard was removed meanwhile";
+
 /// Tells the meaning of an error by its text.
 pub(super) fn classify(message: &str) -> Failure {
     if message.contains(TAKEN_FOR_ANOTHER) {
         return Failure::Conflict(Conflict::StatementLost);
+    }
+    if message.contains(SHARD_REMOVED) {
+        return Failure::Conflict(Conflict::Serialization);
     }
     PATTERNS
         .iter()
@@ -98,6 +104,13 @@ mod tests {
         }
         let quoted = "invalid input: \"prepared statement \"a\" does not exist";
         assert_eq!(classify(quoted), Failure::Other);
+    }
+
+    #[test]
+    fn a_shard_that_is_removed_meanwhile_is_a_conflict() {
+        let message = format!("ungültige Eingabesyntax für Typ boolean: »{SHARD_REMOVED}«");
+        let conflict = Failure::Conflict(Conflict::Serialization);
+        assert_eq!(classify(&message), conflict);
     }
 
     #[test]

@@ -27,6 +27,7 @@ fn plan(dialect: Dialect) -> Plan {
         filter: None,
         returning: false,
         rounds: false,
+        once: false,
         inserts: false,
         in_transaction: false,
         dialect,
@@ -241,6 +242,7 @@ impl Observer for Recorder {
             "count_one" => "CountOne",
             "count_all" => "CountAll",
             "count_and_load" => "CountAndLoad",
+            "count_once" => "CountOnce",
             "find_missing" => "FindMissing",
             "find_parent" => "FindParent",
             "insert_unless_there" => "InsertUnlessThere",
@@ -359,6 +361,24 @@ fn missing<const N: usize>(outcomes: [QueryResult<usize>; N]) -> Vec<QueryResult
 fn a_shard_that_is_there_takes_one_statement() {
     let steps = walk(plan(Dialect::Postgres), RetryPolicy::new(), vec![Ok(1)]);
     assert_eq!(steps, ["Count", "1 counted"]);
+}
+
+#[test]
+fn a_count_that_claims_a_key_is_one_statement_whatever_it_meets() {
+    let once = Plan {
+        once: true,
+        ..plan(Dialect::Postgres)
+    };
+    let walked = |outcomes| walk(once, RetryPolicy::new(), outcomes);
+    assert_eq!(walked(vec![Ok(1)]), ["CountOnce", "1 counted"]);
+    assert_eq!(walked(vec![Ok(0)]), ["CountOnce", "0 counted"]);
+    let retried = walked(vec![Err(deadlock()), Ok(0), Ok(0), Ok(1)]);
+    let expected = ["CountOnce", "LookInside", "Sleep", "CountOnce", "1 counted"];
+    assert_eq!(retried, expected);
+    assert_eq!(walked(vec![Err(lost())]), ["CountOnce", "OutcomeUnknown"]);
+    // In a transaction that Diesel does not know.
+    let inside = walked(vec![Err(deadlock()), Ok(1)]);
+    assert_eq!(inside, ["CountOnce", "LookInside", "Diesel"]);
 }
 
 #[test]
@@ -1028,6 +1048,7 @@ fn suspicious(plan: Plan) -> &'static Process {
     let kind = CountKind {
         commits: !plan.in_transaction,
         loads: false,
+        claims: false,
     };
     for micros in [10, 10_000] {
         choice.took(Duration::from_micros(micros), kind, now);

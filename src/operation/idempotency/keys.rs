@@ -50,15 +50,9 @@ impl InsertKeys<'_> {
     ) -> QueryResult<()> {
         cache_if_single(self.keys.len(), out.reborrow());
         let dialect = out.backend().dialect();
-        out.push_sql("INSERT INTO ");
-        out.push_identifier(TABLE)?;
-        let columns = ["key", "fingerprint", "claim", "counted", "created"];
-        for (i, column) in columns.into_iter().enumerate() {
-            out.push_sql(if i == 0 { " (" } else { ", " });
-            out.push_identifier(column)?;
-        }
+        push_insert_into(out.reborrow())?;
         for (i, (key, fingerprint)) in self.keys.iter().enumerate() {
-            out.push_sql(if i == 0 { ") VALUES (" } else { "), (" });
+            out.push_sql(if i == 0 { " VALUES (" } else { "), (" });
             push_bind::<Binary, [u8], DB>(key, out.reborrow())?;
             out.push_sql(", ");
             push_bind::<BigInt, i64, DB>(fingerprint, out.reborrow())?;
@@ -190,6 +184,21 @@ impl<DB: ShardedBackend> QueryFragment<DB> for FindOld {
 
 impl Query for FindOld {
     type SqlType = (Binary, BigInt, BigInt, BigInt);
+}
+
+/// `INSERT INTO keys (key, fingerprint, claim, counted, created)`
+pub(super) fn push_insert_into<DB: ShardedBackend>(
+    mut out: AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    out.push_sql("INSERT INTO ");
+    out.push_identifier(TABLE)?;
+    let columns = ["key", "fingerprint", "claim", "counted", "created"];
+    for (i, column) in columns.into_iter().enumerate() {
+        out.push_sql(if i == 0 { " (" } else { ", " });
+        out.push_identifier(column)?;
+    }
+    out.push_sql(")");
+    Ok(())
 }
 
 /// `SELECT key, fingerprint, claim, counted FROM keys`

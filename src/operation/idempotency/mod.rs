@@ -50,10 +50,21 @@
 //! COMMIT
 //! ```
 //!
+//! An update by key that is executed outside a transaction, without a row to insert, does all of this in one statement: on PostgreSQL by
+//! `WITH` clauses, on MariaDB by a compound statement, `BEGIN NOT ATOMIC … END`. If that finds the key, or no shard, the transaction
+//! above follows.
+//!
+//! ```sql
+//! WITH "sharded_claimed" AS (INSERT INTO "diesel_sharded_idempotency_keys" … ON CONFLICT ("key") DO NOTHING RETURNING 1),
+//! "sharded_counted" AS (UPDATE "videos_shards" AS "videos" SET … AND EXISTS (SELECT 1 FROM "sharded_claimed") RETURNING 1)
+//! SELECT 1 FROM "sharded_claimed" WHERE …                                   -- fails if one of the two was done alone
+//! ```
+//!
 //! A repeat that comes while the first is still running waits for it, on the key's row. Inside a transaction all statements are
-//! part of the caller's, in a savepoint. The cost is that of a transaction with three statements instead of one statement (see
-//! the benchmark `cost`), and a row of a few dozen bytes for each key until it is [removed](remove_older_than). Through a
-//! [`Coalescer`](crate::coalescer::Coalescer), a batch inserts all its keys by one statement.
+//! part of the caller's, in a savepoint. (Where Diesel does not know of the transaction, PostgreSQL may be sent the one statement. If that
+//! fails, as by an overflow, the caller's transaction is aborted, as by any count.) The cost is that of a larger statement, or of a
+//! transaction with three statements in its place (see the benchmark `cost`), and a row of a few dozen bytes for each key until it is
+//! [removed](remove_older_than). Through a [`Coalescer`](crate::coalescer::Coalescer), a batch inserts all its keys by one statement.
 //!
 //! # Answers to repeats
 //!
@@ -77,6 +88,8 @@
 #[cfg(feature = "async")]
 #[doc(hidden)]
 pub mod asynchronous;
+mod at_once;
+mod compound;
 mod idempotent;
 mod keys;
 mod once;

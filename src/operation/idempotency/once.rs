@@ -1,6 +1,6 @@
 //! Keys are claimed, and each request is carried out once.
 
-use std::future::Future;
+use std::future::{Future, ready};
 
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
@@ -23,8 +23,8 @@ pub(crate) enum Claimed {
     Reused,
 }
 
-/// Carries out a request that was not carried out before under the same key, in one transaction with the key; inside a caller's,
-/// in a savepoint. `f` receives the number of rows counted before, if it is a repeat, and returns the number counted by now.
+/// Carries out a request that was not carried out before under the same key: by one statement where that is possible, else in one
+/// transaction with the key; inside a caller's, in a savepoint.
 pub(crate) async fn once<W, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     request: &Request,
@@ -35,6 +35,9 @@ where
     M: LoadIo<Conn>,
     W: Requested<M, Conn>,
 {
+    if let Some(told) = work.count_at_once(link, request).await? {
+        return Ok(told);
+    }
     let options = TransactionOptions {
         isolation: link.dialect().own_isolation(),
         ..Default::default()
@@ -62,6 +65,16 @@ where
 pub(crate) trait Requested<M: Io<Conn>, Conn> {
     /// The answer to the caller.
     type Told;
+
+    /// Claims the key and counts, by one statement that commits by itself. `None` if there is no such statement, or if it did nothing,
+    /// as where the key is known.
+    fn count_at_once(
+        &mut self,
+        _: &mut Link<'_, M, Conn>,
+        _: &Request,
+    ) -> impl Future<Output = QueryResult<Option<Self::Told>>> {
+        ready(Ok(None))
+    }
 
     /// Counts, unless `counted` says that this was done before. Returns the number of rows counted, and the answer to the caller.
     fn carry_out(

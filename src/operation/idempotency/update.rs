@@ -18,6 +18,7 @@ use crate::model::ShardedTable;
 use crate::operation::update::returning::{ReadAs, Returning};
 use crate::operation::update::{InsertRow, Ready, UpdateStatement, Values};
 
+use super::at_once::count_at_once;
 use super::idempotent::Idempotent;
 use super::once::{Requested, once};
 use super::request::Request;
@@ -98,6 +99,14 @@ where
     DB: BackendOf<Conn>,
 {
     type Told = usize;
+
+    async fn count_at_once(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        request: &Request,
+    ) -> QueryResult<Option<usize>> {
+        count_at_once(link, self, request).await
+    }
 
     async fn carry_out(
         &mut self,

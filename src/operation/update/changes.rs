@@ -91,6 +91,7 @@ impl<T, V: AsChangeset> Changes<T, V> {
             | Statement::InsertUnlessThere
             | Statement::Pick
             | Statement::CountAndLoad
+            | Statement::CountOnce
             | Statement::Load => M::nothing(link.conn),
         }
     }

@@ -89,7 +89,7 @@ where
     T: ShardedTable,
     V: AsChangeset<Target = T> + QueryId,
 {
-    pub(super) fn plan<DB, M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Plan>
+    pub(crate) fn plan<DB, M, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Plan>
     where
         W: QueryFragment<DB> + QueryId,
         M: Io<Conn, Backend = DB>,
@@ -110,6 +110,7 @@ where
             filter: W::query_id().filter(|_| !self.by_key),
             returning: false,
             rounds: false, // asked only where rows are wanted
+            once: false,
             inserts: self.insert.is_some(),
             in_transaction: in_transaction(link)?,
             dialect,

@@ -20,6 +20,7 @@ const INSIDE: Subject = Subject {
 const NOT_COMMITTING: CountKind = CountKind {
     commits: false,
     loads: false,
+    claims: false,
 };
 
 /// A process that takes shards 5, 6, 7, 1, 2, … after the first one.
@@ -41,6 +42,7 @@ fn suspect(process: &'static Process, subject: Subject) {
     let kind = CountKind {
         commits: !subject.in_transaction,
         loads: false,
+        claims: false,
     };
     choice.took(Duration::from_micros(100), kind, Instant::now());
     choice.took(Duration::from_millis(5), kind, Instant::now());

@@ -3,13 +3,14 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::api::update;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::result::Error as DieselError;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
-use diesel_sharded::{Counter, Error, RowCounter, idempotency, update};
+use diesel_sharded::{Counter, Error, RowCounter, fold, idempotency};
 use diesel_sharded_tests::schema::measures;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection};
@@ -176,6 +177,63 @@ fn racing_repeats_count_once() {
     });
     assert_eq!(total_of(1, &mut conn), 120);
     assert_eq!(Counter::named("page").get(&mut conn), Ok(60));
+}
+
+/// Most of them find their shard, and race for the key alone.
+#[test]
+fn racing_repeats_of_updates_count_once() {
+    const KEYS: i64 = 200;
+    let (database, mut conn) = database_with_counters();
+    on_threads(8, &database, |_, conn| {
+        for key in 0..KEYS {
+            assert_eq!(count_video(1, &format!("request {key}"), conn), Ok(1));
+        }
+    });
+    assert_eq!(total_of(1, &mut conn), 100 + KEYS);
+    assert_eq!(number_of_keys(&mut conn), KEYS);
+}
+
+#[test]
+fn keys_count_once_beside_folds_that_remove_shards() {
+    const KEYS: i64 = 60;
+    let (database, mut conn) = database_with_counters();
+    on_threads(5, &database, |number, conn| {
+        for key in 0..KEYS {
+            if number == 0 {
+                fold(videos.find(1)).keep_shards(1).run(conn).unwrap();
+            } else {
+                let request = format!("{}/{key}", number % 2); // two at once ask for the same
+                assert_eq!(count_video(1, &request, conn), Ok(1));
+            }
+        }
+    });
+    assert_eq!(total_of(1, &mut conn), 100 + 2 * KEYS);
+    assert_eq!(number_of_keys(&mut conn), 2 * KEYS);
+}
+
+#[test]
+fn what_fails_where_its_shard_is_leaves_no_key() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let add = |n: i16, key: &str, conn: &mut Conn| {
+        let count =
+            update(measures::table.find(1_i16)).set(measures::small.eq(measures::small + n));
+        count.idempotency_key(key).execute(conn)
+    };
+    assert_eq!(add(30_000, "most", conn), Ok(1));
+    for _ in 0..2 {
+        let overflow = add(30_000, "more", conn).map_err(Error::from);
+        assert!(
+            matches!(overflow, Err(Error::Overflow { .. })),
+            "{overflow:?}"
+        );
+    }
+    assert_eq!(number_of_keys(conn), 1);
+    assert_eq!(add(-30_000, "more", conn), Ok(1));
+    assert!(is_reused(add(30_000, "more", conn)));
+    assert_eq!(add(30_000, "most", conn), Ok(1));
+    let small = RowCounter::of(measures::small, 1_i16);
+    assert_eq!(small.get(conn), Ok(Some(0)));
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use diesel::connection::{InstrumentationEvent, SimpleConnection};
 use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::update;
+use diesel_sharded::{MIGRATIONS, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, schema};
 
@@ -79,6 +80,56 @@ macro_rules! sent {
         ];
         (sent, conn, database)
     }};
+}
+
+/// The statements of counts with an idempotency key: where the shard is there, of a repeat, and where the shard is missing.
+macro_rules! sent_with_keys {
+    ($conn:ty) => {{
+        let database = <$conn>::database();
+        let mut conn = <$conn>::connect(&database);
+        schema::create(&mut conn);
+        conn.run_pending_migrations(MIGRATIONS).unwrap();
+        let count = |video: i64, key: &str, conn: &mut $conn| {
+            let count = update(videos.find(video)).set(views.eq(views + 1));
+            let count = count.shard_choice(ShardChoice::Striped);
+            assert_eq!(count.idempotency_key(key).execute(conn), Ok(1));
+        };
+        count(1, "before", &mut conn); // creates the shard
+        let sent = [
+            sent(&mut conn, |conn| count(1, "a", conn)),
+            sent(&mut conn, |conn| count(1, "a", conn)),
+            sent(&mut conn, |conn| count(2, "b", conn)),
+        ];
+        let totals = videos.order(id).select(views.total());
+        assert_eq!(totals.load::<i64>(&mut conn), Ok(vec![102, 201, 300]));
+        sent
+    }};
+}
+
+#[test]
+fn with_keys_on_postgres() {
+    let [there, repeated, missing] = sent_with_keys!(PgConnection);
+    let (at_once, look) = ("WITH \"sharded_claimed\"", "SELECT 1");
+    let (begin, insert, commit) = ("BEGIN", "INSERT INTO", "COMMIT");
+    let (update, select) = ("UPDATE \"videos_shards\"", "SELECT \"key\",");
+    assert_eq!(there, [at_once]);
+    assert_eq!(repeated, [at_once, look, begin, insert, select, commit]);
+    assert_eq!(
+        missing,
+        [at_once, look, begin, insert, update, insert, update, commit]
+    );
+}
+
+#[test]
+fn with_keys_on_mariadb() {
+    let [there, repeated, missing] = sent_with_keys!(MysqlConnection);
+    let (at_once, set, begin, commit) = ("BEGIN NOT", "SET TRANSACTION", "BEGIN", "COMMIT");
+    let (insert, select) = ("INSERT INTO", "SELECT `key`,");
+    assert_eq!(there, [at_once]);
+    let begun = [at_once, set, begin, insert, select];
+    assert_eq!(repeated, [&begun[..], &[commit]].concat());
+    assert_eq!(missing[..5], begun);
+    assert_eq!(missing.last().unwrap(), commit);
 }
 
 #[test]
