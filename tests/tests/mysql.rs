@@ -219,6 +219,61 @@ fn a_guarded_transaction_leaves_autocommit_on() {
     assert_eq!(servers::total(&mut other), 102);
 }
 
+/// MariaDB counts and claims the key by a transaction inside one statement. A `KILL QUERY` in the middle of it leaves nothing open.
+#[test]
+fn a_killed_count_leaves_no_key_and_no_transaction() {
+    use diesel::dsl::sql;
+    use diesel::sql_types::BigInt;
+
+    if !servers::is("mariadb") {
+        return; // MySQL has no such statement
+    }
+    let (database, mut conn) = servers::database();
+    conn.run_pending_migrations(diesel_sharded::MIGRATIONS)
+        .unwrap();
+    let connect = || Conn::connect(&database);
+    let (mut holder, mut victim) = (connect(), connect());
+    let id_: i64 = diesel::select(sql::<BigInt>("CONNECTION_ID()"))
+        .get_result(&mut victim)
+        .unwrap();
+    let count = |key: &str, conn: &mut Conn| {
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .retry(RetryPolicy::never())
+            .idempotency_key(key)
+            .execute(conn)
+    };
+    assert_eq!(count("known", &mut victim), Ok(1));
+    holder
+        .batch_execute("BEGIN; UPDATE videos_shards SET likes = likes + 1 WHERE id = 1")
+        .unwrap();
+    let killed = std::thread::scope(|scope| {
+        let counting = scope.spawn(|| count("killed", &mut victim));
+        let waits = format!(
+            "COUNT(*) FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = {id_} \
+             AND trx_state = 'LOCK WAIT'"
+        );
+        let mut waits = || diesel::select(sql::<BigInt>(&waits)).get_result(&mut conn) == Ok(1_i64);
+        while !waits() && !counting.is_finished() {
+            std::thread::yield_now();
+        }
+        conn.batch_execute(&format!("KILL QUERY {id_}")).unwrap();
+        counting.join().unwrap()
+    });
+    assert!(killed.is_err(), "{killed:?}");
+    let open = sql::<BigInt>("@@in_transaction");
+    assert_eq!(diesel::select(open).get_result(&mut victim), Ok(0_i64));
+    let keys = "COUNT(*) FROM diesel_sharded_idempotency_keys WHERE `key` = 'killed'";
+    let keys = sql::<BigInt>(keys);
+    assert_eq!(diesel::select(keys).get_result(&mut conn), Ok(0_i64));
+    holder.batch_execute("ROLLBACK").unwrap();
+    assert_eq!(count("killed", &mut victim), Ok(1));
+    assert_eq!(
+        videos.find(1).select(views.total()).first(&mut conn),
+        Ok(102_i64)
+    );
+}
+
 mod unsigned_parent {
     use super::*;
 
