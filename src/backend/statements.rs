@@ -101,20 +101,26 @@ impl Dialect {
 
     /// Whether an error says that the server does not know a statement's syntax: MySQL's 1064.
     pub(crate) fn lacks_syntax(self, error: &DieselError) -> bool {
-        let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
-            return false;
-        };
-        let refusal = "You have an error in your SQL syntax";
-        self == Dialect::Mysql && information.message().starts_with(refusal)
+        self.is_mysqls_refusal(error, "You have an error in your SQL syntax")
+    }
+
+    /// Whether an error says that the server does not prepare such a statement: MySQL's 1295.
+    pub(crate) fn refuses_to_prepare(self, error: &DieselError) -> bool {
+        let refusal = "This command is not supported in the prepared statement protocol";
+        self.is_mysqls_refusal(error, refusal)
     }
 
     /// Whether an error says that a statement may not read the table that it writes to. MySQL refuses that of a filter on a total.
     pub(crate) fn refuses_to_read_target(self, error: &DieselError) -> bool {
+        self.is_mysqls_refusal(error, "You can't specify target table")
+    }
+
+    /// Whether MySQL refused a statement by an error whose text begins so.
+    fn is_mysqls_refusal(self, error: &DieselError, text: &str) -> bool {
         let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
             return false;
         };
-        let refusal = "You can't specify target table";
-        self == Dialect::Mysql && information.message().starts_with(refusal)
+        self == Dialect::Mysql && information.message().starts_with(text)
     }
 
     /// The form in which one statement commits a batch that counts on so many rows of one table, together with its mark; `None` if

@@ -121,22 +121,13 @@ async fn begin_by<M: Io<Conn>, Conn>(
     if by_statements && !PREPARES_NO_BEGIN.load(Ordering::Relaxed) {
         match link.execute(Fixed(begin)).await {
             Ok(_) => return Ok(true),
-            Err(error) if cannot_be_prepared(&error) => {
+            Err(error) if link.dialect().refuses_to_prepare(&error) => {
                 PREPARES_NO_BEGIN.store(true, Ordering::Relaxed);
             }
             Err(error) => return Err(error),
         }
     }
     link.begin().await.map(|()| false)
-}
-
-/// MySQL's error 1295.
-fn cannot_be_prepared(error: &DieselError) -> bool {
-    let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
-        return false;
-    };
-    let message = information.message();
-    message.starts_with("This command is not supported in the prepared statement protocol")
 }
 
 /// Sends the settings that stand before `BEGIN`, unless a transaction is open that Diesel does not know.

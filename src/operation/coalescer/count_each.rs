@@ -112,16 +112,16 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
             if are_several {
                 out.push_sql(if i == 0 { "(" } else { " OR " });
             }
-            push_shard_of::<C::Table, _, _, DB>(counted, out.reborrow())?;
+            push_keys_of::<C::Table, _, _, DB>(counted, out.reborrow())?;
+            out.push_sql(" AND ");
+            push_shard_is::<C::Table, DB>(&counted.shard, out.reborrow())?;
         }
         if are_several {
             out.push_sql(")");
         }
         Ok(())
     }
-}
 
-impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     /// Whether [`push_upsert`](Self::push_upsert) can write it.
     pub(super) fn is_on_one_shard(&self) -> bool {
         self.shards.len() == 1
@@ -182,22 +182,6 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
         out.push_sql(")");
         Ok(())
     }
-}
-
-/// `parent.key IN ($1, …) AND parent.shard = $n`
-fn push_shard_of<'b, T, P, V, DB>(
-    counted: &'b CountedShard<P, V>,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-    P: QueryFragment<DB>,
-    V: QueryFragment<DB>,
-{
-    push_keys_of::<T, P, V, DB>(counted, out.reborrow())?;
-    out.push_sql(" AND ");
-    push_shard_is::<T, DB>(&counted.shard, out)
 }
 
 /// `parent.key IN ($1, …)`

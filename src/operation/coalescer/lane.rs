@@ -106,28 +106,25 @@ impl<F: Field<Conn>, Conn: LoadConnection> Lane<F, Conn> {
             .collect()
     }
 
-    /// The amounts by key, those of cold keys first; for none no shard.
+    /// The amounts by key on the shards that they are counted on, that of cold keys first.
     fn on_shards(&self, amounts: &[(usize, i64)], place: u16) -> Vec<OnShard<F::Key>> {
         let stripe = Stripe::global();
-        let places = [0, place % stripe.shards(self.field.shards())];
-        let (mut cold, mut hot) = (vec![], vec![]);
+        let [cold, hot] = [0, place % stripe.shards(self.field.shards())];
+        let mut on_shards: Vec<OnShard<F::Key>> = vec![];
         for (entry, n) in amounts {
             let LaneEntry { key, is_hot, .. } = &self.entries[*entry];
-            let amounts = if *is_hot && places[1] > 0 {
-                &mut hot
-            } else {
-                &mut cold
-            };
-            amounts.push((key.clone(), *n));
+            let shard = stripe.shard(if *is_hot { hot } else { cold });
+            let amount = (key.clone(), *n);
+            match on_shards.iter_mut().find(|on| on.shard == shard) {
+                Some(on) => on.amounts.push(amount),
+                None => on_shards.push(OnShard {
+                    shard,
+                    amounts: vec![amount],
+                }),
+            }
         }
-        let on_shards = places.into_iter().zip([cold, hot]);
+        on_shards.sort_unstable_by_key(|on| on.shard);
         on_shards
-            .filter(|(_, amounts)| !amounts.is_empty())
-            .map(|(place, amounts)| OnShard {
-                shard: stripe.shard(place),
-                amounts,
-            })
-            .collect()
     }
 
     fn add(&mut self, key: &F::Key, buffered: i64) -> usize {
@@ -180,13 +177,11 @@ where
     }
 
     fn count(&self, conn: &mut Conn, amounts: &[(usize, i64)], place: u16) -> QueryResult<usize> {
-        let mut on_shards = self.on_shards(amounts, place);
-        match on_shards.as_mut_slice() {
+        let on_shards = self.on_shards(amounts, place);
+        match on_shards.as_slice() {
             [OnShard { shard, amounts }] if amounts.len() == 1 => {
-                let one = amounts
-                    .pop()
-                    .map(|(key, n)| self.field.count_shard(conn, key, n, *shard));
-                one.unwrap_or(Ok(0))
+                let (key, n) = &amounts[0];
+                self.field.count_shard(conn, key.clone(), *n, *shard)
             }
             _ => self.field.count_shards(conn, on_shards),
         }

@@ -4,19 +4,16 @@ use std::marker::PhantomData;
 
 use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, AstPass, QueryFragment, QueryId};
-use diesel::sql_types::{BigInt, Binary};
 
 use super::compound::{self, SAVEPOINT, SHARD_MISSING};
-use super::keys::{explained, push_insert_into};
+use super::keys::{explained, push_insert_into, push_values};
 use super::request::Request;
 use crate::backend::{OnceForm, SHARD_REMOVED, ShardedBackend};
 use crate::connection::{Io, Link};
 use crate::engine::{self, Plan, Sender, Statement, explain};
 use crate::model::ShardedTable;
 use crate::operation::update::Ready;
-use crate::query_builder::{
-    CountByKey, Keep, push_bind, push_shard_is, push_shards_as_parent, query_ids,
-};
+use crate::query_builder::{CountByKey, Keep, push_shard_is, push_shards_as_parent, query_ids};
 
 /// Claims the key and counts, where one statement can do that: outside a caller's transaction, by key, without a row to insert.
 /// `None` if it cannot, or if it did neither: the key is known, or the shard is not there.
@@ -160,7 +157,7 @@ where
         out.push_sql(" AS (");
         push_insert_into(out.reborrow())?;
         out.push_sql(" SELECT ");
-        self.push_values(out.reborrow())?;
+        push_values(self.row(), None, out.reborrow())?;
         // The look comes first, so that a missing shard is no error, which would abort a transaction that Diesel does not know.
         out.push_sql(" WHERE EXISTS (SELECT 1 FROM ");
         push_shards_as_parent::<T, DB>(out.reborrow())?;
@@ -203,7 +200,7 @@ impl<T, W, V, Ch> CountOnce<'_, T, W, V, Ch> {
         out.push_sql("; ");
         push_insert_into(out.reborrow())?;
         out.push_sql(" VALUES (");
-        self.push_values(out.reborrow())?;
+        push_values(self.row(), None, out.reborrow())?;
         out.push_sql("); ");
         self.count.walk_ast(out.reborrow())?;
         out.push_sql("; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '");
@@ -212,20 +209,9 @@ impl<T, W, V, Ch> CountOnce<'_, T, W, V, Ch> {
         Ok(())
     }
 
-    /// `$1, $2, $3, 1, now`
-    fn push_values<'b, DB: ShardedBackend>(
-        &'b self,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        push_bind::<Binary, [u8], DB>(self.key, out.reborrow())?;
-        out.push_sql(", ");
-        push_bind::<BigInt, i64, DB>(&self.fingerprint, out.reborrow())?;
-        out.push_sql(", ");
-        push_bind::<BigInt, i64, DB>(&self.claim, out.reborrow())?;
-        out.push_sql(", 1, ");
-        let now = out.backend().dialect().seconds_since_1970();
-        out.push_sql(now);
-        Ok(())
+    /// The values of the key's row.
+    fn row(&self) -> (&[u8], &i64, &i64) {
+        (self.key, &self.fingerprint, &self.claim)
     }
 }
 

@@ -53,22 +53,8 @@ impl InsertKeys<'_> {
         push_insert_into(out.reborrow())?;
         for (i, (key, fingerprint)) in self.keys.iter().enumerate() {
             out.push_sql(if i == 0 { " VALUES (" } else { "), (" });
-            push_bind::<Binary, [u8], DB>(key, out.reborrow())?;
-            out.push_sql(", ");
-            push_bind::<BigInt, i64, DB>(fingerprint, out.reborrow())?;
-            out.push_sql(", ");
-            match guard.filter(|_| i == 0) {
-                Some(guard) => {
-                    out.push_sql("CASE WHEN ");
-                    guard.push_condition(out.reborrow())?;
-                    out.push_sql(" THEN ");
-                    push_bind::<BigInt, i64, DB>(&self.claim, out.reborrow())?;
-                    out.push_sql(" END");
-                }
-                None => push_bind::<BigInt, i64, DB>(&self.claim, out.reborrow())?,
-            }
-            out.push_sql(", 1, ");
-            out.push_sql(dialect.seconds_since_1970());
+            let guard = guard.filter(|_| i == 0);
+            push_values((key, fingerprint, &self.claim), guard, out.reborrow())?;
         }
         match dialect.keeps_and_locks() {
             KeepsAndLocks::ConflictLocks | KeepsAndLocks::ConflictIgnored => {
@@ -198,6 +184,32 @@ pub(super) fn push_insert_into<DB: ShardedBackend>(
         out.push_identifier(column)?;
     }
     out.push_sql(")");
+    Ok(())
+}
+
+/// `$1, $2, $3, 1, now`, with a guard around the claim: `CASE WHEN … THEN $3 END`
+pub(super) fn push_values<'b, DB: ShardedBackend>(
+    (key, fingerprint, claim): (&'b [u8], &'b i64, &'b i64),
+    guard: Option<&'b TextGuard>,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
+    push_bind::<Binary, [u8], DB>(key, out.reborrow())?;
+    out.push_sql(", ");
+    push_bind::<BigInt, i64, DB>(fingerprint, out.reborrow())?;
+    out.push_sql(", ");
+    match guard {
+        Some(guard) => {
+            out.push_sql("CASE WHEN ");
+            guard.push_condition(out.reborrow())?;
+            out.push_sql(" THEN ");
+            push_bind::<BigInt, i64, DB>(claim, out.reborrow())?;
+            out.push_sql(" END");
+        }
+        None => push_bind::<BigInt, i64, DB>(claim, out.reborrow())?,
+    }
+    out.push_sql(", 1, ");
+    let now = out.backend().dialect().seconds_since_1970();
+    out.push_sql(now);
     Ok(())
 }
 
