@@ -29,6 +29,13 @@ impl Dialect {
         self == Dialect::Mysql
     }
 
+    /// Whether an update joins a list of values that stands in the statement, as PostgreSQL does with the plan of a lookup for each
+    /// value. SQLite takes as long as with a `CASE`.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn joins_values(self) -> bool {
+        self == Dialect::Postgres
+    }
+
     /// Ends a derived table that has to keep the order of its rows, so that they are locked in that order. MySQL drops an
     /// `ORDER BY` without a limit. It also merges a derived table without a limit into the update around it, and then refuses
     /// to read the shards table, as a filter on a total does.

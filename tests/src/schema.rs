@@ -120,7 +120,9 @@ mod day {
     use diesel::sql_types::Integer;
 
     /// Days since some day, kept as an integer: a key type of the application's own.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, AsExpression, FromSqlRow)]
+    #[derive(
+        Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, AsExpression, FromSqlRow,
+    )]
     #[diesel(sql_type = Integer)]
     pub struct Day(pub i32);
 

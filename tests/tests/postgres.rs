@@ -55,6 +55,43 @@ fn rows_are_inserted_by_racing_snapshots() {
     assert_eq!(Counter::named("x").get(&mut conn), Ok(16));
 }
 
+/// Two keys that the database takes for one, in one batch: on a shard that is missing, and on one that is there.
+#[test]
+fn a_coalescer_adds_to_one_row_under_two_keys() {
+    use diesel::r2d2::{ConnectionManager, Pool};
+    use diesel_sharded::RowCounter;
+    use diesel_sharded::coalescer::Coalescer;
+    use diesel_sharded_tests::schema::watchlists::dsl::{entries, name, watchlists};
+    let (database, mut conn) = servers::database();
+    conn.run_pending_migrations(diesel_sharded::MIGRATIONS)
+        .unwrap();
+    let shards = r#""watch ""list"" shards""#;
+    let lists = r#""Watch ""lists""""#;
+    conn.batch_execute(&format!(
+        "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false); \
+         ALTER TABLE {shards} DROP CONSTRAINT IF EXISTS \"watch \"\"list\"\" shards_name_fkey\"; \
+         ALTER TABLE {lists} ALTER name TYPE VARCHAR(100) COLLATE any_case; \
+         ALTER TABLE {shards} ALTER name TYPE VARCHAR(100) COLLATE any_case"
+    ))
+    .unwrap();
+    diesel::insert_into(watchlists)
+        .values((name.eq("Home"), entries.eq(0)))
+        .execute(&mut conn)
+        .unwrap();
+    let pool = Pool::new(ConnectionManager::<Conn>::new(database.url())).unwrap();
+    let coalescer = Coalescer::new(pool).unwrap();
+    for _ in 0..3 {
+        for (key, n) in [("HOME", 2), ("home", 3), ("away", 5)] {
+            coalescer
+                .add_later(&RowCounter::of(entries, key.to_owned()), n)
+                .unwrap();
+        }
+        coalescer.flush().unwrap();
+    }
+    let total = watchlists.select(entries.total()).load(&mut conn);
+    assert_eq!(total, Ok(vec![15]));
+}
+
 /// A fold of one row waits for a lock that is released soon, and changes the session's own bound for nobody else.
 #[test]
 fn a_fold_waits_shortly_for_one_row() {

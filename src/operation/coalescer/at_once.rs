@@ -15,16 +15,18 @@ use super::token::{BatchMark, TABLE};
 ///
 /// ```sql
 /// -- PostgreSQL: the batches' row is locked, and all shards are there; if one was removed since, it divides by zero
-/// WITH "sharded_ready" AS (SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $1 AND "batch" < $2
-///         AND (SELECT COUNT(*) FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" = $3) = $4 FOR UPDATE),
-///     "sharded_counted" AS (UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + CASE … END)
-///         WHERE … AND "videos"."shard" = $5 AND EXISTS (SELECT 1 FROM "sharded_ready") RETURNING 1)
-/// UPDATE "diesel_sharded_batches" SET "batch" = $6, "written" = now
-///     / (CASE WHEN (SELECT COUNT(*) FROM "sharded_counted") = $7 THEN 1 ELSE 0 END)
-/// WHERE "coalescer" = $8 AND "batch" < $9 AND EXISTS (SELECT 1 FROM "sharded_ready")
+/// WITH "sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), …),
+///     "sharded_ready" AS (SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $4 AND "batch" < $5
+///         AND (SELECT COUNT(*) FROM "videos_shards" AS "videos", "sharded_batch" WHERE …) = $6 FOR UPDATE),
+///     "sharded_counted" AS (UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + "sharded_batch"."views")
+///         FROM "sharded_batch" WHERE … AND EXISTS (SELECT 1 FROM "sharded_ready") RETURNING 1)
+/// UPDATE "diesel_sharded_batches" SET "batch" = $7, "written" = now
+///     / (CASE WHEN (SELECT COUNT(*) FROM "sharded_counted") = $8 THEN 1 ELSE 0 END)
+/// WHERE "coalescer" = $9 AND "batch" < $10 AND EXISTS (SELECT 1 FROM "sharded_ready")
 /// -- PostgreSQL, shards may be missing
-/// WITH "sharded_ready" AS (SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $1 AND "batch" < $2 FOR UPDATE),
-///     "sharded_counted" AS (INSERT INTO "videos_shards" ("id", "shard", "views") SELECT … FROM "videos" WHERE …
+/// WITH "sharded_batch" …,
+///     "sharded_ready" AS (SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $4 AND "batch" < $5 FOR UPDATE),
+///     "sharded_counted" AS (INSERT INTO "videos_shards" ("id", "shard", "views") SELECT … FROM "videos", "sharded_batch" WHERE …
 ///         AND EXISTS (SELECT 1 FROM "sharded_ready") ORDER BY … ON CONFLICT ("id", "shard") DO UPDATE SET … RETURNING 1)
 /// UPDATE …
 /// -- MySQL, MariaDB, for one row
@@ -53,7 +55,7 @@ impl<C: ShardedColumn, P, V> CommitAtOnce<C, P, V> {
             form,
             mark,
             rows: count.parents() as i64,
-            upserts: upserts && count.is_on_one_shard(),
+            upserts,
             count,
         }
     }
@@ -82,16 +84,16 @@ where
             return self.count.push_filter(out);
         }
         out.push_sql("WITH ");
+        self.count.push_values(out.reborrow())?;
+        out.push_sql(", ");
         out.push_identifier(READY)?;
         out.push_sql(" AS (SELECT 1 FROM ");
         out.push_identifier(TABLE)?;
         out.push_sql(" WHERE ");
         self.mark.push_filter(out.reborrow())?;
         if !self.upserts {
-            out.push_sql(" AND (SELECT COUNT(*) FROM ");
-            push_shards_as_parent::<C::Table, DB>(out.reborrow())?;
-            out.push_sql(" WHERE ");
-            self.count.push_filter(out.reborrow())?;
+            out.push_sql(" AND (");
+            self.count.push_are_there(out.reborrow())?;
             out.push_sql(") = ");
             push_bind::<BigInt, i64, DB>(&self.rows, out.reborrow())?;
         }
@@ -101,7 +103,7 @@ where
         if self.upserts {
             self.count.push_upsert(out.reborrow(), push_is_ready)?;
         } else {
-            self.count.walk_ast(out.reborrow())?;
+            self.count.push_update(out.reborrow())?;
             out.push_sql(" AND ");
             push_is_ready(out.reborrow())?;
         }
@@ -177,13 +179,19 @@ mod tests {
     #[test]
     fn with_clauses_count_and_mark_or_do_neither() {
         let commit = commit!(Postgres, 7).unwrap();
-        let ready = r#"SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $1 AND "batch" < $2 AND (SELECT COUNT(*) FROM "videos_shards" AS "videos" WHERE "videos"."id" IN ($3) AND "videos"."shard" = $4) = $5 FOR UPDATE"#;
-        let counted = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + CASE WHEN ("videos"."id" = $6) THEN $7 END) WHERE "videos"."id" IN ($8) AND "videos"."shard" = $9 AND EXISTS (SELECT 1 FROM "sharded_ready") RETURNING 1"#;
-        let marked = r#"UPDATE "diesel_sharded_batches" SET "batch" = $10, "written" = EXTRACT(EPOCH FROM statement_timestamp())::BIGINT / (CASE WHEN (SELECT COUNT(*) FROM "sharded_counted") = $11 THEN 1 ELSE 0 END) WHERE "coalescer" = $12 AND "batch" < $13 AND EXISTS (SELECT 1 FROM "sharded_ready")"#;
+        let batch = r#"("id", "shard", "views") AS (VALUES ($1, $2, $3))"#;
+        let is_in_batch = r#""videos"."id" = "sharded_batch"."id" AND "videos"."shard" = "sharded_batch"."shard""#;
+        let ready = format!(
+            r#"SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $4 AND "batch" < $5 AND (SELECT COUNT(*) FROM "videos_shards" AS "videos", "sharded_batch" WHERE {is_in_batch}) = $6 FOR UPDATE"#
+        );
+        let counted = format!(
+            r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + "sharded_batch"."views") FROM "sharded_batch" WHERE {is_in_batch} AND EXISTS (SELECT 1 FROM "sharded_ready") RETURNING 1"#
+        );
+        let marked = r#"UPDATE "diesel_sharded_batches" SET "batch" = $7, "written" = EXTRACT(EPOCH FROM statement_timestamp())::BIGINT / (CASE WHEN (SELECT COUNT(*) FROM "sharded_counted") = $8 THEN 1 ELSE 0 END) WHERE "coalescer" = $9 AND "batch" < $10 AND EXISTS (SELECT 1 FROM "sharded_ready")"#;
         assert_eq!(
             sql!(Pg, commit),
             format!(
-                r#"WITH "sharded_ready" AS ({ready}), "sharded_counted" AS ({counted}) {marked}"#
+                r#"WITH "sharded_batch" {batch}, "sharded_ready" AS ({ready}), "sharded_counted" AS ({counted}) {marked}"#
             )
         );
     }
@@ -194,11 +202,12 @@ mod tests {
             upserts: true,
             ..commit!(Postgres, 7).unwrap()
         };
-        let ready = r#"SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $1 AND "batch" < $2 FOR UPDATE"#;
-        let counted = r#"INSERT INTO "videos_shards" ("id", "shard", "views") SELECT "videos"."id", $3, CASE WHEN ("videos"."id" = $4) THEN $5 END FROM "videos" WHERE "videos"."id" IN ($6) AND EXISTS (SELECT 1 FROM "sharded_ready") ORDER BY "videos"."id" ON CONFLICT ("id", "shard") DO UPDATE SET "views" = ("videos_shards"."views" + excluded."views") RETURNING 1"#;
+        let batch = r#"("id", "shard", "views") AS (VALUES ($1, $2, $3))"#;
+        let ready = r#"SELECT 1 FROM "diesel_sharded_batches" WHERE "coalescer" = $4 AND "batch" < $5 FOR UPDATE"#;
+        let counted = r#"INSERT INTO "videos_shards" ("id", "shard", "views") SELECT DISTINCT ON ("videos"."id") "videos"."id", "sharded_batch"."shard", "sharded_batch"."views" FROM "videos", "sharded_batch" WHERE "videos"."id" = "sharded_batch"."id" AND "sharded_batch"."shard" >= 0 AND EXISTS (SELECT 1 FROM "sharded_ready") ORDER BY "videos"."id" ON CONFLICT ("id", "shard") DO UPDATE SET "views" = ("videos_shards"."views" + excluded."views") RETURNING 1"#;
         let text = sql!(Pg, commit);
         let start = format!(
-            r#"WITH "sharded_ready" AS ({ready}), "sharded_counted" AS ({counted}) UPDATE "diesel_sharded_batches""#
+            r#"WITH "sharded_batch" {batch}, "sharded_ready" AS ({ready}), "sharded_counted" AS ({counted}) UPDATE "diesel_sharded_batches""#
         );
         assert!(text.starts_with(&start), "{text}");
     }

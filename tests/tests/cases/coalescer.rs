@@ -14,7 +14,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Counter, Error, RowCounter, fold, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::schema::{measures, videos_shards};
+use diesel_sharded_tests::schema::{Day, downloads, measures, videos_shards};
 use diesel_sharded_tests::{Database, TestConnection};
 
 use super::{Conn, database, database_with_counters};
@@ -88,6 +88,47 @@ fn hot_and_cold_keys_are_counted_together() {
         shards.first() == Some(&0) && shards.len() <= 2,
         "{shards:?}"
     );
+}
+
+#[test]
+fn rows_under_composite_keys_are_counted_together() {
+    let (database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let days = || (1..=3).flat_map(|version| (1..=5).map(move |day| (version, Day(day))));
+    for (version, day) in days() {
+        diesel::insert_into(downloads::table)
+            .values((downloads::version.eq(version), downloads::day.eq(day)))
+            .execute(conn)
+            .unwrap();
+    }
+    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    for round in 1..=4 {
+        for (version, day) in days() {
+            let counter = RowCounter::of(downloads::number, (version, day));
+            let n = i64::from(100 * version + day.0);
+            // The rounds differ in how many rows are counted.
+            if day.0 <= round {
+                coalescer.add_later(&counter, n).unwrap();
+            }
+        }
+        let absent = RowCounter::of(downloads::number, (round, Day(9)));
+        assert_eq!(coalescer.add(&absent, 1).unwrap(), 0);
+        coalescer.flush().unwrap();
+    }
+    let totals: Vec<(i32, Day, i32)> = downloads::table
+        .select((
+            downloads::version,
+            downloads::day,
+            downloads::number.total(),
+        ))
+        .order((downloads::version, downloads::day))
+        .load(conn)
+        .unwrap();
+    let expected = days().map(|(version, day)| {
+        let rounds = (5 - day.0).max(0);
+        (version, day, rounds * (100 * version + day.0))
+    });
+    assert_eq!(totals, expected.collect::<Vec<_>>());
 }
 
 /// Locks the shards of video 1, which are made for it, until `conn` commits; on SQLite everything.
