@@ -47,7 +47,7 @@ impl Dialect {
     /// Postgres: a shard that is updated in place (HOT) needs room on its page for the versions to come.
     pub(crate) fn table_options(self) -> &'static str {
         match self {
-            Dialect::Postgres => " WITH (fillfactor = 80)",
+            Dialect::Postgres => " WITH (fillfactor = 90)",
             Dialect::Mysql => " ENGINE = InnoDB",
             Dialect::Sqlite => " WITHOUT ROWID",
         }

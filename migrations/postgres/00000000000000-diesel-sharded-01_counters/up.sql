@@ -13,7 +13,7 @@ CREATE TABLE "diesel_sharded_counter_shards" (
     "value" BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY ("name", "shard"),
     FOREIGN KEY ("name") REFERENCES "diesel_sharded_counters" ("name") ON UPDATE CASCADE ON DELETE CASCADE
-) WITH (fillfactor = 80);
+) WITH (fillfactor = 90);
 
 -- Numbers of shards that were changed while writers run: of a sharded field, or of a named counter.
 CREATE TABLE "diesel_sharded_shard_numbers" (

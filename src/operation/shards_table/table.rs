@@ -35,7 +35,7 @@ use super::unfit_text::{explain_unfit, told};
 ///     "views" BIGINT NOT NULL DEFAULT 0,
 ///     PRIMARY KEY ("id", "shard"),
 ///     FOREIGN KEY ("id") REFERENCES "videos" ("id") ON UPDATE CASCADE ON DELETE CASCADE
-/// ) WITH (fillfactor = 80)
+/// ) WITH (fillfactor = 90)
 /// ```
 ///
 /// A key of text takes the parent's type and collation on PostgreSQL, from

@@ -15,7 +15,7 @@ fn create_on_postgres() {
     "likes" INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY ("id", "shard"),
     FOREIGN KEY ("id") REFERENCES "videos" ("id") ON UPDATE CASCADE ON DELETE CASCADE
-) WITH (fillfactor = 80)"#
+) WITH (fillfactor = 90)"#
     );
 }
 
@@ -62,7 +62,7 @@ fn create_with_a_key_of_text_on_postgres() {
         ShardsTable::of(pages::table).create_sql(&Pg).unwrap(),
         r#"DO $diesel_sharded$
 BEGIN
-    CREATE TABLE "pages_shards" WITH (fillfactor = 80) AS SELECT "name" FROM "pages" WITH NO DATA;
+    CREATE TABLE "pages_shards" WITH (fillfactor = 90) AS SELECT "name" FROM "pages" WITH NO DATA;
     ALTER TABLE "pages_shards"
         ADD "shard" INTEGER NOT NULL,
         ADD "hits" BIGINT NOT NULL DEFAULT 0,
