@@ -44,7 +44,8 @@ impl Dialect {
 
     /// Follows the column list of `CREATE TABLE`.
     ///
-    /// Postgres: a shard that is updated in place (HOT) needs room on its page for the versions to come.
+    /// Postgres: a shard that is updated in place (HOT) needs room on its page for the versions to come. A smaller fillfactor
+    /// makes it prune the page at nearly every access.
     pub(crate) fn table_options(self) -> &'static str {
         match self {
             Dialect::Postgres => " WITH (fillfactor = 90)",
