@@ -152,6 +152,9 @@ impl Keyed<'_> {
     }
 
     /// `"videos"."id" > $1`, in the key's order; `or_equal` for the last of a range, with `order` `<`
+    ///
+    /// For two columns `"a" >= $1 AND (("a" > $2) OR ("a" = $3 AND "b" > $4))`. PostgreSQL and SQLite find the first condition in
+    /// the index, and not the second.
     pub fn is_beyond(
         self,
         statement: Statement,
@@ -162,6 +165,13 @@ impl Keyed<'_> {
     ) -> Statement {
         let columns: Vec<_> = self.sharded.key().iter().zip(&key.0).collect();
         let last = columns.len();
+        let statement = match columns[..] {
+            [(column, value), _, ..] => {
+                let statement = statement.column(table, column.name()).sql(order).sql("= ");
+                self.bind(statement, column, value).sql(" AND ")
+            }
+            _ => statement,
+        };
         statement
             .sql("(")
             .each(" OR ", 0..last, |statement, at| {

@@ -167,7 +167,8 @@ fn key_values(module: &Path, key: &[(Ident, &Field)]) -> (TokenStream, TokenStre
     }
 }
 
-/// The predicate that a key comes after `key`, its type first: `a > key.0 OR (a = key.0 AND b > key.1)`.
+/// The predicate that a key comes after `key`, its type first: `a >= key.0 AND (a > key.0 OR (a = key.0 AND b > key.1))`. The first
+/// condition follows from the second, and is the one that PostgreSQL and SQLite find in the index.
 fn key_after(module: &Path, key: &[(Ident, &Field)]) -> (TokenStream, TokenStream) {
     let value = |i: usize| key_value(key, i);
     let columns = key.iter().enumerate().rev();
@@ -182,7 +183,18 @@ fn key_after(module: &Path, key: &[(Ident, &Field)]) -> (TokenStream, TokenStrea
             ),
         })
     });
-    after.unwrap_or_default()
+    let (after_type, after) = after.unwrap_or_default();
+    match key {
+        [(column, field), _, ..] => {
+            let (ty, value, column) = (field.ty, value(0), quote!(#module::#column));
+            let from = quote!(diesel::dsl::GtEq<#column, #ty>);
+            (
+                quote!(diesel::dsl::And<#from, #after_type>),
+                quote!(#column.ge(#value).and(#after)),
+            )
+        }
+        _ => (after_type, after),
+    }
 }
 
 fn description(module: &Path, (column, field): &(Ident, &Field), kind: &str) -> TokenStream {
