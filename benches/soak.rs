@@ -282,7 +282,7 @@ fn sample(
         p99_us: percentile(0.99),
         shards: now.shards,
         table_bytes: now.bytes,
-        hot: hot.map(|(all, hot)| tenths(hot / all * 1000.0) / 1000.0),
+        hot: hot.map(|(all, hot)| (hot / all * 10_000.0).round() / 10_000.0),
         dead_versions: now.dead_versions,
     }
 }

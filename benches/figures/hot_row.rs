@@ -77,12 +77,14 @@ pub fn lead(report: &Report) -> Result<String, Missing> {
     };
     let [postgresql, mariadb] = of(DEFAULT)?;
     let [postgresql_row, mariadb_row] = of(ONE_ROW)?;
+    let [postgresql_prepared, mariadb_prepared] = of(PREPARED)?;
     let [postgresql_coalesced, mariadb_coalesced] = of(COALESCED)?;
     let cores = report.part(DISKS, POSTGRESQL)?.machine.cores;
     Ok(paragraph(&format!(
         "64 threads count on one row. Each waits for its commits, commits wait for the disk, and clients and servers share {cores} \
-         cores. By this crate they make {postgresql} counts a second instead of {postgresql_row} on PostgreSQL, and {mariadb} instead \
-         of {mariadb_row} on MariaDB. A [coalescer](https://docs.rs/diesel_sharded/latest/diesel_sharded/coalescer/), which commits \
+         cores. By this crate they make {postgresql} counts a second on PostgreSQL and {mariadb} on MariaDB. A plain column takes \
+         {postgresql_row} and {mariadb_row} by `diesel::update`, and {postgresql_prepared} and {mariadb_prepared} by a statement \
+         that is prepared by hand. A [coalescer](https://docs.rs/diesel_sharded/latest/diesel_sharded/coalescer/), which commits \
          the counts of many threads together, makes {postgresql_coalesced} and {mariadb_coalesced}: too many for this picture."
     )))
 }
@@ -112,8 +114,8 @@ pub fn machine(report: &Report) -> Result<String, Missing> {
         ""
     };
     Ok(paragraph(&format!(
-        "The figures are medians of {} interleaved rounds of {} ms, measured on {}. Half of them differ by less than {spread:.0} % \
-         between the slowest and the fastest round.{rough} Clients and servers share {} cores of an {} ({:.0} GB, Linux {}). The servers are {}, {}, {} and {}, and commits wait \
+        "The figures are medians of {} interleaved rounds of {} ms, measured on {}. At the median, a way's slowest round is \
+         {spread:.0} % slower than its fastest.{rough} Clients and servers share {} cores of an {} ({:.0} GB, Linux {}). The servers are {}, {}, {} and {}, and commits wait \
          for the local disk (fsync).",
         postgresql.pace.rounds,
         postgresql.pace.slice_ms,
@@ -129,7 +131,7 @@ pub fn machine(report: &Report) -> Result<String, Missing> {
     )))
 }
 
-/// The median of how much the rounds of a cell differ, in percent.
+/// The median of how much slower the slowest round of a cell is than the fastest, in percent.
 fn spread(report: &Report) -> Result<f64, Missing> {
     let mut spreads = vec![];
     for (database, disk) in PLACES {

@@ -39,7 +39,7 @@ pub fn table(report: &Report) -> Result<String, Missing> {
     }
     let [postgresql, _] = parts;
     let slices = paragraph(&format!(
-        "Each way counted in {} slices of {:.0} s on each database, in turn ({}).{}",
+        "On each database the ways took turns, {} of {:.0} s each ({}).{}",
         postgresql.pace.rounds,
         postgresql.pace.slice_ms as f64 / 1000.0,
         postgresql.date,
@@ -51,7 +51,7 @@ pub fn table(report: &Report) -> Result<String, Missing> {
 fn upkeep(part: &Part) -> String {
     part.upkeep.as_ref().map_or(String::new(), |upkeep| {
         format!(
-            " {} checkpoints and {} autovacuums fell into PostgreSQL's.",
+            " {} checkpoints and {} vacuums fell into them on PostgreSQL.",
             upkeep.checkpoints, upkeep.autovacuums
         )
     })

@@ -105,8 +105,8 @@ pub fn old_snapshot(report: &Report) -> Result<String, Missing> {
     let (one_row, one_row_at_last) = course(ONE_ROW)?;
     let (sharded, sharded_at_last) = course(DEFAULT)?;
     Ok(paragraph(&format!(
-        "While an old snapshot is open, PostgreSQL can remove no version of a row that was counted, and both ways slow down: one row \
-         from {one_row} counts a second in the first tenth of the run to {one_row_at_last} in the last, `update` from {sharded} to \
-         {sharded_at_last} (8 threads, no fsync)."
+        "An old snapshot keeps PostgreSQL from removing any version of a row that was counted, on one row as on shards. While one \
+         was open, 8 threads made {one_row} counts a second on one row in the first tenth of their run and {one_row_at_last} in the \
+         last, and {sharded} and {sharded_at_last} by `update` (no fsync)."
     )))
 }
