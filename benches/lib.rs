@@ -1,4 +1,10 @@
-//! Measuring alternatives side by side.
+//! Measuring alternatives side by side, and the report on them.
+
+pub mod figures;
+pub mod machine;
+pub mod names;
+pub mod pictures;
+pub mod report;
 
 use std::time::{Duration, Instant};
 

@@ -1,10 +1,8 @@
 //! The cost of reading totals, compared with the plain column: one row, a page of 50, and the top ten of 100,000 parents.
 //!
-//!     cargo bench -p diesel_sharded_benches --bench totals [-- top]
+//!     cargo bench -p diesel_sharded_benches --bench totals
 //!
-//! Each parent has 16 shards. Prints the times, and each database's plans for the page and the top ten. A second table compares
-//! `top` with a sort of all totals and with the plain column, which has an index, over several mixes of shards; `top` prints
-//! that table alone.
+//! Each parent has 16 shards. Prints the times, and each database's plans for the page and the top ten.
 
 use std::cell::RefCell;
 
@@ -13,7 +11,6 @@ use diesel::debug_query;
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 use diesel_sharded::prelude::*;
-use diesel_sharded::top as exact_top;
 use diesel_sharded_benches::side_by_side;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, schema};
@@ -95,68 +92,6 @@ macro_rules! measure {
     }};
 }
 
-/// The shards of each mix: a condition on the parent `v` and the number `s.n`, from 1 to 128.
-const MIXES: [(&str, &str, &str); 4] = [
-    ("16 shards each", "s.n <= 16", "v.id % 7"),
-    ("1 % hot, 10 % one shard", HOT, "(v.id * s.n) % 9973"),
-    ("the same, folded, shards kept", HOT, "0"),
-    ("no shards", "s.n < 1", "0"),
-];
-const HOT: &str = "(v.id % 100 = 1 AND s.n <= 16 + v.id % 113) OR (v.id % 10 = 3 AND s.n <= 1)";
-
-macro_rules! measure_top {
-    ($name:literal, $connection:ty, $numbers:expr, $empty:literal, $analyze:expr) => {{
-        let database = <$connection>::database();
-        let conn = RefCell::new(<$connection>::connect(&database));
-        schema::create(&mut *conn.borrow_mut());
-        let run = |sql: String| {
-            for statement in sql.split("; ") {
-                conn.borrow_mut().batch_execute(statement).unwrap_or_else(|e| panic!("{statement}: {e}"));
-            }
-        };
-        run(format!(
-            "DELETE FROM videos; \
-             INSERT INTO videos (id, slug, title, views, channel) \
-                 SELECT n, n, 'x', (n * 7919) % 1000003, CASE WHEN n % 100 = 7 THEN 'news' END FROM ({}) AS numbers; \
-             CREATE INDEX videos_views ON videos (views)",
-            $numbers
-        ));
-        for (mix, holds, n) in MIXES {
-            run(format!(
-                "{} videos_shards; \
-                 INSERT INTO videos_shards (id, shard, views) SELECT v.id, s.n, {n} FROM videos v, ({}) AS s WHERE {holds}; {}",
-                $empty, $numbers.replace("100000", "128"),
-                $analyze
-            ));
-            macro_rules! row {
-                ($what:literal, $rows:expr) => {
-                    let load = |query: &dyn Fn(&mut $connection) -> QueryResult<Vec<(i64, i64)>>| {
-                        query(&mut conn.borrow_mut()).unwrap()
-                    };
-                    let columns = (id, views.total());
-                    let sort = $rows.select(columns).order((views.total().desc(), id.desc())).limit(10);
-                    let top = exact_top($rows, views, 10).select((id, views));
-                    let plain = $rows.select((id, views)).order((views.desc(), id.desc())).limit(10);
-                    assert_eq!(load(&|conn| sort.load(conn)), load(&|conn| top.clone().load(conn)));
-                    let [sort, top, plain] = side_by_side(
-                        11,
-                        [
-                            &mut || drop(load(&|conn| sort.load(conn))),
-                            &mut || drop(load(&|conn| top.clone().load(conn))),
-                            &mut || drop(load(&|conn| plain.load(conn))),
-                        ],
-                    );
-                    let faster = sort.as_secs_f64() / top.as_secs_f64();
-                    let slower = top.as_secs_f64() / plain.as_secs_f64();
-                    println!("| {} | {mix} | {} | {sort:.1?} | {top:.2?} | {plain:.2?} | {faster:.1} | {slower:.1} |", $name, $what);
-                };
-            }
-            row!("all", videos);
-            row!("1 %", videos.filter(channel.eq("news")));
-        }
-    }};
-}
-
 const POSTGRES_NUMBERS: &str = "SELECT generate_series(1, 100000) AS n";
 const MYSQL_NUMBERS: &str = "SELECT seq AS n FROM seq_1_to_100000";
 const SQLITE_NUMBERS: &str = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100000) SELECT n FROM numbers";
@@ -164,37 +99,6 @@ const POSTGRES_ANALYZE: &str = "VACUUM ANALYZE videos; VACUUM ANALYZE videos_sha
 const MYSQL_ANALYZE: &str = "ANALYZE TABLE videos, videos_shards";
 
 fn main() {
-    if !std::env::args().any(|argument| argument == "top") {
-        measure_reads();
-    }
-    println!("\nTop 10 of 100,000 parents; medians of 11\n");
-    println!(
-        "| database | shards | rows | sort | top | plain, with index | sort / top | top / plain |\n|---|---|---|---|---|---|---|---|"
-    );
-    measure_top!(
-        "PostgreSQL",
-        PgConnection,
-        POSTGRES_NUMBERS,
-        "TRUNCATE TABLE",
-        POSTGRES_ANALYZE
-    );
-    measure_top!(
-        "MySQL/MariaDB",
-        MysqlConnection,
-        MYSQL_NUMBERS,
-        "TRUNCATE TABLE",
-        MYSQL_ANALYZE
-    );
-    measure_top!(
-        "SQLite",
-        SqliteConnection,
-        SQLITE_NUMBERS,
-        "DELETE FROM",
-        "ANALYZE"
-    );
-}
-
-fn measure_reads() {
     println!("100,000 parents, 16 shards each; medians of 11\n");
     println!("| database | read | plain column | total | ratio |\n|---|---|---|---|---|");
     let plans = [

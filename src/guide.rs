@@ -81,8 +81,8 @@ chapters! {
 #[doc = include_str!("guide/benchmarks.md")]
 ///
 /// <div class="charts"><style>.charts svg { max-width: 100%; height: auto }</style>
-#[doc = include_str!("../docs/contention-postgresql.svg")]
-#[doc = include_str!("../docs/contention-mariadb.svg")]
+#[doc = include_str!("../docs/benchmarks/one-hot-row.svg")]
+#[doc = include_str!("../docs/benchmarks/soak.svg")]
 /// </div>
 ///
 /// Next: [Comparison](comparison)

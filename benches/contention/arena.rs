@@ -9,9 +9,11 @@ use diesel::r2d2::ManageConnection;
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::{MIGRATIONS, ShardsTable};
+use diesel_sharded_benches::names;
+use diesel_sharded_benches::report::Upkeep;
 use diesel_sharded_tests::{Database, Server, TestConnection};
 
-use crate::schema::{self, PLAIN, ROWS, SHARDED, USERS, for_each_sharded};
+use crate::schema::{self, EVENTS, PLAIN, ROWS, SHARDED, SLOTS, SLOTTED, USERS, for_each_sharded};
 
 /// The disk that a commit waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +29,9 @@ pub enum Disk {
 impl Disk {
     pub fn name(self) -> &'static str {
         match self {
-            Disk::Free => "no fsync",
-            Disk::Local => "local disk",
-            Disk::Slow => "local disk + 1 ms",
+            Disk::Free => names::NO_DISK,
+            Disk::Local => names::LOCAL_DISK,
+            Disk::Slow => names::SLOW_DISK,
         }
     }
 }
@@ -106,6 +108,9 @@ pub trait Arena: TestConnection + Send + 'static {
     /// The statements that update the planner's statistics, and PostgreSQL's visibility map.
     const ANALYZE: &'static [&'static str];
 
+    /// The end of `CREATE TABLE` that this crate gives its shards tables. A team would find it for its slots too.
+    const SHARDS_OPTIONS: &'static str;
+
     const DISKS: &'static [Disk];
 
     /// Creates an empty database whose commits can wait for `disk`.
@@ -125,12 +130,17 @@ pub trait Arena: TestConnection + Send + 'static {
     /// Creates the tables of [`schema`] and fills them.
     fn create_tables(&mut self);
 
+    /// The upkeep that the database has done so far in the background, if it tells.
+    fn upkeep(&mut self) -> Option<Upkeep> {
+        None
+    }
+
     fn run(&mut self, statement: &str) {
         self.batch_execute(statement)
             .unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
 
-    /// Creates every shard of the rows up to `last`, so that the measurements count on shards that are already there.
+    /// Creates every shard and every slot of the rows up to `last`: the measurements count on rows that are already there.
     fn create_all_shards(&mut self, last: i64) {
         for (table, shards) in SHARDED {
             self.run(&format!("DELETE FROM {table}_shards"));
@@ -138,6 +148,14 @@ pub trait Arena: TestConnection + Send + 'static {
                 "INSERT INTO {table}_shards (id, shard) SELECT v.id, s.n - 1 FROM {table} AS v \
                  CROSS JOIN ({}) AS s WHERE v.id <= {last}",
                 Self::numbers(*shards)
+            ));
+        }
+        for table in SLOTTED {
+            self.run(&format!("DELETE FROM {table}"));
+            self.run(&format!(
+                "INSERT INTO {table} SELECT v.n, s.n - 1, 0 FROM ({}) AS v CROSS JOIN ({}) AS s",
+                Self::numbers(last),
+                Self::numbers(SLOTS)
             ));
         }
     }
@@ -174,14 +192,17 @@ macro_rules! arena {
                     };
                 }
                 for_each_sharded!(create_shards);
+                for table in SLOTTED {
+                    let options = Self::SHARDS_OPTIONS;
+                    self.run(&format!(
+                        "CREATE TABLE {table} (counter BIGINT NOT NULL, slot INTEGER NOT NULL, count BIGINT NOT NULL, \
+                         PRIMARY KEY (counter, slot)){options}"
+                    ));
+                }
                 self.create_all_shards(1);
-                self.run(&format!("CREATE TABLE events (id {serial}, video_id BIGINT NOT NULL, n BIGINT NOT NULL)"));
-                self.run(&format!(
-                    "CREATE TABLE slotted_counters (id {serial}, counter_name VARCHAR(100) NOT NULL, \
-                     associated_record_type VARCHAR(100) NOT NULL, associated_record_id BIGINT NOT NULL, \
-                     slot INTEGER NOT NULL, count BIGINT NOT NULL, \
-                     UNIQUE (associated_record_id, associated_record_type, counter_name, slot))"
-                ));
+                for table in EVENTS {
+                    self.run(&format!("CREATE TABLE {table} (id {serial}, video_id BIGINT NOT NULL, n BIGINT NOT NULL)"));
+                }
                 self.run(&format!(
                     "CREATE TABLE comments (id {serial}, video_id BIGINT NOT NULL, body VARCHAR(100) NOT NULL)"
                 ));
@@ -197,12 +218,13 @@ macro_rules! arena {
 }
 
 arena!(PgConnection {
-    const NAME: &'static str = "PostgreSQL";
+    const NAME: &'static str = names::POSTGRESQL;
     const SERIAL: &'static str = "BIGSERIAL PRIMARY KEY";
     const INTEGER: &'static str = "bigint";
     const EMPTY: &'static str = "TRUNCATE TABLE";
     const ANALYZE: &'static [&'static str] = &["VACUUM ANALYZE"];
 
+    const SHARDS_OPTIONS: &'static str = " WITH (fillfactor = 50)";
     const DISKS: &'static [Disk] = &[Disk::Free, Disk::Local, Disk::Slow];
 
     fn database_on(disk: Disk) -> Database {
@@ -210,6 +232,18 @@ arena!(PgConnection {
             Disk::Free => Self::database(),
             Disk::Local | Disk::Slow => Database::on_server(Server::SyncedPostgres),
         }
+    }
+
+    fn upkeep(&mut self) -> Option<Upkeep> {
+        let version = self.integer("current_setting('server_version_num')");
+        let checkpoints = match version {
+            ..170_000 => "(SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter)",
+            _ => "(SELECT num_timed + num_requested FROM pg_stat_checkpointer)",
+        };
+        Some(Upkeep {
+            checkpoints: self.integer(checkpoints),
+            autovacuums: self.integer("(SELECT SUM(autovacuum_count) FROM pg_stat_user_tables)"),
+        })
     }
 
     fn wait_for(&mut self, disk: Disk) {
@@ -224,12 +258,13 @@ arena!(PgConnection {
 });
 
 arena!(MysqlConnection {
-    const NAME: &'static str = "MariaDB";
+    const NAME: &'static str = names::MARIADB;
     const SERIAL: &'static str = "BIGINT AUTO_INCREMENT PRIMARY KEY";
     const INTEGER: &'static str = "SIGNED";
     const EMPTY: &'static str = "TRUNCATE TABLE";
     const ANALYZE: &'static [&'static str] = &[];
 
+    const SHARDS_OPTIONS: &'static str = "";
     const DISKS: &'static [Disk] = &[Disk::Free, Disk::Local];
 
     fn wait_for(&mut self, disk: Disk) {
@@ -243,12 +278,13 @@ arena!(MysqlConnection {
 });
 
 arena!(SqliteConnection {
-    const NAME: &'static str = "SQLite";
+    const NAME: &'static str = names::SQLITE;
     const SERIAL: &'static str = "INTEGER PRIMARY KEY";
     const INTEGER: &'static str = "INTEGER";
     const EMPTY: &'static str = "DELETE FROM";
     const ANALYZE: &'static [&'static str] = &["ANALYZE"];
 
+    const SHARDS_OPTIONS: &'static str = " WITHOUT ROWID";
     const DISKS: &'static [Disk] = &[Disk::Free, Disk::Local];
 
     fn wait_for(&mut self, disk: Disk) {

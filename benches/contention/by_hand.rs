@@ -5,8 +5,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::BigInt;
 
 /// The names of the pages that targets compare.
-pub const ONE_ROW: &str = "one row";
-pub const PAGE: &str = "page of 50, by key";
+pub use diesel_sharded_benches::names::{ONE_TOTAL as ONE_ROW, PAGE};
 
 /// The first key of a page.
 pub const FIRST: i64 = 500;

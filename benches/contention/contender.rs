@@ -1,6 +1,11 @@
-//! A way to count: what each contender does, and the names of those that targets and charts compare.
+//! A way to count: what each contender does.
 
 use std::error::Error;
+
+pub use diesel_sharded_benches::names::{
+    APPEND_ONLY, APPEND_ONLY_PREPARED, BUFFERED, COALESCED, DEFAULT, ONE_ROW, PREPARED, SLOTTED,
+    SLOTTED_PREPARED, WRITE_BEHIND, WRITE_BEHIND_LOGGED,
+};
 
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -22,22 +27,17 @@ pub trait Contender<Conn>: Sync {
     /// Returns one thread's function, and connects to servers other than the database if it needs any.
     fn counting(&self) -> Outcome<Counting<'_, Conn>>;
 
+    /// Whether a count is in the database only after [`settle`](Self::settle), which then belongs to the time of the counts.
+    fn is_buffered(&self) -> bool {
+        false
+    }
+
     /// Starts the background work.
     fn begin(&self) {}
 
     /// Waits until all counts are in the database, and ends the background work.
     fn settle(&self) {}
 }
-
-/// The names of contenders, in targets, charts and the report.
-pub const ONE_ROW: &str = "one row, diesel::update";
-pub const PREPARED: &str = "one row, prepared by hand";
-pub const APPEND_ONLY: &str = "append-only INSERT";
-pub const SLOTTED: &str = "slotted counters";
-pub const WRITE_BEHIND: &str = "Redis INCR, written behind";
-pub const COALESCED: &str = "coalesced, acknowledged";
-pub const BUFFERED: &str = "coalesced, buffered";
-pub const DEFAULT: &str = "sharded, default";
 
 /// The SQL expression of the sum of all counts in a plain table.
 pub fn total_of(table: &str) -> String {

@@ -14,11 +14,18 @@ use rand::RngExt;
 use crate::arena::{Arena, Stage};
 use crate::attempts;
 use crate::contender::{
-    APPEND_ONLY, BUFFERED, COALESCED, Contender, Counting, DEFAULT, ONE_ROW, Outcome, SLOTTED,
-    total_of, total_of_shards,
+    APPEND_ONLY, APPEND_ONLY_PREPARED, BUFFERED, COALESCED, Contender, Counting, DEFAULT, ONE_ROW,
+    Outcome, PREPARED, SLOTTED, SLOTTED_PREPARED, WRITE_BEHIND, WRITE_BEHIND_LOGGED, total_of,
+    total_of_shards,
 };
-use crate::schema::*;
-use crate::write_behind::WriteBehind;
+use crate::prepared::{
+    InsertEvent, Prepared, UpdateRow, UpdateSlot, UpsertSlot, UpsertSlotOnMysql,
+};
+use crate::schema::{
+    SLOTS, USERS, adaptive, buffered, coalesced, comments, events, one_row, random_1, random_8,
+    random_16, random_32, random_128, slots, striped, users, written_behind, written_behind_logged,
+};
+use crate::write_behind::{Redis, WriteBehind};
 
 /// A contender that runs one or more statements on the thread's connection.
 struct OnConnection<Conn> {
@@ -49,6 +56,7 @@ struct Coalescing<Conn: LoadConnection + 'static> {
     name: &'static str,
     total: String,
     coalescer: Coalescer<Conn>,
+    is_buffered: bool,
     count: fn(&Coalescer<Conn>, i64) -> Result<usize, diesel_sharded::Error>,
 }
 
@@ -70,6 +78,10 @@ impl<Conn: LoadConnection<Backend: BackendOf<Conn>>> Contender<Conn> for Coalesc
         }))
     }
 
+    fn is_buffered(&self) -> bool {
+        self.is_buffered
+    }
+
     fn settle(&self) {
         self.coalescer
             .flush()
@@ -80,7 +92,7 @@ impl<Conn: LoadConnection<Backend: BackendOf<Conn>>> Contender<Conn> for Coalesc
 /// A connection type with its contenders.
 pub trait Contenders: Arena {
     /// The contenders whose counts commit by themselves.
-    fn alone(stage: &Stage<Self>, redis: &str) -> Vec<Box<dyn Contender<Self>>>;
+    fn alone(stage: &Stage<Self>, redis: &Redis) -> Vec<Box<dyn Contender<Self>>>;
 
     /// The contenders that count in a transaction, between inserting a comment and updating the commenter's row.
     fn in_transactions() -> Vec<Box<dyn Contender<Self>>>;
@@ -88,7 +100,7 @@ pub trait Contenders: Arena {
 
 /// The contenders that count by a statement: `alone`, or inside the transactions `plain` and `ours`.
 macro_rules! statements {
-    ($connection:ident, $on_conflict:expr, $kind:ident) => {{
+    ($connection:ident, $on_conflict:expr, $upsert:ident, $kind:ident) => {{
         let sum = |sum: &str| format!("(SELECT COALESCE({sum}, 0) FROM ");
         vec![
             statement!(
@@ -107,6 +119,14 @@ macro_rules! statements {
                 $connection,
                 $kind,
                 plain,
+                PREPARED,
+                total_of("prepared_row"),
+                |conn, key| { Prepared::<UpdateRow>::new([key]).execute(conn) }
+            ),
+            statement!(
+                $connection,
+                $kind,
+                plain,
                 APPEND_ONLY,
                 sum("SUM(n)") + "events)",
                 |conn, key| {
@@ -119,21 +139,41 @@ macro_rules! statements {
                 $connection,
                 $kind,
                 plain,
+                APPEND_ONLY_PREPARED,
+                sum("SUM(n)") + "prepared_events)",
+                |conn, key| { Prepared::<InsertEvent>::new([key]).execute(conn) }
+            ),
+            statement!(
+                $connection,
+                $kind,
+                plain,
                 SLOTTED,
-                sum("SUM(count)") + "slotted_counters)",
+                sum("SUM(count)") + "slots)",
                 |conn, key| {
-                    diesel::insert_into(slotted_counters::table)
+                    diesel::insert_into(slots::table)
                         .values((
-                            slotted_counters::counter_name.eq("views"),
-                            slotted_counters::associated_record_type.eq("Video"),
-                            slotted_counters::associated_record_id.eq(key),
-                            slotted_counters::slot.eq(rand::rng().random_range(0..100)),
-                            slotted_counters::count.eq(1),
+                            slots::counter.eq(key),
+                            slots::slot.eq(rand::rng().random_range(0..SLOTS) as i32),
+                            slots::count.eq(1),
                         ))
                         .on_conflict($on_conflict)
                         .do_update()
-                        .set(slotted_counters::count.eq(slotted_counters::count + 1))
+                        .set(slots::count.eq(slots::count + 1))
                         .execute(conn)
+                }
+            ),
+            statement!(
+                $connection,
+                $kind,
+                plain,
+                SLOTTED_PREPARED,
+                sum("SUM(count)") + "prepared_slots)",
+                |conn, key| {
+                    let slot = [key, rand::rng().random_range(0..SLOTS)];
+                    match Prepared::<UpdateSlot, 2>::new(slot).execute(conn)? {
+                        0 => Prepared::<$upsert, 2>::new(slot).execute(conn),
+                        counted => Ok(counted),
+                    }
                 }
             ),
             sharded!(
@@ -221,29 +261,29 @@ macro_rules! statement {
     }};
 }
 
-/// The columns of the unique key of `slotted_counters`.
-macro_rules! slot {
-    () => {
-        (
-            slotted_counters::associated_record_id,
-            slotted_counters::associated_record_type,
-            slotted_counters::counter_name,
-            slotted_counters::slot,
-        )
-    };
-}
-
 macro_rules! contenders {
-    ($connection:ty, on_conflict: $on_conflict:expr) => {
+    ($connection:ty, on_conflict: $on_conflict:expr, upsert: $upsert:ident) => {
         impl Contenders for $connection {
-            fn alone(stage: &Stage<Self>, redis: &str) -> Vec<Box<dyn Contender<Self>>> {
+            fn alone(stage: &Stage<Self>, redis: &Redis) -> Vec<Box<dyn Contender<Self>>> {
                 type Conn = $connection;
-                let write_behind =
-                    WriteBehind::new(redis, stage.clone(), |conn: &mut Conn, key, n| {
-                        diesel::update(written_behind::table.find(key))
-                            .set(written_behind::views.eq(written_behind::views + n))
-                            .execute(conn)
-                    });
+                macro_rules! write_behind {
+                    ($name:expr, $redis:expr, $table:ident) => {
+                        WriteBehind::new(
+                            $name,
+                            stringify!($table),
+                            $redis,
+                            stage.clone(),
+                            |conn: &mut Conn, key, n| {
+                                diesel::update($table::table.find(key))
+                                    .set($table::views.eq($table::views + n))
+                                    .execute(conn)
+                            },
+                        )
+                    };
+                }
+                let write_behind = write_behind!(WRITE_BEHIND, &redis.in_memory(), written_behind);
+                let logged =
+                    write_behind!(WRITE_BEHIND_LOGGED, &redis.logged(), written_behind_logged);
                 let pool = Pool::builder()
                     .max_size(2)
                     .build(stage.clone())
@@ -258,6 +298,7 @@ macro_rules! contenders {
                     name: COALESCED,
                     total: total_of_shards("coalesced"),
                     coalescer: coalescer(),
+                    is_buffered: false,
                     count: |coalescer, key| {
                         coalescer.add(&RowCounter::of(coalesced::views, key), 1)
                     },
@@ -266,6 +307,7 @@ macro_rules! contenders {
                     name: BUFFERED,
                     total: total_of_shards("buffered"),
                     coalescer: coalescer(),
+                    is_buffered: true,
                     count: |coalescer, key| {
                         coalescer.add_later(&RowCounter::of(buffered::views, key), 1)?;
                         Ok(1)
@@ -273,10 +315,11 @@ macro_rules! contenders {
                 };
                 let mut all: Vec<Box<dyn Contender<Conn>>> = vec![
                     Box::new(write_behind),
+                    Box::new(logged),
                     Box::new(acknowledged),
                     Box::new(later),
                 ];
-                all.extend(statements!(Conn, $on_conflict, alone));
+                all.extend(statements!(Conn, $on_conflict, $upsert, alone));
                 all
             }
 
@@ -320,12 +363,12 @@ macro_rules! contenders {
                     })
                 }
 
-                statements!(Conn, $on_conflict, in_transaction)
+                statements!(Conn, $on_conflict, $upsert, in_transaction)
             }
         }
     };
 }
 
-contenders!(PgConnection, on_conflict: slot!());
-contenders!(MysqlConnection, on_conflict: DuplicatedKeys);
-contenders!(SqliteConnection, on_conflict: slot!());
+contenders!(PgConnection, on_conflict: (slots::counter, slots::slot), upsert: UpsertSlot);
+contenders!(MysqlConnection, on_conflict: DuplicatedKeys, upsert: UpsertSlotOnMysql);
+contenders!(SqliteConnection, on_conflict: (slots::counter, slots::slot), upsert: UpsertSlot);

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use diesel::prelude::*;
+use diesel_sharded_benches::machine::version;
 use tempfile::NamedTempFile;
 
 use crate::arena::{Arena, Disk, SLOW_COMMITS, Stage};
@@ -73,13 +74,6 @@ impl Limited for SqliteConnection {
     fn limits(_: &Stage<Self>) -> Vec<Box<dyn Limit>> {
         vec![]
     }
-}
-
-/// Returns the version of a program if it is installed.
-pub fn version(program: &str) -> Option<String> {
-    let output = Command::new(program).arg("--version").output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    Some(text.lines().next()?.to_owned())
 }
 
 struct Pgbench {

@@ -216,11 +216,18 @@ pub fn measure<Conn: Arena>(
             let slice = match &entrants[entrant] {
                 Entrant::Contender(contender) => {
                     contender.begin();
-                    *end.lock().expect("no panic") = Instant::now() + duration;
+                    let begun = Instant::now();
+                    *end.lock().expect("no panic") = begun + duration;
                     gate.wait();
                     gate.wait();
                     contender.settle();
-                    Slice::of(duration, counted.lock().expect("no panic").drain(..))
+                    let settled = begun.elapsed();
+                    let mut counted = counted.lock().expect("no panic");
+                    let slice = Slice::of(duration, counted.drain(..));
+                    match contender.is_buffered() {
+                        true => slice.within(settled),
+                        false => slice,
+                    }
                 }
                 Entrant::Limit(limit) => {
                     let is_warm_up = turn < entrants.len();
@@ -304,6 +311,14 @@ impl Slice {
         slice.rate = in_time as f64 / duration.as_secs_f64();
         slice.latencies = percentiles(latencies);
         slice
+    }
+
+    /// The rate of all counts of the slice, over the time until all of them were in the database.
+    fn within(self, settled: Duration) -> Self {
+        Slice {
+            rate: self.succeeded as f64 / settled.as_secs_f64(),
+            ..self
+        }
     }
 }
 

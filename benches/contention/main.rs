@@ -10,8 +10,12 @@
 //! | `--shape TEXT` | in the section `shapes`, the shapes whose names begin with the text |
 //! | `--rounds N` | so many rounds instead of 3 |
 //! | `--slice MS` | slices of so many milliseconds instead of 150; `tasks` keeps its own |
+//! | `--minutes N` | the time of the section `long` on all its databases, instead of 30; it runs only by `--only long` |
+//! | `--publish` | replaces the sections that were measured in `docs/benchmarks/report.json` |
 //!
-//! The report goes to `target/contention/` as JSON, Markdown and SVG. The run fails if a count is lost or doubled.
+//! The results go to `target/contention/` as JSON, Markdown and SVG. The run fails if a count is lost or doubled. All figures in
+//! the documentation come from the report that is published:
+//! `UPDATE_FIGURES=1 cargo test -p diesel_sharded_benches --test figures` writes them anew.
 
 mod arena;
 mod attempts;
@@ -21,18 +25,19 @@ mod contender;
 mod contenders;
 mod limits;
 mod load;
-mod machine;
 mod plan;
+mod prepared;
 mod process;
 mod reads;
-mod report;
 mod results;
 mod schema;
 mod shapes;
 mod snapshot;
+mod summary;
 mod targets;
 mod tasks;
 mod text;
+mod top;
 mod write_behind;
 
 use std::path::PathBuf;
@@ -40,37 +45,48 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use diesel_sharded_tests::redis::RedisServer;
+use diesel_sharded_benches::names::{DISKS, HOT, LONG, PROCESS, SNAPSHOT, ranked_rows};
+use diesel_sharded_benches::report::{Report, Upkeep};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arena::{Arena, Disk, Stage};
-use crate::contender::{APPEND_ONLY, COALESCED, Contender, DEFAULT, ONE_ROW};
+use crate::contender::{
+    APPEND_ONLY, APPEND_ONLY_PREPARED, COALESCED, Contender, DEFAULT, ONE_ROW, PREPARED,
+    SLOTTED_PREPARED,
+};
 use crate::contenders::Contenders;
 use crate::limits::Limited;
-use crate::load::{Entrant, Keys, Scene};
+use crate::load::{Entrant, Keys, Pace, Scene};
 use crate::plan::{Plan, SECTIONS};
 use crate::reads::{Extent, Reader, Reads};
-use crate::report::Report;
 use crate::results::Results;
 use crate::schema::ROWS;
 use crate::shapes::{SHAPES, Shapes};
+use crate::summary::Summary;
 use crate::tasks::Tasks;
+use crate::top::TopLists;
+use crate::write_behind::Redis;
 
 const LEFT_OUT_IF_QUICK: [&str; 3] = [
     "sharded, 8 at random",
     "sharded, 16 at random",
     "sharded, 32 at random",
 ];
-/// The contenders of a quick run where commits wait for the disk.
-///
-/// SQLite always measures only these there: its waiting writers sleep so long that a slice takes seconds to end. In a quick run
-/// it measures only the first two.
-const OF_THE_TARGETS: [&str; 4] = [ONE_ROW, COALESCED, APPEND_ONLY, DEFAULT];
+/// The contenders on SQLite where commits wait for the disk. Its waiting writers sleep so long that a slice takes seconds to end.
+const ON_SYNCED_SQLITE: [&str; 5] = [ONE_ROW, PREPARED, APPEND_ONLY_PREPARED, DEFAULT, COALESCED];
+/// The contenders of the long run.
+const IN_THE_LONG_RUN: [&str; 5] = [
+    PREPARED,
+    SLOTTED_PREPARED,
+    APPEND_ONLY_PREPARED,
+    DEFAULT,
+    COALESCED,
+];
 
 /// A run: its sections, and the results so far.
 struct Run {
     plan: Plan,
-    redis: RedisServer,
+    redis: Redis,
     results: Results,
     bar: ProgressBar,
 }
@@ -84,16 +100,10 @@ impl Run {
     ) {
         let entrants: Vec<_> = contenders
             .iter()
-            .filter(
-                |contender| match (stage.disk, self.plan.quick, Conn::NAME) {
-                    (Disk::Free, quick, _) => {
-                        !(quick && LEFT_OUT_IF_QUICK.contains(&contender.name()))
-                    }
-                    (_, true, "SQLite") => OF_THE_TARGETS[..2].contains(&contender.name()),
-                    (_, true, _) | (_, _, "SQLite") => OF_THE_TARGETS.contains(&contender.name()),
-                    _ => true,
-                },
-            )
+            .filter(|contender| match (stage.disk, Conn::NAME) {
+                (Disk::Local, "SQLite") => ON_SYNCED_SQLITE.contains(&contender.name()),
+                _ => !(self.plan.quick && LEFT_OUT_IF_QUICK.contains(&contender.name())),
+            })
             .map(|contender| Entrant::Contender(contender.as_ref()))
             .collect();
         for scene in scenes {
@@ -104,7 +114,7 @@ impl Run {
 
     fn hot<Conn: Contenders>(&mut self) {
         let stage = Stage::<Conn>::new(Disk::Free);
-        let contenders = Conn::alone(&stage, &self.redis.url());
+        let contenders = Conn::alone(&stage, &self.redis);
         let threads = match Conn::NAME {
             // One writer at a time: more threads only wait longer.
             "SQLite" => self.plan.threads(&[1, 64], &[1, 2, 8, 32, 64]),
@@ -115,7 +125,7 @@ impl Run {
         self.scenes(
             &stage,
             &contenders,
-            threads.iter().map(|&threads| Scene::hot("hot", threads)),
+            threads.iter().map(|&threads| Scene::hot(HOT, threads)),
         );
     }
 
@@ -126,17 +136,17 @@ impl Run {
         };
         for &disk in Conn::DISKS.iter().filter(|&&disk| disk != Disk::Free) {
             let stage = Stage::<Conn>::new(disk);
-            let contenders = Conn::alone(&stage, &self.redis.url());
+            let contenders = Conn::alone(&stage, &self.redis);
             self.scenes(
                 &stage,
                 &contenders,
-                threads.iter().map(|&threads| Scene::hot("disks", threads)),
+                threads.iter().map(|&threads| Scene::hot(DISKS, threads)),
             );
         }
     }
 
     fn tasks<Conn: Tasks>(&mut self) {
-        let extent = tasks::Extent::of(self.plan.quick, self.plan.pace);
+        let extent = tasks::Extent::of(self.plan.quick, self.plan.pace.rounds);
         let stage = Stage::<Conn>::new(Disk::Local);
         let cells = tasks::measure(&stage, extent, &self.bar);
         self.results.cells.extend(cells);
@@ -171,7 +181,7 @@ impl Run {
             true => &[Keys::Zipf],
             false => &[Keys::Uniform, Keys::Zipf],
         };
-        let contenders = Conn::alone(&stage, &self.redis.url());
+        let contenders = Conn::alone(&stage, &self.redis);
         self.scenes(
             &stage,
             &contenders,
@@ -205,7 +215,7 @@ impl Run {
         for &disk in disks {
             let stage = Stage::<Conn>::new(disk);
             let limits = Conn::limits(&stage);
-            let contenders = Conn::alone(&stage, &self.redis.url());
+            let contenders = Conn::alone(&stage, &self.redis);
             let compared = contenders
                 .iter()
                 .filter(|contender| [ONE_ROW, APPEND_ONLY, DEFAULT].contains(&contender.name()))
@@ -257,13 +267,46 @@ impl Run {
         );
     }
 
+    fn top<Conn: TopLists>(&mut self) {
+        let extent = Extent {
+            parents: ranked_rows(self.plan.quick),
+            rounds: if self.plan.quick { 3 } else { 11 },
+        };
+        self.results
+            .lists
+            .extend(top::measure::<Conn>(extent, &self.bar));
+    }
+
+    fn long<Conn: Contenders>(&mut self) {
+        let stage = Stage::<Conn>::new(Disk::Local);
+        let all = Conn::alone(&stage, &self.redis);
+        let entrants: Vec<_> = all
+            .iter()
+            .filter(|contender| IN_THE_LONG_RUN.contains(&contender.name()))
+            .map(|contender| Entrant::Contender(contender.as_ref()))
+            .collect();
+        let mut conn = stage.connect();
+        let before = conn.upkeep();
+        let scene = Scene::hot(LONG, 64);
+        let pace = self.plan.long_pace(IN_THE_LONG_RUN.len());
+        let cells = load::measure(&stage, scene, pace, &entrants, &self.bar);
+        self.results.cells.extend(cells);
+        if let (Some(before), Some(after)) = (before, conn.upkeep()) {
+            let upkeep = Upkeep {
+                checkpoints: after.checkpoints - before.checkpoints,
+                autovacuums: after.autovacuums - before.autovacuums,
+            };
+            self.results.upkeep.push((Conn::NAME, upkeep));
+        }
+    }
+
     fn snapshot(&mut self) {
         if !self.plan.is_on(PgConnection::NAME) {
             return;
         }
         let counts = if self.plan.quick { 5_000 } else { 30_000 };
         for (name, table) in [(ONE_ROW, "one_row"), (DEFAULT, "adaptive_shards")] {
-            let courses = snapshot::measure(name, table, counts, &self.redis.url(), &self.bar);
+            let courses = snapshot::measure(name, table, counts, &self.redis, &self.bar);
             self.results.courses.extend(courses);
         }
     }
@@ -280,7 +323,7 @@ impl Run {
     fn run(&mut self) {
         macro_rules! everywhere {
             ($section:ident) => {
-                self.section(stringify!($section), |run| {
+                self.section(stringify!($section), self.plan.pace, |run| {
                     if run.plan.is_on(PgConnection::NAME) {
                         run.$section::<PgConnection>();
                     }
@@ -301,16 +344,32 @@ impl Run {
         everywhere!(transactions);
         everywhere!(limits);
         everywhere!(reads);
-        self.section("snapshot", Run::snapshot);
-        self.section("process", Run::process);
+        everywhere!(top);
+        self.section(SNAPSHOT, self.plan.pace, Run::snapshot);
+        self.section(PROCESS, self.plan.pace, Run::process);
+        let pace = self.plan.long_pace(IN_THE_LONG_RUN.len());
+        self.section(LONG, pace, |run| {
+            // One writer at a time is all there is on SQLite, however long it lasts.
+            if run.plan.is_on(PgConnection::NAME) {
+                run.long::<PgConnection>();
+            }
+            if run.plan.is_on(MysqlConnection::NAME) {
+                run.long::<MysqlConnection>();
+            }
+        });
     }
 
-    fn section(&mut self, name: &'static str, measure: impl FnOnce(&mut Self)) {
+    /// Measures a section if the plan has it, and writes the results: they are kept if a later section fails.
+    fn section(&mut self, name: &'static str, pace: Pace, measure: impl FnOnce(&mut Self)) {
         if self.plan.has(name) {
             let start = Instant::now();
             measure(self);
-            self.results.durations.push((name, start.elapsed()));
-            Report(&self.results).write(&folder()); // these results are kept if a later section fails
+            self.results.sections.push((name, pace, start.elapsed()));
+            Summary(&self.results).write(&folder());
+            if self.plan.publish {
+                let parts = self.results.parts().into_iter();
+                Report::publish(parts.filter(|part| part.section == name));
+            }
             self.bar.inc(1);
         }
     }
@@ -343,16 +402,16 @@ fn main() -> ExitCode {
     let bar = ProgressBar::new(sections as u64);
     let style = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos}/{len} {wide_msg}");
     bar.set_style(style.expect("a template"));
-    let results = Results::new(plan.quick, plan.pace);
+    let results = Results::new(plan.quick);
     let mut run = Run {
         plan,
-        redis: RedisServer::start(),
+        redis: Redis::start(),
         results,
         bar,
     };
     run.run();
     run.bar.finish_and_clear();
-    println!("{}", Report(&run.results).markdown());
+    println!("{}", Summary(&run.results).markdown());
     ExitCode::SUCCESS
 }
 

@@ -3,27 +3,31 @@
 use std::time::Duration;
 
 use diesel::prelude::*;
+use diesel_sharded_benches::names::{
+    DISKS, HOT, LONG, PROCESS, READS, SHAPES, SNAPSHOT, TASKS, TOP,
+};
 
 use crate::arena::Arena;
 use crate::load::Pace;
-use crate::shapes::{SHAPES, Shape};
-use crate::tasks::TASKS;
+use crate::shapes::Shape;
 
 /// The sections of a run, in order.
-pub const SECTIONS: [&str; 10] = [
-    "hot",
-    "disks",
+pub const SECTIONS: [&str; 12] = [
+    HOT,
+    DISKS,
     TASKS,
     SHAPES,
     "keys",
     "transactions",
     "limits",
-    "reads",
-    "snapshot",
-    "process",
+    READS,
+    TOP,
+    SNAPSHOT,
+    PROCESS,
+    LONG,
 ];
 
-const OPTIONS: &str = "--quick, --only SECTION, --database postgres|mysql|sqlite, --shape TEXT, --rounds N, --slice MS";
+const OPTIONS: &str = "--quick, --only SECTION, --database postgres|mysql|sqlite, --shape TEXT, --rounds N, --slice MS, --minutes N, --publish";
 
 /// The arguments: which sections run, on which databases, and for how long.
 pub struct Plan {
@@ -35,6 +39,10 @@ pub struct Plan {
     database: Option<&'static str>,
     /// The start of the names of the shapes that are measured.
     shape: String,
+    /// The time of the section [`LONG`].
+    minutes: u32,
+    /// Whether the measurements replace those in the report that is published.
+    pub publish: bool,
 }
 
 impl Plan {
@@ -50,6 +58,8 @@ impl Plan {
             only: None,
             database: None,
             shape: String::new(),
+            minutes: 30,
+            publish: false,
         };
         let (mut rounds, mut slice) = (None, None);
         let mut arguments = std::env::args().skip(1);
@@ -86,6 +96,8 @@ impl Plan {
                         ));
                     }
                 }
+                "--publish" => plan.publish = true,
+                "--minutes" => plan.minutes = positive("--minutes", &value())?,
                 "--rounds" => rounds = Some(positive("--rounds", &value())?),
                 "--slice" => slice = Some(positive("--slice", &value())?),
                 _ => return Err(format!("{argument}: known are {OPTIONS}")),
@@ -98,7 +110,23 @@ impl Plan {
         if let Some(milliseconds) = slice {
             plan.pace.slice = Duration::from_millis(milliseconds.into());
         }
+        if plan.publish && !plan.shape.is_empty() {
+            return Err("--shape measures a part of a section: it cannot be published".into());
+        }
         Ok(plan)
+    }
+
+    /// The pace of the long run: slices of a minute and more if there is time, so that checkpoints and vacuums fall into them.
+    pub fn long_pace(&self, contenders: usize) -> Pace {
+        let databases = if self.database.is_some() { 1 } else { 2 };
+        let time = Duration::from_secs(60 * u64::from(self.minutes));
+        let time = time / databases / contenders as u32;
+        let rounds = (time.as_secs() / 60).max(1);
+        Pace {
+            rounds: rounds as usize,
+            slice: time / rounds as u32,
+            warm_up: Duration::from_secs(1),
+        }
     }
 
     pub fn is_on(&self, database: &str) -> bool {
@@ -112,7 +140,10 @@ impl Plan {
     }
 
     pub fn has(&self, section: &str) -> bool {
-        self.only.as_deref().is_none_or(|only| only == section)
+        match &self.only {
+            Some(only) => only == section,
+            None => section != LONG,
+        }
     }
 
     pub fn threads(&self, quick: &'static [usize], full: &'static [usize]) -> &'static [usize] {

@@ -14,8 +14,7 @@ use crate::contender::{Contender, Counting, Outcome};
 use crate::schema::{ROWS, random_16};
 
 /// The forms of a read that targets compare.
-pub const PLAIN: &str = "plain column";
-pub const TOTAL: &str = "total()";
+pub use diesel_sharded_benches::names::{PLAIN, TOTAL};
 
 const SHARDS: i64 = 16;
 

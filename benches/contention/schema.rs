@@ -58,7 +58,7 @@ macro_rules! sharded {
     };
 }
 
-plain!(one_row written_behind);
+plain!(one_row prepared_row written_behind written_behind_logged);
 
 sharded! {
     random_1, random_1_shards, 1;
@@ -81,16 +81,22 @@ diesel::table! {
     }
 }
 
+/// The tables of events: one for Diesel's statement, one for the statement written by hand.
+pub const EVENTS: [&str; 2] = ["events", "prepared_events"];
+
 diesel::table! {
-    slotted_counters (id) {
-        id -> BigInt,
-        counter_name -> Text,
-        associated_record_type -> Text,
-        associated_record_id -> BigInt,
+    slots (counter, slot) {
+        counter -> BigInt,
         slot -> Integer,
         count -> BigInt,
     }
 }
+
+/// The tables of slots: one for Diesel's statement, one for the statements written by hand.
+pub const SLOTTED: [&str; 2] = ["slots", "prepared_slots"];
+
+/// The slots of each counter.
+pub const SLOTS: i64 = 100;
 
 diesel::table! {
     comments (id) {

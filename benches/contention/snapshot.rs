@@ -11,6 +11,7 @@ use indicatif::ProgressBar;
 use crate::arena::{Arena, Disk, Stage};
 use crate::contender::Contender;
 use crate::contenders::Contenders;
+use crate::write_behind::Redis;
 
 const THREADS: usize = 8;
 /// The rate is measured in this many parts of the counts.
@@ -33,7 +34,7 @@ pub fn measure(
     name: &str,
     table: &str,
     counts: usize,
-    redis: &str,
+    redis: &Redis,
     bar: &ProgressBar,
 ) -> Vec<Course> {
     let run = |pinned| {

@@ -21,14 +21,13 @@ use tokio::task::JoinSet;
 
 use crate::arena::{Arena, Stage};
 use crate::contender::{COALESCED, DEFAULT, ONE_ROW, Outcome, total_of, total_of_shards};
-use crate::load::{Cell, Pace, Scene, Slice, percentiles};
+use crate::load::{Cell, Scene, Slice, percentiles};
 use crate::schema::{adaptive, coalesced, one_row};
 
 /// The connections of the pool.
 pub const CONNECTIONS: usize = 16;
 
-/// The name of the section.
-pub const TASKS: &str = "tasks";
+pub use diesel_sharded_benches::names::TASKS;
 
 /// The extent of the measurement.
 #[derive(Debug, Clone, Copy)]
@@ -40,14 +39,14 @@ pub struct Extent {
 }
 
 impl Extent {
-    pub fn of(quick: bool, pace: Pace) -> Self {
+    pub fn of(quick: bool, rounds: usize) -> Self {
         let (tasks, slice) = match quick {
             true => (1_000, Duration::from_millis(100)),
             false => (10_000, Duration::from_secs(1)),
         };
         Extent {
             tasks,
-            rounds: pace.rounds,
+            rounds,
             slice,
         }
     }

@@ -6,15 +6,44 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use diesel::prelude::*;
+use diesel_sharded_tests::redis::RedisServer;
 use redis::{Client, Connection as RedisConnection, Iter, cmd};
 
 use crate::arena::{Arena, Stage};
-use crate::contender::{Contender, Counting, Outcome, WRITE_BEHIND, total_of};
+use crate::contender::{Contender, Counting, Outcome, total_of};
+
+/// The Redis servers that are compared, at their own best.
+pub struct Redis {
+    /// Keeps everything in memory: the fastest.
+    in_memory: RedisServer,
+    /// Logs every command, and waits for the disk once a second: a crash of the machine loses about a second.
+    logged: RedisServer,
+}
+
+impl Redis {
+    pub fn start() -> Self {
+        Redis {
+            in_memory: RedisServer::start(),
+            logged: RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "everysec"]),
+        }
+    }
+
+    pub fn in_memory(&self) -> String {
+        self.in_memory.url()
+    }
+
+    pub fn logged(&self) -> String {
+        self.logged.url()
+    }
+}
 
 const INTERVAL: Duration = Duration::from_millis(100);
 const PREFIX: &str = "views:";
 
 pub struct WriteBehind<Conn> {
+    name: &'static str,
+    /// The table that the sums go to.
+    table: &'static str,
     client: Client,
     writer: Arc<Writer<Conn>>,
     writing: Mutex<Option<Writing>>,
@@ -32,11 +61,15 @@ struct Writing {
 
 impl<Conn> WriteBehind<Conn> {
     pub fn new(
+        name: &'static str,
+        table: &'static str,
         redis: &str,
         stage: Stage<Conn>,
         add: fn(&mut Conn, i64, i64) -> QueryResult<usize>,
     ) -> Self {
         WriteBehind {
+            name,
+            table,
             client: Client::open(redis).expect("an address of a Redis server"),
             writer: Arc::new(Writer { stage, add }),
             writing: Mutex::default(),
@@ -46,11 +79,11 @@ impl<Conn> WriteBehind<Conn> {
 
 impl<Conn: Arena> Contender<Conn> for WriteBehind<Conn> {
     fn name(&self) -> &'static str {
-        WRITE_BEHIND
+        self.name
     }
 
     fn total(&self) -> Option<String> {
-        Some(total_of("written_behind"))
+        Some(total_of(self.table))
     }
 
     fn counting(&self) -> Outcome<Counting<'_, Conn>> {
@@ -58,6 +91,10 @@ impl<Conn: Arena> Contender<Conn> for WriteBehind<Conn> {
         Ok(Box::new(move |_, key| {
             Ok(cmd("INCR").arg(format!("{PREFIX}{key}")).exec(&mut redis)?)
         }))
+    }
+
+    fn is_buffered(&self) -> bool {
+        true
     }
 
     fn begin(&self) {

@@ -8,17 +8,23 @@ use std::time::Duration;
 
 use crate::private::{find, folder, free_port, spawn, wait_for};
 
-/// A running server that keeps nothing on disk. Stopped when it is dropped, and at the latest with this process.
+/// A running server that keeps nothing on disk, unless its settings say so. Stopped when it is dropped, and at the latest with this process.
 #[derive(Debug)]
 pub struct RedisServer {
     program: PathBuf,
     folder: PathBuf,
     port: u16,
     process: u32,
+    settings: &'static [&'static str],
 }
 
 impl RedisServer {
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts it with more settings, which stand last and so override the others.
+    pub fn start_with(settings: &'static [&'static str]) -> Self {
         let program = find("redis-server")
             .expect("no Redis server is installed: apt-get install redis-server");
         let mut server = RedisServer {
@@ -26,6 +32,7 @@ impl RedisServer {
             folder: folder(),
             port: free_port(),
             process: 0,
+            settings,
         };
         server.restart();
         server
@@ -35,12 +42,13 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Starts it again, empty, after [`kill`](Self::kill).
+    /// Starts it again, with nothing but what its settings keep, after [`kill`](Self::kill).
     pub fn restart(&mut self) {
         let mut command = vec![self.program.clone().into_os_string()];
         for setting in ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"] {
             command.push(setting.into());
         }
+        command.extend(self.settings.iter().map(Into::into));
         command.extend(["--port".into(), self.port.to_string().into()]);
         command.extend(["--dir".into(), self.folder.clone().into()]);
         spawn(command, None, &self.folder, &[]);

@@ -1,10 +1,8 @@
-//! The shapes in the report: this crate's rate beside Diesel's.
-
-use serde_json::{Value, json};
+//! The shapes in the summary: this crate's rate beside Diesel's.
 
 use crate::contender::{DEFAULT, ONE_ROW, PREPARED};
 use crate::load::Cell;
-use crate::text::{line, micros, short};
+use crate::text::{line, short};
 
 /// One shape with one number of threads.
 struct Comparison<'a> {
@@ -36,25 +34,6 @@ fn comparisons(cells: &[Cell]) -> impl Iterator<Item = Comparison<'_>> {
         (a.database, a.scene.shape, a.scene.threads) == (b.database, b.scene.shape, b.scene.threads)
     };
     cells.chunk_by(same).filter_map(Comparison::of)
-}
-
-pub fn json(cells: &[Cell]) -> Vec<Value> {
-    let rate = |cell: &Cell| {
-        let [p50, _, p99] = cell.latencies.map(|latency| latency.map(micros));
-        json!({ "per_second": cell.rate, "p50_us": p50, "p99_us": p99, "failed": cell.failed })
-    };
-    let comparisons = comparisons(cells).map(|comparison| {
-        json!({
-            "database": comparison.plain.database,
-            "shape": comparison.shape,
-            "threads": comparison.plain.scene.threads,
-            "diesel": rate(comparison.plain),
-            "prepared_by_hand": comparison.prepared.map(rate),
-            "diesel_sharded": rate(comparison.sharded),
-            "ratio": comparison.ratio(),
-        })
-    });
-    comparisons.collect()
 }
 
 /// Writes a table for each database: a row for each shape and number of threads.

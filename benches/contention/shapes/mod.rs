@@ -9,7 +9,7 @@ mod shape;
 mod tables;
 mod way;
 
-pub use self::comparison::{json, write_tables};
+pub use self::comparison::write_tables;
 pub use self::counts::Shapes;
 pub use self::shape::{SHAPES, Shape};
 pub use self::tables::create as create_tables;

@@ -1,7 +1,6 @@
 //! The shapes that are measured.
 
-/// The name of the section.
-pub const SHAPES: &str = "shapes";
+pub use diesel_sharded_benches::names::SHAPES;
 
 /// A shape of an update: the rows that it counts, and the results that it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,11 @@
-//! The report on the measurements, as JSON and as Markdown, with the charts beside it.
+//! The summary of a run: everything that was measured, as JSON, as Markdown, and as charts.
 
 use std::fs;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use diesel_sharded_benches::machine::version;
+use diesel_sharded_benches::names::INDEXED;
+use diesel_sharded_benches::report::Report;
 
 use crate::charts;
 use crate::load::Cell;
@@ -14,117 +16,55 @@ use crate::targets::{self, Bound, Target};
 use crate::tasks::{CONNECTIONS, Extent, TASKS};
 use crate::text::{line, micros, short};
 
-/// The report on measurements.
-pub struct Report<'a>(pub &'a Results);
+/// The summary of the measurements.
+pub struct Summary<'a>(pub &'a Results);
 
-impl Report<'_> {
+impl Summary<'_> {
     /// Writes everything into `folder`.
     pub fn write(&self, folder: &Path) {
         fs::create_dir_all(folder).expect("a folder for the report");
-        let json = serde_json::to_string_pretty(&self.json()).expect("numbers and texts");
-        fs::write(folder.join("contention.json"), json).expect("the report's JSON");
+        let parts = self.0.parts();
+        fs::write(folder.join("contention.json"), Report { parts }.to_json())
+            .expect("the report's JSON");
         fs::write(folder.join("contention.md"), self.markdown()).expect("the report's Markdown");
         charts::draw(self.0, folder);
     }
 
-    fn json(&self) -> Value {
-        let cells = self.0.cells.iter().map(|cell| {
-            let [p50, p95, p99] = cell.latencies.map(|latency| latency.map(micros));
-            json!({
-                "section": cell.scene.section,
-                "database": cell.database,
-                "disk": cell.disk.name(),
-                "keys": cell.scene.keys.name(),
-                "in_transaction": cell.scene.in_transaction,
-                "shape": cell.scene.shape,
-                "threads": cell.scene.threads,
-                "entrant": cell.entrant,
-                "per_second": cell.rate,
-                "per_second_of_rounds": cell.rates,
-                "p50_us": p50,
-                "p95_us": p95,
-                "p99_us": p99,
-                "failed": cell.failed,
-            })
-        });
-        let readings = self.0.readings.iter().map(|reading| {
-            json!({
-                "database": reading.database,
-                "read": reading.read,
-                "form": reading.form,
-                "us": micros(reading.time),
-            })
-        });
-        let courses = self.0.courses.iter().map(|course| {
-            json!({
-                "contender": course.contender,
-                "pinned": course.pinned,
-                "per_second_of_tenths": course.rates,
-                "table_bytes": course.table_bytes,
-                "dead_versions": course.dead_versions,
-            })
-        });
-        let durations = self.0.durations.iter();
-        let durations =
-            durations.map(|(section, time)| (section.to_string(), time.as_secs_f64().into()));
-        let targets = targets::of(self.0);
-        let targets = targets.iter().map(|target| {
-            json!({
-                "target": target.what,
-                "bound": bound(target),
-                "measured": target.measured,
-                "reached": target.is_reached(),
-            })
-        });
-        json!({
-            "machine": self.0.machine,
-            "quick": self.0.quick,
-            "rounds": self.0.pace.rounds,
-            "slice_seconds": self.0.pace.slice.as_secs_f64(),
-            "cells": cells.collect::<Vec<_>>(),
-            "shapes": shapes::json(&self.0.cells),
-            "reads": readings.collect::<Vec<_>>(),
-            "old_snapshot": courses.collect::<Vec<_>>(),
-            "in_process": self.0.in_process.as_ref().map(|in_process| json!({
-                "buffered_adds_per_second_hot": in_process.hot_adds,
-                "buffered_adds_per_second_uniform": in_process.uniform_adds,
-                "bytes_of_idle_key": in_process.bytes_of_idle_key,
-            })),
-            "seconds_of_sections": durations.collect::<serde_json::Map<_, _>>(),
-            "targets": targets.collect::<Vec<_>>(),
-        })
-    }
-
     pub fn markdown(&self) -> String {
         let mut text = String::from("# Counting under contention\n\n");
-        let rounds = self.0.pace.rounds;
-        let slice = self.0.pace.slice.as_millis();
-        line(
-            &mut text,
-            format_args!(
-                "Medians of {rounds} rounds, {slice} ms each; latencies are p50 / p95 / p99 of one count."
-            ),
-        );
-        for (name, value) in self.0.machine.as_object().into_iter().flatten() {
+        text.push_str("Latencies are p50 / p95 / p99 of one count.\n\n");
+        if let Some((_, machine)) = self.0.machines.first() {
+            let (cpu, cores, kernel) = (&machine.cpu, machine.cores, &machine.kernel);
+            line(
+                &mut text,
+                format_args!("- {cpu}, {cores} cores, Linux {kernel}; {}", machine.redis),
+            );
+        }
+        let servers = self
+            .0
+            .machines
+            .iter()
+            .map(|(_, machine)| machine.server.clone());
+        for note in servers.chain(notes()) {
+            line(&mut text, format_args!("- {note}"));
+        }
+        for (section, pace, time) in &self.0.sections {
             line(
                 &mut text,
                 format_args!(
-                    "- {name}: {}",
-                    value.as_str().map_or(value.to_string(), str::to_owned)
+                    "- section {section}: {} rounds of {} ms, {:.0} s",
+                    pace.rounds,
+                    pace.slice.as_millis(),
+                    time.as_secs_f64()
                 ),
-            );
-        }
-        for (section, time) in &self.0.durations {
-            line(
-                &mut text,
-                format_args!("- section {section}: {:.0} s", time.as_secs_f64()),
             );
         }
         self.targets_table(&mut text);
         self.cells_tables(&mut text);
         self.tasks_table(&mut text);
         shapes::write_tables(&mut text, &self.0.cells);
-        self.readings_table(&mut text);
+        readings_table(&mut text, "Reads", &self.0.readings, PLAIN);
+        readings_table(&mut text, "The first ten by total", &self.0.lists, INDEXED);
         self.courses_table(&mut text);
         if let Some(in_process) = &self.0.in_process {
             text.push_str("\n## In the process\n\n");
@@ -238,6 +178,7 @@ impl Report<'_> {
             .filter(|cell| cell.scene.section == TASKS);
         let cells: Vec<_> = cells.collect();
         let Some(first) = cells.first() else { return };
+        let slice = Extent::of(self.0.quick, 1).slice;
         let (tasks, disk) = (first.scene.threads, first.disk.name());
         line(
             text,
@@ -247,7 +188,7 @@ impl Report<'_> {
                  the first count of each task is left out.\n\n\
                  | database | way | per second | : one row | p50 | p99 | per second of the rounds | failed |\n\
                  |---|---|---|---|---|---|---|---|",
-                Extent::of(self.0.quick, self.0.pace).slice.as_millis()
+                slice.as_millis()
             ),
         );
         for cells in cells.chunk_by(|a, b| a.database == b.database) {
@@ -267,41 +208,6 @@ impl Report<'_> {
                         rounds.join(", "),
                         cell.failed
                     ),
-                );
-            }
-        }
-    }
-
-    fn readings_table(&self, text: &mut String) {
-        if self.0.readings.is_empty() {
-            return;
-        }
-        text.push_str("\n## Reads\n\n| database | read | form | µs | : plain column |\n|---|---|---|---|---|\n");
-        for readings in self
-            .0
-            .readings
-            .chunk_by(|a, b| (a.database, &a.read) == (b.database, &b.read))
-        {
-            let plain = readings.iter().find(|reading| reading.form == PLAIN);
-            for reading in readings {
-                let ratio = plain.map_or(String::new(), |plain| {
-                    format!(
-                        "{:.2}",
-                        reading.time.as_secs_f64() / plain.time.as_secs_f64()
-                    )
-                });
-                let (
-                    Reading {
-                        database,
-                        read,
-                        form,
-                        ..
-                    },
-                    us,
-                ) = (reading, micros(reading.time));
-                line(
-                    text,
-                    format_args!("| {database} | {read} | {form} | {us:.1} | {ratio} |"),
                 );
             }
         }
@@ -331,6 +237,53 @@ impl Report<'_> {
                     rates.join(", "),
                     course.dead_versions
                 ),
+            );
+        }
+    }
+}
+
+/// The programs that show a database's limit, and the settings of commits.
+fn notes() -> [String; 5] {
+    let missing = |program, package| {
+        format!("{program}: not installed, not measured: apt-get install {package}")
+    };
+    [
+        version("pgbench").unwrap_or_else(|| missing("pgbench", "postgresql-contrib")),
+        version("sysbench").unwrap_or_else(|| missing("sysbench", "sysbench")),
+        "no fsync: PostgreSQL fsync=off; MariaDB innodb_flush_log_at_trx_commit=0; SQLite WAL, synchronous=NORMAL".into(),
+        "local disk: PostgreSQL fsync=on; MariaDB innodb_flush_log_at_trx_commit=1; SQLite WAL, synchronous=FULL".into(),
+        "local disk + 1 ms: PostgreSQL fsync=on, commit_delay=1000, commit_siblings=0".into(),
+    ]
+}
+
+/// A row for each form of each read, compared with the form `with`.
+fn readings_table(text: &mut String, title: &str, readings: &[Reading], with: &str) {
+    if readings.is_empty() {
+        return;
+    }
+    line(
+        text,
+        format_args!(
+            "\n## {title}\n\n| database | read | form | µs | : {with} |\n|---|---|---|---|---|"
+        ),
+    );
+    for readings in readings.chunk_by(|a, b| (a.database, &a.read) == (b.database, &b.read)) {
+        let compared = readings.iter().find(|reading| reading.form == with);
+        for reading in readings {
+            let ratio = compared.map_or(String::new(), |compared| {
+                let ratio = reading.time.as_secs_f64() / compared.time.as_secs_f64();
+                format!("{ratio:.2}")
+            });
+            let Reading {
+                database,
+                read,
+                form,
+                ..
+            } = reading;
+            let us = micros(reading.time);
+            line(
+                text,
+                format_args!("| {database} | {read} | {form} | {us:.1} | {ratio} |"),
             );
         }
     }

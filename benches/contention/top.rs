@@ -1,0 +1,144 @@
+//! The first ten rows by total: `top`, a sort of all totals, and the plain column with an index, over several mixes of shards.
+
+use std::cell::RefCell;
+
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded::{ShardsTable, top};
+use diesel_sharded_benches::all_side_by_side;
+use diesel_sharded_benches::names::{
+    FEW_HOT, FOLDED_KEEPING, INDEXED, NO_SHARDS, SIXTEEN_SHARDS, SORT, TOP, TOP_LIST,
+};
+use indicatif::ProgressBar;
+
+use crate::arena::{Arena, Disk, Stage};
+use crate::reads::{Extent, Reading};
+
+diesel::table! {
+    ranked (id) {
+        id -> BigInt,
+        channel -> Nullable<Text>,
+        views -> BigInt,
+    }
+}
+
+#[derive(Identifiable, ShardedField)]
+#[diesel(table_name = ranked)]
+#[sharded(table_name = ranked_shards)]
+#[expect(dead_code, reason = "the derive reads the field's type")]
+struct Ranked {
+    id: i64,
+    #[sharded]
+    views: i64,
+}
+
+/// The shards of each mix: a condition on the parent `v` and the number `s.n`, from 1 to 128, and a shard's value.
+const MIXES: [(&str, &str, &str); 4] = [
+    (SIXTEEN_SHARDS, "s.n <= 16", "v.id % 7"),
+    (FEW_HOT, HOT, "(v.id * s.n) % 9973"),
+    (FOLDED_KEEPING, HOT, "0"),
+    (NO_SHARDS, "s.n < 1", "0"),
+];
+const HOT: &str = "(v.id % 100 = 1 AND s.n <= 16 + v.id % 113) OR (v.id % 10 = 3 AND s.n <= 1)";
+
+type Row = (i64, i64);
+type Form<'a> = (&'static str, Box<dyn FnMut() -> Vec<Row> + 'a>);
+
+/// A connection type with its top lists.
+pub trait TopLists: Arena {
+    fn create_shards_table(&mut self);
+
+    /// Updates the planner's statistics of the two tables.
+    fn analyze_ranked(&mut self);
+
+    /// The first ten of all rows in each form, and of the hundredth that belongs to one channel.
+    fn lists(conn: &RefCell<Self>) -> [(&'static str, [Form<'_>; 3]); 2];
+}
+
+macro_rules! top_lists {
+    ($connection:ty, analyze: $($analyze:literal),+) => {
+        impl TopLists for $connection {
+            fn create_shards_table(&mut self) {
+                ShardsTable::of(ranked::table).create(self).expect("a shards table");
+            }
+
+            fn analyze_ranked(&mut self) {
+                $(self.run($analyze);)+
+            }
+
+            fn lists(conn: &RefCell<Self>) -> [(&'static str, [Form<'_>; 3]); 2] {
+                macro_rules! form {
+                    ($query:expr) => {
+                        Box::new(move || $query.load(&mut *conn.borrow_mut()).expect("rows"))
+                    };
+                }
+                macro_rules! forms {
+                    ($rows:expr) => {{
+                        let order = ranked::id.desc();
+                        let total = ranked::views.total();
+                        [
+                            (SORT, form!($rows.select((ranked::id, total)).order((total.desc(), order)).limit(10))),
+                            (TOP_LIST, form!(top($rows, ranked::views, 10).select((ranked::id, ranked::views)))),
+                            (INDEXED, form!($rows.select((ranked::id, ranked::views)).order((ranked::views.desc(), order)).limit(10))),
+                        ]
+                    }};
+                }
+                [
+                    ("all rows", forms!(ranked::table)),
+                    ("1 % of the rows", forms!(ranked::table.filter(ranked::channel.eq("news")))),
+                ]
+            }
+        }
+    };
+}
+
+top_lists!(PgConnection, analyze: "VACUUM ANALYZE ranked", "VACUUM ANALYZE ranked_shards");
+top_lists!(MysqlConnection, analyze: "ANALYZE TABLE ranked, ranked_shards");
+top_lists!(SqliteConnection, analyze: "ANALYZE");
+
+/// Measures each form over each mix.
+///
+/// # Panics
+/// If `top` returns other rows than the sort.
+pub fn measure<Conn: TopLists>(extent: Extent, bar: &ProgressBar) -> Vec<Reading> {
+    let stage = Stage::<Conn>::new(Disk::Free);
+    let mut conn = stage.connect();
+    conn.run(
+        "CREATE TABLE ranked (id BIGINT PRIMARY KEY, channel VARCHAR(100), views BIGINT NOT NULL)",
+    );
+    conn.run(&format!(
+        "INSERT INTO ranked SELECT n, CASE WHEN n % 100 = 7 THEN 'news' END, (n * 7919) % 1000003 FROM ({}) AS numbers",
+        Conn::numbers(extent.parents)
+    ));
+    conn.run("CREATE INDEX ranked_views ON ranked (views)");
+    conn.create_shards_table();
+    let conn = RefCell::new(conn);
+    let mut readings = vec![];
+    for (mix, holds, value) in MIXES {
+        bar.set_message(format!("{TOP}, {}: {mix}", Conn::NAME));
+        fill(&mut *conn.borrow_mut(), holds, value);
+        for (rows, mut forms) in Conn::lists(&conn) {
+            let [sorted, listed, _] = forms.each_mut().map(|(_, read)| read());
+            assert_eq!(sorted, listed, "{mix}, {rows}, {}", Conn::NAME);
+            let (names, mut reads): (Vec<_>, Vec<_>) = forms.into_iter().unzip();
+            let mut works: Vec<_> = reads.iter_mut().map(|read| || drop(read())).collect();
+            let times = all_side_by_side(extent.rounds, &mut works);
+            readings.extend(names.into_iter().zip(times).map(|(form, time)| Reading {
+                database: Conn::NAME,
+                read: format!("{mix}, {rows}"),
+                form,
+                time,
+            }));
+        }
+    }
+    readings
+}
+
+fn fill<Conn: TopLists>(conn: &mut Conn, holds: &str, value: &str) {
+    conn.run(&format!("{} ranked_shards", Conn::EMPTY));
+    conn.run(&format!(
+        "INSERT INTO ranked_shards (id, shard, views) SELECT v.id, s.n, {value} FROM ranked AS v, ({}) AS s WHERE {holds}",
+        Conn::numbers(128)
+    ));
+    conn.analyze_ranked();
+}

@@ -1,0 +1,334 @@
+//! Blocks on one hot row.
+
+use super::numbers::{rate, ratio, time};
+use super::{paragraph, row, table as render_table};
+use crate::names::*;
+use crate::report::{Cell, Missing, Report};
+
+const THREADS: usize = 64;
+
+/// A database, on a disk that its commits wait for.
+type Place = (&'static str, &'static str);
+
+const ON_POSTGRESQL: Place = (POSTGRESQL, LOCAL_DISK);
+const ON_SLOW_POSTGRESQL: Place = (POSTGRESQL, SLOW_DISK);
+const ON_MARIADB: Place = (MARIADB, LOCAL_DISK);
+const ON_SQLITE: Place = (SQLITE, LOCAL_DISK);
+const PLACES: [Place; 4] = [ON_POSTGRESQL, ON_SLOW_POSTGRESQL, ON_MARIADB, ON_SQLITE];
+
+fn cell<'a>(report: &'a Report, place: Place, entrant: &str) -> Result<&'a Cell, Missing> {
+    report.part(DISKS, place.0)?.cell(place.1, THREADS, entrant)
+}
+
+fn per_second(report: &Report, place: Place, entrant: &str) -> Result<f64, Missing> {
+    Ok(cell(report, place, entrant)?.per_second)
+}
+
+/// The rate with the latencies below it. On SQLite not every contender is measured.
+fn entry(report: &Report, place: Place, entrant: &str) -> Result<String, Missing> {
+    let cell = match cell(report, place, entrant) {
+        Ok(cell) => cell,
+        Err(_) if place == ON_SQLITE => return Ok(String::new()),
+        Err(missing) => return Err(missing),
+    };
+    Ok(rate_and_latencies(cell))
+}
+
+/// The rate with p50 and p99 below it.
+pub fn rate_and_latencies(cell: &Cell) -> String {
+    let latencies = cell.p50_us.zip(cell.p99_us);
+    let latencies = latencies.map_or(String::new(), |(p50, p99)| {
+        format!("<br>{} / {}", time(p50), time(p99))
+    });
+    let failed = match cell.failed {
+        0 => String::new(),
+        failed => format!("<br>{failed} failed"),
+    };
+    format!("{}{latencies}{failed}", rate(cell.per_second))
+}
+
+fn rows(
+    report: &Report,
+    head: &str,
+    ways: &[(&str, &str)],
+    places: &[Place],
+) -> Result<String, Missing> {
+    let mut rows = vec![row![head]];
+    rows[0].extend(places.iter().map(|&(database, disk)| match disk {
+        SLOW_DISK => format!("{database}, commits slowed to 1 ms"),
+        _ => database.to_owned(),
+    }));
+    for (title, entrant) in ways {
+        let mut row = row![title];
+        for &place in places {
+            row.push(entry(report, place, entrant)?);
+        }
+        rows.push(row);
+    }
+    Ok(render_table(&rows))
+}
+
+pub fn lead(report: &Report) -> Result<String, Missing> {
+    let of = |entrant| -> Result<[String; 2], Missing> {
+        Ok([
+            rate(per_second(report, ON_POSTGRESQL, entrant)?),
+            rate(per_second(report, ON_MARIADB, entrant)?),
+        ])
+    };
+    let [postgresql, mariadb] = of(DEFAULT)?;
+    let [postgresql_row, mariadb_row] = of(ONE_ROW)?;
+    let [postgresql_prepared, mariadb_prepared] = of(PREPARED)?;
+    let [postgresql_coalesced, mariadb_coalesced] = of(COALESCED)?;
+    let cores = report.part(DISKS, POSTGRESQL)?.machine.cores;
+    Ok(paragraph(&format!(
+        "64 threads count on one row. Each waits for its commits, commits wait for the disk, and clients and servers share {cores} \
+         cores. By this crate they make {postgresql} counts a second on PostgreSQL and {mariadb} on MariaDB. A plain column takes \
+         {postgresql_row} and {mariadb_row} by `diesel::update`, and {postgresql_prepared} and {mariadb_prepared} by a statement \
+         that is prepared by hand. A [coalescer](https://docs.rs/diesel_sharded/latest/diesel_sharded/coalescer/), which commits \
+         the counts of many threads together, makes {postgresql_coalesced} and {mariadb_coalesced}: too many for this picture."
+    )))
+}
+
+pub fn why(report: &Report) -> Result<String, Missing> {
+    let ways = [
+        ("`diesel::update`, one row", ONE_ROW),
+        ("the same, prepared by hand", PREPARED),
+        ("[`update`](crate::update()) of this crate", DEFAULT),
+        (
+            "[`Coalescer`](crate::coalescer), each count acknowledged",
+            COALESCED,
+        ),
+    ];
+    rows(report, "counts a second<br>p50 / p99", &ways, &PLACES)
+}
+
+pub fn machine(report: &Report) -> Result<String, Missing> {
+    let parts = [POSTGRESQL, MARIADB, SQLITE].map(|database| report.part(DISKS, database));
+    let [postgresql, mariadb, sqlite] = parts;
+    let (postgresql, mariadb, sqlite) = (postgresql?, mariadb?, sqlite?);
+    let machine = &postgresql.machine;
+    let spread = spread(report)?;
+    let rough = if postgresql.pace.quick {
+        " **A quick run made them, so they are rough.**"
+    } else {
+        ""
+    };
+    Ok(paragraph(&format!(
+        "The figures are medians of {} interleaved rounds of {} ms, measured on {}. At the median, a way's slowest round is \
+         {spread:.0} % slower than its fastest.{rough} Clients and servers share {} cores of an {} ({:.0} GB, Linux {}). The servers are {}, {}, {} and {}, and commits wait \
+         for the local disk (fsync).",
+        postgresql.pace.rounds,
+        postgresql.pace.slice_ms,
+        postgresql.date,
+        machine.cores,
+        machine.cpu,
+        machine.memory_gb,
+        machine.kernel,
+        postgresql.machine.server,
+        mariadb.machine.server,
+        sqlite.machine.server,
+        machine.redis,
+    )))
+}
+
+/// The median of how much slower the slowest round of a cell is than the fastest, in percent.
+fn spread(report: &Report) -> Result<f64, Missing> {
+    let mut spreads = vec![];
+    for (database, disk) in PLACES {
+        let cells = report.part(DISKS, database)?.cells.iter();
+        for cell in cells.filter(|cell| cell.disk == disk && cell.threads == THREADS) {
+            let rounds = cell.per_second_of_rounds.iter().copied();
+            let (least, greatest) = (
+                rounds.clone().fold(f64::INFINITY, f64::min),
+                rounds.fold(0.0, f64::max),
+            );
+            spreads.push((greatest - least) / greatest * 100.0);
+        }
+    }
+    spreads.sort_by(f64::total_cmp);
+    let missing = || Missing(format!("{THREADS} threads in section {DISKS}"));
+    spreads.get(spreads.len() / 2).copied().ok_or_else(missing)
+}
+
+pub fn table(report: &Report) -> Result<String, Missing> {
+    let ways = [
+        ("one row, `diesel::update`", ONE_ROW),
+        ("one row, prepared by hand", PREPARED),
+        ("100 slots, Diesel's upsert", SLOTTED),
+        ("100 slots, prepared by hand", SLOTTED_PREPARED),
+        ("append-only `INSERT` by Diesel", APPEND_ONLY),
+        (
+            "append-only `INSERT`, prepared by hand",
+            APPEND_ONLY_PREPARED,
+        ),
+        ("**`diesel_sharded::update`**", DEFAULT),
+        ("**`Coalescer::add`**", COALESCED),
+        ("without waiting: Redis `INCR`, in memory", WRITE_BEHIND),
+        (
+            "without waiting: Redis `INCR`, `appendfsync everysec`",
+            WRITE_BEHIND_LOGGED,
+        ),
+        ("without waiting: **`Coalescer::add_later`**", BUFFERED),
+    ];
+    rows(
+        report,
+        "64 threads: counts a second<br>p50 / p99 of one call",
+        &ways,
+        &PLACES,
+    )
+}
+
+pub fn more_and_fewer_threads(report: &Report) -> Result<String, Missing> {
+    let times = |section, (database, disk): Place, threads, other| -> Result<String, Missing> {
+        let part = report.part(section, database)?;
+        let cell = |entrant| part.cell(disk, threads, entrant);
+        Ok(ratio(cell(DEFAULT)?.per_second / cell(other)?.per_second))
+    };
+    let alone = |database| times(HOT, (database, NO_DISK), 1, ONE_ROW);
+    let alone_prepared = |database| times(HOT, (database, NO_DISK), 1, PREPARED);
+    Ok(paragraph(&format!(
+        "With 32 threads, `update` makes {} times the counts of one row on PostgreSQL, {} times with commits slowed to 1 ms, and {} \
+         times on MariaDB; compared with one row prepared by hand, {}, {} and {} times. Compared with 100 slots prepared by hand it \
+         makes {} times as many with 64 threads on PostgreSQL and {} times on MariaDB, and compared with appending, {} and {} \
+         times. With one thread and without fsync, where a difference shows the most, it makes {} (PostgreSQL), {} (MariaDB) and {} \
+         (SQLite) times as many as `diesel::update`, and {}, {} and {} times as many as the statement prepared by hand.",
+        times(DISKS, ON_POSTGRESQL, 32, ONE_ROW)?,
+        times(DISKS, ON_SLOW_POSTGRESQL, 32, ONE_ROW)?,
+        times(DISKS, ON_MARIADB, 32, ONE_ROW)?,
+        times(DISKS, ON_POSTGRESQL, 32, PREPARED)?,
+        times(DISKS, ON_SLOW_POSTGRESQL, 32, PREPARED)?,
+        times(DISKS, ON_MARIADB, 32, PREPARED)?,
+        times(DISKS, ON_POSTGRESQL, 64, SLOTTED_PREPARED)?,
+        times(DISKS, ON_MARIADB, 64, SLOTTED_PREPARED)?,
+        times(DISKS, ON_POSTGRESQL, 64, APPEND_ONLY_PREPARED)?,
+        times(DISKS, ON_MARIADB, 64, APPEND_ONLY_PREPARED)?,
+        alone(POSTGRESQL)?,
+        alone(MARIADB)?,
+        alone(SQLITE)?,
+        alone_prepared(POSTGRESQL)?,
+        alone_prepared(MARIADB)?,
+        alone_prepared(SQLITE)?,
+    )))
+}
+
+pub fn comparison(report: &Report) -> Result<String, Missing> {
+    const NEVER: [&str; 2] = ["yes", "nothing"];
+    let ways = [
+        (
+            "a plain column, `diesel::update`",
+            NEVER,
+            "a column, with an index",
+            ONE_ROW,
+        ),
+        (
+            "a plain column, prepared by hand",
+            NEVER,
+            "the same",
+            PREPARED,
+        ),
+        (
+            "slotted counters, 100 slots, Diesel's upsert",
+            NEVER,
+            "a sum of up to 100 rows",
+            SLOTTED,
+        ),
+        (
+            "slotted counters, prepared by hand",
+            NEVER,
+            "the same",
+            SLOTTED_PREPARED,
+        ),
+        (
+            "event rows, `INSERT` by Diesel",
+            NEVER,
+            "a count over all events, or a roll-up",
+            APPEND_ONLY,
+        ),
+        (
+            "event rows, prepared by hand",
+            NEVER,
+            "the same",
+            APPEND_ONLY_PREPARED,
+        ),
+        (
+            "**[`update`](crate::update())**",
+            NEVER,
+            "a sum of as many rows as writers met",
+            DEFAULT,
+        ),
+        (
+            "**[`Coalescer::add`](crate::coalescer::Coalescer::add)**",
+            NEVER,
+            "the same, one row for a cold key",
+            COALESCED,
+        ),
+        (
+            "Redis `INCR` in memory, written behind",
+            ["until something crashes", "everything not yet written"],
+            "Redis",
+            WRITE_BEHIND,
+        ),
+        (
+            "Redis `INCR` with `appendfsync everysec`, written behind",
+            [
+                "until something crashes",
+                "about a second, and the sums of an interrupted job",
+            ],
+            "Redis",
+            WRITE_BEHIND_LOGGED,
+        ),
+        (
+            "**[`Coalescer::add_later`](crate::coalescer::Coalescer::add_later)**",
+            ["until the process crashes", "about 100 ms"],
+            "the same as `add`",
+            BUFFERED,
+        ),
+    ];
+    let mut rows = vec![row![
+        "",
+        "exact",
+        "a crash loses",
+        "reading",
+        POSTGRESQL,
+        MARIADB
+    ]];
+    for (title, [exact, loses], reading, entrant) in ways {
+        rows.push(row![
+            title,
+            exact,
+            loses,
+            reading,
+            entry(report, ON_POSTGRESQL, entrant)?,
+            entry(report, ON_MARIADB, entrant)?,
+        ]);
+    }
+    Ok(render_table(&rows))
+}
+
+pub fn coalescer(report: &Report) -> Result<String, Missing> {
+    let times = |place, other| -> Result<String, Missing> {
+        let coalesced = per_second(report, place, COALESCED)?;
+        Ok(ratio(coalesced / per_second(report, place, other)?))
+    };
+    Ok(paragraph(&format!(
+        "64 threads that each wait for their count made {} times the counts of one row on PostgreSQL, {} times on MariaDB and {} \
+         times on SQLite, where commits wait for the disk. Compared with one row prepared by hand it was {}, {} and {} times.",
+        times(ON_POSTGRESQL, ONE_ROW)?,
+        times(ON_MARIADB, ONE_ROW)?,
+        times(ON_SQLITE, ONE_ROW)?,
+        times(ON_POSTGRESQL, PREPARED)?,
+        times(ON_MARIADB, PREPARED)?,
+        times(ON_SQLITE, PREPARED)?,
+    )))
+}
+
+pub fn one_coalescer(report: &Report) -> Result<String, Missing> {
+    let of = |place| Ok(rate(per_second(report, place, COALESCED)?));
+    let cores = report.part(DISKS, POSTGRESQL)?.machine.cores;
+    Ok(paragraph(&format!(
+        "One coalescer makes {} acknowledged counts a second on PostgreSQL and {} on MariaDB, on {cores} cores that it shares with the \
+         server, with commits that wait for a local disk.",
+        of(ON_POSTGRESQL)?,
+        of(ON_MARIADB)?,
+    )))
+}

@@ -1,0 +1,61 @@
+//! The machine, the servers and the programs that are measured.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+
+use diesel_sharded_tests::TestConnection;
+
+use crate::report::Machine;
+
+/// The machine, with the server of this connection type.
+pub fn with<Conn: TestConnection>() -> Machine {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kilobytes = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Machine {
+        cpu: model
+            .map_or("unknown", |(_, model)| model.trim())
+            .to_owned(),
+        cores: thread::available_parallelism().map_or(0, usize::from),
+        memory_gb: (kilobytes.unwrap_or_default() / 1024.0 / 1024.0).round(),
+        kernel: kernel.trim().to_owned(),
+        server: version_of::<Conn>(),
+        redis: redis(),
+    }
+}
+
+/// `Redis server v=7.0.15 sha=…` says it like this.
+fn redis() -> String {
+    let line = version("redis-server").unwrap_or_default();
+    let version = line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("v="));
+    version.map_or(line.clone(), |version| format!("Redis {version}"))
+}
+
+/// The name and the number, without how it was compiled.
+fn version_of<Conn: TestConnection>() -> String {
+    let text = Conn::connect(&Conn::database()).version();
+    let words: Vec<_> = text.split([' ', ',', '-']).take(2).collect();
+    match words[..] {
+        [number, name] if number.starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("{name} {number}") // MariaDB's order
+        }
+        _ => words.join(" "),
+    }
+}
+
+/// The first line that a program prints about its version, if it is installed.
+pub fn version(program: &str) -> Option<String> {
+    let output = Command::new(program).arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Some(text.lines().next()?.to_owned())
+}

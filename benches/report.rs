@@ -1,0 +1,267 @@
+//! The report that is published: `docs/benchmarks/report.json`. All figures in the documentation come from it.
+//!
+//! It has a part for each section on each database. A run replaces the parts that it measured and no others, so each part
+//! tells when, on which machine and at which pace it was measured.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Report {
+    pub parts: Vec<Part>,
+}
+
+/// One section on one database.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Part {
+    pub section: String,
+    pub database: String,
+    /// The day, in UTC.
+    pub date: String,
+    pub machine: Machine,
+    pub pace: Pace,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<Cell>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub readings: Vec<Reading>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub courses: Vec<Course>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_process: Option<InProcess>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upkeep: Option<Upkeep>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soak: Option<Soak>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    pub cpu: String,
+    pub cores: usize,
+    pub memory_gb: f64,
+    pub kernel: String,
+    /// The name and version of the database.
+    pub server: String,
+    pub redis: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pace {
+    /// Whether the extent was reduced, so that the figures are rough.
+    pub quick: bool,
+    pub rounds: usize,
+    pub slice_ms: u64,
+}
+
+/// The results of one contender under one set of conditions, as medians of the rounds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Cell {
+    pub disk: String,
+    pub keys: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<String>,
+    /// Threads, or tasks.
+    pub threads: usize,
+    pub entrant: String,
+    pub per_second: f64,
+    pub per_second_of_rounds: Vec<f64>,
+    pub p50_us: Option<f64>,
+    pub p95_us: Option<f64>,
+    pub p99_us: Option<f64>,
+    /// Failed counts in all rounds.
+    pub failed: usize,
+}
+
+/// The time of one read in one form.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Reading {
+    pub read: String,
+    pub form: String,
+    pub us: f64,
+}
+
+/// A contender's rate over time, without or beside an old snapshot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Course {
+    pub contender: String,
+    pub old_snapshot: bool,
+    pub per_second_of_tenths: Vec<f64>,
+    pub table_bytes: i64,
+    pub dead_versions: i64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct InProcess {
+    pub buffered_adds_per_second_hot: f64,
+    pub buffered_adds_per_second_uniform: f64,
+    pub bytes_of_idle_key: f64,
+}
+
+/// The upkeep of PostgreSQL that fell into a measurement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Upkeep {
+    pub checkpoints: i64,
+    pub autovacuums: i64,
+}
+
+/// A site under load for a long time.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Soak {
+    pub minutes: u64,
+    pub clients: usize,
+    pub requests: u64,
+    pub failed: u64,
+    /// The views that the site acknowledged, and by how much the totals rose.
+    pub acknowledged: u64,
+    pub rose_by: u64,
+    pub samples: Vec<Sample>,
+}
+
+/// Some seconds of a soak.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sample {
+    /// Seconds since the start, at the end of the sample.
+    pub at: f64,
+    pub per_second: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub shards: i64,
+    pub table_bytes: i64,
+    /// The share of updates that PostgreSQL made without touching an index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_versions: Option<i64>,
+}
+
+/// Figures that the report does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing(pub String);
+
+/// The folder of the report and of the pictures that are drawn from it.
+pub fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks")
+}
+
+fn file() -> PathBuf {
+    folder().join("report.json")
+}
+
+impl Report {
+    /// Reads the report that is published.
+    ///
+    /// # Panics
+    /// If the file is there and holds anything else.
+    pub fn read() -> Self {
+        let file = file();
+        match fs::read_to_string(&file) {
+            Ok(text) => serde_json::from_str(&text)
+                .unwrap_or_else(|error| panic!("{}: {error}", file.display())),
+            Err(_) => Report::default(),
+        }
+    }
+
+    /// Replaces the parts of the same sections and databases, in the file that is published.
+    pub fn publish(parts: impl IntoIterator<Item = Part>) {
+        let mut report = Report::read();
+        for part in parts {
+            report.replace(part);
+        }
+        fs::create_dir_all(folder()).expect("a folder for the report");
+        fs::write(file(), report.to_json()).expect("the report's file");
+    }
+
+    pub fn replace(&mut self, part: Part) {
+        let key = |part: &Part| (part.section.clone(), part.database.clone());
+        self.parts.retain(|other| key(other) != key(&part));
+        self.parts.push(part);
+        self.parts.sort_by_key(key);
+    }
+
+    pub fn part(&self, section: &str, database: &str) -> Result<&Part, Missing> {
+        let mut parts = self.parts.iter();
+        let found = parts.find(|part| part.section == section && part.database == database);
+        found.ok_or_else(|| Missing(format!("section {section} on {database}")))
+    }
+
+    /// A line for each cell, so that a difference can be read.
+    pub fn to_json(&self) -> String {
+        let mut text = String::new();
+        let value = serde_json::to_value(self).expect("numbers and texts");
+        write(&mut text, &value, 0);
+        text.push('\n');
+        text
+    }
+}
+
+/// The depth below which a value takes one line.
+const LINES: usize = 4;
+
+fn write(text: &mut String, value: &Value, depth: usize) {
+    let (brackets, items): (_, Vec<(String, &Value)>) = match value {
+        Value::Array(items) if depth < LINES => (
+            ['[', ']'],
+            items.iter().map(|item| (String::new(), item)).collect(),
+        ),
+        Value::Object(fields) if depth < LINES => {
+            let fields = fields.iter();
+            let named = fields.map(|(name, item)| (format!("\"{name}\": "), item));
+            (['{', '}'], named.collect())
+        }
+        _ => return text.push_str(&value.to_string()),
+    };
+    text.push(brackets[0]);
+    let last = items.len();
+    for (number, (name, item)) in (1..).zip(items) {
+        text.push('\n');
+        text.push_str(&"  ".repeat(depth + 1));
+        text.push_str(&name);
+        write(text, item, depth + 1);
+        if number < last {
+            text.push(',');
+        }
+    }
+    text.push('\n');
+    text.push_str(&"  ".repeat(depth));
+    text.push(brackets[1]);
+}
+
+impl Part {
+    /// The cell of a contender on one hot row.
+    pub fn cell(&self, disk: &str, threads: usize, entrant: &str) -> Result<&Cell, Missing> {
+        let mut cells = self.cells.iter();
+        let found = cells.find(|cell| {
+            (cell.disk.as_str(), cell.threads, cell.entrant.as_str()) == (disk, threads, entrant)
+        });
+        found.ok_or_else(|| {
+            let Part {
+                section, database, ..
+            } = self;
+            Missing(format!(
+                "{entrant}, {threads} threads, {disk} in section {section} on {database}"
+            ))
+        })
+    }
+
+    pub fn reading(&self, read: &str, form: &str) -> Result<f64, Missing> {
+        let mut readings = self.readings.iter();
+        let found = readings.find(|reading| reading.read == read && reading.form == form);
+        let missing = || {
+            let Part {
+                section, database, ..
+            } = self;
+            Missing(format!(
+                "{form} of {read} in section {section} on {database}"
+            ))
+        };
+        Ok(found.ok_or_else(missing)?.us)
+    }
+}
+
+/// Rounds to a tenth: the report has no more digits than it can answer for.
+pub fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}

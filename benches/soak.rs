@@ -1,0 +1,377 @@
+//! Soaks the web example: it runs on a private server whose commits wait for the disk, and clients send it requests for a long
+//! time, through sockets on 127.0.0.1.
+//!
+//!     cargo bench -p diesel_sharded_benches --bench soak [-- OPTION …]
+//!
+//! | option | |
+//! |---|---|
+//! | `--minutes N` | so long instead of 30 minutes |
+//! | `--database postgres\|mysql` | on this database instead of PostgreSQL |
+//! | `--publish` | replaces the soak of this database in `docs/benchmarks/report.json` |
+//!
+//! Of the requests 90 % watch one video, 5 % watch others, and 5 % read: lists, top lists, and a video without a view. The site
+//! is as it is: it has no fold that runs by itself, so a video keeps the shards that its viewers met on. The run fails if the totals
+//! rise by anything but the views that the site acknowledged.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use chrono::Utc;
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::sql_types::{BigInt, Nullable};
+use diesel_sharded_benches::machine;
+use diesel_sharded_benches::names::{MARIADB, POSTGRESQL, SOAK};
+use diesel_sharded_benches::report::{Pace, Part, Report, Sample, Soak, tenths};
+use diesel_sharded_tests::{Database, Server, TestConnection};
+use diesel_sharded_web::{Config, Site};
+use rand::RngExt;
+use reqwest::{Client, StatusCode};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+/// The clients, each of which waits for an answer before it sends the next request.
+const CLIENTS: usize = 64;
+const HOT: i64 = 7;
+const VIDEOS: i64 = 24;
+/// The time of a sample.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// A kind of request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Watch(i64),
+    Look(i64),
+    List,
+    Top,
+}
+
+impl Request {
+    fn draw() -> Self {
+        let mut random = rand::rng();
+        match random.random_range(0..100) {
+            0..90 => Request::Watch(HOT),
+            90..95 => Request::Watch((HOT + random.random_range(1..VIDEOS) - 1) % VIDEOS + 1),
+            95..98 => Request::Look(random.random_range(1..=VIDEOS)),
+            98 => Request::List,
+            _ => Request::Top,
+        }
+    }
+
+    fn path(self) -> String {
+        match self {
+            Request::Watch(video) => format!("/watch/{video}"),
+            Request::Look(video) => format!("/watch/{video}?from=like"), // counts no view
+            Request::List => "/".into(),
+            Request::Top => "/top".into(),
+        }
+    }
+}
+
+/// The outcomes since the last sample, and the sums of all.
+///
+/// It derives no `Default`: the compiler takes that for a conflict (E0119) with one that the web example's `MultiConnection` has.
+struct Outcomes {
+    latencies: Vec<Duration>,
+    requests: u64,
+    acknowledged: u64,
+    failed: u64,
+}
+
+impl Outcomes {
+    fn none() -> Self {
+        Outcomes {
+            latencies: vec![],
+            requests: 0,
+            acknowledged: 0,
+            failed: 0,
+        }
+    }
+}
+
+/// The shards table at one moment.
+#[derive(Debug, Clone, QueryableByName)]
+struct Table {
+    #[diesel(sql_type = BigInt)]
+    shards: i64,
+    #[diesel(sql_type = BigInt)]
+    bytes: i64,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    updates: Option<i64>,
+    /// Updates that touched no index.
+    #[diesel(sql_type = Nullable<BigInt>)]
+    hot_updates: Option<i64>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    dead_versions: Option<i64>,
+}
+
+#[derive(QueryableByName)]
+struct Views {
+    #[diesel(sql_type = BigInt)]
+    views: i64,
+}
+
+/// A connection type whose server is soaked.
+trait Soaked: TestConnection {
+    /// An empty database whose commits wait for the disk.
+    fn synced_database() -> Database;
+
+    fn table(&mut self) -> Table;
+
+    /// The sum of all totals.
+    fn views(&mut self) -> i64;
+}
+
+macro_rules! soaked {
+    ($connection:ty, integer: $integer:literal, table: $table:literal, $database:expr) => {
+        impl Soaked for $connection {
+            fn synced_database() -> Database {
+                $database
+            }
+
+            fn table(&mut self) -> Table {
+                diesel::sql_query($table)
+                    .get_result(self)
+                    .expect("the state of the table")
+            }
+
+            fn views(&mut self) -> i64 {
+                let sum = concat!(
+                    "SELECT CAST((SELECT SUM(views) FROM videos) + COALESCE((SELECT SUM(views) FROM videos_shards), 0) AS ",
+                    $integer,
+                    ") AS views"
+                );
+                let sum: Views = diesel::sql_query(sum).get_result(self).expect("a sum");
+                sum.views
+            }
+        }
+    };
+}
+
+soaked!(
+    PgConnection,
+    integer: "bigint",
+    table: "SELECT (SELECT COUNT(*) FROM videos_shards) AS shards, pg_total_relation_size('videos_shards') AS bytes, \
+            n_tup_upd AS updates, n_tup_hot_upd AS hot_updates, n_dead_tup AS dead_versions \
+            FROM pg_stat_user_tables WHERE relname = 'videos_shards'",
+    Database::on_server(Server::SyncedPostgres)
+);
+soaked!(
+    MysqlConnection,
+    integer: "SIGNED",
+    table: "SELECT (SELECT COUNT(*) FROM videos_shards) AS shards, CAST(FILE_SIZE AS SIGNED) AS bytes, \
+            CAST(NULL AS SIGNED) AS updates, CAST(NULL AS SIGNED) AS hot_updates, CAST(NULL AS SIGNED) AS dead_versions \
+            FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME = CONCAT(DATABASE(), '/videos_shards')",
+    {
+        let database = Database::on_server(Server::Mysql);
+        let synced = "SET GLOBAL innodb_flush_log_at_trx_commit = 1";
+        let mut conn = MysqlConnection::connect(&database);
+        conn.batch_execute(synced).expect("a setting");
+        database
+    }
+);
+
+/// Soaks the site on one database.
+///
+/// # Panics
+/// If a view is lost or doubled, or the site does not start.
+fn soak<Conn: Soaked>(minutes: u64) -> Soak {
+    let database = Conn::synced_database();
+    let config = Config {
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        database_url: database.url().to_owned(),
+    };
+    let runtime = Runtime::new().expect("a runtime");
+    let site = runtime.block_on(Site::start(&config)).expect("a site");
+    let url = format!("http://{}", site.address());
+    let mut conn = Conn::connect(&database);
+    let before = conn.views();
+    let outcomes = Arc::new(Mutex::new(Outcomes::none()));
+    let start = Instant::now();
+    let end = start + Duration::from_secs(60 * minutes);
+    let mut clients = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let client = Client::new();
+        let work = requests(client, url.clone(), end, Arc::clone(&outcomes));
+        clients.spawn_on(work, runtime.handle());
+    }
+    let mut samples: Vec<Sample> = vec![];
+    let (mut last, mut table) = (start, conn.table());
+    while last < end {
+        std::thread::sleep((last + INTERVAL).saturating_duration_since(Instant::now()));
+        let now = Instant::now();
+        let latencies = std::mem::take(&mut outcomes.lock().expect("no panic").latencies);
+        let (then, time) = (table, now - last);
+        table = conn.table();
+        let sample = sample(now - start, time, latencies, &then, &table);
+        println!("{sample:?}");
+        samples.push(sample);
+        last = now;
+    }
+    runtime.block_on(clients.join_all());
+    runtime.block_on(site.stop()).expect("it stops");
+    let outcomes = outcomes.lock().expect("no panic");
+    let (acknowledged, failed) = (outcomes.acknowledged, outcomes.failed);
+    let rose_by = u64::try_from(conn.views() - before).expect("totals that rise");
+    // A request that failed may have counted, or not.
+    assert!(
+        (acknowledged..=acknowledged + failed).contains(&rose_by),
+        "lost or doubled views: {acknowledged} acknowledged, {failed} requests failed, and the totals rose by {rose_by}"
+    );
+    Soak {
+        minutes,
+        clients: CLIENTS,
+        requests: outcomes.requests,
+        failed,
+        acknowledged,
+        rose_by,
+        samples,
+    }
+}
+
+async fn requests(client: Client, url: String, end: Instant, outcomes: Arc<Mutex<Outcomes>>) {
+    while Instant::now() < end {
+        let request = Request::draw();
+        let begun = Instant::now();
+        let served = serve(&client, format!("{url}{}", request.path())).await;
+        let latency = begun.elapsed();
+        let mut outcomes = outcomes.lock().expect("no panic");
+        outcomes.requests += 1;
+        match served {
+            Ok(StatusCode::OK) => {
+                outcomes.latencies.push(latency);
+                outcomes.acknowledged += u64::from(matches!(request, Request::Watch(_)));
+            }
+            other => {
+                eprintln!("{request:?}: {other:?}");
+                outcomes.failed += 1;
+            }
+        }
+    }
+}
+
+async fn serve(client: &Client, url: String) -> reqwest::Result<StatusCode> {
+    let response = client.get(url).send().await?;
+    let status = response.status();
+    response.bytes().await?; // a browser reads the page
+    Ok(status)
+}
+
+fn sample(
+    at: Duration,
+    time: Duration,
+    mut latencies: Vec<Duration>,
+    then: &Table,
+    now: &Table,
+) -> Sample {
+    latencies.sort_unstable();
+    let percentile = |share: f64| {
+        let last = latencies.len().saturating_sub(1);
+        let latency = latencies.get((last as f64 * share) as usize);
+        tenths(latency.map_or(0.0, |latency| latency.as_nanos() as f64 / 1000.0))
+    };
+    let rose = |of: fn(&Table) -> Option<i64>| Some((of(now)? - of(then)?) as f64);
+    let updates = rose(|table| table.updates).zip(rose(|table| table.hot_updates));
+    let hot = updates.filter(|(all, _)| *all > 0.0);
+    Sample {
+        at: tenths(at.as_secs_f64()),
+        per_second: tenths(latencies.len() as f64 / time.as_secs_f64()),
+        p50_us: percentile(0.50),
+        p99_us: percentile(0.99),
+        shards: now.shards,
+        table_bytes: now.bytes,
+        hot: hot.map(|(all, hot)| (hot / all * 10_000.0).round() / 10_000.0),
+        dead_versions: now.dead_versions,
+    }
+}
+
+/// The arguments.
+struct Plan {
+    minutes: u64,
+    database: &'static str,
+    publish: bool,
+}
+
+impl Plan {
+    fn from_arguments() -> Result<Self, String> {
+        let mut plan = Plan {
+            minutes: 30,
+            database: POSTGRESQL,
+            publish: false,
+        };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().unwrap_or_default();
+            match argument.as_str() {
+                "--bench" => {} // Cargo adds it
+                "--publish" => plan.publish = true,
+                "--minutes" => {
+                    let minutes = value();
+                    let number = minutes.parse().ok().filter(|&number| number > 0);
+                    plan.minutes = number
+                        .ok_or_else(|| format!("--minutes {minutes}: not a positive number"))?;
+                }
+                "--database" => {
+                    plan.database = match value().as_str() {
+                        "postgres" => POSTGRESQL,
+                        "mysql" => MARIADB,
+                        other => return Err(format!("--database {other}: postgres or mysql")),
+                    }
+                }
+                _ => {
+                    return Err(format!(
+                        "{argument}: known are --minutes N, --database postgres|mysql, --publish"
+                    ));
+                }
+            }
+        }
+        Ok(plan)
+    }
+}
+
+fn main() -> ExitCode {
+    let plan = match Plan::from_arguments() {
+        Ok(plan) => plan,
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (soak, machine) = match plan.database {
+        POSTGRESQL => (
+            soak::<PgConnection>(plan.minutes),
+            machine::with::<PgConnection>(),
+        ),
+        _ => (
+            soak::<MysqlConnection>(plan.minutes),
+            machine::with::<MysqlConnection>(),
+        ),
+    };
+    println!(
+        "{} requests, {} failed; {} views acknowledged, and the totals rose by {}",
+        soak.requests, soak.failed, soak.acknowledged, soak.rose_by
+    );
+    if plan.publish {
+        let pace = Pace {
+            quick: plan.minutes < 30,
+            rounds: 1,
+            slice_ms: INTERVAL.as_millis() as u64,
+        };
+        Report::publish([Part {
+            section: SOAK.to_owned(),
+            database: plan.database.to_owned(),
+            date: Utc::now().date_naive().to_string(),
+            machine,
+            pace,
+            cells: vec![],
+            readings: vec![],
+            courses: vec![],
+            in_process: None,
+            upkeep: None,
+            soak: Some(soak),
+        }]);
+    }
+    ExitCode::SUCCESS
+}

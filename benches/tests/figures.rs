@@ -1,0 +1,93 @@
+//! All figures in the documentation come from `docs/benchmarks/report.json`.
+
+use std::collections::HashSet;
+use std::fs;
+
+use diesel_sharded_benches::figures::{BLOCKS, documents};
+use diesel_sharded_benches::pictures::{PICTURES, kept, path};
+use diesel_sharded_benches::report::Report;
+
+const UPDATE: &str = "UPDATE_FIGURES=1 cargo test -p diesel_sharded_benches --test figures";
+
+fn is_update() -> bool {
+    std::env::var_os("UPDATE_FIGURES").is_some()
+}
+
+#[test]
+fn documents_have_the_figures_of_the_report() {
+    let report = Report::read();
+    let mut wrong = vec![];
+    for document in documents() {
+        match document.with_figures(&report) {
+            Ok(text) if text == document.text => {}
+            Ok(text) if is_update() => document.write(&text),
+            Ok(_) => wrong.push(format!("{} has other figures", document.name)),
+            Err(why) => wrong.push(why),
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{}\nWrite the figures anew: {UPDATE}",
+        wrong.join("\n")
+    );
+}
+
+#[test]
+fn every_block_is_in_a_document() {
+    let documents = documents();
+    let used: HashSet<_> = documents
+        .iter()
+        .flat_map(|document| document.blocks())
+        .collect();
+    for (name, _) in BLOCKS {
+        assert!(used.contains(name), "no document has the block {name:?}");
+    }
+}
+
+#[test]
+fn pictures_show_the_report() {
+    let report = Report::read();
+    for (name, draw) in PICTURES {
+        let drawn = draw(&report).unwrap_or_else(|missing| panic!("{name}: {missing:?}"));
+        if is_update() {
+            fs::write(path(name), &drawn).unwrap();
+        }
+        assert!(
+            drawn == kept(name),
+            "docs/benchmarks/{name} shows other figures. Draw it anew: {UPDATE}"
+        );
+    }
+}
+
+/// The documents that compare this crate with others.
+const COMPARING: [&str; 4] = [
+    "README.md",
+    "src/guide/benchmarks.md",
+    "src/guide/comparison.md",
+    "src/guide/why.md",
+];
+
+/// Starts of lines with figures that no run measures.
+const ALLOWED: [(&str, &str); 0] = [];
+
+#[test]
+fn no_figure_is_written_by_hand() {
+    for document in documents() {
+        if !COMPARING.contains(&document.name.as_str()) {
+            continue;
+        }
+        let by_hand = document.figures_by_hand().into_iter();
+        let by_hand: Vec<_> = by_hand
+            .filter(|line| {
+                !ALLOWED
+                    .iter()
+                    .any(|(start, _reason)| line.starts_with(start))
+            })
+            .collect();
+        assert!(
+            by_hand.is_empty(),
+            "{}: figures outside of a block: {by_hand:#?}",
+            document.name
+        );
+    }
+}
