@@ -1,18 +1,22 @@
 //! The settings that the environment gives.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use crate::Result;
 
-/// Where the site listens, and where its database is.
+/// Where the site listens, where its database is, and how often it folds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     pub address: SocketAddr,
     pub database_url: String,
+    /// The time between two folds of all videos that were watched.
+    pub fold_every: Duration,
 }
 
 impl Config {
-    /// `ADDR` is an IP address with a port or without, `PORT` a port, and `DATABASE_URL` a file of SQLite or the URL of a server.
+    /// `ADDR` is an IP address with a port or without, `PORT` a port, and `DATABASE_URL` a file of SQLite or the URL of a server,
+    /// `FOLD_EVERY` a number of seconds.
     pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let port = match variable("PORT") {
             None => 3000,
@@ -31,9 +35,16 @@ impl Config {
             let file = std::env::temp_dir().join("diesel_sharded_web.db");
             file.display().to_string()
         });
+        let fold_every = match variable("FOLD_EVERY") {
+            None => 60,
+            Some(seconds) => seconds
+                .parse()
+                .map_err(|_| format!("FOLD_EVERY: {seconds:?} is no number of seconds"))?,
+        };
         Ok(Config {
             address,
             database_url,
+            fold_every: Duration::from_secs(fold_every),
         })
     }
 }
@@ -65,9 +76,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_an_error_that_names_the_variable() {
-        for name in ["ADDR", "PORT"] {
-            for value in ["", "70000", "localhost", "-1"] {
+    fn a_value_that_does_not_parse_is_an_error_that_names_the_variable() {
+        for name in ["ADDR", "PORT", "FOLD_EVERY"] {
+            for value in ["", "99999999999999999999", "localhost", "-1"] {
                 let error = address(&[(name, value)]).unwrap_err().to_string();
                 assert!(error.starts_with(name), "{error}");
             }

@@ -87,7 +87,7 @@ impl Database {
 
     /// Connections beside the pages', for background work.
     pub fn background(&self) -> Result<Connections> {
-        pool(&self.url, 2)
+        pool(&self.url, 3)
     }
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use diesel::prelude::*;
 use diesel_sharded::cached::{Cached, MokaCache};
 use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::fold;
+use diesel_sharded::operation::Folder;
 use diesel_sharded::shard_counts::{self, Following};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -16,6 +18,7 @@ use crate::database::{AnyConnection, Database};
 use crate::live::Live;
 use crate::load::Load;
 use crate::models::{Totals, pages_served};
+use crate::schema::videos::dsl::videos;
 use crate::{Config, Result, conflicts, metrics, pages};
 
 /// The state that all pages share.
@@ -63,7 +66,13 @@ pub struct Site {
     shared: Arc<Shared>,
     stop: oneshot::Sender<()>,
     server: JoinHandle<std::io::Result<()>>,
-    following: Following,
+    background: Background,
+}
+
+/// The work that goes on until it is dropped.
+struct Background {
+    _following: Following,
+    _folder: Folder,
 }
 
 /// How long requests that are under way may take once the site is stopped.
@@ -73,8 +82,8 @@ impl Site {
     pub async fn start(config: &Config) -> Result<Self> {
         conflicts::note_process_wide();
         metrics::record();
-        let url = config.database_url.clone();
-        let (shared, following) = spawn_blocking(move || open(&url)).await??;
+        let opened = config.clone();
+        let (shared, background) = spawn_blocking(move || open(&opened)).await??;
         let shared = Arc::new(shared);
         let listener = TcpListener::bind(config.address)
             .await
@@ -90,7 +99,7 @@ impl Site {
             shared,
             stop,
             server: tokio::spawn(server.into_future()),
-            following,
+            background,
         })
     }
 
@@ -109,7 +118,7 @@ impl Site {
         self.shared.load.stop().await;
         let coalescer = self.shared.coalescer.clone();
         spawn_blocking(move || {
-            drop(self.following);
+            drop(self.background);
             coalescer.close()
         })
         .await??;
@@ -121,12 +130,17 @@ impl Site {
 }
 
 /// May wait for the database.
-fn open(url: &str) -> Result<(Shared, Following)> {
-    let database = Database::open(url)?;
+fn open(config: &Config) -> Result<(Shared, Background)> {
+    let database = Database::open(&config.database_url)?;
     let background = database.background()?;
     let coalescer = Coalescer::new(background.clone())?;
     // Another process of this site may resize too.
-    let following = shard_counts::follow(Duration::from_secs(10), move || background.get())?;
+    let connections = background.clone();
+    let following = shard_counts::follow(Duration::from_secs(10), move || connections.get())?;
+    let folder = fold(videos)
+        .every(config.fold_every)
+        .on_error(|error| eprintln!("a fold: {error}"))
+        .start(move || background.get())?;
     let shared = Shared {
         database,
         coalescer,
@@ -136,5 +150,9 @@ fn open(url: &str) -> Result<(Shared, Following)> {
         load: Arc::default(),
         last_action: Mutex::new("Nothing was done here yet.".to_owned()),
     };
-    Ok((shared, following))
+    let background = Background {
+        _following: following,
+        _folder: folder,
+    };
+    Ok((shared, background))
 }

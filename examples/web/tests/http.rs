@@ -56,6 +56,7 @@ async fn a_database_that_cannot_be_had_is_told() {
         let config = Config {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             database_url: url.to_owned(),
+            fold_every: Duration::MAX,
         };
         let started = Site::start(&config).await;
         let error = started.err().expect("an error").to_string();
@@ -105,6 +106,7 @@ async fn a_port_that_is_taken_is_told() {
     let config = Config {
         address: taken.local_addr().expect("its address"),
         database_url: database.url().to_owned(),
+        fold_every: Duration::MAX,
     };
     let error = Site::start(&config)
         .await

@@ -22,6 +22,7 @@ impl Started {
         let config = Config {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             database_url: database.url().to_owned(),
+            fold_every: Duration::MAX,
         };
         let site = Site::start(&config).await.expect("a site");
         let client = Client::builder().redirect(Policy::none()).build();
