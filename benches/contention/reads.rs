@@ -18,6 +18,9 @@ pub use diesel_sharded_benches::names::{PLAIN, TOTAL};
 
 const SHARDS: i64 = 16;
 
+/// Follows the name of a read of a table whose folds run.
+const FOLDED: &str = ", 90 % folded";
+
 /// The time of one read in one form.
 #[derive(Debug)]
 pub struct Reading {
@@ -35,15 +38,16 @@ pub struct Extent {
 }
 
 type Row = (i64, i64);
-type Form<'a> = (&'static str, Box<dyn FnMut() -> Vec<Row> + 'a>);
+/// A form of a read, from a first key on.
+type Form = (&'static str, Box<dyn FnMut(i64) -> Vec<Row>>);
 
 /// A connection type with its reads.
 pub trait Reads: Arena {
     /// The reads of the page's plain column and of its totals by this crate, each on a connection of its own.
-    fn by_diesel(stage: &Stage<Self>, page: usize) -> [Form<'static>; 2];
+    fn by_diesel(stage: &Stage<Self>, page: usize) -> [Form; 2];
 
     /// The reads of the page's totals by statements written by hand.
-    fn by_hand(stage: &Stage<Self>, page: &Page) -> Vec<Form<'static>>;
+    fn by_hand(stage: &Stage<Self>, page: &Page) -> Vec<Form>;
 
     /// Reads the plain column of one row.
     fn plain(&mut self, id: i64) -> QueryResult<i64>;
@@ -61,32 +65,32 @@ pub trait Reads: Arena {
 macro_rules! reads {
     ($connection:ty, lateral: $lateral:literal) => {
         impl Reads for $connection {
-            fn by_diesel(stage: &Stage<Self>, page: usize) -> [Form<'static>; 2] {
+            fn by_diesel(stage: &Stage<Self>, page: usize) -> [Form; 2] {
                 macro_rules! form {
                     ($name:expr, $column:expr) => {{
                         let mut conn = stage.connect();
-                        let read: Box<dyn FnMut() -> Vec<Row>> = match page {
-                            0 => Box::new(move || {
-                                let row = random_16::table.find(FIRST);
+                        let read: Box<dyn FnMut(i64) -> Vec<Row>> = match page {
+                            0 => Box::new(move |first| {
+                                let row = random_16::table.find(first);
                                 row.select((random_16::id, $column))
                                     .load(&mut conn)
                                     .expect("a row")
                             }),
-                            1 => Box::new(move || {
-                                let ids = random_16::id.between(FIRST, FIRST + PAGE_SIZE - 1);
+                            1 => Box::new(move |first| {
+                                let ids = random_16::id.between(first, first + PAGE_SIZE - 1);
                                 let rows = random_16::table.filter(ids);
                                 rows.select((random_16::id, $column))
                                     .load(&mut conn)
                                     .expect("rows")
                             }),
-                            2 => Box::new(move || {
-                                let rows = random_16::table.filter(random_16::id.ge(FIRST));
+                            2 => Box::new(move |first| {
+                                let rows = random_16::table.filter(random_16::id.ge(first));
                                 let rows = rows.order(random_16::id).limit(PAGE_SIZE);
                                 rows.select((random_16::id, $column))
                                     .load(&mut conn)
                                     .expect("rows")
                             }),
-                            _ => Box::new(move || {
+                            _ => Box::new(move |_| {
                                 let rows = random_16::table.order($column.desc()).limit(10);
                                 rows.select((random_16::id, $column))
                                     .load(&mut conn)
@@ -102,20 +106,21 @@ macro_rules! reads {
                 ]
             }
 
-            fn by_hand(stage: &Stage<Self>, page: &Page) -> Vec<Form<'static>> {
+            fn by_hand(stage: &Stage<Self>, page: &Page) -> Vec<Form> {
                 let sum = |sum: &str| match Self::NAME {
                     "PostgreSQL" => format!("CAST({sum} AS bigint)"),
                     _ => sum.to_owned(),
                 };
                 let forms = page.forms(sum, $lateral).into_iter();
-                let prepared = forms.map(|(name, sql, binds)| -> Form<'static> {
+                let prepared = forms.map(|(name, sql, binds)| -> Form {
                     let mut conn = stage.connect();
                     (
                         name,
-                        Box::new(move || {
+                        Box::new(move |first| {
+                            let binds = binds.iter().map(|bind| bind - FIRST + first);
                             let statement = ByHand {
                                 sql: sql.clone(),
-                                binds: binds.clone(),
+                                binds: binds.collect(),
                             };
                             statement
                                 .load(&mut conn)
@@ -160,32 +165,7 @@ reads!(SqliteConnection, lateral: false);
 pub fn measure<Conn: Reads>(extent: Extent, bar: &ProgressBar) -> Vec<Reading> {
     let stage = Stage::<Conn>::new(Disk::Free);
     fill(&mut stage.connect(), extent.parents);
-    let mut readings = vec![];
-    for (number, page) in pages(extent.parents).iter().enumerate() {
-        bar.set_message(format!("reads, {}: {}", Conn::NAME, page.name));
-        let mut forms = Vec::from(Conn::by_diesel(&stage, number));
-        forms.extend(Conn::by_hand(&stage, page));
-        let totals: Vec<Vec<Row>> = forms
-            .iter_mut()
-            .map(|(_, read)| sorted(read(), page))
-            .collect();
-        for ((name, _), rows) in forms.iter().zip(&totals).skip(2) {
-            assert_eq!(rows, &totals[1], "{name} reads other totals: {}", page.name);
-        }
-        let repeats = page.repeats;
-        let (names, reads): (Vec<_>, Vec<_>) = forms.into_iter().unzip();
-        let mut works: Vec<_> = reads
-            .into_iter()
-            .map(|mut read| move || (0..repeats).for_each(|_| drop(read())))
-            .collect();
-        let times = all_side_by_side(extent.rounds, &mut works);
-        readings.extend(names.iter().zip(times).map(|(form, time)| Reading {
-            database: Conn::NAME,
-            read: page.name.clone(),
-            form,
-            time: time / repeats as u32,
-        }));
-    }
+    let mut readings = compare(&stage, extent, bar, "", || FIRST, 4);
     readings.extend(growth(&mut stage.connect(), extent));
     bar.set_message(format!("reads, {}: fold", Conn::NAME));
     let start = Instant::now();
@@ -196,6 +176,62 @@ pub fn measure<Conn: Reads>(extent: Extent, bar: &ProgressBar) -> Vec<Reading> {
         form: TOTAL,
         time: start.elapsed() / parents as u32,
     });
+    readings.extend(folded::<Conn>(extent, bar));
+    readings
+}
+
+/// Measures the totals of a table whose folds run: most parents have no shards, and the others are being counted on.
+///
+/// One total is that of any parent, so that nine of ten are cold.
+fn folded<Conn: Reads>(extent: Extent, bar: &ProgressBar) -> Vec<Reading> {
+    let stage = Stage::<Conn>::new(Disk::Free);
+    let mut conn = stage.connect();
+    insert_parents(&mut conn, 1, extent.parents);
+    insert_shards(&mut conn, "v.id % 10 = 3", SHARDS);
+    conn.analyze();
+    let any = || rand::random_range(1..=extent.parents - PAGE_SIZE);
+    compare(&stage, extent, bar, FOLDED, any, 3)
+}
+
+/// Measures the first `number` of the pages in all forms, from any key on that `first` returns.
+fn compare<Conn: Reads>(
+    stage: &Stage<Conn>,
+    extent: Extent,
+    bar: &ProgressBar,
+    mix: &str,
+    first: impl Fn() -> i64,
+    number: usize,
+) -> Vec<Reading> {
+    let mut readings = vec![];
+    for (number, page) in pages(extent.parents).iter().enumerate().take(number) {
+        let read = format!("{}{mix}", page.name);
+        bar.set_message(format!("reads, {}: {read}", Conn::NAME));
+        let mut forms = Vec::from(Conn::by_diesel(stage, number));
+        forms.extend(Conn::by_hand(stage, page));
+        let keys: Vec<i64> = (0..page.repeats).map(|_| first()).collect();
+        let totals: Vec<Vec<Row>> = forms
+            .iter_mut()
+            .map(|(_, read)| sorted(read(keys[0]), page))
+            .collect();
+        for ((name, _), rows) in forms.iter().zip(&totals).skip(2) {
+            assert_eq!(rows, &totals[1], "{name} reads other totals: {read}");
+        }
+        let (names, reads): (Vec<_>, Vec<_>) = forms.into_iter().unzip();
+        let mut works: Vec<_> = reads
+            .into_iter()
+            .map(|mut read| {
+                let keys = &keys;
+                move || keys.iter().for_each(|first| drop(read(*first)))
+            })
+            .collect();
+        let times = all_side_by_side(extent.rounds, &mut works);
+        readings.extend(names.iter().zip(times).map(|(form, time)| Reading {
+            database: Conn::NAME,
+            read: read.clone(),
+            form,
+            time: time / page.repeats as u32,
+        }));
+    }
     readings
 }
 
@@ -221,15 +257,26 @@ fn fill(conn: &mut impl Arena, parents: i64) {
 
 /// Inserts `parents` rows with `shards` shards each; their keys begin at `first`.
 fn fill_with<Conn: Arena>(conn: &mut Conn, first: i64, parents: i64, shards: i64) {
+    let range = insert_parents(conn, first, parents);
+    insert_shards(conn, &format!("v.id {range}"), shards);
+}
+
+/// Inserts `parents` rows in the place of others; their keys begin at `first`. Returns the condition on these keys.
+fn insert_parents<Conn: Arena>(conn: &mut Conn, first: i64, parents: i64) -> String {
     let range = format!("BETWEEN {first} AND {}", first + parents - 1);
     conn.run(&format!("DELETE FROM random_16 WHERE id {range}"));
     conn.run(&format!(
         "INSERT INTO random_16 (id, views) SELECT n + {first} - 1, n % 1000 FROM ({}) AS numbers",
         Conn::numbers(parents)
     ));
+    range
+}
+
+/// Inserts so many shards of each row `v` that fits a condition.
+fn insert_shards<Conn: Arena>(conn: &mut Conn, fits: &str, shards: i64) {
     conn.run(&format!(
         "INSERT INTO random_16_shards (id, shard, views) SELECT v.id, s.n - 1, v.id % 7 \
-         FROM random_16 AS v CROSS JOIN ({}) AS s WHERE v.id {range} ORDER BY v.id, s.n",
+         FROM random_16 AS v CROSS JOIN ({}) AS s WHERE {fits} ORDER BY v.id, s.n",
         Conn::numbers(shards)
     ));
 }

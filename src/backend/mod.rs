@@ -19,6 +19,7 @@ pub(crate) use self::classify::{SHARD_REMOVED, TAKEN_FOR_ANOTHER};
 pub use self::dialect::Dialect;
 pub(crate) use self::isolation::Isolation;
 pub(crate) use self::locks::{KeepsAndLocks, Strength};
+pub use self::prepared::keep_queries_on_mysql;
 pub(crate) use self::rows::{Binds, OwnRows, Reads};
 pub use self::sharded_backend::{BackendOf, ShardedBackend};
 #[cfg(feature = "r2d2")]

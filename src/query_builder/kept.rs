@@ -12,7 +12,7 @@
 //!   `diesel_async` prepares each statement under a name and executes it in a message of its own, perhaps on another connection.
 //!
 //! MariaDB's and MySQL's clients wait for ever if a kept statement is executed again after it failed in the middle of its rows.
-//! There a statement with rows is never kept.
+//! There a statement with rows is kept only if the application [says](crate::backend::keep_queries_on_mysql) that it has no such client.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
+use diesel_sharded::backend::keep_queries_on_mysql;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Counter, MIGRATIONS, RowCounter, update};
@@ -128,13 +129,65 @@ fn interrupted(url: &str, set: &str, kills: bool) {
     );
 }
 
+/// Kept totals on a connection of `diesel_async`'s, of which that of the first video takes longer than the server allows. In the
+/// end it allows everything, and the same statements return what they should.
+async fn kept_and_interrupted(url: &str, set: &str) {
+    use diesel_async::RunQueryDsl as Awaited; // beside the blocking one
+    use diesel_async::{AsyncConnection, AsyncMysqlConnection, SimpleAsyncConnection};
+
+    keep_queries_on_mysql();
+    let mut conn = AsyncMysqlConnection::establish(url).await.unwrap();
+    conn.batch_execute(set).await.unwrap();
+    let end = Instant::now() + Duration::from_secs(seconds());
+    let (mut failed, mut reads) = (0, 0);
+    loop {
+        let is_over = Instant::now() > end;
+        if is_over {
+            let forever = "SET max_statement_time = 0";
+            conn.batch_execute(forever).await.unwrap();
+        }
+        for video in [1, 2] {
+            let read = videos.find(video).select(views.total());
+            let total: QueryResult<i64> = Awaited::first(read, &mut conn).await;
+            match total {
+                Err(error) => {
+                    assert!(!is_over, "{error}");
+                    failed += 1;
+                }
+                Ok(total) => {
+                    assert_eq!(total, 100 * video);
+                    reads += 1;
+                }
+            }
+        }
+        if is_over {
+            break;
+        }
+    }
+    let prepared = diesel::dsl::sql::<diesel::sql_types::BigInt>(
+        "(SELECT CAST(variable_value AS SIGNED) FROM information_schema.session_status \
+         WHERE variable_name = 'COM_STMT_PREPARE')",
+    );
+    let prepared: i64 = Awaited::get_result(diesel::select(prepared), &mut conn)
+        .await
+        .unwrap();
+    assert!(prepared < 10, "{prepared} statements were prepared");
+    assert!(failed > 0, "no total was interrupted");
+    println!("done: 0 {failed} {reads}");
+}
+
 /// A process of its own for the tests below, which start it.
 #[test]
 #[ignore = "runs as a process of the other tests"]
 fn client() {
     let plan = std::env::var(PLAN).expect("a plan");
-    let [url, set, kills] = plan.split('|').collect::<Vec<_>>().try_into().unwrap();
-    interrupted(url, set, kills == "kills");
+    let [url, set, kind] = plan.split('|').collect::<Vec<_>>().try_into().unwrap();
+    if kind == "kept" {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        return runtime.block_on(kept_and_interrupted(url, set));
+    }
+    interrupted(url, set, kind == "kills");
 }
 
 /// Runs a process until it ends by itself, or ends it after a minute more than it should take.
@@ -217,4 +270,9 @@ fn nobody_waits_for_ever_at_4_milliseconds() {
 #[test]
 fn nobody_waits_for_ever_under_kill_query() {
     nobody_waits_for_ever("SET max_statement_time = 0", "kills");
+}
+
+#[test]
+fn nobody_waits_for_ever_for_kept_totals_of_diesel_async() {
+    nobody_waits_for_ever("SET max_statement_time = 0.001", "kept");
 }
