@@ -5,6 +5,7 @@ pub mod machine;
 pub mod names;
 pub mod pictures;
 pub mod report;
+pub mod synced;
 
 use std::time::{Duration, Instant};
 

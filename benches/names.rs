@@ -9,6 +9,8 @@ pub const APPEND_ONLY: &str = "append-only INSERT";
 pub const APPEND_ONLY_PREPARED: &str = "append-only INSERT, prepared by hand";
 pub const WRITE_BEHIND: &str = "Redis INCR, written behind";
 pub const WRITE_BEHIND_LOGGED: &str = "Redis INCR with appendfsync everysec, written behind";
+pub const RANDOM: &str = "sharded, 128 at random";
+pub const STRIPED: &str = "sharded, striped";
 pub const DEFAULT: &str = "sharded, default";
 pub const COALESCED: &str = "coalesced, acknowledged";
 pub const BUFFERED: &str = "coalesced, buffered";
@@ -33,6 +35,7 @@ pub const SNAPSHOT: &str = "snapshot";
 pub const PROCESS: &str = "process";
 pub const LONG: &str = "long";
 pub const SOAK: &str = "soak";
+pub const PROCESSES: &str = "processes";
 
 /// The forms of a read.
 pub const PLAIN: &str = "plain column";

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use chrono::Utc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -230,6 +231,23 @@ fn write(text: &mut String, value: &Value, depth: usize) {
 }
 
 impl Part {
+    /// A part without results yet, measured today.
+    pub fn new(section: &str, database: &str, machine: Machine, pace: Pace) -> Self {
+        Part {
+            section: section.to_owned(),
+            database: database.to_owned(),
+            date: Utc::now().date_naive().to_string(),
+            machine,
+            pace,
+            cells: vec![],
+            readings: vec![],
+            courses: vec![],
+            in_process: None,
+            upkeep: None,
+            soak: None,
+        }
+    }
+
     /// The cell of a contender on one hot row.
     pub fn cell(&self, disk: &str, threads: usize, entrant: &str) -> Result<&Cell, Missing> {
         let mut cells = self.cells.iter();

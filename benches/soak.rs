@@ -17,14 +17,12 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use chrono::Utc;
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable};
 use diesel_sharded_benches::machine;
 use diesel_sharded_benches::names::{MARIADB, POSTGRESQL, SOAK};
 use diesel_sharded_benches::report::{Pace, Part, Report, Sample, Soak, tenths};
-use diesel_sharded_tests::{Database, Server, TestConnection};
+use diesel_sharded_benches::synced::Synced;
 use diesel_sharded_web::{Config, Site};
 use rand::RngExt;
 use reqwest::{Client, StatusCode};
@@ -114,10 +112,7 @@ struct Views {
 }
 
 /// A connection type whose server is soaked.
-trait Soaked: TestConnection {
-    /// An empty database whose commits wait for the disk.
-    fn synced_database() -> Database;
-
+trait Soaked: Synced {
     fn table(&mut self) -> Table;
 
     /// The sum of all totals.
@@ -125,12 +120,8 @@ trait Soaked: TestConnection {
 }
 
 macro_rules! soaked {
-    ($connection:ty, integer: $integer:literal, table: $table:literal, $database:expr) => {
+    ($connection:ty, integer: $integer:literal, table: $table:literal) => {
         impl Soaked for $connection {
-            fn synced_database() -> Database {
-                $database
-            }
-
             fn table(&mut self) -> Table {
                 diesel::sql_query($table)
                     .get_result(self)
@@ -155,22 +146,14 @@ soaked!(
     integer: "bigint",
     table: "SELECT (SELECT COUNT(*) FROM videos_shards) AS shards, pg_total_relation_size('videos_shards') AS bytes, \
             n_tup_upd AS updates, n_tup_hot_upd AS hot_updates, n_dead_tup AS dead_versions \
-            FROM pg_stat_user_tables WHERE relname = 'videos_shards'",
-    Database::on_server(Server::SyncedPostgres)
+            FROM pg_stat_user_tables WHERE relname = 'videos_shards'"
 );
 soaked!(
     MysqlConnection,
     integer: "SIGNED",
     table: "SELECT (SELECT COUNT(*) FROM videos_shards) AS shards, CAST(FILE_SIZE AS SIGNED) AS bytes, \
             CAST(NULL AS SIGNED) AS updates, CAST(NULL AS SIGNED) AS hot_updates, CAST(NULL AS SIGNED) AS dead_versions \
-            FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME = CONCAT(DATABASE(), '/videos_shards')",
-    {
-        let database = Database::on_server(Server::Mysql);
-        let synced = "SET GLOBAL innodb_flush_log_at_trx_commit = 1";
-        let mut conn = MysqlConnection::connect(&database);
-        conn.batch_execute(synced).expect("a setting");
-        database
-    }
+            FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME = CONCAT(DATABASE(), '/videos_shards')"
 );
 
 /// Soaks the site on one database.
@@ -361,17 +344,8 @@ fn main() -> ExitCode {
             slice_ms: INTERVAL.as_millis() as u64,
         };
         Report::publish([Part {
-            section: SOAK.to_owned(),
-            database: plan.database.to_owned(),
-            date: Utc::now().date_naive().to_string(),
-            machine,
-            pace,
-            cells: vec![],
-            readings: vec![],
-            courses: vec![],
-            in_process: None,
-            upkeep: None,
             soak: Some(soak),
+            ..Part::new(SOAK, plan.database, machine, pace)
         }]);
     }
     ExitCode::SUCCESS

@@ -224,7 +224,7 @@ arena!(PgConnection {
     const EMPTY: &'static str = "TRUNCATE TABLE";
     const ANALYZE: &'static [&'static str] = &["VACUUM ANALYZE"];
 
-    const SHARDS_OPTIONS: &'static str = " WITH (fillfactor = 50)";
+    const SHARDS_OPTIONS: &'static str = " WITH (fillfactor = 90)";
     const DISKS: &'static [Disk] = &[Disk::Free, Disk::Local, Disk::Slow];
 
     fn database_on(disk: Disk) -> Database {

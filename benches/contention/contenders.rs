@@ -15,8 +15,8 @@ use crate::arena::{Arena, Stage};
 use crate::attempts;
 use crate::contender::{
     APPEND_ONLY, APPEND_ONLY_PREPARED, BUFFERED, COALESCED, Contender, Counting, DEFAULT, ONE_ROW,
-    Outcome, PREPARED, SLOTTED, SLOTTED_PREPARED, WRITE_BEHIND, WRITE_BEHIND_LOGGED, total_of,
-    total_of_shards,
+    Outcome, PREPARED, RANDOM, SLOTTED, SLOTTED_PREPARED, STRIPED, WRITE_BEHIND,
+    WRITE_BEHIND_LOGGED, total_of, total_of_shards,
 };
 use crate::prepared::{
     InsertEvent, Prepared, UpdateRow, UpdateSlot, UpsertSlot, UpsertSlotOnMysql,
@@ -204,20 +204,8 @@ macro_rules! statements {
                 random_32,
                 ShardChoice::Random
             ),
-            sharded!(
-                $connection,
-                $kind,
-                "sharded, 128 at random",
-                random_128,
-                ShardChoice::Random
-            ),
-            sharded!(
-                $connection,
-                $kind,
-                "sharded, striped",
-                striped,
-                ShardChoice::Striped
-            ),
+            sharded!($connection, $kind, RANDOM, random_128, ShardChoice::Random),
+            sharded!($connection, $kind, STRIPED, striped, ShardChoice::Striped),
             sharded!($connection, $kind, DEFAULT, adaptive, ShardChoice::Adaptive),
         ]
     }};

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use chrono::Utc;
 use diesel::prelude::*;
 use diesel_sharded_benches::machine;
 use diesel_sharded_benches::names::{
@@ -93,22 +92,18 @@ impl Results {
         let mut upkeep = upkeep.filter(|(of, _)| (section, *of) == (LONG, database));
         let in_process = self.in_process.as_ref();
         let in_process = in_process.filter(|_| (section, database) == (PROCESS, SQLITE));
+        let pace = report::Pace {
+            quick: self.quick,
+            rounds: pace.rounds,
+            slice_ms: pace.slice.as_millis() as u64,
+        };
         Part {
-            section: section.to_owned(),
-            database: database.to_owned(),
-            date: Utc::now().date_naive().to_string(),
-            machine: machine.clone(),
-            pace: report::Pace {
-                quick: self.quick,
-                rounds: pace.rounds,
-                slice_ms: pace.slice.as_millis() as u64,
-            },
             cells: cells.map(Cell::published).collect(),
             readings: readings.map(Reading::published).collect(),
             courses: courses.map(Course::published).collect(),
             in_process: in_process.map(InProcess::published),
             upkeep: upkeep.next().map(|(_, upkeep)| upkeep.clone()),
-            soak: None,
+            ..Part::new(section, database, machine.clone(), pace)
         }
     }
 }

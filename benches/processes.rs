@@ -1,0 +1,232 @@
+//! Counts on one row from several processes, by each choice of shards. Commits wait for the disk.
+//!
+//!     cargo bench -p diesel_sharded_benches --bench processes [-- --publish]
+//!
+//! 8 processes of 8 threads each begin at the same time, and end after each slice. A process does not know the counts of the others.
+//! `--publish` replaces this section in `docs/benchmarks/report.json`. The run fails if a count is lost or doubled.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded::shard_choice::ShardChoice;
+use diesel_sharded::{ShardsTable, update};
+use diesel_sharded_benches::machine;
+use diesel_sharded_benches::names::{
+    DEFAULT, LOCAL_DISK, MARIADB, ONE_ROW, POSTGRESQL, PROCESSES, RANDOM, STRIPED,
+};
+use diesel_sharded_benches::report::{Cell, Pace, Part, Report, tenths};
+use diesel_sharded_benches::synced::Synced;
+
+use self::videos::dsl::views;
+use self::videos::table as all;
+
+diesel::table! {
+    videos (id) {
+        id -> BigInt,
+        views -> BigInt,
+    }
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = videos)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Video {
+    id: i64,
+    #[sharded]
+    views: i64,
+}
+
+const PROCESSES_OF_A_RUN: usize = 8;
+const THREADS: usize = 8;
+const ROUNDS: usize = 5;
+const WARM_UP: Duration = Duration::from_millis(500);
+const SLICE: Duration = Duration::from_millis(2000);
+const VIDEO: i64 = 1;
+
+/// The first argument of a process that counts.
+const COUNT: &str = "count";
+const WAYS: [&str; 4] = [ONE_ROW, RANDOM, STRIPED, DEFAULT];
+
+/// A connection type that counts.
+trait Counts: Synced {
+    fn create_shards(&mut self);
+
+    fn count(&mut self, way: &str) -> QueryResult<usize>;
+
+    fn total(&mut self) -> QueryResult<i64>;
+}
+
+macro_rules! counts {
+    ($($connection:ty)+) => {$(
+        impl Counts for $connection {
+            fn create_shards(&mut self) {
+                ShardsTable::of(all).create(self).expect("a table of shards");
+            }
+
+            fn count(&mut self, way: &str) -> QueryResult<usize> {
+                let choice = match way {
+                    ONE_ROW => {
+                        let one_row = diesel::update(all.find(VIDEO));
+                        return one_row.set(views.eq(views + 1)).execute(self);
+                    }
+                    RANDOM => ShardChoice::Random,
+                    STRIPED => ShardChoice::Striped,
+                    _ => ShardChoice::Adaptive,
+                };
+                update(all.find(VIDEO))
+                    .set(views.eq(views + 1))
+                    .shard_choice(choice)
+                    .execute(self)
+            }
+
+            fn total(&mut self) -> QueryResult<i64> {
+                all.find(VIDEO).select(views.total()).first(self)
+            }
+        }
+    )+};
+}
+
+counts!(PgConnection MysqlConnection);
+
+/// Counts in this process until the time is over, once the parent says so, and prints how often: in the slice, and in all.
+fn count<Conn: Counts>(url: &str, way: &str) {
+    let mut conns: Vec<Conn> = (0..THREADS)
+        .map(|_| Conn::establish(url).expect("a connection"))
+        .collect();
+    println!("ready");
+    let _ = std::io::stdin()
+        .read(&mut [0])
+        .expect("the signal to begin");
+    let begin = Instant::now() + WARM_UP;
+    let counts: Vec<(u64, u64)> = thread::scope(|scope| {
+        let threads = conns.iter_mut().map(|conn| {
+            scope.spawn(move || {
+                let (mut in_slice, mut all) = (0, 0);
+                while begin.elapsed() < SLICE {
+                    assert_eq!(conn.count(way), Ok(1));
+                    all += 1;
+                    in_slice += u64::from(Instant::now() > begin);
+                }
+                (in_slice, all)
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        let ended = threads.into_iter().map(|thread| thread.join());
+        ended.map(|counts| counts.expect("no panic")).collect()
+    });
+    let sum = |of: fn(&(u64, u64)) -> u64| counts.iter().map(of).sum::<u64>();
+    println!(
+        "{} {}",
+        sum(|(in_slice, _)| *in_slice),
+        sum(|(_, all)| *all)
+    );
+}
+
+/// Returns the counts a second of one way.
+fn slice<Conn: Counts>(conn: &mut Conn, url: &str, way: &str, database: &str) -> f64 {
+    let before = conn.total().expect("a total");
+    let program = std::env::current_exe().expect("this program");
+    let mut children: Vec<Child> = (0..PROCESSES_OF_A_RUN)
+        .map(|_| {
+            Command::new(&program)
+                .args([COUNT, database, url, way])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("a process")
+        })
+        .collect();
+    let mut outputs: Vec<_> = children
+        .iter_mut()
+        .map(|child| BufReader::new(child.stdout.take().expect("its output")).lines())
+        .collect();
+    let mut line = |child: usize| outputs[child].next().expect("a line").expect("a text");
+    for child in 0..PROCESSES_OF_A_RUN {
+        assert_eq!(line(child), "ready");
+    }
+    for child in &mut children {
+        let mut input = child.stdin.take().expect("its input");
+        input.write_all(b"\n").expect("the signal to begin");
+    }
+    let (mut in_slice, mut all) = (0, 0);
+    for child in 0..PROCESSES_OF_A_RUN {
+        let counted = line(child);
+        let (some, whole) = counted.split_once(' ').expect("two numbers");
+        in_slice += some.parse::<u64>().expect("a number");
+        all += whole.parse::<i64>().expect("a number");
+    }
+    for mut child in children {
+        assert!(child.wait().expect("its end").success());
+    }
+    let total = conn.total().expect("a total");
+    assert_eq!(total, before + all, "{way}: lost or doubled counts");
+    in_slice as f64 / SLICE.as_secs_f64()
+}
+
+fn measure<Conn: Counts>(database: &'static str) -> Part {
+    let server = Conn::synced_database();
+    let conn = &mut Conn::connect(&server);
+    let table = "CREATE TABLE videos (id BIGINT PRIMARY KEY, views BIGINT NOT NULL)";
+    conn.batch_execute(table).expect("a table");
+    let row = format!("INSERT INTO videos (id, views) VALUES ({VIDEO}, 0)");
+    conn.batch_execute(&row).expect("a row");
+    conn.create_shards();
+    let mut rates = WAYS.map(|_| vec![]);
+    for _ in 0..ROUNDS {
+        for (way, rates) in WAYS.iter().zip(&mut rates) {
+            rates.push(tenths(slice(conn, server.url(), way, database)));
+        }
+    }
+    let cells = WAYS.iter().zip(rates).map(|(way, rates)| {
+        let mut sorted = rates.clone();
+        sorted.sort_by(f64::total_cmp);
+        println!("{database}, {way}: {} ({rates:?})", sorted[ROUNDS / 2]);
+        Cell {
+            disk: LOCAL_DISK.to_owned(),
+            keys: "one hot key".to_owned(),
+            shape: None,
+            threads: PROCESSES_OF_A_RUN * THREADS,
+            entrant: (*way).to_owned(),
+            per_second: sorted[ROUNDS / 2],
+            per_second_of_rounds: rates,
+            p50_us: None,
+            p95_us: None,
+            p99_us: None,
+            failed: 0,
+        }
+    });
+    Part {
+        cells: cells.collect(),
+        ..Part::new(
+            PROCESSES,
+            database,
+            machine::with::<Conn>(),
+            Pace {
+                quick: false,
+                rounds: ROUNDS,
+                slice_ms: SLICE.as_millis() as u64,
+            },
+        )
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        [COUNT, POSTGRESQL, url, way] => return count::<PgConnection>(url, way),
+        [COUNT, _, url, way] => return count::<MysqlConnection>(url, way),
+        _ => {}
+    }
+    let parts = [
+        measure::<PgConnection>(POSTGRESQL),
+        measure::<MysqlConnection>(MARIADB),
+    ];
+    if arguments.contains(&"--publish") {
+        Report::publish(parts);
+    }
+}
