@@ -11,7 +11,7 @@ mod shapes;
 pub use self::documents::{Document, documents};
 pub use self::long_runs::soaks;
 pub use self::numbers::rate;
-use crate::report::{Missing, Report};
+use crate::report::{Missing, Part, Report};
 
 type Render = fn(&Report) -> Result<String, Missing>;
 
@@ -42,6 +42,16 @@ pub fn render(name: &str, report: &Report) -> Result<String, String> {
     let block = BLOCKS.iter().find(|(of, _)| *of == name);
     let (_, render) = block.ok_or_else(|| format!("there is no block of figures {name:?}"))?;
     render(report).map_err(|Missing(what)| format!("{name:?}: the report lacks {what}"))
+}
+
+/// The note on when a table was measured, and whether its figures are rough.
+fn measured(part: &Part) -> String {
+    let rough = if part.pace.quick {
+        ", by a quick run, so the figures are rough"
+    } else {
+        ""
+    };
+    format!("Measured on {}{rough}.", part.date)
 }
 
 /// The width of a line of text.
