@@ -1,6 +1,6 @@
 //! Blocks on one hot row.
 
-use super::numbers::{rate, ratio, time};
+use super::numbers::{rate, ratio, times};
 use super::{paragraph, row, table as render_table};
 use crate::names::*;
 use crate::report::{Cell, Missing, Report};
@@ -38,7 +38,7 @@ fn entry(report: &Report, place: Place, entrant: &str) -> Result<String, Missing
 pub fn rate_and_latencies(cell: &Cell) -> String {
     let latencies = cell.p50_us.zip(cell.p99_us);
     let latencies = latencies.map_or(String::new(), |(p50, p99)| {
-        format!("<br>{} / {}", time(p50), time(p99))
+        format!("<br>{}", times(p50, p99))
     });
     let failed = match cell.failed {
         0 => String::new(),
