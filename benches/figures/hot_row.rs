@@ -1,7 +1,7 @@
 //! Blocks on one hot row.
 
 use super::numbers::{rate, ratio, times};
-use super::{paragraph, row, table as render_table};
+use super::text::{paragraph, row, table as render_table};
 use crate::names::*;
 use crate::report::{Cell, Missing, Report};
 

@@ -2,7 +2,7 @@
 
 use super::hot_row::rate_and_latencies;
 use super::numbers::{grouped, rate, time};
-use super::{measured, paragraph, row, table as render_table};
+use super::text::{measured, paragraph, row, table as render_table};
 use crate::names::*;
 use crate::report::{Missing, Part, Report, Soak};
 

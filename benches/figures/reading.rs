@@ -1,7 +1,7 @@
 //! Blocks on reads of totals and on top lists.
 
 use super::numbers::{grouped, ratio, time};
-use super::{measured, paragraph, row, table as render_table};
+use super::text::{measured, paragraph, row, table as render_table};
 use crate::names::*;
 use crate::report::{Missing, Part, Report};
 
