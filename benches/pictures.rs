@@ -115,7 +115,7 @@ fn soak(report: &Report) -> Result<String, Missing> {
     const PANELS: [(&str, &[Value]); 6] = [
         ("requests a second", &[|sample| Some(sample.per_second)]),
         (
-            "p50 and p99 of a request, ms",
+            "p50 (blue) and p99 (orange) of a request, ms",
             &[
                 |sample| Some(sample.p50_us / 1000.0),
                 |sample| Some(sample.p99_us / 1000.0),

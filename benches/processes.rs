@@ -22,7 +22,7 @@ use diesel_sharded_benches::report::{Cell, Pace, Part, Report, tenths};
 use diesel_sharded_benches::synced::Synced;
 
 use self::videos::dsl::views;
-use self::videos::table as all;
+use self::videos::table as table_of_videos;
 
 diesel::table! {
     videos (id) {
@@ -64,27 +64,27 @@ macro_rules! counts {
     ($($connection:ty)+) => {$(
         impl Counts for $connection {
             fn create_shards(&mut self) {
-                ShardsTable::of(all).create(self).expect("a table of shards");
+                ShardsTable::of(table_of_videos).create(self).expect("a table of shards");
             }
 
             fn count(&mut self, way: &str) -> QueryResult<usize> {
                 let choice = match way {
                     ONE_ROW => {
-                        let one_row = diesel::update(all.find(VIDEO));
+                        let one_row = diesel::update(table_of_videos.find(VIDEO));
                         return one_row.set(views.eq(views + 1)).execute(self);
                     }
                     RANDOM => ShardChoice::Random,
                     STRIPED => ShardChoice::Striped,
                     _ => ShardChoice::Adaptive,
                 };
-                update(all.find(VIDEO))
+                update(table_of_videos.find(VIDEO))
                     .set(views.eq(views + 1))
                     .shard_choice(choice)
                     .execute(self)
             }
 
             fn total(&mut self) -> QueryResult<i64> {
-                all.find(VIDEO).select(views.total()).first(self)
+                table_of_videos.find(VIDEO).select(views.total()).first(self)
             }
         }
     )+};

@@ -25,6 +25,7 @@ mod contender;
 mod contenders;
 mod limits;
 mod load;
+mod long;
 mod plan;
 mod prepared;
 mod process;
@@ -46,13 +47,12 @@ use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
 use diesel_sharded_benches::names::{DISKS, HOT, LONG, PROCESS, SNAPSHOT, ranked_rows};
-use diesel_sharded_benches::report::{Report, Upkeep};
+use diesel_sharded_benches::report::Report;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arena::{Arena, Disk, Stage};
 use crate::contender::{
     APPEND_ONLY, APPEND_ONLY_PREPARED, COALESCED, Contender, DEFAULT, ONE_ROW, PREPARED,
-    SLOTTED_PREPARED,
 };
 use crate::contenders::Contenders;
 use crate::limits::Limited;
@@ -74,15 +74,6 @@ const LEFT_OUT_IF_QUICK: [&str; 3] = [
 ];
 /// The contenders on SQLite where commits wait for the disk. Its waiting writers sleep so long that a slice takes seconds to end.
 const ON_SYNCED_SQLITE: [&str; 5] = [ONE_ROW, PREPARED, APPEND_ONLY_PREPARED, DEFAULT, COALESCED];
-/// The contenders of the long run.
-const IN_THE_LONG_RUN: [&str; 5] = [
-    PREPARED,
-    SLOTTED_PREPARED,
-    APPEND_ONLY_PREPARED,
-    DEFAULT,
-    COALESCED,
-];
-
 /// A run: its sections, and the results so far.
 struct Run {
     plan: Plan,
@@ -277,27 +268,10 @@ impl Run {
             .extend(top::measure::<Conn>(extent, &self.bar));
     }
 
-    fn long<Conn: Contenders>(&mut self) {
-        let stage = Stage::<Conn>::new(Disk::Local);
-        let all = Conn::alone(&stage, &self.redis);
-        let entrants: Vec<_> = all
-            .iter()
-            .filter(|contender| IN_THE_LONG_RUN.contains(&contender.name()))
-            .map(|contender| Entrant::Contender(contender.as_ref()))
-            .collect();
-        let mut conn = stage.connect();
-        let before = conn.upkeep();
-        let scene = Scene::hot(LONG, 64);
-        let pace = self.plan.long_pace(IN_THE_LONG_RUN.len());
-        let cells = load::measure(&stage, scene, pace, &entrants, &self.bar);
+    fn long<Conn: Contenders>(&mut self, pace: Pace) {
+        let (cells, upkeep) = long::measure::<Conn>(pace, &self.redis, &self.bar);
         self.results.cells.extend(cells);
-        if let (Some(before), Some(after)) = (before, conn.upkeep()) {
-            let upkeep = Upkeep {
-                checkpoints: after.checkpoints - before.checkpoints,
-                autovacuums: after.autovacuums - before.autovacuums,
-            };
-            self.results.upkeep.push((Conn::NAME, upkeep));
-        }
+        self.results.upkeep.extend(upkeep);
     }
 
     fn snapshot(&mut self) {
@@ -347,14 +321,14 @@ impl Run {
         everywhere!(top);
         self.section(SNAPSHOT, self.plan.pace, Run::snapshot);
         self.section(PROCESS, self.plan.pace, Run::process);
-        let pace = self.plan.long_pace(IN_THE_LONG_RUN.len());
+        let pace = self.plan.long_pace(long::CONTENDERS.len());
         self.section(LONG, pace, |run| {
             // One writer at a time is all there is on SQLite, however long it lasts.
             if run.plan.is_on(PgConnection::NAME) {
-                run.long::<PgConnection>();
+                run.long::<PgConnection>(pace);
             }
             if run.plan.is_on(MysqlConnection::NAME) {
-                run.long::<MysqlConnection>();
+                run.long::<MysqlConnection>(pace);
             }
         });
     }

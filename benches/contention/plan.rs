@@ -61,7 +61,7 @@ impl Plan {
             minutes: 30,
             publish: false,
         };
-        let (mut rounds, mut slice) = (None, None);
+        let (mut rounds, mut slice, mut minutes) = (None, None, None);
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().unwrap_or_default();
@@ -97,7 +97,7 @@ impl Plan {
                     }
                 }
                 "--publish" => plan.publish = true,
-                "--minutes" => plan.minutes = positive("--minutes", &value())?,
+                "--minutes" => minutes = Some(positive("--minutes", &value())?),
                 "--rounds" => rounds = Some(positive("--rounds", &value())?),
                 "--slice" => slice = Some(positive("--slice", &value())?),
                 _ => return Err(format!("{argument}: known are {OPTIONS}")),
@@ -109,6 +109,12 @@ impl Plan {
         }
         if let Some(milliseconds) = slice {
             plan.pace.slice = Duration::from_millis(milliseconds.into());
+        }
+        if let Some(minutes) = minutes {
+            if plan.only.as_deref() != Some(LONG) {
+                return Err(format!("--minutes {minutes}: only with --only {LONG}"));
+            }
+            plan.minutes = minutes;
         }
         if plan.publish && !plan.shape.is_empty() {
             return Err("--shape measures a part of a section: it cannot be published".into());

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::render;
+use super::blocks::render;
 use crate::report::Report;
 
 const BEGIN: &str = "<!-- figures: ";

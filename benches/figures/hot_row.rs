@@ -1,7 +1,7 @@
 //! Blocks on one hot row.
 
-use super::numbers::{rate, ratio, time};
-use super::{paragraph, row, table as render_table};
+use super::numbers::{rate, ratio, times};
+use super::text::{paragraph, row, table as render_table};
 use crate::names::*;
 use crate::report::{Cell, Missing, Report};
 
@@ -38,7 +38,7 @@ fn entry(report: &Report, place: Place, entrant: &str) -> Result<String, Missing
 pub fn rate_and_latencies(cell: &Cell) -> String {
     let latencies = cell.p50_us.zip(cell.p99_us);
     let latencies = latencies.map_or(String::new(), |(p50, p99)| {
-        format!("<br>{} / {}", time(p50), time(p99))
+        format!("<br>{}", times(p50, p99))
     });
     let failed = match cell.failed {
         0 => String::new(),
@@ -330,5 +330,33 @@ pub fn one_coalescer(report: &Report) -> Result<String, Missing> {
          server, with commits that wait for a local disk.",
         of(ON_POSTGRESQL)?,
         of(ON_MARIADB)?,
+    )))
+}
+
+pub fn several_processes(report: &Report) -> Result<String, Missing> {
+    let rates = |database| -> Result<[f64; 4], Missing> {
+        let part = report.part(PROCESSES, database)?;
+        let rate = |entrant| Ok(part.cell(LOCAL_DISK, THREADS, entrant)?.per_second);
+        Ok([
+            rate(ONE_ROW)?,
+            rate(RANDOM)?,
+            rate(STRIPED)?,
+            rate(DEFAULT)?,
+        ])
+    };
+    let sentence = |database| -> Result<String, Missing> {
+        let [one_row, random, striped, default] = rates(database)?;
+        Ok(format!(
+            "On {database} they made {} counts a second by the default, {} with `Striped`, {} with `Random` and {} on one row.",
+            rate(default),
+            rate(striped),
+            rate(random),
+            rate(one_row),
+        ))
+    };
+    Ok(paragraph(&format!(
+        "8 processes of 8 threads counted on one row. {} {} (`--bench processes`)",
+        sentence(POSTGRESQL)?,
+        sentence(MARIADB)?,
     )))
 }

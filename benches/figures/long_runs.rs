@@ -2,7 +2,7 @@
 
 use super::hot_row::rate_and_latencies;
 use super::numbers::{grouped, rate, time};
-use super::{paragraph, row, table as render_table};
+use super::text::{measured, paragraph, row, table as render_table};
 use crate::names::*;
 use crate::report::{Missing, Part, Report, Soak};
 
@@ -39,11 +39,11 @@ pub fn table(report: &Report) -> Result<String, Missing> {
     }
     let [postgresql, _] = parts;
     let slices = paragraph(&format!(
-        "On each database the ways took turns, {} of {:.0} s each ({}).{}",
+        "On each database the ways took turns, {} of {:.0} s each.{} {}",
         postgresql.pace.rounds,
         postgresql.pace.slice_ms as f64 / 1000.0,
-        postgresql.date,
-        upkeep(postgresql)
+        upkeep(postgresql),
+        measured(postgresql)
     ));
     Ok(format!("{slices}\n\n{}", render_table(&rows)))
 }
@@ -70,6 +70,8 @@ pub fn soaks(report: &Report) -> Result<Vec<(&Part, &Soak)>, Missing> {
 }
 
 pub fn soak(report: &Report) -> Result<String, Missing> {
+    let soaks = soaks(report)?;
+    let measured = measured(soaks[0].0);
     let mut rows = vec![row![
         "",
         "minutes",
@@ -82,7 +84,7 @@ pub fn soak(report: &Report) -> Result<String, Missing> {
         "totals rose by",
         "failed"
     ]];
-    for (part, soak) in soaks(report)? {
+    for (part, soak) in soaks {
         let samples = &soak.samples;
         let tenth = samples.len().div_ceil(10);
         let first = &samples[..tenth];
@@ -109,7 +111,7 @@ pub fn soak(report: &Report) -> Result<String, Missing> {
             format!(
                 "{}, {}",
                 kilobytes(bytes().max().unwrap_or(0)),
-                kilobytes(bytes().last().unwrap_or(0))
+                kilobytes(bytes().next_back().unwrap_or(0))
             ),
             samples.last().map_or(0, |sample| sample.shards),
             grouped(soak.acknowledged),
@@ -117,5 +119,5 @@ pub fn soak(report: &Report) -> Result<String, Missing> {
             grouped(soak.failed),
         ]);
     }
-    Ok(render_table(&rows))
+    Ok(format!("{}\n\n{measured}", render_table(&rows)))
 }

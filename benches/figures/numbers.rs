@@ -46,6 +46,17 @@ pub fn time(us: f64) -> String {
     }
 }
 
+/// Two times, in one unit if both have the same.
+pub fn times(first: f64, second: f64) -> String {
+    let (first, second) = (time(first), time(second));
+    match (first.split_once(' '), second.split_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other => {
+            format!("{number} / {second}")
+        }
+        _ => format!("{first} / {second}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +95,7 @@ mod tests {
             times.map(time),
             ["0.1 µs", "85 µs", "3.2 ms", "412 ms", "1.3 s"]
         );
+        assert_eq!(super::times(915.0, 1_710.0), "915 µs / 1.7 ms");
+        assert_eq!(super::times(3_240.0, 412_300.0), "3.2 / 412 ms");
     }
 }

@@ -1,7 +1,7 @@
 //! Blocks on reads of totals and on top lists.
 
 use super::numbers::{grouped, ratio, time};
-use super::{paragraph, row, table as render_table};
+use super::text::{measured, paragraph, row, table as render_table};
 use crate::names::*;
 use crate::report::{Missing, Part, Report};
 
@@ -33,7 +33,8 @@ pub fn table(report: &Report) -> Result<String, Missing> {
         }
         rows.push(row);
     }
-    Ok(render_table(&rows))
+    let measured = measured(report.part(READS, POSTGRESQL)?);
+    Ok(format!("{}\n\n{measured}", render_table(&rows)))
 }
 
 pub fn cost(report: &Report) -> Result<String, Missing> {
@@ -105,7 +106,8 @@ pub fn top(report: &Report) -> Result<String, Missing> {
             ]);
         }
     }
-    Ok(render_table(&rows))
+    let measured = measured(report.part(TOP, POSTGRESQL)?);
+    Ok(format!("{}\n\n{measured}", render_table(&rows)))
 }
 
 pub fn top_without_shards(report: &Report) -> Result<String, Missing> {

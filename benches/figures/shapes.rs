@@ -2,7 +2,7 @@
 
 use super::hot_row::rate_and_latencies;
 use super::numbers::{grouped, rate, ratio};
-use super::{paragraph, row, table as render_table};
+use super::text::{measured, paragraph, row, table as render_table};
 use crate::names::*;
 use crate::report::{Cell, Missing, Part, Report};
 
@@ -56,11 +56,13 @@ pub fn table(report: &Report) -> Result<String, Missing> {
         }
         rows.push(row);
     }
-    Ok(render_table(&rows))
+    let measured = measured(parts[0]);
+    Ok(format!("{}\n\n{measured}", render_table(&rows)))
 }
 
 pub fn tasks(report: &Report) -> Result<String, Missing> {
-    let tasks = most_threads(report.part(TASKS, POSTGRESQL)?);
+    let postgresql = report.part(TASKS, POSTGRESQL)?;
+    let tasks = most_threads(postgresql);
     let mut rows = vec![row![
         format!(
             "{} tasks: counts a second<br>p50 / p99",
@@ -86,7 +88,8 @@ pub fn tasks(report: &Report) -> Result<String, Missing> {
         }
         rows.push(row);
     }
-    Ok(render_table(&rows))
+    let measured = measured(postgresql);
+    Ok(format!("{}\n\n{measured}", render_table(&rows)))
 }
 
 pub fn old_snapshot(report: &Report) -> Result<String, Missing> {

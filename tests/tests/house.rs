@@ -33,6 +33,8 @@ const ROOTS: &[&str] = &[
     "benches/galera.rs",
     "benches/lib.rs",
     "benches/life.rs",
+    "benches/soak.rs",
+    "benches/tests/figures.rs",
     "benches/totals.rs",
     "chaos/src/lib.rs",
     "chaos/src/main.rs",
