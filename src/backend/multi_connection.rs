@@ -20,12 +20,17 @@
 ///
 /// The dialects are [`Postgres`](crate::backend::Dialect::Postgres), [`Mysql`](crate::backend::Dialect::Mysql) and
 /// [`Sqlite`](crate::backend::Dialect::Sqlite). With the feature `r2d2`, the enum counts from inside a pool too.
+///
+/// # Limits
+/// No crate that depends on the enum's crate can implement `Default` for its own types, by `#[derive(Default)]` or by hand: rustc
+/// reports E0119, a conflict with the implementation for the enum's query builder, which Diesel gives no name. So keep the enum in the
+/// crate that is the program, or give such types a constructor of their own.
 #[macro_export]
 macro_rules! multi_connection {
     ($connection:ident { $($(#[$attribute:meta])* $variant:ident: $dialect:ident),+ $(,)? }) => {
         const _: () = {
             use $crate::__diesel as diesel;
-            type Backend = <$connection as diesel::Connection>::Backend;
+            type Backend = MultiBackend; // named by the derive, beside the enum
             type Builder = <Backend as diesel::backend::Backend>::QueryBuilder;
 
             impl $crate::backend::ShardedBackend for Backend {

@@ -34,6 +34,7 @@ const ROOTS: &[&str] = &[
     "benches/lib.rs",
     "benches/life.rs",
     "benches/soak.rs",
+    "benches/processes.rs",
     "benches/tests/figures.rs",
     "benches/totals.rs",
     "chaos/src/lib.rs",

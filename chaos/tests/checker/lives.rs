@@ -19,6 +19,8 @@ use self::memory::{Bug, Memory, World};
 const ENOUGH: u32 = 10;
 /// The fewest operations that a right implementation has to pass.
 const OPERATIONS: u32 = 3000;
+/// The fewest reads among them. The scheduler may keep the client that reads waiting.
+const READS: u32 = 200;
 
 /// Runs the clients of a scene until the bug has shown several times, and judges their history.
 fn judged(bug: Bug, scene: Scene, seed: u64) -> Judgement<Finding> {
@@ -38,7 +40,8 @@ fn judged(bug: Bug, scene: Scene, seed: u64) -> Judgement<Finding> {
                     thread::yield_now(); // a lock that its last holder takes again would keep the clients apart
                     let world = store.world();
                     let has_shown = bug == Bug::None || world.strikes >= ENOUGH;
-                    if has_shown && world.operations >= OPERATIONS {
+                    let is_enough = world.operations >= OPERATIONS && world.reads >= READS;
+                    if has_shown && is_enough {
                         return;
                     }
                     if world.operations > 200_000 {

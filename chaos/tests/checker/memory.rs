@@ -56,6 +56,8 @@ pub struct World {
     parents: BTreeMap<Key, Parent>,
     shards: BTreeMap<(Key, u32), i64>,
     pub operations: u32,
+    /// The reads among them.
+    pub reads: u32,
     chances: u32,
     /// How often the bug has shown.
     pub strikes: u32,
@@ -68,6 +70,7 @@ impl World {
             parents: BTreeMap::new(),
             shards: BTreeMap::new(),
             operations: 0,
+            reads: 0,
             chances: 0,
             strikes: 0,
         }
@@ -321,6 +324,9 @@ impl Store<Operation, Answer> for Memory {
         thread::yield_now();
         let mut world = self.world();
         world.operations += 1;
+        if let Operation::Read { .. } | Operation::ReadNamed { .. } = operation {
+            world.reads += 1;
+        }
         let answer = match operation {
             // Most of the time another client holds one of the locks.
             Operation::Fold { .. } | Operation::FoldNamed { .. }
