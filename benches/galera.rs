@@ -4,8 +4,7 @@
 //!
 //! It takes less than two minutes. The nodes and the writers share one machine, and no commit waits for a disk.
 
-use std::io::{BufRead, BufReader, Lines, Write, stdin};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::stdin;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -18,9 +17,13 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_choice::{ShardChoice, Stripe};
 use diesel_sharded::{ShardsTable, update};
+use diesel_sharded_benches::median;
+use diesel_sharded_benches::program::{Process, READY};
 use diesel_sharded_tests::galera::{Galera, NODES};
 
 const WRITERS: usize = 8;
+/// The first argument of a process with the writers of one node.
+const WRITERS_OF: &str = "--writers";
 const ROUNDS: usize = 7;
 const SLICE: Duration = Duration::from_millis(1500);
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -169,7 +172,7 @@ fn patient() -> RetryPolicy {
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments.as_slice() {
-        [_, writers, url, node] if writers == "--writers" => {
+        [_, writers, url, node] if writers == WRITERS_OF => {
             write(url, node.parse().expect("a number"));
         }
         _ => measure(),
@@ -185,7 +188,7 @@ fn write(url: &str, node: u16) {
     let mut conns: Vec<_> = (0..WRITERS)
         .map(|_| MysqlConnection::establish(url).expect("a connection"))
         .collect();
-    println!("ready");
+    println!("{READY}");
     for line in stdin().lines() {
         let line = line.expect("a line");
         let (contender, millis) = line.split_once(' ').expect("two numbers");
@@ -215,50 +218,6 @@ fn write(url: &str, node: u16) {
     }
 }
 
-/// The process with the writers of one node.
-struct Process {
-    child: Child,
-    says: Lines<BufReader<ChildStdout>>,
-}
-
-impl Process {
-    fn at(galera: &Galera, node: usize) -> Self {
-        let program = std::env::current_exe().expect("this program");
-        let mut child = Command::new(program)
-            .args(["--writers", &galera.url(node), &node.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("this program again");
-        let output = child.stdout.take().expect("a piped output");
-        let says = BufReader::new(output).lines();
-        let mut process = Process { child, says };
-        assert_eq!(process.line(), "ready");
-        process
-    }
-
-    fn begin(&mut self, contender: Contender, slice: Duration) {
-        let input = self.child.stdin.as_mut().expect("a piped input");
-        let contender = contender as usize;
-        writeln!(input, "{contender} {}", slice.as_millis()).expect("the process reads its input");
-    }
-
-    fn line(&mut self) -> String {
-        self.says
-            .next()
-            .expect("the process is alive")
-            .expect("a line")
-    }
-
-    /// Returns the number of counts and of conflicts.
-    fn end(&mut self) -> (u64, u64) {
-        let line = self.line();
-        let (counted, conflicts) = line.split_once(' ').expect("two numbers");
-        let number = |text: &str| text.parse().expect("a number");
-        (number(counted), number(conflicts))
-    }
-}
-
 /// One slice of one contender.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
@@ -272,7 +231,8 @@ struct Cell {
 fn measure() {
     let galera = Galera::start();
     create(&galera);
-    let mut processes: Vec<_> = (0..NODES).map(|node| Process::at(&galera, node)).collect();
+    let arguments = |node| vec![WRITERS_OF.into(), galera.url(node), node.to_string()];
+    let mut processes = Process::start((0..NODES).map(arguments));
     let mut counted = [0; Contender::ALL.len()];
     let mut cells = vec![vec![]; Contender::ALL.len()];
     for round in 0..=ROUNDS {
@@ -335,11 +295,11 @@ fn slice_of(
     let before = aborts();
     let began = Instant::now();
     for process in processes.iter_mut() {
-        process.begin(contender, slice);
+        process.tell(format_args!("{} {}", contender as usize, slice.as_millis()));
     }
     let (mut counted, mut conflicts) = (0, 0);
     for process in processes {
-        let (counts, met) = process.end();
+        let (counts, met) = process.numbers();
         counted += counts;
         conflicts += met;
     }
@@ -361,21 +321,19 @@ fn report(cells: &[Vec<Cell>]) {
     println!(
         "| | counts per second | to one row | aborted by the nodes | conflicts that writers met |\n|---|---|---|---|---|"
     );
-    let one_row = median(&cells[0], |cell| cell.counts_per_second);
+    let one_row = median_of(&cells[0], |cell| cell.counts_per_second);
     for (contender, cells) in Contender::ALL.iter().zip(cells) {
-        let rate = median(cells, |cell| cell.counts_per_second);
+        let rate = median_of(cells, |cell| cell.counts_per_second);
         println!(
             "| {} | {rate:.0} | {:.1} | {:.1} % | {:.1} % |",
             contender.name(),
             rate / one_row,
-            100.0 * median(cells, |cell| cell.aborted),
-            100.0 * median(cells, |cell| cell.conflicts),
+            100.0 * median_of(cells, |cell| cell.aborted),
+            100.0 * median_of(cells, |cell| cell.conflicts),
         );
     }
 }
 
-fn median(cells: &[Cell], value: impl Fn(&Cell) -> f64) -> f64 {
-    let mut values: Vec<_> = cells.iter().map(value).collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+fn median_of(cells: &[Cell], value: impl Fn(&Cell) -> f64) -> f64 {
+    median(cells.iter().map(value).collect()).expect("a round")
 }

@@ -4,9 +4,11 @@ pub mod figures;
 pub mod machine;
 pub mod names;
 pub mod pictures;
+pub mod program;
 pub mod report;
 pub mod synced;
 
+use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 /// Runs `works` in turn for `rounds` rounds and returns the median time of each. A disturbance of the machine hits all of them.
@@ -29,10 +31,12 @@ pub fn all_side_by_side(rounds: usize, works: &mut [impl FnMut()]) -> Vec<Durati
             times[work].push(start.elapsed());
         }
     }
-    times.into_iter().map(median).collect()
+    let medians = times.into_iter().map(median);
+    medians.map(|time| time.expect("a round")).collect()
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
+/// Returns the median of comparable values, of an even number the greater one in the middle; `None` if there is no value.
+pub fn median<T: Copy + PartialOrd>(mut values: Vec<T>) -> Option<T> {
+    values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+    values.get(values.len() / 2).copied()
 }

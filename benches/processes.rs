@@ -5,8 +5,7 @@
 //! 8 processes of 8 threads each begin at the same time, and end after each slice. A process does not know the counts of the others.
 //! `--publish` replaces this section in `docs/benchmarks/report.json`. The run fails if a count is lost or doubled.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Read;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,9 +14,11 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{ShardsTable, update};
 use diesel_sharded_benches::machine;
+use diesel_sharded_benches::median;
 use diesel_sharded_benches::names::{
     DEFAULT, LOCAL_DISK, MARIADB, ONE_ROW, POSTGRESQL, PROCESSES, RANDOM, STRIPED,
 };
+use diesel_sharded_benches::program::{Process, READY};
 use diesel_sharded_benches::report::{Cell, Pace, Part, Report, tenths};
 use diesel_sharded_benches::synced::Synced;
 
@@ -97,7 +98,7 @@ fn count<Conn: Counts>(url: &str, way: &str) {
     let mut conns: Vec<Conn> = (0..THREADS)
         .map(|_| Conn::establish(url).expect("a connection"))
         .collect();
-    println!("ready");
+    println!("{READY}");
     let _ = std::io::stdin()
         .read(&mut [0])
         .expect("the signal to begin");
@@ -129,41 +130,20 @@ fn count<Conn: Counts>(url: &str, way: &str) {
 /// Returns the counts a second of one way.
 fn slice<Conn: Counts>(conn: &mut Conn, url: &str, way: &str, database: &str) -> f64 {
     let before = conn.total().expect("a total");
-    let program = std::env::current_exe().expect("this program");
-    let mut children: Vec<Child> = (0..PROCESSES_OF_A_RUN)
-        .map(|_| {
-            Command::new(&program)
-                .args([COUNT, database, url, way])
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .expect("a process")
-        })
-        .collect();
-    let mut outputs: Vec<_> = children
-        .iter_mut()
-        .map(|child| BufReader::new(child.stdout.take().expect("its output")).lines())
-        .collect();
-    let mut line = |child: usize| outputs[child].next().expect("a line").expect("a text");
-    for child in 0..PROCESSES_OF_A_RUN {
-        assert_eq!(line(child), "ready");
-    }
-    for child in &mut children {
-        let mut input = child.stdin.take().expect("its input");
-        input.write_all(b"\n").expect("the signal to begin");
+    let arguments = [COUNT, database, url, way].map(str::to_owned);
+    let mut processes = Process::start(vec![arguments.to_vec(); PROCESSES_OF_A_RUN]);
+    for process in &mut processes {
+        process.tell("begin");
     }
     let (mut in_slice, mut all) = (0, 0);
-    for child in 0..PROCESSES_OF_A_RUN {
-        let counted = line(child);
-        let (some, whole) = counted.split_once(' ').expect("two numbers");
-        in_slice += some.parse::<u64>().expect("a number");
-        all += whole.parse::<i64>().expect("a number");
-    }
-    for mut child in children {
-        assert!(child.wait().expect("its end").success());
+    for mut process in processes {
+        let (some, whole) = process.numbers();
+        in_slice += some;
+        all += whole;
+        process.end();
     }
     let total = conn.total().expect("a total");
-    assert_eq!(total, before + all, "{way}: lost or doubled counts");
+    assert_eq!(total, before + all as i64, "{way}: lost or doubled counts");
     in_slice as f64 / SLICE.as_secs_f64()
 }
 
@@ -182,16 +162,15 @@ fn measure<Conn: Counts>(database: &'static str) -> Part {
         }
     }
     let cells = WAYS.iter().zip(rates).map(|(way, rates)| {
-        let mut sorted = rates.clone();
-        sorted.sort_by(f64::total_cmp);
-        println!("{database}, {way}: {} ({rates:?})", sorted[ROUNDS / 2]);
+        let per_second = median(rates.clone()).expect("a round");
+        println!("{database}, {way}: {per_second} ({rates:?})");
         Cell {
             disk: LOCAL_DISK.to_owned(),
             keys: "one hot key".to_owned(),
             shape: None,
             threads: PROCESSES_OF_A_RUN * THREADS,
             entrant: (*way).to_owned(),
-            per_second: sorted[ROUNDS / 2],
+            per_second,
             per_second_of_rounds: rates,
             p50_us: None,
             p95_us: None,

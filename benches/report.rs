@@ -230,6 +230,15 @@ fn write(text: &mut String, value: &Value, depth: usize) {
     text.push(brackets[1]);
 }
 
+impl Cell {
+    /// The rates of the slowest and of the fastest round.
+    pub fn slowest_and_fastest(&self) -> (f64, f64) {
+        let rounds = || self.per_second_of_rounds.iter().copied();
+        let slowest = rounds().fold(f64::INFINITY, f64::min);
+        (slowest, rounds().fold(0.0, f64::max))
+    }
+}
+
 impl Part {
     /// A part without results yet, measured today.
     pub fn new(section: &str, database: &str, machine: Machine, pace: Pace) -> Self {

@@ -4,6 +4,8 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::BigInt;
 
+use crate::prepared::push_with_values;
+
 /// The names of the pages that targets compare.
 pub use diesel_sharded_benches::names::{ONE_TOTAL as ONE_ROW, PAGE};
 
@@ -147,16 +149,7 @@ where
     DB: diesel::backend::Backend + diesel::sql_types::HasSqlType<BigInt>,
     i64: diesel::serialize::ToSql<BigInt, DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut binds = self.binds.iter();
-        for (i, sql) in self.sql.split('?').enumerate() {
-            if i > 0 {
-                out.push_bind_param::<BigInt, _>(
-                    binds.next().expect("a value for each placeholder"),
-                )?;
-            }
-            out.push_sql(sql);
-        }
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_with_values(&self.sql, &self.binds, out)
     }
 }

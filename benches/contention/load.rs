@@ -4,6 +4,7 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use diesel_sharded_benches::median;
 use indicatif::ProgressBar;
 use rand::RngExt;
 use rand_distr::{Distribution, Zipf};
@@ -343,22 +344,17 @@ impl Cell {
                 .iter()
                 .map(|slice| Some(slice.latencies[percentile]?.as_secs_f64()))
                 .collect();
-            known.map(|seconds| Duration::from_secs_f64(median(seconds)))
+            known.and_then(median).map(Duration::from_secs_f64)
         };
         Cell {
             scene,
             disk: stage.disk,
             database: Conn::NAME,
             entrant,
-            rate: median(rates.clone()),
+            rate: median(rates.clone()).unwrap_or(f64::NAN),
             rates,
             latencies: [latency(0), latency(1), latency(2)],
             failed: slices.iter().map(|slice| slice.failed).sum(),
         }
     }
-}
-
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -74,6 +74,7 @@ const LEFT_OUT_IF_QUICK: [&str; 3] = [
 ];
 /// The contenders on SQLite where commits wait for the disk. Its waiting writers sleep so long that a slice takes seconds to end.
 const ON_SYNCED_SQLITE: [&str; 5] = [ONE_ROW, PREPARED, APPEND_ONLY_PREPARED, DEFAULT, COALESCED];
+
 /// A run: its sections, and the results so far.
 struct Run {
     plan: Plan,

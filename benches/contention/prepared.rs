@@ -62,15 +62,28 @@ where
     DB: Backend + HasSqlType<BigInt>,
     i64: ToSql<BigInt, DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut values = self.values.iter();
-        for (number, sql) in S::SQL.split('?').enumerate() {
-            if number > 0 {
-                let value = values.next().expect("a value for each placeholder");
-                out.push_bind_param::<BigInt, i64>(value)?;
-            }
-            out.push_sql(sql);
-        }
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_with_values(S::SQL, &self.values, out)
     }
+}
+
+/// Writes SQL with a value for each `?`.
+pub fn push_with_values<'b, DB>(
+    sql: &str,
+    values: &'b [i64],
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
+where
+    DB: Backend + HasSqlType<BigInt>,
+    i64: ToSql<BigInt, DB>,
+{
+    let mut values = values.iter();
+    for (number, sql) in sql.split('?').enumerate() {
+        if number > 0 {
+            let value = values.next().expect("a value for each placeholder");
+            out.push_bind_param::<BigInt, i64>(value)?;
+        }
+        out.push_sql(sql);
+    }
+    Ok(())
 }

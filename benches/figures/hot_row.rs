@@ -2,6 +2,7 @@
 
 use super::numbers::{rate, ratio, times};
 use super::text::{paragraph, row, table as render_table};
+use crate::median;
 use crate::names::*;
 use crate::report::{Cell, Missing, Report};
 
@@ -137,17 +138,12 @@ fn spread(report: &Report) -> Result<f64, Missing> {
     for (database, disk) in PLACES {
         let cells = report.part(DISKS, database)?.cells.iter();
         for cell in cells.filter(|cell| cell.disk == disk && cell.threads == THREADS) {
-            let rounds = cell.per_second_of_rounds.iter().copied();
-            let (least, greatest) = (
-                rounds.clone().fold(f64::INFINITY, f64::min),
-                rounds.fold(0.0, f64::max),
-            );
-            spreads.push((greatest - least) / greatest * 100.0);
+            let (slowest, fastest) = cell.slowest_and_fastest();
+            spreads.push((fastest - slowest) / fastest * 100.0);
         }
     }
-    spreads.sort_by(f64::total_cmp);
     let missing = || Missing(format!("{THREADS} threads in section {DISKS}"));
-    spreads.get(spreads.len() / 2).copied().ok_or_else(missing)
+    median(spreads).ok_or_else(missing)
 }
 
 pub fn table(report: &Report) -> Result<String, Missing> {

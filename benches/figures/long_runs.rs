@@ -29,9 +29,7 @@ pub fn table(report: &Report) -> Result<String, Missing> {
         let mut row = row![title];
         for part in parts {
             let cell = part.cell(LOCAL_DISK, 64, entrant)?;
-            let rounds = || cell.per_second_of_rounds.iter().copied();
-            let slowest = rounds().fold(f64::INFINITY, f64::min);
-            let fastest = rounds().fold(0.0, f64::max);
+            let (slowest, fastest) = cell.slowest_and_fastest();
             row.push(rate_and_latencies(cell));
             row.push(format!("{}, {}", rate(slowest), rate(fastest)));
         }

@@ -67,23 +67,13 @@ const COMPARING: [&str; 4] = [
     "src/guide/why.md",
 ];
 
-/// Starts of lines with figures that no run measures.
-const ALLOWED: [(&str, &str); 0] = [];
-
 #[test]
 fn no_figure_is_written_by_hand() {
     for document in documents() {
         if !COMPARING.contains(&document.name.as_str()) {
             continue;
         }
-        let by_hand = document.figures_by_hand().into_iter();
-        let by_hand: Vec<_> = by_hand
-            .filter(|line| {
-                !ALLOWED
-                    .iter()
-                    .any(|(start, _reason)| line.starts_with(start))
-            })
-            .collect();
+        let by_hand = document.figures_by_hand();
         assert!(
             by_hand.is_empty(),
             "{}: figures outside of a block: {by_hand:#?}",
