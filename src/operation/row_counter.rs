@@ -17,7 +17,8 @@ use crate::connection::{Io, Link, LoadIo, now};
 use crate::engine::{KeyedTable, explain};
 use crate::model::{ShardedColumn, ShardedTable, Value};
 use crate::operation::cached::CachedCounter;
-use crate::operation::update::count_by_key;
+use crate::operation::idempotency::{Idempotent, Request, count_at_once};
+use crate::operation::update::Ready;
 use crate::query_builder::{
     KeyIs, SelectParents, ShardedExpressionMethods, Total, push_bind, push_column,
 };
@@ -92,6 +93,12 @@ impl<C: ShardedColumn> RowCounter<C> {
         now(self.total(&mut Link::blocking(conn)))
     }
 
+    /// The same counter, which counts only once for all additions with this key of 1 to 255 bytes. See
+    /// [`idempotency`](crate::idempotency).
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
+        Idempotent::new(self.clone(), key)
+    }
+
     /// Its name in a cache and under an idempotency key.
     pub(crate) fn cached_as(&self) -> String
     where
@@ -111,8 +118,19 @@ impl<C: ShardedColumn> RowCounter<C> {
         M: Io<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let add = AddTo::<C>::new(n);
-        count_by_key::<C::Table, _, DB, _, _>(link, self.key_is(), add, const { &[C::NAME] }).await
+        self.ready(n).count(link).await
+    }
+
+    /// The count of `n` in its parts.
+    fn ready<DB>(
+        &self,
+        n: i64,
+    ) -> Ready<C::Table, AddTo<C>, KeyIs<<C::Table as KeyedTable<DB>>::KeyIs>, ()>
+    where
+        C: IntegerField<DB>,
+        DB: ShardedBackend,
+    {
+        Ready::by_key(self.key_is(), AddTo::new(n), const { &[C::NAME] })
     }
 
     pub(crate) async fn total<DB, M, Conn>(
@@ -159,6 +177,12 @@ where
 
     fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize> {
         RowCounter::add(self, n, conn)
+    }
+
+    fn add_at_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<Option<usize>> {
+        let request = Request::to_add(key, &self.cached_as(), n)?;
+        let link = &mut Link::blocking(conn);
+        now(count_at_once(link, &mut self.ready(n), &request))
     }
 }
 

@@ -10,10 +10,11 @@ use diesel::result::Error as DieselError;
 
 use super::sql::{DeleteCounter, InsertCounter, SelectCounters, explain_counters};
 use super::table::counters;
-use crate::backend::BackendOf;
+use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Blocking, Io, Link, TransactionOptions, done};
 use crate::engine::{KeyedTable, RetryLoop, retry_loop};
 use crate::operation::fold::{Fold, Folded};
+use crate::operation::idempotency::{Request, count_at_once};
 use crate::operation::row_counter::AddTo;
 use crate::operation::set_total::set_by_key;
 use crate::operation::shard_counts;
@@ -32,6 +33,15 @@ use crate::query_builder::KeyIs;
 pub trait CounterBackend<Conn, Run: Io<Conn> = Blocking>: BackendOf<Conn> {
     #[doc(hidden)]
     fn add(conn: &mut Conn, name: Vec<u8>, n: i64) -> Run::Future<'_, QueryResult<()>>;
+
+    /// Adds `n` and claims the request's key, by one statement; see [`count_at_once`].
+    #[doc(hidden)]
+    fn add_at_once(
+        conn: &mut Conn,
+        name: Vec<u8>,
+        n: i64,
+        request: Request,
+    ) -> Run::Future<'_, QueryResult<Option<usize>>>;
 
     #[doc(hidden)]
     fn set(conn: &mut Conn, name: Vec<u8>, total: i64) -> Run::Future<'_, QueryResult<()>>;
@@ -55,6 +65,25 @@ type Found = QueryResult<Vec<(Vec<u8>, i64)>>;
 
 pub(super) type ByName = Find<counters::table, Vec<u8>>;
 
+/// The count of `n` in its parts.
+pub(super) fn ready<DB>(name: Vec<u8>, n: i64) -> ReadyToAdd<DB>
+where
+    DB: ShardedBackend,
+    counters::table: KeyedTable<DB>,
+{
+    let number = ShardCount::of_counter::<counters::table>(&name).known();
+    let key = KeyIs(<counters::table as KeyedTable<DB>>::key_is(name.clone()));
+    let add = AddTo::<counters::value>::new(n);
+    Ready::by_key(key, add, &[counters::value::NAME]).or_insert(InsertCounter { name }, number)
+}
+
+type ReadyToAdd<DB> = Ready<
+    counters::table,
+    AddTo<counters::value>,
+    KeyIs<<counters::table as KeyedTable<DB>>::KeyIs>,
+    InsertCounter,
+>;
+
 /// Implements [`CounterBackend`] for one way of reaching a connection; `$done` makes its future of several steps.
 macro_rules! counter_backend {
     ($io:ty, $connection:ident, $done:path) => {
@@ -73,12 +102,20 @@ macro_rules! counter_backend {
                 $done(async move {
                     let link = &mut Link::<$io, _>::new(conn);
                     shard_counts::keep_fresh(link).await?;
-                    let number = ShardCount::of_counter::<counters::table>(&name).known();
-                    let key = KeyIs(<counters::table as KeyedTable<DB>>::key_is(name.clone()));
-                    let add = AddTo::<counters::value>::new(n);
-                    let mut add = Ready::by_key(key, add, &[counters::value::NAME])
-                        .or_insert(InsertCounter { name }, number);
-                    add.count(link).await.map(drop)
+                    ready::<DB>(name, n).count(link).await.map(drop)
+                })
+            }
+
+            fn add_at_once(
+                conn: &mut Conn,
+                name: Vec<u8>,
+                n: i64,
+                request: Request,
+            ) -> <$io as Io<Conn>>::Future<'_, QueryResult<Option<usize>>> {
+                $done(async move {
+                    let link = &mut Link::<$io, _>::new(conn);
+                    shard_counts::keep_fresh(link).await?;
+                    count_at_once(link, &mut ready::<DB>(name, n), &request).await
                 })
             }
 
