@@ -171,6 +171,7 @@ pub use self::error::Error;
 pub use self::operation::coalescer;
 #[doc(hidden)]
 pub use self::operation::described;
+pub use self::operation::count_many::count_many;
 pub use self::operation::fold::fold;
 pub use self::operation::migrations::MIGRATIONS;
 pub use self::operation::named::{Counter, counters};
@@ -247,6 +248,7 @@ pub use diesel as __diesel;
 #[doc(hidden)]
 pub mod __bounds {
     pub use crate::engine::KeyedTable;
+    pub use crate::operation::count_many::{InsertMissing, OrInsertEach};
     pub use crate::operation::set_total::{Assignment, ToValue, ToZero};
     pub use crate::operation::update::returning::{NoReturning, ReturningTotals};
     pub use crate::operation::update::{

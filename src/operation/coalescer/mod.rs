@@ -38,7 +38,6 @@ mod batch;
 mod builder;
 mod chunk;
 mod coalesced;
-mod count_each;
 mod handle;
 #[cfg_attr(not(feature = "async"), expect(dead_code, reason = "no task waits"))]
 mod handoff;
