@@ -169,9 +169,9 @@ pub use self::error::Error;
 #[cfg(feature = "r2d2")]
 #[doc(inline)]
 pub use self::operation::coalescer;
+pub use self::operation::count_many::count_many;
 #[doc(hidden)]
 pub use self::operation::described;
-pub use self::operation::count_many::count_many;
 pub use self::operation::fold::fold;
 pub use self::operation::migrations::MIGRATIONS;
 pub use self::operation::named::{Counter, counters};

@@ -47,10 +47,10 @@ macro_rules! multi_connection {
                     fragment: &dyn diesel::query_builder::QueryFragment<Self>,
                 ) -> ::std::result::Result<::std::string::String, ::std::fmt::Error> {
                     use diesel::internal::derives::multiconnection::AstPassHelper;
-                    use diesel::query_builder::QueryBuilder;
+                    use diesel::query_builder::{AstPass, QueryBuilder};
                     let backend = <Self as ::std::default::Default>::default();
                     let mut binds = ::std::vec::Vec::new();
-                    let pass = AstPassHelper::collect_debug_binds_pass(&mut binds, &backend);
+                    let pass = <AstPass<'_, '_, Self> as AstPassHelper<'_, '_, Self>>::collect_debug_binds_pass(&mut binds, &backend);
                     let mut text = $crate::backend::ShardedBackend::query_builder(&backend);
                     fragment
                         .walk_ast(pass)

@@ -118,19 +118,7 @@ impl<C: ShardedColumn> RowCounter<C> {
         M: Io<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        self.ready(n).count(link).await
-    }
-
-    /// The count of `n` in its parts.
-    fn ready<DB>(
-        &self,
-        n: i64,
-    ) -> Ready<C::Table, AddTo<C>, KeyIs<<C::Table as KeyedTable<DB>>::KeyIs>, ()>
-    where
-        C: IntegerField<DB>,
-        DB: ShardedBackend,
-    {
-        Ready::by_key(self.key_is(), AddTo::new(n), const { &[C::NAME] })
+        ready_to_add::<C, DB>(self.key.clone(), n).count(link).await
     }
 
     pub(crate) async fn total<DB, M, Conn>(
@@ -181,8 +169,8 @@ where
 
     fn add_at_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<Option<usize>> {
         let request = Request::to_add(key, &self.cached_as(), n)?;
-        let link = &mut Link::blocking(conn);
-        now(count_at_once(link, &mut self.ready(n), &request))
+        let mut add = ready_to_add::<C, DB>(self.key.clone(), n);
+        now(count_at_once(&mut Link::blocking(conn), &mut add, &request))
     }
 }
 
@@ -255,6 +243,23 @@ where
         M::load_kept::<Row<T, C>, (T::Key, Value<C>), _>(link.conn, select)
     }
 }
+
+/// The count of `n` on the row with this key, in its parts.
+pub(crate) fn ready_to_add<C, DB>(key: Key<C>, n: i64) -> ReadyToAdd<C, DB>
+where
+    C: ShardedColumn<Table: KeyedTable<DB>>,
+    DB: ShardedBackend,
+{
+    let key = KeyIs(C::Table::key_is(key));
+    Ready::by_key(key, AddTo::new(n), const { &[C::NAME] })
+}
+
+pub(crate) type ReadyToAdd<C, DB, I = ()> = Ready<
+    <C as Column>::Table,
+    AddTo<C>,
+    KeyIs<<<C as Column>::Table as KeyedTable<DB>>::KeyIs>,
+    I,
+>;
 
 /// `"views" = ("videos"."views" + $1)`
 ///

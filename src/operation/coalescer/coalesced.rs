@@ -18,8 +18,8 @@ pub use crate::operation::count_many::OnShard;
 use crate::operation::count_many::{count_each, count_shards, create_shards, there};
 use crate::operation::idempotency::{Idempotent, Request};
 use crate::operation::named::{Counter, CounterBackend, counters};
-use crate::operation::row_counter::{AddTo, IntegerField, RowCounter};
-use crate::operation::update::{Changes, count_by_key};
+use crate::operation::row_counter::{AddTo, IntegerField, RowCounter, ready_to_add};
+use crate::operation::update::Changes;
 use crate::query_builder::KeyIs;
 use crate::shard_counts;
 
@@ -176,7 +176,10 @@ where
     }
 
     fn count_shards(&self, conn: &mut Conn, amounts: Vec<OnShard<T::Key>>) -> QueryResult<usize> {
-        let counted = now(count_shards::<C, DB, _, _>(&mut Link::blocking(conn), amounts));
+        let counted = now(count_shards::<C, DB, _, _>(
+            &mut Link::blocking(conn),
+            amounts,
+        ));
         counted.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
 
@@ -196,7 +199,11 @@ where
     }
 
     fn create_shards(&self, conn: &mut Conn, keys: Vec<T::Key>, shard: i32) -> QueryResult<()> {
-        let created = now(create_shards::<T, DB, _, _>(&mut Link::blocking(conn), keys, shard));
+        let created = now(create_shards::<T, DB, _, _>(
+            &mut Link::blocking(conn),
+            keys,
+            shard,
+        ));
         created.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
 
@@ -206,14 +213,8 @@ where
     }
 
     fn count(&self, conn: &mut Conn, key: &T::Key, n: i64) -> QueryResult<usize> {
-        let key = KeyIs(T::key_is(key.clone()));
-        let add = AddTo::<C>::new(n);
-        now(count_by_key::<T, _, DB, _, _>(
-            &mut Link::blocking(conn),
-            key,
-            add,
-            const { &[C::NAME] },
-        ))
+        let mut add = ready_to_add::<C, DB>(key.clone(), n);
+        now(add.count(&mut Link::blocking(conn)))
     }
 }
 

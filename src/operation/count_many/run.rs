@@ -10,9 +10,8 @@ use crate::connection::{Link, LoadIo, TransactionOptions, in_transaction};
 use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable, RetryLoop, explain, retry_loop};
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable};
-use crate::operation::row_counter::{AddTo, IntegerField};
+use crate::operation::row_counter::{IntegerField, ready_to_add};
 use crate::operation::shard_counts;
-use crate::operation::update::Ready;
 use crate::placement::{self, Choice, Process, ShardChoice, Stripe, Subject};
 use crate::policy::Attempts;
 use crate::query_builder::KeyIs;
@@ -47,7 +46,8 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
         let amount = |(key, n)| Some((key, i64::try_from(n).ok()?));
         let amounts: Option<Vec<_>> = self.amounts.into_iter().map(amount).collect();
         let Some(amounts) = amounts else {
-            let source = DieselError::QueryBuilderError("amounts add up to more than an i64".into());
+            let source =
+                DieselError::QueryBuilderError("amounts add up to more than an i64".into());
             return Err(Error::Overflow { source }.into());
         };
         let retry = self.retry.unwrap_or_default();
@@ -157,9 +157,7 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
         let chunks = self.amounts.chunks(KEYS_IN_A_STATEMENT);
         for (amounts, choices) in chunks.zip(self.choices.chunks(KEYS_IN_A_STATEMENT)) {
             let missing = match mode {
-                Mode::EachAlone => {
-                    self.count_each_alone::<DB, _, _>(link, amounts).await?
-                }
+                Mode::EachAlone => self.count_each_alone::<DB, _, _>(link, amounts).await?,
                 _ => {
                     let shards = choices.iter().map(Choice::shard);
                     let on_shards = OnShard::group(shards.zip(amounts.iter().cloned()));
@@ -171,7 +169,8 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
             for (key, n) in missing {
                 match self.insert.insert(&key) {
                     Some(insert) => {
-                        let mut add = ready::<C, DB>(&key, n).or_insert(insert, self.shards);
+                        let mut add =
+                            ready_to_add::<C, DB>(key.clone(), n).or_insert(insert, self.shards);
                         counted.rows += add.count(link).await?;
                     }
                     None => counted.missing.push(key),
@@ -215,7 +214,7 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
         let mut missing = vec![];
         for (key, n) in unfound.cloned() {
             // A key that counts now is another name of a row that was found, or was inserted meanwhile.
-            if ready::<C, DB>(&key, n).count(link).await? > 0 {
+            if ready_to_add::<C, DB>(key.clone(), n).count(link).await? > 0 {
                 return Err(DieselError::RollbackTransaction);
             }
             missing.push((key, n));
@@ -240,23 +239,10 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
     {
         let mut missing = vec![];
         for (key, n) in amounts {
-            if ready::<C, DB>(key, *n).count(link).await? == 0 {
+            if ready_to_add::<C, DB>(key.clone(), *n).count(link).await? == 0 {
                 missing.push((key.clone(), *n));
             }
         }
         Ok(missing)
     }
-}
-
-/// The count of `n` on one row in its parts.
-fn ready<C, DB>(
-    key: &<C::Table as ShardedTable>::Key,
-    n: i64,
-) -> Ready<C::Table, AddTo<C>, KeyIs<<C::Table as KeyedTable<DB>>::KeyIs>, ()>
-where
-    C: ShardedColumn<Table: KeyedTable<DB>>,
-    DB: ShardedBackend,
-{
-    let key = KeyIs(<C::Table as KeyedTable<DB>>::key_is(key.clone()));
-    Ready::by_key(key, AddTo::new(n), const { &[C::NAME] })
 }

@@ -15,13 +15,11 @@ use crate::connection::{Blocking, Io, Link, TransactionOptions, done};
 use crate::engine::{KeyedTable, RetryLoop, retry_loop};
 use crate::operation::fold::{Fold, Folded};
 use crate::operation::idempotency::{Request, count_at_once};
-use crate::operation::row_counter::AddTo;
+use crate::operation::row_counter::{ReadyToAdd, ready_to_add};
 use crate::operation::set_total::set_by_key;
 use crate::operation::shard_counts;
 use crate::operation::shard_counts::ShardCount;
-use crate::operation::update::Ready;
 use crate::policy::RetryPolicy;
-use crate::query_builder::KeyIs;
 
 /// A backend whose connections have named counters. Every backend of the crate implements the trait, which collects the necessary
 /// bounds.
@@ -66,23 +64,14 @@ type Found = QueryResult<Vec<(Vec<u8>, i64)>>;
 pub(super) type ByName = Find<counters::table, Vec<u8>>;
 
 /// The count of `n` in its parts.
-pub(super) fn ready<DB>(name: Vec<u8>, n: i64) -> ReadyToAdd<DB>
+pub(super) fn ready<DB>(name: Vec<u8>, n: i64) -> ReadyToAdd<counters::value, DB, InsertCounter>
 where
     DB: ShardedBackend,
     counters::table: KeyedTable<DB>,
 {
     let number = ShardCount::of_counter::<counters::table>(&name).known();
-    let key = KeyIs(<counters::table as KeyedTable<DB>>::key_is(name.clone()));
-    let add = AddTo::<counters::value>::new(n);
-    Ready::by_key(key, add, &[counters::value::NAME]).or_insert(InsertCounter { name }, number)
+    ready_to_add::<counters::value, DB>(name.clone(), n).or_insert(InsertCounter { name }, number)
 }
-
-type ReadyToAdd<DB> = Ready<
-    counters::table,
-    AddTo<counters::value>,
-    KeyIs<<counters::table as KeyedTable<DB>>::KeyIs>,
-    InsertCounter,
->;
 
 /// Implements [`CounterBackend`] for one way of reaching a connection; `$done` makes its future of several steps.
 macro_rules! counter_backend {

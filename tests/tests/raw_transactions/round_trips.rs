@@ -105,11 +105,17 @@ macro_rules! sent_with_keys {
         assert_eq!(totals.load::<i64>(&mut conn), Ok(vec![102, 201, 300]));
         let (row, named) = (RowCounter::of(views, 3), Counter::named("page"));
         let add_to_both = |key: &str, conn: &mut $conn| {
-            assert_eq!(row.idempotency_key(format!("row {key}")).add(1, conn), Ok(1));
-            assert_eq!(named.idempotency_key(format!("named {key}")).add(1, conn), Ok(1));
+            assert_eq!(
+                row.idempotency_key(format!("row {key}")).add(1, conn),
+                Ok(1)
+            );
+            assert_eq!(
+                named.idempotency_key(format!("named {key}")).add(1, conn),
+                Ok(1)
+            );
         };
         add_to_both("1", &mut conn); // creates the counter, and the shards
-        let by_counters = sent(&mut conn, |conn| add_to_both("2", conn));
+        let by_counters = self::sent(&mut conn, |conn| add_to_both("2", conn));
         assert_eq!(row.get(&mut conn), Ok(Some(302)));
         assert_eq!(named.get(&mut conn), Ok(2));
         (sent, by_counters)
