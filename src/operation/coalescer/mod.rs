@@ -33,6 +33,7 @@
 //! The idea is that of group commit, one level up. Reads see a count as soon as it is committed.
 
 mod added;
+mod after_commit;
 mod at_once;
 mod batch;
 mod builder;
@@ -50,6 +51,7 @@ mod sync;
 mod token;
 mod worker;
 
+pub use self::after_commit::Counts;
 pub use self::builder::CoalescerBuilder;
 pub use self::coalesced::Coalesced;
 pub use self::handle::Coalescer;
