@@ -48,6 +48,8 @@ pub const INDEXED: &str = "plain column with an index";
 /// The pages whose forms are compared.
 pub const ONE_TOTAL: &str = "one row";
 pub const PAGE: &str = "page of 50, by key";
+/// Follows the name of a page of a table whose folds run: nine of ten rows have no shard, and the others sixteen.
+pub const FOLDED: &str = ", 90 % folded";
 
 /// The mixes of shards in the section [`TOP`].
 pub const SIXTEEN_SHARDS: &str = "16 shards each";

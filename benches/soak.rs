@@ -69,24 +69,12 @@ impl Request {
 }
 
 /// The outcomes since the last sample, and the sums of all.
-///
-/// It derives no `Default`: the compiler takes that for a conflict (E0119) with one that the web example's `MultiConnection` has.
+#[derive(Default)]
 struct Outcomes {
     latencies: Vec<Duration>,
     requests: u64,
     acknowledged: u64,
     failed: u64,
-}
-
-impl Outcomes {
-    fn none() -> Self {
-        Outcomes {
-            latencies: vec![],
-            requests: 0,
-            acknowledged: 0,
-            failed: 0,
-        }
-    }
 }
 
 /// The shards table at one moment.
@@ -172,7 +160,7 @@ fn soak<Conn: Soaked>(minutes: u64) -> Soak {
     let url = format!("http://{}", site.address());
     let mut conn = Conn::connect(&database);
     let before = conn.views();
-    let outcomes = Arc::new(Mutex::new(Outcomes::none()));
+    let outcomes = Arc::new(Mutex::new(Outcomes::default()));
     let start = Instant::now();
     let end = start + Duration::from_secs(60 * minutes);
     let mut clients = JoinSet::new();

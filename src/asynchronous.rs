@@ -90,6 +90,7 @@ pub use crate::connection::{Async, BoxFuture};
 pub use crate::operation::bounded::asynchronous as bounded;
 #[doc(inline)]
 pub use crate::operation::cached::asynchronous as cached;
+pub use crate::operation::count_many::asynchronous::count_many;
 pub use crate::operation::fold::asynchronous::fold;
 #[doc(inline)]
 pub use crate::operation::idempotency::asynchronous as idempotency;

@@ -151,6 +151,13 @@ pub enum Error {
         /// The error of the value.
         source: DieselError,
     },
+    /// The coalescer was closed while a [`transaction`](crate::coalescer::Coalescer::transaction) ran, and did not take its counts. The
+    /// transaction is committed: do not repeat it.
+    #[error(
+        "the transaction was committed, do not repeat it; its counts are lost, because the coalescer was closed meanwhile: close it \
+         after its users"
+    )]
+    CommittedNotCounted,
     /// A key column is a `CHAR(n)`, which PostgreSQL fills up with spaces: [`verify`](crate::verify()) cannot compare it with the
     /// keys of a recount. All other operations can use it.
     #[error(

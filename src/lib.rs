@@ -169,6 +169,7 @@ pub use self::error::Error;
 #[cfg(feature = "r2d2")]
 #[doc(inline)]
 pub use self::operation::coalescer;
+pub use self::operation::count_many::count_many;
 #[doc(hidden)]
 pub use self::operation::described;
 pub use self::operation::fold::fold;
@@ -247,6 +248,7 @@ pub use diesel as __diesel;
 #[doc(hidden)]
 pub mod __bounds {
     pub use crate::engine::KeyedTable;
+    pub use crate::operation::count_many::{InsertMissing, OrInsertEach};
     pub use crate::operation::set_total::{Assignment, ToValue, ToZero};
     pub use crate::operation::update::returning::{NoReturning, ReturningTotals};
     pub use crate::operation::update::{

@@ -6,6 +6,7 @@ use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{RowCounter, fold};
 use diesel_sharded_benches::all_side_by_side;
+use diesel_sharded_benches::names::FOLDED;
 use indicatif::ProgressBar;
 
 use crate::arena::{Arena, Disk, Stage};
@@ -17,9 +18,6 @@ use crate::schema::{ROWS, random_16};
 pub use diesel_sharded_benches::names::{PLAIN, TOTAL};
 
 const SHARDS: i64 = 16;
-
-/// Follows the name of a read of a table whose folds run.
-const FOLDED: &str = ", 90 % folded";
 
 /// The time of one read in one form.
 #[derive(Debug)]

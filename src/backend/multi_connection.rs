@@ -20,11 +20,6 @@
 ///
 /// The dialects are [`Postgres`](crate::backend::Dialect::Postgres), [`Mysql`](crate::backend::Dialect::Mysql) and
 /// [`Sqlite`](crate::backend::Dialect::Sqlite). With the feature `r2d2`, the enum counts from inside a pool too.
-///
-/// # Limits
-/// No crate that depends on the enum's crate can implement `Default` for its own types, by `#[derive(Default)]` or by hand: rustc
-/// reports E0119, a conflict with the implementation for the enum's query builder, which Diesel gives no name. So keep the enum in the
-/// crate that is the program, or give such types a constructor of their own.
 #[macro_export]
 macro_rules! multi_connection {
     ($connection:ident { $($(#[$attribute:meta])* $variant:ident: $dialect:ident),+ $(,)? }) => {
@@ -46,6 +41,24 @@ macro_rules! multi_connection {
                     }
                 }
 
+                // Without `diesel::debug_query`, which asks for a query builder that is `Default`: an implementation for the enum's, to
+                // which Diesel gives no name, would conflict with every other one in the crates that depend on this one (E0119).
+                fn show(
+                    fragment: &dyn diesel::query_builder::QueryFragment<Self>,
+                ) -> ::std::result::Result<::std::string::String, ::std::fmt::Error> {
+                    use diesel::internal::derives::multiconnection::AstPassHelper;
+                    use diesel::query_builder::{AstPass, QueryBuilder};
+                    let backend = <Self as ::std::default::Default>::default();
+                    let mut binds = ::std::vec::Vec::new();
+                    let pass = <AstPass<'_, '_, Self> as AstPassHelper<'_, '_, Self>>::collect_debug_binds_pass(&mut binds, &backend);
+                    let mut text = $crate::backend::ShardedBackend::query_builder(&backend);
+                    fragment
+                        .walk_ast(pass)
+                        .and_then(|()| fragment.to_sql(&mut text, &backend))
+                        .map_err(|_| ::std::fmt::Error)?;
+                    ::std::result::Result::Ok(::std::format!("{} -- binds: {binds:?}", text.finish()))
+                }
+
                 fn backend_behind(
                     conn: &dyn diesel::connection::BoxableConnection<Self>,
                 ) -> ::std::option::Option<Self> {
@@ -58,12 +71,6 @@ macro_rules! multi_connection {
                 #[allow(unreachable_code)] // the first variant that is there
                 fn default() -> Self {
                     $($(#[$attribute])* return Backend::$variant(::std::default::Default::default());)+
-                }
-            }
-
-            impl ::std::default::Default for Builder {
-                fn default() -> Self {
-                    $crate::backend::ShardedBackend::query_builder(&<Backend as ::std::default::Default>::default())
                 }
             }
 

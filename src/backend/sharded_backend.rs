@@ -1,7 +1,10 @@
 //! Diesel's backends, as far as their connections can count on shards.
 
+use std::fmt;
+
 use diesel::backend::Backend;
 use diesel::connection::BoxableConnection;
+use diesel::query_builder::QueryFragment;
 
 use crate::backend::{Dialect, OwnRows};
 
@@ -15,14 +18,20 @@ use crate::backend::{Dialect, OwnRows};
     note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` (or `postgres_backend`, `mysql_backend`)",
     note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
 )]
-pub trait ShardedBackend:
-    Backend<QueryBuilder: Default> + Default + Send + Sync + 'static + OwnRows
-{
+pub trait ShardedBackend: Backend + Default + Send + Sync + 'static + OwnRows {
     /// The dialect of this backend.
     fn dialect(&self) -> Dialect;
 
     /// A builder for SQL in this dialect.
     fn query_builder(&self) -> Self::QueryBuilder;
+
+    /// The SQL of a fragment with its bind values, as [`debug_query`](diesel::debug_query()) shows them.
+    ///
+    /// # Errors
+    /// If the fragment cannot be written in this dialect.
+    fn show(fragment: &dyn QueryFragment<Self>) -> Result<String, fmt::Error>
+    where
+        Self: Sized;
 
     /// The backend of a connection of unknown type; `None` if this backend does not know the type.
     fn backend_behind(conn: &dyn BoxableConnection<Self>) -> Option<Self>
@@ -53,6 +62,15 @@ macro_rules! backend {
 
             fn query_builder(&self) -> Self::QueryBuilder {
                 Default::default()
+            }
+
+            fn show(fragment: &dyn QueryFragment<Self>) -> Result<String, fmt::Error> {
+                let mut shown = String::new();
+                fmt::write(
+                    &mut shown,
+                    format_args!("{}", diesel::debug_query::<Self, _>(&fragment)),
+                )?;
+                Ok(shown)
             }
 
             fn backend_behind(_: &dyn BoxableConnection<Self>) -> Option<Self> {

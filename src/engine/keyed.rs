@@ -1,6 +1,5 @@
 //! Parents that are addressed by their keys.
 
-use diesel::debug_query;
 use diesel::deserialize::FromSqlRow;
 use diesel::dsl::SqlTypeOf;
 use diesel::expression::QueryMetadata;
@@ -106,7 +105,7 @@ pub(crate) trait Parents<DB: ShardedBackend>: Copy + Send + Sync {
     /// The error of a parent that is unfit.
     fn unfit(&self, key: &Self::Key, reason: Unfit) -> Error {
         let key = self.is(key);
-        let shown = debug_query::<DB, _>(&key).to_string();
+        let shown = DB::show(&key).unwrap_or_default();
         let values = shown.split_once(" -- binds: [");
         let values = values.and_then(|(_, values)| values.strip_suffix(']'));
         Error::Unfit {

@@ -9,6 +9,7 @@ pub mod cached;
 #[cfg(feature = "r2d2")]
 #[doc(hidden)]
 pub mod coalescer;
+pub(crate) mod count_many;
 #[doc(hidden)]
 pub mod described;
 pub(crate) mod fold;
@@ -29,6 +30,7 @@ pub(crate) mod top;
 pub(crate) mod update;
 pub(crate) mod verify;
 
+pub use self::count_many::{CountMany, CountedMany};
 pub use self::fold::{Fold, Folded, Folder, FolderBuilder, FolderStats};
 pub use self::migrations::Migrations;
 pub use self::named::{CounterBackend, CounterList};

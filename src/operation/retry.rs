@@ -119,6 +119,13 @@ impl Transaction {
         self
     }
 
+    /// Refuses to run inside a transaction that is open already.
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn outermost(mut self) -> Self {
+        self.options.outermost = true;
+        self
+    }
+
     /// On SQLite, begins without the write lock. A transaction that reads first and then writes may then end in
     /// BUSY_SNAPSHOT, which no `busy_timeout` waits for; it is retried. No effect elsewhere.
     pub fn deferred(mut self) -> Self {

@@ -17,7 +17,8 @@ use crate::connection::{Io, Link, LoadIo, now};
 use crate::engine::{KeyedTable, explain};
 use crate::model::{ShardedColumn, ShardedTable, Value};
 use crate::operation::cached::CachedCounter;
-use crate::operation::update::count_by_key;
+use crate::operation::idempotency::{Idempotent, Request, count_at_once};
+use crate::operation::update::Ready;
 use crate::query_builder::{
     KeyIs, SelectParents, ShardedExpressionMethods, Total, push_bind, push_column,
 };
@@ -92,6 +93,12 @@ impl<C: ShardedColumn> RowCounter<C> {
         now(self.total(&mut Link::blocking(conn)))
     }
 
+    /// The same counter, which counts only once for all additions with this key of 1 to 255 bytes. See
+    /// [`idempotency`](crate::idempotency).
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
+        Idempotent::new(self.clone(), key)
+    }
+
     /// Its name in a cache and under an idempotency key.
     pub(crate) fn cached_as(&self) -> String
     where
@@ -111,8 +118,7 @@ impl<C: ShardedColumn> RowCounter<C> {
         M: Io<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let add = AddTo::<C>::new(n);
-        count_by_key::<C::Table, _, DB, _, _>(link, self.key_is(), add, const { &[C::NAME] }).await
+        ready_to_add::<C, DB>(self.key.clone(), n).count(link).await
     }
 
     pub(crate) async fn total<DB, M, Conn>(
@@ -159,6 +165,12 @@ where
 
     fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize> {
         RowCounter::add(self, n, conn)
+    }
+
+    fn add_at_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<Option<usize>> {
+        let request = Request::to_add(key, &self.cached_as(), n)?;
+        let mut add = ready_to_add::<C, DB>(self.key.clone(), n);
+        now(count_at_once(&mut Link::blocking(conn), &mut add, &request))
     }
 }
 
@@ -231,6 +243,23 @@ where
         M::load_kept::<Row<T, C>, (T::Key, Value<C>), _>(link.conn, select)
     }
 }
+
+/// The count of `n` on the row with this key, in its parts.
+pub(crate) fn ready_to_add<C, DB>(key: Key<C>, n: i64) -> ReadyToAdd<C, DB>
+where
+    C: ShardedColumn<Table: KeyedTable<DB>>,
+    DB: ShardedBackend,
+{
+    let key = KeyIs(C::Table::key_is(key));
+    Ready::by_key(key, AddTo::new(n), const { &[C::NAME] })
+}
+
+pub(crate) type ReadyToAdd<C, DB, I = ()> = Ready<
+    <C as Column>::Table,
+    AddTo<C>,
+    KeyIs<<<C as Column>::Table as KeyedTable<DB>>::KeyIs>,
+    I,
+>;
 
 /// `"views" = ("videos"."views" + $1)`
 ///

@@ -3,6 +3,7 @@
 mod count_all;
 mod count_all_and_load;
 mod count_by_key;
+mod count_each;
 mod count_one;
 mod count_picked;
 mod create_shards;
@@ -26,6 +27,7 @@ mod unless_there;
 pub(crate) use self::count_all::CountAll;
 pub(crate) use self::count_all_and_load::CountAllAndLoad;
 pub(crate) use self::count_by_key::CountByKey;
+pub(crate) use self::count_each::{CountEach, CountedRow, CountedShard};
 pub(crate) use self::count_one::CountOne;
 pub(crate) use self::count_picked::CountPicked;
 pub(crate) use self::create_shards::CreateShards;

@@ -64,7 +64,7 @@ mod operations;
 mod updates;
 mod values;
 
-pub use self::operations::{fold, reset, set_total, verify};
+pub use self::operations::{count_many, fold, reset, set_total, verify};
 pub use self::updates::update;
 pub use self::values::{Bounded, Counter, CounterList, RowCounter};
 

@@ -23,4 +23,11 @@ pub trait CachedCounter<Conn> {
     /// # Errors
     /// The database's.
     fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>;
+
+    /// Adds `n` and claims an idempotency key, by one statement that commits by itself. `None` if there is no such statement, or if it
+    /// did neither, as where the key is known.
+    #[doc(hidden)]
+    fn add_at_once(&self, _: i64, _: &[u8], _: &mut Conn) -> QueryResult<Option<usize>> {
+        Ok(None)
+    }
 }

@@ -6,9 +6,8 @@ use diesel::sql_types::BigInt;
 
 use crate::backend::{AtOnce, ShardedBackend};
 use crate::model::ShardedColumn;
-use crate::query_builder::{Keep, no_query_id, push_bind, push_shards_as_parent};
+use crate::query_builder::{CountEach, Keep, no_query_id, push_bind, push_shards_as_parent};
 
-use super::count_each::CountEach;
 use super::token::{BatchMark, TABLE};
 
 /// Writes the mark and counts on every row, or does neither and meets no row.
@@ -155,8 +154,8 @@ mod tests {
     use super::*;
     use crate::backend::Dialect;
     use crate::model::ShardedTable;
-    use crate::operation::coalescer::count_each::{CountedRow, CountedShard};
     use crate::operation::coalescer::token::Token;
+    use crate::query_builder::{CountedRow, CountedShard};
     use crate::test_schema::sql;
     use crate::test_schema::videos::dsl::*;
     use crate::test_schema::videos::table;

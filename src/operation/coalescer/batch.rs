@@ -69,20 +69,20 @@ impl<Conn: LoadConnection + 'static> Batch<Conn> {
             has_requests: false,
             partly_committed: false,
         };
+        let mut all = Added::default();
         for (added, flight) in taken {
-            let ids = batch.lanes.absorb(added.lanes);
             batch.flights.push(flight);
-            batch.begins.push(batch.callers.len());
-            for mut caller in added.callers {
-                caller.to = ids[caller.to.lane][caller.to.entry];
-                batch.has_requests |= caller.request.is_some();
-                batch.callers.push(BatchCaller {
-                    caller,
-                    state: CallerState::Open,
-                    repeats: None,
-                });
-            }
+            batch.begins.push(all.callers.len());
+            all.absorb(added);
         }
+        batch.lanes = all.lanes;
+        batch.has_requests = all.callers.iter().any(|caller| caller.request.is_some());
+        let callers = all.callers.into_iter().map(|caller| BatchCaller {
+            caller,
+            state: CallerState::Open,
+            repeats: None,
+        });
+        batch.callers = callers.collect();
         batch
     }
 

@@ -8,21 +8,22 @@ use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 
-use crate::backend::{AtOnce, BackendOf, ShardedBackend};
+use crate::backend::{AtOnce, BackendOf};
 use crate::connection::{Blocking, Io, Link, now};
 use crate::engine::{KeyedTable, Statement, explain};
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::cached::CachedCounter;
+pub use crate::operation::count_many::OnShard;
+use crate::operation::count_many::{count_each, count_shards, create_shards, there};
 use crate::operation::idempotency::{Idempotent, Request};
 use crate::operation::named::{Counter, CounterBackend, counters};
-use crate::operation::row_counter::{AddTo, IntegerField, RowCounter};
-use crate::operation::update::{Changes, count_by_key};
-use crate::query_builder::{CreateShards, KeyIs, KeysAre, PickKeys};
+use crate::operation::row_counter::{AddTo, IntegerField, RowCounter, ready_to_add};
+use crate::operation::update::Changes;
+use crate::query_builder::KeyIs;
 use crate::shard_counts;
 
 use super::at_once::CommitAtOnce;
-use super::count_each::{CountEach, CountedRow, CountedShard};
 use super::token::BatchMark;
 
 /// A counter that a [`Coalescer`](super::Coalescer) adds to: a [`RowCounter`] or a named [`Counter`], each also with an
@@ -70,14 +71,6 @@ where
     fn request(&self, n: i64) -> Result<Option<Request>, Error> {
         Idempotent::request::<Conn>(self, n).map(Some)
     }
-}
-
-/// Amounts for rows that are counted on the shard of one number, by their keys.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct OnShard<Key> {
-    pub(super) shard: i32,
-    pub(super) amounts: Vec<(Key, i64)>,
 }
 
 impl OnShard<String> {
@@ -183,8 +176,10 @@ where
     }
 
     fn count_shards(&self, conn: &mut Conn, amounts: Vec<OnShard<T::Key>>) -> QueryResult<usize> {
-        let count = count_each::<C, DB>(amounts);
-        let counted = now(Blocking::execute_kept(conn, count));
+        let counted = now(count_shards::<C, DB, _, _>(
+            &mut Link::blocking(conn),
+            amounts,
+        ));
         counted.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
 
@@ -204,58 +199,23 @@ where
     }
 
     fn create_shards(&self, conn: &mut Conn, keys: Vec<T::Key>, shard: i32) -> QueryResult<()> {
-        let create = CreateShards::<T, _> {
-            filter: &KeysAre(keys.into_iter().map(T::key_is).collect()),
+        let created = now(create_shards::<T, DB, _, _>(
+            &mut Link::blocking(conn),
+            keys,
             shard,
-            table: PhantomData,
-        };
-        let created = now(Blocking::execute(conn, create));
-        created
-            .map(drop)
-            .map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
+        ));
+        created.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
 
     fn there(&self, conn: &mut Conn, keys: Vec<T::Key>) -> QueryResult<Vec<T::Key>> {
-        let pick = PickKeys::<T, _> {
-            filter: &KeysAre(keys.into_iter().map(T::key_is).collect()),
-            table: PhantomData,
-        };
-        let keys = now(T::load_keys(&mut Link::blocking(conn), pick));
+        let keys = now(there::<T, DB, _, _>(&mut Link::blocking(conn), keys));
         keys.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
 
     fn count(&self, conn: &mut Conn, key: &T::Key, n: i64) -> QueryResult<usize> {
-        let key = KeyIs(T::key_is(key.clone()));
-        let add = AddTo::<C>::new(n);
-        now(count_by_key::<T, _, DB, _, _>(
-            &mut Link::blocking(conn),
-            key,
-            add,
-            const { &[C::NAME] },
-        ))
+        let mut add = ready_to_add::<C, DB>(key.clone(), n);
+        now(add.count(&mut Link::blocking(conn)))
     }
-}
-
-type CountEachRow<C, T, DB> =
-    CountEach<C, <T as KeyedTable<DB>>::KeyIs, <T as ShardedTable>::KeyValues>;
-
-fn count_each<C, DB>(
-    amounts: Vec<OnShard<<C::Table as ShardedTable>::Key>>,
-) -> CountEachRow<C, C::Table, DB>
-where
-    C: ShardedColumn<Table: KeyedTable<DB>>,
-    DB: ShardedBackend,
-{
-    let row = |(key, n)| CountedRow {
-        key_values: C::Table::key_values(&key),
-        key_is: C::Table::key_is(key),
-        n,
-    };
-    let shards = amounts.into_iter().map(|on| CountedShard {
-        shard: on.shard,
-        rows: on.amounts.into_iter().map(row).collect(),
-    });
-    CountEach::new(shards.collect())
 }
 
 /// The field of the named counters. Missing counters are created.

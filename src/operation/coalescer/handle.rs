@@ -21,7 +21,7 @@ use crate::connection::pause::{pause, within};
 use crate::error::Error;
 use crate::observe;
 
-use super::added::{Caller, Landed, outcome_unknown};
+use super::added::{Added, Caller, Landed, outcome_unknown};
 use super::coalesced::Coalesced;
 use super::handoff::{Ticket, TimedOut, Urgency};
 use super::shared::CoalescerState;
@@ -259,6 +259,17 @@ where
         })?;
         shared.bell.ring(Urgency::Later);
         Ok(())
+    }
+
+    /// Takes the counts of a transaction that has committed, also into a full queue.
+    pub(super) fn take(&self, counts: Added<Conn>) -> Result<(), Error> {
+        if counts.size() == 0 {
+            return Ok(());
+        }
+        let shared = self.shared();
+        let taken = shared.add_anyway(|added| added.absorb(counts));
+        shared.bell.ring(Urgency::Later);
+        taken.map_err(|_| Error::CommittedNotCounted)
     }
 
     /// Waits until everything that was added before is committed, or has failed.

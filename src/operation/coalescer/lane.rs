@@ -110,21 +110,11 @@ impl<F: Field<Conn>, Conn: LoadConnection> Lane<F, Conn> {
     fn on_shards(&self, amounts: &[(usize, i64)], place: u16) -> Vec<OnShard<F::Key>> {
         let stripe = Stripe::global();
         let [cold, hot] = [0, place % stripe.shards(self.field.shards())];
-        let mut on_shards: Vec<OnShard<F::Key>> = vec![];
-        for (entry, n) in amounts {
+        OnShard::group(amounts.iter().map(|(entry, n)| {
             let LaneEntry { key, is_hot, .. } = &self.entries[*entry];
             let shard = stripe.shard(if *is_hot { hot } else { cold });
-            let amount = (key.clone(), *n);
-            match on_shards.iter_mut().find(|on| on.shard == shard) {
-                Some(on) => on.amounts.push(amount),
-                None => on_shards.push(OnShard {
-                    shard,
-                    amounts: vec![amount],
-                }),
-            }
-        }
-        on_shards.sort_unstable_by_key(|on| on.shard);
-        on_shards
+            (shard, (key.clone(), *n))
+        }))
     }
 
     fn add(&mut self, key: &F::Key, buffered: i64) -> usize {

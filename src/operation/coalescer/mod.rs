@@ -33,12 +33,12 @@
 //! The idea is that of group commit, one level up. Reads see a count as soon as it is committed.
 
 mod added;
+mod after_commit;
 mod at_once;
 mod batch;
 mod builder;
 mod chunk;
 mod coalesced;
-mod count_each;
 mod handle;
 #[cfg_attr(not(feature = "async"), expect(dead_code, reason = "no task waits"))]
 mod handoff;
@@ -51,6 +51,7 @@ mod sync;
 mod token;
 mod worker;
 
+pub use self::after_commit::Counts;
 pub use self::builder::CoalescerBuilder;
 pub use self::coalesced::Coalesced;
 pub use self::handle::Coalescer;

@@ -72,6 +72,11 @@ impl<Conn: LoadConnection + 'static> CoalescerState<Conn> {
         })
     }
 
+    /// Adds to the queue of this thread, whether there is room or not.
+    pub(super) fn add_anyway(&self, add: impl FnOnce(&mut Added<Conn>)) -> Result<(), Refused> {
+        self.queues[queue_of_this_thread()].add(Instant::now(), |_| true, |added, _| add(added))
+    }
+
     /// Refuses all further additions.
     pub(super) fn close(&self) {
         for queue in &self.queues {

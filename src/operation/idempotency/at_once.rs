@@ -15,9 +15,9 @@ use crate::model::ShardedTable;
 use crate::operation::update::Ready;
 use crate::query_builder::{CountByKey, Keep, push_shard_is, push_shards_as_parent, query_ids};
 
-/// Claims the key and counts, where one statement can do that: outside a caller's transaction, by key, without a row to insert.
-/// `None` if it cannot, or if it did neither: the key is known, or the shard is not there.
-pub(super) async fn count_at_once<M, Conn, DB, T, V, W, I>(
+/// Claims the key and counts, where one statement can do that: outside a caller's transaction, by key. `None` if it cannot, or if it
+/// did neither: the key is known, or the shard is not there.
+pub(crate) async fn count_at_once<M, Conn, DB, T, V, W, I>(
     link: &mut Link<'_, M, Conn>,
     ready: &mut Ready<T, V, W, I>,
     request: &Request,
@@ -31,7 +31,7 @@ where
     I: QueryFragment<DB> + QueryId,
 {
     let plan = ready.plan(link)?;
-    let may_be_tried = plan.by_key && !plan.inserts && !plan.in_transaction;
+    let may_be_tried = plan.by_key && !plan.in_transaction;
     let form = match plan.dialect.counts_once_by() {
         Some(OnceForm::Compound) if !compound::may_be_sent() => None,
         form => form.filter(|_| may_be_tried),

@@ -135,6 +135,15 @@ where
 {
     type Told = (usize, bool);
 
+    async fn count_at_once(
+        &mut self,
+        link: &mut Link<'_, Blocking, Conn>,
+        request: &Request,
+    ) -> QueryResult<Option<(usize, bool)>> {
+        let counted = self.to.add_at_once(self.n, &request.key, link.conn)?;
+        Ok(counted.map(|counted| (counted, true)))
+    }
+
     async fn carry_out(
         &mut self,
         link: &mut Link<'_, Blocking, Conn>,

@@ -50,9 +50,9 @@
 //! COMMIT
 //! ```
 //!
-//! An update by key that is executed outside a transaction, without a row to insert, does all of this in one statement: on PostgreSQL by
-//! `WITH` clauses, on MariaDB by a compound statement, `BEGIN NOT ATOMIC … END`. If that finds the key, or no shard, the transaction
-//! above follows.
+//! An update by key that is executed outside a transaction, and an addition to a counter there, do all of this in one statement: on
+//! PostgreSQL by `WITH` clauses, on MariaDB by a compound statement, `BEGIN NOT ATOMIC … END`. If that finds the key, or no shard, the
+//! transaction above follows.
 //!
 //! ```sql
 //! WITH "sharded_claimed" AS (INSERT INTO "diesel_sharded_idempotency_keys" … ON CONFLICT ("key") DO NOTHING RETURNING 1),
@@ -95,11 +95,11 @@ mod keys;
 mod once;
 mod remove;
 mod request;
-mod row_counter;
 mod update;
 #[cfg(feature = "async")]
 mod update_asynchronous;
 
+pub(crate) use self::at_once::count_at_once;
 pub use self::idempotent::Idempotent;
 #[cfg(feature = "r2d2")]
 pub(crate) use self::once::{Claimed, claim, release};

@@ -61,6 +61,6 @@ impl Fingerprint {
     where
         DB: ShardedBackend,
     {
-        write!(self, "{}", diesel::debug_query::<DB, _>(fragment))
+        self.write_str(&DB::show(fragment)?)
     }
 }

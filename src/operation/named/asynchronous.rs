@@ -8,23 +8,20 @@ use diesel::query_builder::{IntoUpdateTarget, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 
-use super::backend::{ByName, CounterBackend, counter_backend};
+use super::backend::{ByName, CounterBackend, counter_backend, ready};
 use super::list;
-use super::sql::{DeleteCounter, InsertCounter, SelectCounters, explain_counters};
+use super::sql::{DeleteCounter, SelectCounters, explain_counters};
 use super::table::counters;
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Io, Link, TransactionOptions};
 use crate::engine::{KeyedTable, RetryLoop, retry_loop};
 use crate::operation::cached::asynchronous::CachedCounter;
 use crate::operation::fold::{Fold, Folded};
-use crate::operation::idempotency::{Idempotent, Request, Requested, once};
-use crate::operation::row_counter::AddTo;
+use crate::operation::idempotency::{Idempotent, Request, Requested, count_at_once, once};
 use crate::operation::set_total::set_by_key;
 use crate::operation::shard_counts;
 use crate::operation::shard_counts::ShardCount;
-use crate::operation::update::Ready;
 use crate::policy::RetryPolicy;
-use crate::query_builder::KeyIs;
 
 counter_backend!(Async, AsyncConnection, Box::pin);
 
@@ -366,6 +363,15 @@ where
     Conn::Backend: CounterBackend<Conn, Async>,
 {
     type Told = usize;
+
+    async fn count_at_once(
+        &mut self,
+        link: &mut Link<'_, Async, Conn>,
+        request: &Request,
+    ) -> QueryResult<Option<usize>> {
+        let name = self.to.key()?;
+        Conn::Backend::add_at_once(link.conn, name, self.n, request.clone()).await
+    }
 
     async fn carry_out(
         &mut self,

@@ -10,17 +10,16 @@ use diesel::result::Error as DieselError;
 
 use super::sql::{DeleteCounter, InsertCounter, SelectCounters, explain_counters};
 use super::table::counters;
-use crate::backend::BackendOf;
+use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Blocking, Io, Link, TransactionOptions, done};
 use crate::engine::{KeyedTable, RetryLoop, retry_loop};
 use crate::operation::fold::{Fold, Folded};
-use crate::operation::row_counter::AddTo;
+use crate::operation::idempotency::{Request, count_at_once};
+use crate::operation::row_counter::{ReadyToAdd, ready_to_add};
 use crate::operation::set_total::set_by_key;
 use crate::operation::shard_counts;
 use crate::operation::shard_counts::ShardCount;
-use crate::operation::update::Ready;
 use crate::policy::RetryPolicy;
-use crate::query_builder::KeyIs;
 
 /// A backend whose connections have named counters. Every backend of the crate implements the trait, which collects the necessary
 /// bounds.
@@ -32,6 +31,15 @@ use crate::query_builder::KeyIs;
 pub trait CounterBackend<Conn, Run: Io<Conn> = Blocking>: BackendOf<Conn> {
     #[doc(hidden)]
     fn add(conn: &mut Conn, name: Vec<u8>, n: i64) -> Run::Future<'_, QueryResult<()>>;
+
+    /// Adds `n` and claims the request's key, by one statement; see [`count_at_once`].
+    #[doc(hidden)]
+    fn add_at_once(
+        conn: &mut Conn,
+        name: Vec<u8>,
+        n: i64,
+        request: Request,
+    ) -> Run::Future<'_, QueryResult<Option<usize>>>;
 
     #[doc(hidden)]
     fn set(conn: &mut Conn, name: Vec<u8>, total: i64) -> Run::Future<'_, QueryResult<()>>;
@@ -55,6 +63,16 @@ type Found = QueryResult<Vec<(Vec<u8>, i64)>>;
 
 pub(super) type ByName = Find<counters::table, Vec<u8>>;
 
+/// The count of `n` in its parts.
+pub(super) fn ready<DB>(name: Vec<u8>, n: i64) -> ReadyToAdd<counters::value, DB, InsertCounter>
+where
+    DB: ShardedBackend,
+    counters::table: KeyedTable<DB>,
+{
+    let number = ShardCount::of_counter::<counters::table>(&name).known();
+    ready_to_add::<counters::value, DB>(name.clone(), n).or_insert(InsertCounter { name }, number)
+}
+
 /// Implements [`CounterBackend`] for one way of reaching a connection; `$done` makes its future of several steps.
 macro_rules! counter_backend {
     ($io:ty, $connection:ident, $done:path) => {
@@ -73,12 +91,20 @@ macro_rules! counter_backend {
                 $done(async move {
                     let link = &mut Link::<$io, _>::new(conn);
                     shard_counts::keep_fresh(link).await?;
-                    let number = ShardCount::of_counter::<counters::table>(&name).known();
-                    let key = KeyIs(<counters::table as KeyedTable<DB>>::key_is(name.clone()));
-                    let add = AddTo::<counters::value>::new(n);
-                    let mut add = Ready::by_key(key, add, &[counters::value::NAME])
-                        .or_insert(InsertCounter { name }, number);
-                    add.count(link).await.map(drop)
+                    ready::<DB>(name, n).count(link).await.map(drop)
+                })
+            }
+
+            fn add_at_once(
+                conn: &mut Conn,
+                name: Vec<u8>,
+                n: i64,
+                request: Request,
+            ) -> <$io as Io<Conn>>::Future<'_, QueryResult<Option<usize>>> {
+                $done(async move {
+                    let link = &mut Link::<$io, _>::new(conn);
+                    shard_counts::keep_fresh(link).await?;
+                    count_at_once(link, &mut ready::<DB>(name, n), &request).await
                 })
             }
 

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::operation::cached::CachedCounter;
 use crate::operation::fold::Folded;
-use crate::operation::idempotency::Idempotent;
+use crate::operation::idempotency::{Idempotent, Request};
 use crate::operation::shard_counts::ShardCount;
 
 /// A counter that is known by its name alone, and exists from its first count on.
@@ -382,6 +382,11 @@ where
 
     fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize> {
         Counter::add(self, n, conn).map(|()| 1)
+    }
+
+    fn add_at_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<Option<usize>> {
+        let request = Request::to_add(key, &self.cached_as(), n)?;
+        now(Conn::Backend::add_at_once(conn, self.key()?, n, request))
     }
 }
 

@@ -11,7 +11,7 @@ pub struct NoInsert;
 
 /// The row that `.or_insert(..)` was given.
 #[derive(Debug, Clone, Copy)]
-pub struct OrInsert<I>(pub(super) I);
+pub struct OrInsert<I>(pub(in crate::operation) I);
 
 /// The insert of an update that finds no row.
 pub trait InsertRow<T, DB: Backend> {

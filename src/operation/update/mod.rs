@@ -18,6 +18,6 @@ pub use self::boxed::BoxedRows;
 #[cfg(feature = "r2d2")]
 pub(crate) use self::changes::Changes;
 pub use self::insert::{InsertRow, NoInsert, OrInsert};
-pub(crate) use self::ready::{Ready, count_by_key};
+pub(crate) use self::ready::Ready;
 pub use self::source::{Rows, UpdateSource};
 pub use self::statement::{SetNotCalled, UpdateStatement, Values, update};

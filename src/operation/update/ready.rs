@@ -11,7 +11,7 @@ use super::settings::Settings;
 use super::statement::{UpdateStatement, Values};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link, in_transaction};
-use crate::engine::{KeyedTable, Plan, Sender, Statement, explain};
+use crate::engine::{Plan, Sender, Statement, explain};
 use crate::model::ShardedTable;
 use crate::operation::shard_counts;
 use crate::placement::ShardChoice;
@@ -63,7 +63,7 @@ pub(crate) struct Ready<T, V: AsChangeset, W, I> {
     settings: Settings,
 }
 
-impl<T, V: AsChangeset, P, I> Ready<T, V, KeyIs<P>, I> {
+impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
     /// Counts `changes`, which are of the fields named, on the one parent that `key` names.
     pub(crate) fn by_key(key: KeyIs<P>, changes: V, fields: &'static [&'static str]) -> Self {
         Ready {
@@ -77,10 +77,18 @@ impl<T, V: AsChangeset, P, I> Ready<T, V, KeyIs<P>, I> {
     }
 
     /// Inserts the parent by this statement if it is not there, and chooses from this number of shards, from 1 on.
-    pub(crate) fn or_insert(mut self, insert: I, shards: u16) -> Self {
-        self.insert = Some(insert);
-        self.settings.shards = Some(shards);
-        self
+    pub(crate) fn or_insert<I>(self, insert: I, shards: u16) -> Ready<T, V, KeyIs<P>, I> {
+        Ready {
+            changes: self.changes,
+            fields: self.fields,
+            by_key: self.by_key,
+            filter: self.filter,
+            insert: Some(insert),
+            settings: Settings {
+                shards: Some(shards),
+                ..self.settings
+            },
+        }
     }
 }
 
@@ -176,21 +184,4 @@ where
             }
         }
     }
-}
-
-/// Counts `changes`, which are of the fields named, on the one parent that `key` names.
-pub(crate) async fn count_by_key<T, V, DB, M, Conn>(
-    link: &mut Link<'_, M, Conn>,
-    key: KeyIs<T::KeyIs>,
-    changes: V,
-    fields: &'static [&'static str],
-) -> QueryResult<usize>
-where
-    T: KeyedTable<DB>,
-    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
-    M: Io<Conn, Backend = DB>,
-    DB: ShardedBackend,
-{
-    let mut ready = Ready::<T, V, _, ()>::by_key(key, changes, fields);
-    ready.count(link).await
 }

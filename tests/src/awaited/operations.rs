@@ -9,12 +9,14 @@ use diesel::prelude::*;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
 use diesel_async::AsyncConnection;
 use diesel_async::methods::LoadQuery;
-use diesel_sharded::__bounds::{Assignment, KeyedTable, ToValue, ToZero};
+use diesel_sharded::__bounds::{
+    Assignment, InsertMissing, KeyedTable, NoInsert, OrInsertEach, ToValue, ToZero,
+};
 use diesel_sharded::asynchronous::{self, Async};
 use diesel_sharded::backend::BackendOf;
 use diesel_sharded::dsl::Value;
 use diesel_sharded::model::{ShardedColumn, ShardedTable};
-use diesel_sharded::operation::{Drift, Folded, IntegerField, UpdateSource};
+use diesel_sharded::operation::{CountedMany, Drift, Folded, IntegerField, UpdateSource};
 use diesel_sharded::retry::RetryPolicy;
 
 use super::wait;
@@ -83,6 +85,39 @@ where
         DB: BackendOf<Conn>,
     {
         wait(self.0.run_with(conn, progress))
+    }
+}
+
+pub struct CountMany<C: ShardedColumn, Ins>(diesel_sharded::operation::CountMany<C, Ins, Async>);
+
+pub fn count_many<C, I>(column: C, amounts: I) -> CountMany<C, NoInsert>
+where
+    C: ShardedColumn<Table: ShardedTable<Key: Ord>>,
+    I: IntoIterator<Item = (<C::Table as ShardedTable>::Key, i64)>,
+{
+    CountMany(asynchronous::count_many(column, amounts))
+}
+
+impl<C: ShardedColumn> CountMany<C, NoInsert> {
+    pub fn or_insert<F, I>(self, row_of: F) -> CountMany<C, OrInsertEach<F, I>>
+    where
+        F: Fn(&<C::Table as ShardedTable>::Key) -> I,
+        I: Insertable<C::Table>,
+    {
+        CountMany(self.0.or_insert(row_of))
+    }
+}
+
+impl<C: ShardedColumn, Ins> CountMany<C, Ins> {
+    pub fn run<Conn, DB>(self, conn: &mut Conn) -> QueryResult<CountedMany<C::Table>>
+    where
+        C: IntegerField<DB> + Send + Sync,
+        C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
+        Ins: InsertMissing<C::Table, DB, Statement: Send> + Send + Sync,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.run(conn))
     }
 }
 

@@ -108,6 +108,23 @@ async fn a_coalescer_without_a_c_library() {
         task.await.unwrap();
     }
     assert_eq!(total(&mut conn), 2_100);
+    let other = &mut connect(database.url()).await.unwrap();
+    for commits in [false, true] {
+        let renamed: QueryResult<usize> = coalescer
+            .transaction_async(other, async |(conn, counts)| {
+                counts.add(&RowCounter::of(views, 1), 1)?;
+                let rename = diesel::update(videos.find(1)).set(title.eq("renamed"));
+                let renamed = rename.execute(conn).await?;
+                match commits {
+                    true => Ok(renamed),
+                    false => Err(diesel::result::Error::RollbackTransaction),
+                }
+            })
+            .await;
+        assert_eq!(renamed.is_ok(), commits, "{renamed:?}");
+    }
+    coalescer.flush_async().await.unwrap();
+    assert_eq!(total(&mut conn), 2_101);
     tokio::task::spawn_blocking(move || coalescer.close())
         .await
         .unwrap()

@@ -685,3 +685,105 @@ fn a_panic_of_what_is_told_stops_nothing() {
     assert_eq!(coalescer.add(&views_of(1), 1).unwrap(), 1);
     assert_eq!(total_of(1, &mut conn), 102);
 }
+
+#[test]
+fn a_transactions_counts_are_taken_when_it_has_committed() {
+    let (database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let renamed = |conn: &mut Conn, name: &str| {
+        let renamed = diesel::update(videos.find(1)).set(title.eq(name));
+        renamed.execute(conn)
+    };
+    let mut runs = 0;
+    let counted = coalescer.transaction(conn, |conn, counts| {
+        counts.add(&views_of(1), 5)?;
+        counts.add(&Counter::named("renamed").idempotency_key("1"), 1)?;
+        counts.add(&views_of(1), 2)?;
+        renamed(conn, "new")?;
+        runs += 1;
+        match runs {
+            1 => Err(conflict::<Conn>()), // the next run begins again, its counts too
+            _ => Ok(runs),
+        }
+    });
+    assert_eq!(counted, Ok(2));
+    let taken_back: QueryResult<()> = coalescer.transaction(conn, |conn, counts| {
+        counts.add(&views_of(2), 100)?;
+        renamed(conn, "old")?;
+        Err(diesel::result::Error::RollbackTransaction)
+    });
+    assert!(taken_back.is_err());
+    let nested: QueryResult<()> = conn.transaction(|conn| {
+        let inside = coalescer.transaction(conn, |_, counts| counts.add(&views_of(3), 100));
+        assert_eq!(inside, Err(diesel::result::Error::AlreadyInTransaction));
+        Ok(())
+    });
+    assert_eq!(nested, Ok(()));
+    let invalid = coalescer.transaction(conn, |_, counts| counts.add(&Counter::named(""), 1));
+    let invalid = invalid.map_err(Error::from);
+    assert!(matches!(invalid, Err(Error::InvalidCounterName { .. })), "{invalid:?}");
+    coalescer.flush().unwrap();
+    let totals = [1, 2, 3].map(|video| total_of(video, conn));
+    assert_eq!(totals, [107, 200, 300]);
+    assert_eq!(Counter::named("renamed").get(conn), Ok(1));
+    assert_eq!(videos.find(1).select(title).first(conn), Ok("new".to_owned()));
+}
+
+/// A conflict in the words of the connection's database.
+fn conflict<Conn: Connection>() -> diesel::result::Error
+where
+    Conn::Backend: ShardedBackend,
+{
+    use diesel::result::{DatabaseErrorKind, Error as DieselError};
+    let dialect = <Conn::Backend as Default>::default().dialect();
+    let (kind, text) = match dialect {
+        Dialect::Sqlite => (DatabaseErrorKind::Unknown, "database is locked"),
+        _ => (DatabaseErrorKind::SerializationFailure, "a conflict"),
+    };
+    DieselError::DatabaseError(kind, Box::new(text.to_owned()))
+}
+
+#[test]
+fn a_coalescer_that_closes_meanwhile_says_that_the_transaction_is_committed() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let counted = coalescer.transaction(&mut conn, |conn, counts| {
+        counts.add(&views_of(1), 1)?;
+        coalescer.clone().close().map_err(diesel::result::Error::from)?;
+        diesel::update(videos.find(1)).set(title.eq("new")).execute(conn)
+    });
+    let counted = counted.map_err(Error::from);
+    assert!(matches!(counted, Err(Error::CommittedNotCounted)), "{counted:?}");
+    assert_eq!(videos.find(1).select(title).first(&mut conn), Ok("new".to_owned()));
+    assert_eq!(total_of(1, &mut conn), 100);
+}
+
+/// Each thread renames its video, and counts what it has committed.
+#[test]
+fn transactions_of_many_threads_count_what_they_committed() {
+    const ROUNDS: i64 = 25;
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database)).max_queued(8).build().unwrap();
+    super::on_threads(8, &database, |number, conn| {
+        for round in 0..ROUNDS {
+            let done: QueryResult<usize> = coalescer.transaction(conn, |conn, counts| {
+                counts.add(&views_of(1 + number % 3), 1)?;
+                counts.add(&Counter::named("renames"), 1)?;
+                let name = format!("{number}/{round}");
+                let renamed = diesel::update(videos.find(1 + number % 3)).set(title.eq(name));
+                renamed.execute(conn)?;
+                match round % 5 {
+                    0 => Err(diesel::result::Error::RollbackTransaction),
+                    _ => Ok(1),
+                }
+            });
+            assert_eq!(done.is_ok(), round % 5 != 0, "{done:?}");
+        }
+    });
+    coalescer.close().unwrap();
+    let counted = 8 * ROUNDS * 4 / 5;
+    assert_eq!(Counter::named("renames").get(&mut conn), Ok(counted));
+    let sum: i64 = [1, 2, 3].map(|video| total_of(video, &mut conn)).iter().sum();
+    assert_eq!(sum, 600 + counted);
+}

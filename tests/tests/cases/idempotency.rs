@@ -11,7 +11,7 @@ use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, Error, RowCounter, fold, idempotency};
-use diesel_sharded_tests::schema::measures;
+use diesel_sharded_tests::schema::{Day, downloads, measures};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection};
 
@@ -177,6 +177,24 @@ fn racing_repeats_count_once() {
     });
     assert_eq!(total_of(1, &mut conn), 120);
     assert_eq!(Counter::named("page").get(&mut conn), Ok(60));
+}
+
+/// The first inserts its row in a transaction, the others count by one statement where there is one.
+#[test]
+fn rows_that_are_inserted_count_once_too() {
+    let (database, mut conn) = database_with_counters();
+    on_threads(4, &database, |_, conn| {
+        for key in 0..20 {
+            let count = update(downloads::table.find((1, Day(1))))
+                .set(downloads::number.eq(downloads::number + 2))
+                .or_insert((downloads::version.eq(1), downloads::day.eq(Day(1))));
+            let counted = count.idempotency_key(format!("{key}")).execute(conn);
+            assert_eq!(counted, Ok(1));
+        }
+    });
+    let numbers = downloads::table.select(downloads::number.total());
+    assert_eq!(numbers.load::<i32>(&mut conn), Ok(vec![40]));
+    assert_eq!(number_of_keys(&mut conn), 20);
 }
 
 /// Most of them find their shard, and race for the key alone.

@@ -9,6 +9,7 @@ mod bounded;
 mod cached;
 mod coalescer;
 mod concurrency;
+mod count_many;
 mod fold;
 mod folder;
 mod idempotency;

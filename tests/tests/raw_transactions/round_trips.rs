@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{MIGRATIONS, update};
+use diesel_sharded::{Counter, MIGRATIONS, RowCounter, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, schema};
 
@@ -82,7 +82,8 @@ macro_rules! sent {
     }};
 }
 
-/// The statements of counts with an idempotency key: where the shard is there, of a repeat, and where the shard is missing.
+/// The statements of counts with an idempotency key: where the shard is there, of a repeat, and where the shard is missing; then those
+/// of counters, of one row and by name, where the shard is there.
 macro_rules! sent_with_keys {
     ($conn:ty) => {{
         let database = <$conn>::database();
@@ -102,17 +103,33 @@ macro_rules! sent_with_keys {
         ];
         let totals = videos.order(id).select(views.total());
         assert_eq!(totals.load::<i64>(&mut conn), Ok(vec![102, 201, 300]));
-        sent
+        let (row, named) = (RowCounter::of(views, 3), Counter::named("page"));
+        let add_to_both = |key: &str, conn: &mut $conn| {
+            assert_eq!(
+                row.idempotency_key(format!("row {key}")).add(1, conn),
+                Ok(1)
+            );
+            assert_eq!(
+                named.idempotency_key(format!("named {key}")).add(1, conn),
+                Ok(1)
+            );
+        };
+        add_to_both("1", &mut conn); // creates the counter, and the shards
+        let by_counters = self::sent(&mut conn, |conn| add_to_both("2", conn));
+        assert_eq!(row.get(&mut conn), Ok(Some(302)));
+        assert_eq!(named.get(&mut conn), Ok(2));
+        (sent, by_counters)
     }};
 }
 
 #[test]
 fn with_keys_on_postgres() {
-    let [there, repeated, missing] = sent_with_keys!(PgConnection);
+    let ([there, repeated, missing], by_counters) = sent_with_keys!(PgConnection);
     let (at_once, look) = ("WITH \"sharded_claimed\"", "SELECT 1");
     let (begin, insert, commit) = ("BEGIN", "INSERT INTO", "COMMIT");
     let (update, select) = ("UPDATE \"videos_shards\"", "SELECT \"key\",");
     assert_eq!(there, [at_once]);
+    assert_eq!(by_counters, [at_once, at_once]);
     assert_eq!(repeated, [at_once, look, begin, insert, select, commit]);
     assert_eq!(
         missing,
@@ -122,10 +139,11 @@ fn with_keys_on_postgres() {
 
 #[test]
 fn with_keys_on_mariadb() {
-    let [there, repeated, missing] = sent_with_keys!(MysqlConnection);
+    let ([there, repeated, missing], by_counters) = sent_with_keys!(MysqlConnection);
     let (at_once, set, begin, commit) = ("BEGIN NOT", "SET TRANSACTION", "BEGIN", "COMMIT");
     let (insert, select) = ("INSERT INTO", "SELECT `key`,");
     assert_eq!(there, [at_once]);
+    assert_eq!(by_counters, [at_once, at_once]);
     let begun = [at_once, set, begin, insert, select];
     assert_eq!(repeated, [&begun[..], &[commit]].concat());
     assert_eq!(missing[..5], begun);

@@ -8,10 +8,13 @@ use diesel::sql_types::{BigInt, Integer};
 
 use crate::backend::ShardedBackend;
 use crate::model::{SHARD, ShardedColumn, ShardedTable};
-use crate::query_builder::{
-    Keep, no_query_id, push_bind, push_column, push_each_key, push_key, push_shard_is,
-    push_shards_as_parent, push_shards_column, push_unique_key,
+
+use super::names::{
+    push_bind, push_column, push_each_key, push_key, push_shard_is, push_shards_as_parent,
+    push_shards_column, push_unique_key,
 };
+use super::query_ids::no_query_id;
+use super::text_guard::Keep;
 
 /// Adds to one shard of each of several parents, each with its own amount. Hot parents have another shard than cold ones.
 ///
@@ -30,22 +33,22 @@ use crate::query_builder::{
 ///
 /// The lists are padded to a power of two: in a list of values by rows of the shard -1, which no parent has, and else by
 /// repeating the last parent of a shard. So there are few texts, and they stay prepared.
-pub(super) struct CountEach<C, P, V> {
+pub(crate) struct CountEach<C, P, V> {
     shards: Vec<CountedShard<P, V>>,
     column: PhantomData<C>,
 }
 
 /// The rows that are counted on the shard of one number.
-pub(super) struct CountedShard<P, V> {
-    pub(super) shard: i32,
-    pub(super) rows: Vec<CountedRow<P, V>>,
+pub(crate) struct CountedShard<P, V> {
+    pub(crate) shard: i32,
+    pub(crate) rows: Vec<CountedRow<P, V>>,
 }
 
 /// `key = $n`, the key's values, and the amount.
-pub(super) struct CountedRow<P, V> {
-    pub(super) key_is: P,
-    pub(super) key_values: V,
-    pub(super) n: i64,
+pub(crate) struct CountedRow<P, V> {
+    pub(crate) key_is: P,
+    pub(crate) key_values: V,
+    pub(crate) n: i64,
 }
 
 /// The name of the list of values.
@@ -69,7 +72,7 @@ impl<P, V> CountedShard<P, V> {
 }
 
 impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
-    pub(super) fn new(shards: Vec<CountedShard<P, V>>) -> Self {
+    pub(crate) fn new(shards: Vec<CountedShard<P, V>>) -> Self {
         CountEach {
             shards,
             column: PhantomData,
@@ -77,12 +80,12 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     }
 
     /// How many parents there are.
-    pub(super) fn parents(&self) -> usize {
+    pub(crate) fn parents(&self) -> usize {
         self.shards.iter().map(|counted| counted.rows.len()).sum()
     }
 
     /// `"sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), …)`
-    pub(super) fn push_values<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn push_values<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB: ShardedBackend,
         V: QueryFragment<DB>,
@@ -110,7 +113,7 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     }
 
     /// `UPDATE shards AS parent SET … WHERE …`; a condition may follow.
-    pub(super) fn push_update<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn push_update<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
@@ -130,7 +133,8 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     }
 
     /// `SELECT COUNT(*) FROM shards AS parent, "sharded_batch" WHERE …`: how many shards are there.
-    pub(super) fn push_are_there<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn push_are_there<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
@@ -144,7 +148,7 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     }
 
     /// `field = (parent.field + …)`
-    pub(super) fn push_change<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn push_change<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
@@ -182,7 +186,7 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
 
     /// `parent.key IN (?, …) AND parent.shard = ?`; for composite keys `OR`, since no index serves a list of them on every
     /// database.
-    pub(super) fn push_filter<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn push_filter<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
@@ -217,7 +221,8 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     /// WHERE "videos"."id" = "sharded_batch"."id" AND "sharded_batch"."shard" >= 0 AND condition ORDER BY "videos"."id"
     /// ON CONFLICT ("id", "shard") DO UPDATE SET "views" = ("videos_shards"."views" + excluded."views")
     /// ```
-    pub(super) fn push_upsert<'b, DB>(
+    #[cfg(feature = "r2d2")]
+    pub(crate) fn push_upsert<'b, DB>(
         &'b self,
         mut out: AstPass<'_, 'b, DB>,
         push_condition: impl FnOnce(AstPass<'_, 'b, DB>) -> QueryResult<()>,
