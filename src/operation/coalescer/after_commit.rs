@@ -12,6 +12,7 @@ use crate::backend::BackendOf;
 use crate::connection::{BoxFuture, Link};
 #[cfg(feature = "async")]
 use crate::engine::{AttemptError, retry_loop};
+#[cfg(doc)]
 use crate::error::Error;
 use crate::operation::retry::Transaction;
 #[cfg(feature = "async")]
