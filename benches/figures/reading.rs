@@ -15,7 +15,10 @@ fn of_plain(part: &Part, read: &str) -> Result<f64, Missing> {
 
 pub fn table(report: &Report) -> Result<String, Missing> {
     let mut rows = vec![row!["`total()`", POSTGRESQL, MARIADB, SQLITE]];
-    for (mix, shards) in [("", "16 shards each"), (FOLDED, "one in ten has 16, the rest are folded")] {
+    for (mix, shards) in [
+        ("", "16 shards each"),
+        (FOLDED, "one in ten has 16, the rest are folded"),
+    ] {
         for page in [ONE_TOTAL, PAGE] {
             let read = &format!("{page}{mix}");
             let mut row = row![format!("{page}; {shards}")];

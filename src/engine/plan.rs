@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) inserts: bool,
     /// The caller has a transaction open.
     pub(crate) in_transaction: bool,
+    /// That transaction is of this crate's own, and counts on nothing else.
+    pub(crate) alone: bool,
     pub(crate) dialect: Dialect,
     pub(crate) shard_choice: ShardChoice,
     /// The shards table's name.
@@ -44,8 +46,8 @@ impl Plan {
             shards: self.shards,
             stripe: Stripe::global(),
             one_writer: !self.dialect.has_row_locks(),
-            in_transaction: self.in_transaction,
-            timed: self.by_key,
+            in_transaction: self.in_transaction && !self.alone,
+            timed: self.by_key && !self.alone,
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::connection::{Io, Link, LoadIo, now};
 use crate::engine::{KeyedTable, explain};
 use crate::model::{ShardedColumn, ShardedTable, Value};
 use crate::operation::cached::CachedCounter;
-use crate::operation::idempotency::{Idempotent, Request, count_at_once};
+use crate::operation::idempotency::{Idempotent, Request, count_once};
 use crate::operation::update::Ready;
 use crate::query_builder::{
     KeyIs, SelectParents, ShardedExpressionMethods, Total, push_bind, push_column,
@@ -167,10 +167,10 @@ where
         RowCounter::add(self, n, conn)
     }
 
-    fn add_at_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<Option<usize>> {
+    fn add_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<Option<(usize, bool)>> {
         let request = Request::to_add(key, &self.cached_as(), n)?;
-        let mut add = ready_to_add::<C, DB>(self.key.clone(), n);
-        now(count_at_once(&mut Link::blocking(conn), &mut add, &request))
+        let add = ready_to_add::<C, DB>(self.key.clone(), n);
+        now(count_once(&mut Link::blocking(conn), add, &request)).map(Some)
     }
 }
 

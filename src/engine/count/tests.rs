@@ -28,6 +28,7 @@ fn plan(dialect: Dialect) -> Plan {
         returning: false,
         rounds: false,
         once: false,
+        alone: false,
         inserts: false,
         in_transaction: false,
         dialect,
@@ -134,7 +135,7 @@ impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB>
         Q: QueryFragment<DB> + QueryId + 'c,
     {
         let shared = conn.shared.clone();
-        let mut text = DB::QueryBuilder::default();
+        let mut text = DB::default().query_builder();
         let written = statement.to_sql(&mut text, &DB::backend_of(conn));
         match written.map(|()| text.finish()).as_deref() {
             Ok(

@@ -24,10 +24,10 @@ pub trait CachedCounter<Conn> {
     /// The database's.
     fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>;
 
-    /// Adds `n` and claims an idempotency key, by one statement that commits by itself. `None` if there is no such statement, or if it
-    /// did neither, as where the key is known.
+    /// Adds `n` once for all additions with this idempotency key. Returns the number of rows counted, now or then, and whether it was
+    /// now; `None` for a counter that does not count by an update of this crate.
     #[doc(hidden)]
-    fn add_at_once(&self, _: i64, _: &[u8], _: &mut Conn) -> QueryResult<Option<usize>> {
+    fn add_once(&self, _: i64, _: &[u8], _: &mut Conn) -> QueryResult<Option<(usize, bool)>> {
         Ok(None)
     }
 }

@@ -39,10 +39,11 @@ impl<Conn: LoadConnection + 'static> Added<Conn> {
     /// Takes over all additions of `other`.
     pub(super) fn absorb(&mut self, other: Self) {
         let ids = self.lanes.absorb(other.lanes);
-        self.callers.extend(other.callers.into_iter().map(|caller| Caller {
-            to: ids[caller.to.lane][caller.to.entry],
-            ..caller
-        }));
+        self.callers
+            .extend(other.callers.into_iter().map(|caller| Caller {
+                to: ids[caller.to.lane][caller.to.entry],
+                ..caller
+            }));
     }
 
     /// How much of the queue's room it takes: keys and callers.

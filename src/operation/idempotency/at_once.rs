@@ -17,7 +17,7 @@ use crate::query_builder::{CountByKey, Keep, push_shard_is, push_shards_as_paren
 
 /// Claims the key and counts, where one statement can do that: outside a caller's transaction, by key. `None` if it cannot, or if it
 /// did neither: the key is known, or the shard is not there.
-pub(crate) async fn count_at_once<M, Conn, DB, T, V, W, I>(
+pub(super) async fn count_at_once<M, Conn, DB, T, V, W, I>(
     link: &mut Link<'_, M, Conn>,
     ready: &mut Ready<T, V, W, I>,
     request: &Request,

@@ -3,7 +3,7 @@
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 
-use super::once::{Requested, once};
+use super::once::{AndWhether, Requested, once};
 use super::request::Request;
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Io, Link, now};
@@ -56,13 +56,16 @@ impl<Of> Idempotent<Of> {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
+        if let Some(added) = self.of.add_once(n, &self.key, conn)? {
+            return Ok(added);
+        }
         let request = self.request::<Conn>(n)?;
         let mut add = Add { to: &self.of, n };
         now(once(
             &mut Link::blocking(conn),
             &request,
             RetryPolicy::default(),
-            &mut add,
+            &mut AndWhether(&mut add),
         ))
     }
 
@@ -122,7 +125,7 @@ where
     }
 }
 
-/// Adds to a counter. Also returns whether it was now.
+/// Adds to a counter.
 struct Add<'a, Of> {
     to: &'a Of,
     n: i64,
@@ -133,24 +136,14 @@ where
     Blocking: Io<Conn>,
     Of: CachedCounter<Conn>,
 {
-    type Told = (usize, bool);
-
-    async fn count_at_once(
-        &mut self,
-        link: &mut Link<'_, Blocking, Conn>,
-        request: &Request,
-    ) -> QueryResult<Option<(usize, bool)>> {
-        let counted = self.to.add_at_once(self.n, &request.key, link.conn)?;
-        Ok(counted.map(|counted| (counted, true)))
-    }
+    type Told = usize;
 
     async fn carry_out(
         &mut self,
         link: &mut Link<'_, Blocking, Conn>,
         counted: Option<usize>,
-    ) -> QueryResult<(usize, (usize, bool))> {
-        let now = counted.is_none();
+    ) -> QueryResult<(usize, usize)> {
         let counted = counted.map_or_else(|| self.to.add(self.n, link.conn), Ok)?;
-        Ok((counted, (counted, now)))
+        Ok((counted, counted))
     }
 }

@@ -99,11 +99,9 @@ mod update;
 #[cfg(feature = "async")]
 mod update_asynchronous;
 
-pub(crate) use self::at_once::count_at_once;
 pub use self::idempotent::Idempotent;
 #[cfg(feature = "r2d2")]
 pub(crate) use self::once::{Claimed, claim, release};
-#[cfg(feature = "async")]
-pub(crate) use self::once::{Requested, once};
 pub use self::remove::remove_older_than;
 pub use self::request::Request;
+pub(crate) use self::update::count_once;

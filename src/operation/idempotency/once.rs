@@ -7,7 +7,7 @@ use diesel::result::Error as DieselError;
 
 use super::keys::{DeleteKeys, FindKeys, InsertKeys, NoteCounted, explained};
 use super::request::Request;
-use crate::connection::{Io, Link, LoadIo, TransactionOptions};
+use crate::connection::{Io, Link, LoadIo, TransactionOptions, in_transaction};
 use crate::engine::{RetryLoop, retry_loop};
 use crate::error::Error;
 use crate::policy::RetryPolicy;
@@ -38,6 +38,7 @@ where
     if let Some(told) = work.count_at_once(link, request).await? {
         return Ok(told);
     }
+    work.set_alone(!in_transaction(link)?);
     let options = TransactionOptions {
         isolation: link.dialect().own_isolation(),
         ..Default::default()
@@ -76,12 +77,48 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
         ready(Ok(None))
     }
 
+    /// Takes note whether the transaction that follows is for this work alone, and not the caller's: it may then count where others begin.
+    fn set_alone(&mut self, _: bool) {}
+
     /// Counts, unless `counted` says that this was done before. Returns the number of rows counted, and the answer to the caller.
     fn carry_out(
         &mut self,
         link: &mut Link<'_, M, Conn>,
         counted: Option<usize>,
     ) -> impl Future<Output = QueryResult<(usize, Self::Told)>>;
+}
+
+/// The same work, which also tells whether it was done now.
+pub(super) struct AndWhether<'a, W>(pub(super) &'a mut W);
+
+impl<W, M, Conn> Requested<M, Conn> for AndWhether<'_, W>
+where
+    W: Requested<M, Conn>,
+    M: Io<Conn>,
+{
+    type Told = (W::Told, bool);
+
+    async fn count_at_once(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        request: &Request,
+    ) -> QueryResult<Option<Self::Told>> {
+        let told = self.0.count_at_once(link, request).await?;
+        Ok(told.map(|told| (told, true)))
+    }
+
+    fn set_alone(&mut self, alone: bool) {
+        self.0.set_alone(alone);
+    }
+
+    async fn carry_out(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        counted: Option<usize>,
+    ) -> QueryResult<(usize, Self::Told)> {
+        let (rows, told) = self.0.carry_out(link, counted).await?;
+        Ok((rows, (told, counted.is_none())))
+    }
 }
 
 /// Claims different keys for the open transaction. Returns what is known of each, in their order. Waits for other transactions

@@ -12,7 +12,7 @@ use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryI
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 
 use crate::backend::{BackendOf, ShardedBackend};
-use crate::connection::{Io, Link, LoadInto, now};
+use crate::connection::{Io, Link, LoadInto, LoadIo, now};
 use crate::engine::KeyedTable;
 use crate::model::ShardedTable;
 use crate::operation::update::returning::{ReadAs, Returning};
@@ -20,7 +20,7 @@ use crate::operation::update::{InsertRow, Ready, UpdateStatement, Values};
 
 use super::at_once::count_at_once;
 use super::idempotent::Idempotent;
-use super::once::{Requested, once};
+use super::once::{AndWhether, Requested, once};
 use super::request::Request;
 
 impl<Query, V, Ret, Ins, Run> UpdateStatement<Query, Values<V>, Ret, Ins, Run> {
@@ -108,6 +108,10 @@ where
         count_at_once(link, self, request).await
     }
 
+    fn set_alone(&mut self, alone: bool) {
+        self.alone = alone;
+    }
+
     async fn carry_out(
         &mut self,
         link: &mut Link<'_, M, Conn>,
@@ -119,6 +123,24 @@ where
         };
         Ok((counted, counted))
     }
+}
+
+/// Counts once for all updates with the key of `request`. Returns the number of rows counted, now or then, and whether it was now.
+pub(crate) async fn count_once<M, Conn, DB, T, V, W, I>(
+    link: &mut Link<'_, M, Conn>,
+    mut ready: Ready<T, V, W, I>,
+    request: &Request,
+) -> QueryResult<(usize, bool)>
+where
+    T: ShardedTable + QueryFragment<DB> + QueryId,
+    V: AsChangeset<Target = T, Changeset: QueryFragment<DB>> + QueryId,
+    W: QueryFragment<DB> + QueryId,
+    I: QueryFragment<DB> + QueryId,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: BackendOf<Conn>,
+{
+    let retry = ready.retry();
+    once(link, request, retry, &mut AndWhether(&mut ready)).await
 }
 
 /// An update that returns the counted rows.
@@ -140,6 +162,10 @@ where
     DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
 {
     type Told = Vec<U>;
+
+    fn set_alone(&mut self, alone: bool) {
+        self.ready.alone = alone;
+    }
 
     async fn carry_out(
         &mut self,

@@ -17,7 +17,7 @@ use crate::connection::{Async, BoxFuture, Io, Link, TransactionOptions};
 use crate::engine::{KeyedTable, RetryLoop, retry_loop};
 use crate::operation::cached::asynchronous::CachedCounter;
 use crate::operation::fold::{Fold, Folded};
-use crate::operation::idempotency::{Idempotent, Request, Requested, count_at_once, once};
+use crate::operation::idempotency::{Idempotent, Request, count_once};
 use crate::operation::set_total::set_by_key;
 use crate::operation::shard_counts;
 use crate::operation::shard_counts::ShardCount;
@@ -315,15 +315,10 @@ impl IdempotentCounter {
         Conn::Backend: CounterBackend<Conn, Async>,
     {
         Box::pin(async move {
-            let request = Request::to_add(&self.0.key, &self.0.of.cached_as(), n)?;
-            let mut add = AddOnce { to: &self.0.of, n };
-            once(
-                &mut Link::awaited(conn),
-                &request,
-                RetryPolicy::default(),
-                &mut add,
-            )
-            .await
+            let Idempotent { of, key } = &self.0;
+            let request = Request::to_add(key, &of.cached_as(), n)?;
+            let (counted, _) = Conn::Backend::add_once(conn, of.key()?, n, request).await?;
+            Ok(counted)
         })
     }
 
@@ -349,42 +344,5 @@ impl IdempotentCounter {
         Conn::Backend: CounterBackend<Conn, Async>,
     {
         self.add(-1, conn)
-    }
-}
-
-struct AddOnce<'a> {
-    to: &'a crate::Counter,
-    n: i64,
-}
-
-impl<Conn> Requested<Async, Conn> for AddOnce<'_>
-where
-    Conn: AsyncConnection,
-    Conn::Backend: CounterBackend<Conn, Async>,
-{
-    type Told = usize;
-
-    async fn count_at_once(
-        &mut self,
-        link: &mut Link<'_, Async, Conn>,
-        request: &Request,
-    ) -> QueryResult<Option<usize>> {
-        let name = self.to.key()?;
-        Conn::Backend::add_at_once(link.conn, name, self.n, request.clone()).await
-    }
-
-    async fn carry_out(
-        &mut self,
-        link: &mut Link<'_, Async, Conn>,
-        counted: Option<usize>,
-    ) -> QueryResult<(usize, usize)> {
-        let counted = match counted {
-            Some(counted) => counted,
-            None => {
-                Conn::Backend::add(link.conn, self.to.key()?, self.n).await?;
-                1
-            }
-        };
-        Ok((counted, counted))
     }
 }

@@ -14,7 +14,7 @@ use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Blocking, Io, Link, TransactionOptions, done};
 use crate::engine::{KeyedTable, RetryLoop, retry_loop};
 use crate::operation::fold::{Fold, Folded};
-use crate::operation::idempotency::{Request, count_at_once};
+use crate::operation::idempotency::{Request, count_once};
 use crate::operation::row_counter::{ReadyToAdd, ready_to_add};
 use crate::operation::set_total::set_by_key;
 use crate::operation::shard_counts;
@@ -32,14 +32,14 @@ pub trait CounterBackend<Conn, Run: Io<Conn> = Blocking>: BackendOf<Conn> {
     #[doc(hidden)]
     fn add(conn: &mut Conn, name: Vec<u8>, n: i64) -> Run::Future<'_, QueryResult<()>>;
 
-    /// Adds `n` and claims the request's key, by one statement; see [`count_at_once`].
+    /// Adds `n` once for all requests with this key; see [`count_once`].
     #[doc(hidden)]
-    fn add_at_once(
+    fn add_once(
         conn: &mut Conn,
         name: Vec<u8>,
         n: i64,
         request: Request,
-    ) -> Run::Future<'_, QueryResult<Option<usize>>>;
+    ) -> Run::Future<'_, QueryResult<(usize, bool)>>;
 
     #[doc(hidden)]
     fn set(conn: &mut Conn, name: Vec<u8>, total: i64) -> Run::Future<'_, QueryResult<()>>;
@@ -95,16 +95,16 @@ macro_rules! counter_backend {
                 })
             }
 
-            fn add_at_once(
+            fn add_once(
                 conn: &mut Conn,
                 name: Vec<u8>,
                 n: i64,
                 request: Request,
-            ) -> <$io as Io<Conn>>::Future<'_, QueryResult<Option<usize>>> {
+            ) -> <$io as Io<Conn>>::Future<'_, QueryResult<(usize, bool)>> {
                 $done(async move {
                     let link = &mut Link::<$io, _>::new(conn);
                     shard_counts::keep_fresh(link).await?;
-                    count_at_once(link, &mut ready::<DB>(name, n), &request).await
+                    count_once(link, ready::<DB>(name, n), &request).await
                 })
             }
 

@@ -384,9 +384,9 @@ where
         Counter::add(self, n, conn).map(|()| 1)
     }
 
-    fn add_at_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<Option<usize>> {
+    fn add_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<Option<(usize, bool)>> {
         let request = Request::to_add(key, &self.cached_as(), n)?;
-        now(Conn::Backend::add_at_once(conn, self.key()?, n, request))
+        now(Conn::Backend::add_once(conn, self.key()?, n, request)).map(Some)
     }
 }
 

@@ -47,6 +47,7 @@ where
             filter: self.query.into_update_target().where_clause,
             insert: self.insert.statement(),
             settings: self.settings,
+            alone: false,
         }
     }
 }
@@ -61,6 +62,8 @@ pub(crate) struct Ready<T, V: AsChangeset, W, I> {
     pub(crate) filter: W,
     insert: Option<I>,
     settings: Settings,
+    /// See [`Plan::alone`].
+    pub(crate) alone: bool,
 }
 
 impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
@@ -73,6 +76,7 @@ impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
             filter: key,
             insert: None,
             settings: Settings::default(),
+            alone: false,
         }
     }
 
@@ -88,6 +92,7 @@ impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
                 shards: Some(shards),
                 ..self.settings
             },
+            alone: self.alone,
         }
     }
 }
@@ -121,6 +126,7 @@ where
             once: false,
             inserts: self.insert.is_some(),
             in_transaction: in_transaction(link)?,
+            alone: self.alone,
             dialect,
             shard_choice,
             table: T::SHARDS_TABLE,

@@ -722,12 +722,18 @@ fn a_transactions_counts_are_taken_when_it_has_committed() {
     assert_eq!(nested, Ok(()));
     let invalid = coalescer.transaction(conn, |_, counts| counts.add(&Counter::named(""), 1));
     let invalid = invalid.map_err(Error::from);
-    assert!(matches!(invalid, Err(Error::InvalidCounterName { .. })), "{invalid:?}");
+    assert!(
+        matches!(invalid, Err(Error::InvalidCounterName { .. })),
+        "{invalid:?}"
+    );
     coalescer.flush().unwrap();
     let totals = [1, 2, 3].map(|video| total_of(video, conn));
     assert_eq!(totals, [107, 200, 300]);
     assert_eq!(Counter::named("renamed").get(conn), Ok(1));
-    assert_eq!(videos.find(1).select(title).first(conn), Ok("new".to_owned()));
+    assert_eq!(
+        videos.find(1).select(title).first(conn),
+        Ok("new".to_owned())
+    );
 }
 
 /// A conflict in the words of the connection's database.
@@ -750,12 +756,23 @@ fn a_coalescer_that_closes_meanwhile_says_that_the_transaction_is_committed() {
     let coalescer = Coalescer::new(pool(&database)).unwrap();
     let counted = coalescer.transaction(&mut conn, |conn, counts| {
         counts.add(&views_of(1), 1)?;
-        coalescer.clone().close().map_err(diesel::result::Error::from)?;
-        diesel::update(videos.find(1)).set(title.eq("new")).execute(conn)
+        coalescer
+            .clone()
+            .close()
+            .map_err(diesel::result::Error::from)?;
+        diesel::update(videos.find(1))
+            .set(title.eq("new"))
+            .execute(conn)
     });
     let counted = counted.map_err(Error::from);
-    assert!(matches!(counted, Err(Error::CommittedNotCounted)), "{counted:?}");
-    assert_eq!(videos.find(1).select(title).first(&mut conn), Ok("new".to_owned()));
+    assert!(
+        matches!(counted, Err(Error::CommittedNotCounted)),
+        "{counted:?}"
+    );
+    assert_eq!(
+        videos.find(1).select(title).first(&mut conn),
+        Ok("new".to_owned())
+    );
     assert_eq!(total_of(1, &mut conn), 100);
 }
 
@@ -764,7 +781,10 @@ fn a_coalescer_that_closes_meanwhile_says_that_the_transaction_is_committed() {
 fn transactions_of_many_threads_count_what_they_committed() {
     const ROUNDS: i64 = 25;
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::builder(pool(&database)).max_queued(8).build().unwrap();
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_queued(8)
+        .build()
+        .unwrap();
     super::on_threads(8, &database, |number, conn| {
         for round in 0..ROUNDS {
             let done: QueryResult<usize> = coalescer.transaction(conn, |conn, counts| {
@@ -784,6 +804,9 @@ fn transactions_of_many_threads_count_what_they_committed() {
     coalescer.close().unwrap();
     let counted = 8 * ROUNDS * 4 / 5;
     assert_eq!(Counter::named("renames").get(&mut conn), Ok(counted));
-    let sum: i64 = [1, 2, 3].map(|video| total_of(video, &mut conn)).iter().sum();
+    let sum: i64 = [1, 2, 3]
+        .map(|video| total_of(video, &mut conn))
+        .iter()
+        .sum();
     assert_eq!(sum, 600 + counted);
 }

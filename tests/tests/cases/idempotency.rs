@@ -11,8 +11,8 @@ use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, Error, RowCounter, fold, idempotency};
-use diesel_sharded_tests::schema::{Day, downloads, measures};
 use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{Day, downloads, measures};
 use diesel_sharded_tests::{Database, TestConnection};
 
 use super::{Conn, database, database_with_counters, on_threads};
