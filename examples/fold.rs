@@ -21,7 +21,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::operation::Folded;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{ShardsTable, Total, fold, update};
+use diesel_sharded::{ShardsTable, fold, update};
 use support::{AnyConnection, Result, connect, database_url, join};
 
 const VIDEOS: i64 = 50;
@@ -40,7 +40,7 @@ mod schema {
 use schema::demo_folded_videos;
 use schema::demo_folded_videos::dsl::{demo_folded_videos as videos, id, views};
 
-#[derive(Queryable, Selectable, ShardedField)]
+#[derive(ShardedSelectable, ShardedField)]
 #[diesel(table_name = demo_folded_videos)]
 #[sharded(shards = 8)]
 struct Video {
@@ -48,7 +48,6 @@ struct Video {
     #[diesel(column_name = views)]
     base: i64,
     #[sharded]
-    #[diesel(select_expression = demo_folded_videos::views.total(), select_expression_type = Total<demo_folded_videos::views>)]
     views: i64,
 }
 

@@ -45,14 +45,13 @@ mod schema {
 use schema::demo_videos::dsl::{demo_videos as videos, views};
 use schema::{demo_videos, demo_videos_shards};
 
-#[derive(Queryable, Selectable, Identifiable, ShardedField)]
+#[derive(ShardedSelectable, Identifiable, ShardedField)]
 #[diesel(table_name = demo_videos)]
 #[sharded(shards = 8)]
 struct Video {
     id: i64,
     title: String,
     #[sharded]
-    #[diesel(select_expression = demo_videos::views.total(), select_expression_type = Total<demo_videos::views>)]
     views: i64,
 }
 

@@ -16,33 +16,34 @@
 //! Count and read:
 //!
 //! 4. [Counting](counting): the updates that go to shards, and the queries that read totals
-//! 5. [SQL](sql): the shards table on each database
-//! 6. [Choosing shards](choosing_shards): how many there are, and which one a count takes
-//! 7. [Transactions](transactions): counts inside `conn.transaction(..)`, conflicts and retries
-//! 8. [Isolation](isolation): the level to use on each database
+//! 5. [Models](models): structs that read totals, and structs that are saved
+//! 6. [SQL](sql): the shards table on each database
+//! 7. [Choosing shards](choosing_shards): how many there are, and which one a count takes
+//! 8. [Transactions](transactions): counts inside `conn.transaction(..)`, conflicts and retries
+//! 9. [Isolation](isolation): the level to use on each database
 //!
 //! Operate:
 //!
-//! 9. [Folding](folding): shards into the plain column, and how often
-//! 10. [Top lists](top): the rows with the most counts, exactly, and the index for it
-//! 11. [Operations](operations): sets, limits, repairs, idempotency keys, caches, metrics
-//! 12. [Named counters](named_counters): counters without a table of yours
-//! 13. [Coalescing](coalescing): the counts of many threads in one commit
-//! 14. [Async](asynchronous): the same on `diesel_async`, and what cancelling does
-//! 15. [MultiConnection](multi_connection): one binary for several databases
+//! 10. [Folding](folding): shards into the plain column, and how often
+//! 11. [Top lists](top): the rows with the most counts, exactly, and the index for it
+//! 12. [Operations](operations): sets, limits, repairs, idempotency keys, caches, metrics
+//! 13. [Named counters](named_counters): counters without a table of yours
+//! 14. [Coalescing](coalescing): the counts of many threads in one commit
+//! 15. [Async](asynchronous): the same on `diesel_async`, and what cancelling does
+//! 16. [MultiConnection](multi_connection): one binary for several databases
 //!
 //! Move in and out:
 //!
-//! 16. [Migrating](migrating): from a plain column to shards in three deploys, without a stop
-//! 17. [Leaving](leaving): the way back, also in three deploys
+//! 17. [Migrating](migrating): from a plain column to shards in three deploys, without a stop
+//! 18. [Leaving](leaving): the way back, also in three deploys
 //!
 //! Look up:
 //!
-//! 18. [Surroundings](surroundings): settings of the server and the session, and what holds with them
-//! 19. [Grants](grants): the privileges that each operation needs, as `GRANT` statements
-//! 20. [Benchmarks](benchmarks): what was measured, and how
-//! 21. [Comparison](comparison): slotted counters, Redis write-behind, triggers, event rows and others
-//! 22. [FAQ](faq): what else people ask
+//! 19. [Surroundings](surroundings): settings of the server and the session, and what holds with them
+//! 20. [Grants](grants): the privileges that each operation needs, as `GRANT` statements
+//! 21. [Benchmarks](benchmarks): what was measured, and how
+//! 22. [Comparison](comparison): slotted counters, Redis write-behind, triggers, event rows and others
+//! 23. [FAQ](faq): what else people ask
 //!
 //! All examples run on SQLite. Most use the table and the model of [First use](first_use). The same Rust code runs on
 //! PostgreSQL and MySQL.
@@ -59,6 +60,7 @@ chapters! {
     first_use = "guide/first_use.md",
     how_it_works = "guide/how_it_works.md",
     counting = "guide/counting.md",
+    models = "guide/models.md",
     sql = "guide/sql.md",
     choosing_shards = "guide/choosing_shards.md",
     transactions = "guide/transactions.md",

@@ -22,7 +22,7 @@
 //! ```
 //! use diesel::prelude::*;
 //! use diesel_sharded::prelude::*;
-//! use diesel_sharded::{ShardsTable, Total, update};
+//! use diesel_sharded::{ShardsTable, update};
 //!
 //! mod schema {
 //!     diesel::table! {
@@ -36,17 +36,15 @@
 //! }
 //! use schema::videos::{self, dsl::*};
 //!
-//! #[derive(Queryable, Selectable, Identifiable, ShardedField)]
+//! #[derive(ShardedSelectable, Identifiable, ShardedField)]
 //! #[diesel(table_name = videos)]
 //! #[sharded(table_name = videos_shards)]
 //! struct Video {
 //!     id: i64,
 //!     title: String,
 //!     #[sharded]
-//!     #[diesel(select_expression = videos::views.total(), select_expression_type = Total<videos::views>)]
 //!     views: i64,
 //!     #[sharded]
-//!     #[diesel(select_expression = videos::likes.total(), select_expression_type = Total<videos::likes>)]
 //!     likes: i32,
 //! }
 //!
@@ -90,7 +88,8 @@
 //!
 //! - [`update`]: every shape that it counts, the rows that it returns, and the SQL that it sends; rows that may not exist yet, by
 //!   [`or_insert`](operation::UpdateStatement::or_insert).
-//! - [`ShardedField`](derive@ShardedField): the attributes of the derive.
+//! - [`ShardedField`](derive@ShardedField): the attributes of the derive. [`ShardedSelectable`](derive@ShardedSelectable): models that
+//!   read totals.
 //! - [`Total`]: reading, and what it costs; [`estimate`](ShardedExpressionMethods::estimate), which costs nothing.
 //! - [`top`]: the rows with the greatest totals, exactly, without a sort of the whole table.
 //! - [`Counter`]: counters that need no table of the application's own.
@@ -183,6 +182,8 @@ pub use self::operation::update::update;
 pub use self::operation::verify::verify;
 #[doc(inline)]
 pub use self::operation::{bounded, cached, idempotency, retry, shard_choice, shard_counts};
+#[doc(hidden)] // the derive's
+pub use self::query_builder::TotalInRow as __TotalInRow;
 pub use self::query_builder::{ShardedExpressionMethods, Total};
 pub use self::unfit::Unfit;
 
@@ -194,6 +195,7 @@ pub use self::unfit::Unfit;
 /// |---|---|---|
 /// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string for one that is no identifier | the name of `table_name`'s module, as it is imported, and `_shards` |
 /// | `#[sharded(shards = 128)]` | the number of shards that a writer chooses from: 1 to 4096 | 128 |
+/// | `#[sharded(no_totals)]` | this model means to read bases | a model that can be read (`Queryable`) has to read totals, by [`ShardedSelectable`](derive@ShardedSelectable) or Diesel's `select_expression` |
 /// | `#[diesel(table_name = videos)]` | the parent's `table!` | Diesel's: the struct's name in snake case, and an `s` |
 /// | `#[diesel(primary_key(version, day))]` | the parent's key, which must be the key of the `table!` | `id` |
 ///
@@ -206,7 +208,7 @@ pub use self::unfit::Unfit;
 /// | attribute | meaning |
 /// |---|---|
 /// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature `numeric`; SQLite keeps it as a float, as Diesel does) or MySQL's `Unsigned<..>` of these integers |
-/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column (of the key, or sharded) in the shards table, if [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the length or collation of a text key that has one of its own. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
+/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column in the shards table (a field outside the key is sharded by this alone), if [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the length or collation of a text key that has one of its own. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
 /// | `#[diesel(column_name = ..)]` | the column's name, if it is not the field's |
 ///
 /// The struct has a field for each column of the key, which may be `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`,
@@ -223,11 +225,10 @@ pub use self::unfit::Unfit;
 ///     }
 /// }
 /// use diesel::prelude::*;
-/// use diesel_sharded::Total;
 /// use diesel_sharded::prelude::*;
 /// use schema::downloads;
 ///
-/// #[derive(Queryable, Selectable, ShardedField)]
+/// #[derive(ShardedSelectable, ShardedField)]
 /// #[diesel(table_name = downloads, primary_key(version, day))]
 /// #[sharded(table_name = download_counts, shards = 4)]
 /// struct Download {
@@ -235,11 +236,101 @@ pub use self::unfit::Unfit;
 ///     #[sharded(sql_type = "VARCHAR(10)")]
 ///     day: String,
 ///     #[sharded]
-///     #[diesel(select_expression = downloads::number.total(), select_expression_type = Total<downloads::number>)]
 ///     number: i32,
 /// }
 /// ```
 pub use diesel_sharded_derive::ShardedField;
+
+/// Reads sharded fields of a model as totals. Takes the place of Diesel's `Queryable` and `Selectable`.
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, title -> Text, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, title, videos as all, views}};
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, title TEXT NOT NULL, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), title.eq("zoo"), views.eq(100))).execute(conn)?;
+/// # ShardsTable::of(videos::table).create(conn)?;
+/// use diesel::prelude::*;
+/// use diesel_sharded::prelude::*;
+/// use diesel_sharded::{ShardsTable, update};
+///
+/// #[derive(ShardedSelectable, Identifiable, ShardedField)]
+/// #[diesel(table_name = videos)]
+/// struct Video {
+///     id: i64,
+///     title: String,
+///     #[sharded]
+///     views: i64,
+/// }
+///
+/// /// A second model of the table: `ShardedField` stands on one of them.
+/// #[derive(ShardedSelectable)]
+/// #[diesel(table_name = videos)]
+/// struct Card {
+///     title: String,
+///     #[sharded]
+///     views: i64,
+/// }
+///
+/// update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
+///
+/// let video = all.select(Video::as_select()).first(conn)?;
+/// let card: Card = update(&video).set(views.eq(views + 1)).returning(Card::as_returning()).get_result(conn)?;
+/// assert_eq!((video.views, card.views), (101, 102));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```sql
+/// SELECT "videos"."id", "videos"."title", CAST(("videos"."views" + COALESCE((SELECT …), 0)) AS bigint) FROM "videos"
+/// ```
+///
+/// A field with `#[sharded]` is read as its [`Total`]; `#[sharded(sql_type = "..")]` on a field outside the key says the same. All of Diesel's
+/// attributes mean what they mean for `Queryable` and `Selectable`: `table_name`, `check_for_backend`, `column_name`, `embed`,
+/// `deserialize_as`, and `select_expression`, which also replaces the total. `Option::<Video>::as_select()` reads a left join, and another
+/// model embeds this one by `#[diesel(embed)]`.
+///
+/// # Bases are refused
+///
+/// A load without a selection names the plain columns and would show bases. It does not compile:
+///
+/// ```compile_fail,E0277
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos;
+/// # use diesel::prelude::*;
+/// # use diesel_sharded::prelude::*;
+/// # #[derive(ShardedSelectable, ShardedField)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn read(conn: &mut SqliteConnection) -> QueryResult<Vec<Video>> {
+/// videos::table.load::<Video>(conn) // without `.select(Video::as_select())`
+/// # }
+/// ```
+///
+/// The same holds for `Video::belonging_to(&channel).load(conn)`, for `.returning(..)` and `.get_result(conn)` of Diesel's own statements,
+/// and for [`update`] and [`top`], which then need `.returning(Video::as_returning())` and `.select(Video::as_select())`. Tuples and
+/// structs with Diesel's own `Queryable` are read from any selection.
+///
+/// # By hand
+///
+/// The same selection in Diesel's own attributes, for a model that derives `HasQuery`, or may be read from any query. It does not refuse bases:
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+/// # use schema::videos;
+/// # use diesel::prelude::*;
+/// # use diesel_sharded::prelude::*;
+/// use diesel_sharded::Total;
+///
+/// #[derive(Queryable, Selectable, ShardedField)]
+/// struct Video {
+///     id: i64,
+///     #[sharded]
+///     #[diesel(select_expression = videos::views.total(), select_expression_type = Total<videos::views>)]
+///     views: i64,
+/// }
+/// ```
+pub use diesel_sharded_derive::ShardedSelectable;
 
 #[doc(hidden)]
 pub use diesel as __diesel;

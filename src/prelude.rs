@@ -1,3 +1,3 @@
 //! The names that applications import beside [`diesel::prelude`].
 
-pub use crate::{ShardedExpressionMethods, ShardedField};
+pub use crate::{ShardedExpressionMethods, ShardedField, ShardedSelectable};

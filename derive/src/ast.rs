@@ -13,6 +13,8 @@ pub struct Struct<'a> {
 }
 
 pub struct Field<'a> {
+    /// The field as it was written.
+    pub source: &'a syn::Field,
     pub attrs: FieldAttrs,
     /// The column's name, if the field tells it.
     pub column: Option<Ident>,
@@ -76,6 +78,7 @@ impl<'a> Field<'a> {
     fn read(field: &'a syn::Field) -> Result<Self> {
         let attrs = FieldAttrs::read(&field.attrs)?;
         Ok(Field {
+            source: field,
             column: attrs.column.clone().or_else(|| field.ident.clone()),
             attrs,
             ty: &field.ty,

@@ -3,13 +3,17 @@
 use proc_macro2::{Span, TokenTree};
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Error, Ident, LitInt, LitStr, Meta, Path, Result, Token, parenthesized};
+use syn::{
+    Attribute, Error, Ident, LitInt, LitStr, Meta, Path, Result, Token, Type, parenthesized,
+};
 
-/// `#[sharded(table_name = .., shards = ..)]` on the struct.
+/// `#[sharded(table_name = .., shards = .., no_totals)]` on the struct.
 #[derive(Default)]
 pub struct TableAttrs {
     pub shards_table: Option<LitStr>,
     pub shards: Option<LitInt>,
+    /// Where `no_totals` stands, if it does.
+    pub no_totals: Option<Span>,
     /// `#[diesel(table_name = ..)]`
     pub table: Option<Path>,
     /// `#[diesel(primary_key(..))]`
@@ -24,6 +28,10 @@ pub struct FieldAttrs {
     pub sql_type: Option<LitStr>,
     /// `#[diesel(column_name = ..)]`
     pub column: Option<Ident>,
+    /// Whether `#[diesel(select_expression = ..)]` or `#[diesel(embed)]` says what is read.
+    pub says_what_is_read: bool,
+    /// `#[diesel(deserialize_as = ..)]`
+    pub deserialize_as: Option<Type>,
 }
 
 impl TableAttrs {
@@ -43,8 +51,11 @@ impl TableAttrs {
                     } else if meta.path.is_ident("shards") {
                         let shards: LitInt = meta.value()?.parse()?;
                         set(&mut read.shards, shards, &meta.path)
+                    } else if let Some(no_totals) = meta.path.get_ident().filter(|name| *name == "no_totals") {
+                        set(&mut read.no_totals, no_totals.span(), &meta.path)
                     } else {
-                        let message = "unknown attribute: `#[sharded(..)]` on a struct takes `table_name` and `shards`";
+                        let message = "unknown attribute: `#[sharded(..)]` on a struct takes `table_name`, `shards` and \
+                                       `no_totals`";
                         Err(Error::new_spanned(&meta.path, message))
                     }
                 })?;
@@ -53,7 +64,10 @@ impl TableAttrs {
                     match item {
                         DieselItem::TableName(table) => read.table = Some(table),
                         DieselItem::PrimaryKey(columns) => read.primary_key = Some(columns),
-                        DieselItem::ColumnName(_) | DieselItem::Other => {}
+                        DieselItem::ColumnName(_)
+                        | DieselItem::SaysWhatIsRead
+                        | DieselItem::DeserializeAs(_)
+                        | DieselItem::Other => {}
                     }
                 }
             }
@@ -84,8 +98,13 @@ impl FieldAttrs {
                 })?;
             } else if attr.path().is_ident("diesel") {
                 for item in attr.parse_args_with(diesel_items)? {
-                    if let DieselItem::ColumnName(column) = item {
-                        read.column = Some(column);
+                    match item {
+                        DieselItem::ColumnName(column) => read.column = Some(column),
+                        DieselItem::SaysWhatIsRead => read.says_what_is_read = true,
+                        DieselItem::DeserializeAs(ty) => read.deserialize_as = Some(ty),
+                        DieselItem::TableName(_)
+                        | DieselItem::PrimaryKey(_)
+                        | DieselItem::Other => {}
                     }
                 }
             }
@@ -137,6 +156,9 @@ enum DieselItem {
     TableName(Path),
     PrimaryKey(Vec<Ident>),
     ColumnName(Ident),
+    /// `select_expression = ..`, `embed`
+    SaysWhatIsRead,
+    DeserializeAs(Type),
     Other,
 }
 
@@ -169,6 +191,13 @@ fn diesel_item(input: ParseStream) -> Result<DieselItem> {
         } else {
             Ok(DieselItem::ColumnName(input.parse()?))
         }
+    } else if name == "deserialize_as" && input.parse::<Option<Token![=]>>()?.is_some() {
+        // Diesel says what is wrong with one that is no type.
+        Ok(input
+            .parse()
+            .map_or(DieselItem::Other, DieselItem::DeserializeAs))
+    } else if name == "select_expression" || name == "embed" {
+        Ok(DieselItem::SaysWhatIsRead)
     } else {
         Ok(DieselItem::Other)
     }

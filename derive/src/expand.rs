@@ -1,8 +1,8 @@
 //! The impls that the struct stands for.
 
 use proc_macro2::TokenStream;
-use quote::{ToTokens, quote, quote_spanned};
-use syn::{DeriveInput, Ident, Index, LitStr, Path, Result};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::{DeriveInput, GenericParam, Ident, Index, LitStr, Path, Result, parse_quote};
 
 use crate::ast::{Field, Struct};
 use crate::attr::unraw;
@@ -15,7 +15,55 @@ pub fn derive(input: &DeriveInput) -> TokenStream {
 fn try_derive(input: &DeriveInput) -> Result<TokenStream> {
     let model = Struct::read(input)?;
     let valid = model.validate()?;
-    Ok(expand(&model, &model.table()?, &valid))
+    let mut code = expand(&model, &model.table()?, &valid);
+    code.extend(reads_totals(input, &model, &valid));
+    Ok(code)
+}
+
+/// Refuses a model that can be read but shows its sharded fields without their shards, unless it says that it means to.
+///
+/// Diesel's `Queryable` holds for each row that the fields can be read from. So the function asks for it under the assumption that they can.
+fn reads_totals(input: &DeriveInput, model: &Struct, valid: &Valid) -> Option<TokenStream> {
+    let mut sharded = valid.fields.iter();
+    if model.attrs.no_totals.is_some() || sharded.all(|(_, field)| field.attrs.says_what_is_read) {
+        return None;
+    }
+    let ident = model.ident;
+    let diesel = quote!(::diesel_sharded::__diesel);
+    let read_as = model
+        .fields
+        .iter()
+        .map(|field| field.attrs.deserialize_as.as_ref().unwrap_or(field.ty));
+    let sql_types: Vec<Ident> = (0..model.fields.len())
+        .map(|i| format_ident!("__ST{i}"))
+        .collect();
+    let row = quote!((#(#sql_types,)*));
+
+    let (_, ty_generics, _) = input.generics.split_for_impl();
+    let mut generics = input.generics.clone();
+    generics
+        .params
+        .push(parse_quote!(__DB: #diesel::backend::Backend));
+    generics.params.extend(
+        sql_types
+            .iter()
+            .map(|name| -> GenericParam { parse_quote!(#name) }),
+    );
+    let can_be_read =
+        parse_quote!((#(#read_as,)*): #diesel::deserialize::FromStaticSqlRow<#row, __DB>);
+    generics.make_where_clause().predicates.push(can_be_read);
+    let (impl_generics, _, where_clause) = generics.split_for_impl();
+    let model = quote!(::diesel_sharded::model::reads_totals::Model::<#ident #ty_generics, #row, __DB>::NEW);
+    let reads_totals = quote_spanned!(ident.span()=> (&#model).reads_totals());
+    Some(quote! {
+        const _: () = {
+            #[allow(dead_code)]
+            fn model #impl_generics () #where_clause {
+                use ::diesel_sharded::model::reads_totals::{IfNotRead as _, IfRead as _};
+                #reads_totals
+            }
+        };
+    })
 }
 
 fn expand(

@@ -1,10 +1,11 @@
-//! `#[derive(ShardedField)]` of `diesel_sharded`, where it is documented.
+//! `#[derive(ShardedField)]` and `#[derive(ShardedSelectable)]` of `diesel_sharded`, where they are documented.
 
 #![deny(missing_docs)]
 
 mod ast;
 mod attr;
 mod expand;
+mod selectable;
 mod valid;
 
 use proc_macro::TokenStream;
@@ -17,19 +18,30 @@ pub fn derive_sharded_field(input: TokenStream) -> TokenStream {
     expand::derive(&input).into()
 }
 
+/// Reads sharded fields as totals; documented in `diesel_sharded`.
+#[proc_macro_derive(ShardedSelectable, attributes(sharded, diesel))]
+pub fn derive_sharded_selectable(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    selectable::derive(&input).into()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use proptest::test_runner::{Config, TestRunner};
     use syn::DeriveInput;
 
-    use crate::expand::derive;
+    use crate::{expand, selectable};
 
     /// Pieces of `#[sharded(..)]` and `#[diesel(..)]`, and many that are of neither.
     const PIECES: &[&str] = &[
         "table_name",
         "primary_key",
         "column_name",
+        "deserialize_as",
+        "select_expression",
+        "embed",
+        "no_totals",
         "sql_type",
         "shards",
         "sharded",
@@ -121,6 +133,7 @@ mod tests {
             &[
                 "#[sharded]",
                 "#[sharded(shards = 16)]",
+                "#[sharded(no_totals)]",
                 "#[sharded(table_name = \"v`\\\"s\")]",
                 "#[sharded(sql_type = \"CHAR(10)\")]",
                 "#[diesel(primary_key(id))]",
@@ -128,6 +141,8 @@ mod tests {
                 "#[diesel(table_name = videos)]",
                 "#[diesel(column_name = \"views\")]",
                 "#[diesel(column_name = id)]",
+                "#[diesel(deserialize_as = crate::Own)]",
+                "#[diesel(embed)]",
                 "#[doc = \"x\"]",
             ][..],
         );
@@ -172,9 +187,15 @@ mod tests {
         })
     }
 
-    /// For any content of the attributes the derive returns code that parses, or an error that says what is wrong.
+    /// For any content of the attributes the derives return code that parses, or an error that says what is wrong.
     #[test]
     fn hostile_attributes_never_break_the_code() {
+        for derive in [expand::derive, selectable::derive] {
+            try_hostile_attributes(derive);
+        }
+    }
+
+    fn try_hostile_attributes(derive: fn(&DeriveInput) -> proc_macro2::TokenStream) {
         let times = std::env::var("HOSTILE").map_or(1, |times| times.parse().unwrap());
         let config = Config {
             cases: 4_000 * times,

@@ -35,16 +35,6 @@ impl Struct<'_> {
                 return Err(Error::new(field.span, message));
             }
         }
-        for field in &self.fields {
-            if let Some(sql_type) = &field.attrs.sql_type {
-                let in_table = |(_, other): &(Ident, &Field)| std::ptr::eq(*other, field);
-                if !key.iter().chain(&fields).any(in_table) {
-                    let message = "this field has no column in the shards table: only key columns and fields with \
-                                   `#[sharded]` have";
-                    return Err(Error::new_spanned(sql_type, message));
-                }
-            }
-        }
         Ok(Valid {
             shards: self.shards()?,
             key,
@@ -65,10 +55,18 @@ impl Struct<'_> {
         }
     }
 
-    fn sharded_fields(&self) -> Result<Vec<(Ident, &Field<'_>)>> {
+    /// The fields that are counted on shards, with their columns.
+    pub fn sharded_fields(&self) -> Result<Vec<(Ident, &Field<'_>)>> {
+        let key = self.primary_key();
         let mut fields = vec![];
         for field in &self.fields {
-            if field.attrs.sharded.is_none() {
+            let in_key = || {
+                field
+                    .column
+                    .as_ref()
+                    .is_some_and(|column| key.contains(column))
+            };
+            if field.attrs.sharded.is_none() && (field.attrs.sql_type.is_none() || in_key()) {
                 continue;
             }
             let Some(column) = &field.column else {

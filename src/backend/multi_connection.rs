@@ -67,6 +67,15 @@ macro_rules! multi_connection {
                 }
             }
 
+            impl<ST> diesel::sql_types::HasSqlType<$crate::model::TotalOf<ST>> for Backend
+            where
+                Self: diesel::sql_types::HasSqlType<ST>,
+            {
+                fn metadata(lookup: &mut Self::MetadataLookup) -> Self::TypeMetadata {
+                    <Self as diesel::sql_types::HasSqlType<ST>>::metadata(lookup)
+                }
+            }
+
             impl ::std::default::Default for Backend {
                 #[allow(unreachable_code)] // the first variant that is there
                 fn default() -> Self {

@@ -55,6 +55,16 @@ pub trait BackendOf<Conn>: ShardedBackend {
 macro_rules! backend {
     ($feature:literal, $backend:ty, $dialect:ident) => {
         #[cfg(feature = $feature)]
+        impl<ST> diesel::sql_types::HasSqlType<crate::model::TotalOf<ST>> for $backend
+        where
+            Self: diesel::sql_types::HasSqlType<ST>,
+        {
+            fn metadata(lookup: &mut Self::MetadataLookup) -> Self::TypeMetadata {
+                <Self as diesel::sql_types::HasSqlType<ST>>::metadata(lookup)
+            }
+        }
+
+        #[cfg(feature = $feature)]
         impl ShardedBackend for $backend {
             fn dialect(&self) -> Dialect {
                 Dialect::$dialect

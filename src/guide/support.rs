@@ -4,7 +4,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{ShardsTable, Total};
+use diesel_sharded::ShardsTable;
 
 mod schema {
     diesel::table! {
@@ -18,17 +18,15 @@ mod schema {
 }
 use schema::videos::{self, dsl::*};
 
-#[derive(Queryable, Selectable, Identifiable, ShardedField)]
+#[derive(ShardedSelectable, Identifiable, ShardedField)]
 #[diesel(table_name = videos)]
 #[sharded(table_name = videos_shards)]
 struct Video {
     id: i64,
     title: String,
     #[sharded]
-    #[diesel(select_expression = videos::views.total(), select_expression_type = Total<videos::views>)]
     views: i64,
     #[sharded]
-    #[diesel(select_expression = videos::likes.total(), select_expression_type = Total<videos::likes>)]
     likes: i32,
 }
 

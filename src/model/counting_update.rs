@@ -1,14 +1,14 @@
 //! The one change that shards take: `column.eq(column + n)`.
 
-use diesel::query_builder::AsChangeset;
+use diesel::query_builder::{AsChangeset, QueryId};
 
 use super::column::are_equal;
 
-/// A counting update: `column.eq(column + n)` or `column.eq(column - n)` on a sharded field, or a tuple of up to 8 such.
+/// A counting update: `column.eq(column + n)` or `column.eq(column - n)` on a sharded field, a tuple of up to 8 such, an `Option` of one
+/// (`None` counts nothing), or a reference to one.
 ///
-/// `n` is a value or a reference; up to three may be chained (`views + 1 + bonus`). The derive implements this for the
-/// types that Diesel gives these expressions. `Columns` is the column, which is the application's own type: it is what
-/// lets the application's crate write the impl. `Operations` keeps two impls apart. Both are inferred.
+/// `n` is a value or a reference; up to three may be chained (`views + 1 + bonus`). `Columns` and `Operations` are those of each [`Change`],
+/// `Kind` keeps the impls apart. All are inferred.
 #[diagnostic::on_unimplemented(
     message = "this is not a counting update of a sharded field: `{Self}`",
     label = "expected `column.eq(column + n)` or `column.eq(column - n)`",
@@ -19,9 +19,107 @@ use super::column::are_equal;
     note = "a tuple that also sets a plain column locks the parent's row anyway, so that shards would gain nothing: give \
             the whole tuple to `diesel::update`, or make two updates of it"
 )]
-pub trait CountingUpdate<Columns, Operations>: AsChangeset {
+pub trait CountingUpdate<Columns, Operations, Kind> {
     /// The columns' names, by which a column counted twice in one update is found.
     const COLUMNS: &'static [&'static str];
+
+    /// The changes by value.
+    type Changes: AsChangeset;
+
+    /// Whether nothing is counted, since all is `None`.
+    fn is_nothing(&self) -> bool;
+
+    /// The changes by value.
+    fn into_changes(self) -> Self::Changes;
+}
+
+/// `column.eq(column + n)` or `column.eq(column - n)`. The derive implements it for the types that Diesel gives these expressions. `Column`
+/// is the application's own type: it is what lets the application's crate write the impl. `Operations` keeps two impls apart.
+pub trait Change<Column, Operations>: AsChangeset {
+    /// The column's name.
+    const COLUMN: &'static str;
+}
+
+/// The kind of a [`Change`].
+#[derive(Debug)]
+pub struct One;
+/// The kind of an `Option`.
+#[derive(Debug)]
+pub struct Optional<Kind>(Kind);
+/// The kind of a reference.
+#[derive(Debug)]
+pub struct Borrowed<Kind>(Kind);
+
+#[diagnostic::do_not_recommend]
+impl<V, Column, Operations> CountingUpdate<Column, Operations, One> for V
+where
+    V: Change<Column, Operations>,
+{
+    const COLUMNS: &'static [&'static str] = &[V::COLUMN];
+
+    type Changes = V;
+
+    fn is_nothing(&self) -> bool {
+        false
+    }
+
+    fn into_changes(self) -> V {
+        self
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<V, Columns, Operations, Kind> CountingUpdate<Columns, Operations, Optional<Kind>> for Option<V>
+where
+    V: CountingUpdate<Columns, Operations, Kind>,
+{
+    const COLUMNS: &'static [&'static str] = V::COLUMNS;
+
+    type Changes = Perhaps<V::Changes>;
+
+    fn is_nothing(&self) -> bool {
+        self.as_ref().is_none_or(V::is_nothing)
+    }
+
+    fn into_changes(self) -> Perhaps<V::Changes> {
+        Perhaps(self.map(V::into_changes))
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<V, Columns, Operations, Kind> CountingUpdate<Columns, Operations, Borrowed<Kind>> for &V
+where
+    V: CountingUpdate<Columns, Operations, Kind> + Clone,
+{
+    const COLUMNS: &'static [&'static str] = V::COLUMNS;
+
+    type Changes = V::Changes;
+
+    fn is_nothing(&self) -> bool {
+        V::is_nothing(self)
+    }
+
+    fn into_changes(self) -> V::Changes {
+        self.clone().into_changes()
+    }
+}
+
+/// Changes that may be missing. Their SQL depends on the value, so that no query id stands for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Perhaps<V>(Option<V>);
+
+impl<V: AsChangeset> AsChangeset for Perhaps<V> {
+    type Target = V::Target;
+    type Changeset = Option<V::Changeset>;
+
+    fn as_changeset(self) -> Self::Changeset {
+        self.0.as_changeset()
+    }
+}
+
+impl<V> QueryId for Perhaps<V> {
+    type QueryId = ();
+    const HAS_STATIC_QUERY_ID: bool = false;
 }
 
 /// `+ n`, after the operations in `Before`.
@@ -38,27 +136,41 @@ pub struct PlusRef<Before>(Before);
 pub struct MinusRef<Before>(Before);
 
 macro_rules! tuples {
-    ($($(($change:ident, $columns:ident, $operations:ident))+;)+) => {$(
+    ($($(($change:ident, $columns:ident, $operations:ident, $kind:ident))+;)+) => {$(
         #[diagnostic::do_not_recommend]
-        impl<Target, $($change, $columns, $operations),+> CountingUpdate<($($columns,)+), ($($operations,)+)> for ($($change,)+)
+        impl<$($change, $columns, $operations, $kind),+> CountingUpdate<($($columns,)+), ($($operations,)+), ($($kind,)+)> for ($($change,)+)
         where
-            $($change: CountingUpdate<$columns, $operations, Target = Target>,)+
-            ($($change,)+): AsChangeset,
+            $($change: CountingUpdate<$columns, $operations, $kind>,)+
+            ($($change::Changes,)+): AsChangeset,
         {
             const COLUMNS: &'static [&'static str] = &[$(only($change::COLUMNS)),+];
+
+            type Changes = ($($change::Changes,)+);
+
+            #[allow(non_snake_case)]
+            fn is_nothing(&self) -> bool {
+                let ($($change,)+) = self;
+                $($change.is_nothing())&&+
+            }
+
+            #[allow(non_snake_case)]
+            fn into_changes(self) -> Self::Changes {
+                let ($($change,)+) = self;
+                ($($change.into_changes(),)+)
+            }
         }
     )+};
 }
 
 tuples! {
-    (A, CA, OA);
-    (A, CA, OA) (B, CB, OB);
-    (A, CA, OA) (B, CB, OB) (C, CC, OC);
-    (A, CA, OA) (B, CB, OB) (C, CC, OC) (D, CD, OD);
-    (A, CA, OA) (B, CB, OB) (C, CC, OC) (D, CD, OD) (E, CE, OE);
-    (A, CA, OA) (B, CB, OB) (C, CC, OC) (D, CD, OD) (E, CE, OE) (F, CF, OF);
-    (A, CA, OA) (B, CB, OB) (C, CC, OC) (D, CD, OD) (E, CE, OE) (F, CF, OF) (G, CG, OG);
-    (A, CA, OA) (B, CB, OB) (C, CC, OC) (D, CD, OD) (E, CE, OE) (F, CF, OF) (G, CG, OG) (H, CH, OH);
+    (A, CA, OA, KA);
+    (A, CA, OA, KA) (B, CB, OB, KB);
+    (A, CA, OA, KA) (B, CB, OB, KB) (C, CC, OC, KC);
+    (A, CA, OA, KA) (B, CB, OB, KB) (C, CC, OC, KC) (D, CD, OD, KD);
+    (A, CA, OA, KA) (B, CB, OB, KB) (C, CC, OC, KC) (D, CD, OD, KD) (E, CE, OE, KE);
+    (A, CA, OA, KA) (B, CB, OB, KB) (C, CC, OC, KC) (D, CD, OD, KD) (E, CE, OE, KE) (F, CF, OF, KF);
+    (A, CA, OA, KA) (B, CB, OB, KB) (C, CC, OC, KC) (D, CD, OD, KD) (E, CE, OE, KE) (F, CF, OF, KF) (G, CG, OG, KG);
+    (A, CA, OA, KA) (B, CB, OB, KB) (C, CC, OC, KC) (D, CD, OD, KD) (E, CE, OE, KE) (F, CF, OF, KF) (G, CG, OG, KG) (H, CH, OH, KH);
 }
 
 /// The one name of a change inside a tuple, which may not be a tuple itself.
@@ -86,7 +198,7 @@ pub(crate) const fn are_distinct(names: &[&str]) -> bool {
     true
 }
 
-/// Implements [`CountingUpdate`] for the one to three operations that may follow a column, with values of a type; the
+/// Implements [`Change`] for the one to three operations that may follow a column, with values of a type; the
 /// derive calls it.
 #[doc(hidden)]
 #[macro_export]
@@ -107,8 +219,8 @@ macro_rules! __counting_updates {
     (@operand $column:ty, $value:ty; $sum:ty; $before:ty; [$($used:lifetime)*]; ) => {};
     (@sum $column:ty, $value:ty; $sum:ty; $operations:ty; [$($used:lifetime)*]; $($rest:lifetime)*) => {
         #[diagnostic::do_not_recommend] // there are dozens
-        impl<$($used),*> $crate::model::CountingUpdate<$column, $operations> for $crate::__diesel::dsl::Eq<$column, $sum> {
-            const COLUMNS: &'static [&'static str] = &[<$column as $crate::__diesel::Column>::NAME];
+        impl<$($used),*> $crate::model::counting_update::Change<$column, $operations> for $crate::__diesel::dsl::Eq<$column, $sum> {
+            const COLUMN: &'static str = <$column as $crate::__diesel::Column>::NAME;
         }
         $crate::__counting_updates!(@operand $column, $value; $sum; $operations; [$($used)*]; $($rest)*);
     };

@@ -22,13 +22,12 @@ use crate::query_builder::SelectTop;
 /// # use schema::videos::{self, dsl::{id, title, videos as all, views}};
 /// # use diesel::prelude::*;
 /// # use diesel_sharded::prelude::*;
-/// # #[derive(Queryable, Selectable, ShardedField)]
+/// # #[derive(ShardedSelectable, ShardedField)]
 /// # #[diesel(table_name = videos)]
 /// # struct Video {
 /// #     id: i64,
 /// #     title: String,
 /// #     #[sharded]
-/// #     #[diesel(select_expression = videos::views.total(), select_expression_type = diesel_sharded::Total<videos::views>)]
 /// #     views: i64,
 /// # }
 /// # fn main() -> QueryResult<()> {
@@ -42,7 +41,7 @@ use crate::query_builder::SelectTop;
 ///
 /// update(all.find(8)).set(views.eq(views + 20)).execute(conn)?;
 ///
-/// let first: Vec<Video> = top(all, views, 10).load(conn)?;
+/// let first = top(all, views, 10).select(Video::as_select()).load(conn)?;
 /// assert_eq!((first[0].id, first[0].views), (8, 110));
 ///
 /// // Some rows, a further page, a selection.
@@ -56,7 +55,8 @@ use crate::query_builder::SelectTop;
 /// ```
 ///
 /// Diesel's [`RunQueryDsl`](diesel::RunQueryDsl) runs it, by `load`, `get_results` or `first`, and so does that of `diesel_async`.
-/// Without a selection, all columns of the table are read (at most 32). Every sharded column is read as its total.
+/// Without a selection, all columns of the table are read (at most 32), into a tuple or a struct with Diesel's `Queryable`. Every sharded column
+/// is read as its total.
 ///
 /// Of rows with the same total, the one with the greater key comes first. So the order is the same at each call, and pages by
 /// [`offset`](Top::offset) neither repeat nor skip a row while nothing is counted.

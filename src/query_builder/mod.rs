@@ -22,6 +22,7 @@ mod select_parents;
 mod text_guard;
 mod top;
 mod total;
+mod total_in_row;
 mod unless_there;
 
 pub(crate) use self::count_all::CountAll;
@@ -52,4 +53,5 @@ pub use self::text_guard::{Keep, TextGuard};
 pub use self::top::SelectTop;
 pub use self::total::{ShardedExpressionMethods, Total};
 pub(crate) use self::total::{push_total, push_total_of};
+pub use self::total_in_row::TotalInRow;
 pub(crate) use self::unless_there::UnlessThere;

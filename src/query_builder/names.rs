@@ -1,8 +1,11 @@
 //! The columns of a table and of its key in SQL, and the binds of statements.
 
+use std::marker::PhantomData;
+
 use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::query_source::AliasSource;
 use diesel::sql_types::Integer;
 
 use crate::backend::{Binds, ShardedBackend};
@@ -31,6 +34,17 @@ impl<'b, DB: Backend> Names<'b, DB> {
     pub(crate) fn of<T: ShardedTable + QueryFragment<DB>>() -> Self {
         Names {
             parent: T::TABLE,
+            shards_table: T::SHARDS_TABLE,
+            key: T::KEY,
+            fields: T::FIELDS,
+            keys_as_texts: false,
+        }
+    }
+
+    /// Those of `T` under the alias `S`.
+    pub(crate) fn aliased<S: AliasSource + 'static, T: ShardedTable>() -> Self {
+        Names {
+            parent: AliasName::<S>::THE,
             shards_table: T::SHARDS_TABLE,
             key: T::KEY,
             fields: T::FIELDS,
@@ -161,6 +175,19 @@ impl<'b, DB: Backend> Names<'b, DB> {
             push_bind::<Integer, i32, DB>(shard, out)?;
         }
         Ok(())
+    }
+}
+
+/// `alias`
+struct AliasName<S>(PhantomData<fn() -> S>);
+
+impl<S: 'static> AliasName<S> {
+    const THE: &'static Self = &AliasName(PhantomData);
+}
+
+impl<S: AliasSource, DB: Backend> QueryFragment<DB> for AliasName<S> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_identifier(S::NAME)
     }
 }
 

@@ -2,9 +2,13 @@
 
 use std::marker::PhantomData;
 
-use diesel::expression::{AppearsOnTable, Expression, SelectableExpression, ValidGrouping};
+use diesel::expression::{
+    AppearsOnTable, Expression, SelectableExpression, ValidGrouping, is_aggregate,
+};
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_source::{AliasSource, AliasedField};
+use diesel::sql_types::DieselNumericOps;
 
 use crate::backend::{ShardedBackend, TotalForm};
 use crate::model::{ShardedColumn, ShardedTable, ShardsColumn};
@@ -13,23 +17,39 @@ use crate::query_builder::Names;
 /// The exact value of a sharded field, base + sum of shards, read in one statement; made by
 /// [`total`](ShardedExpressionMethods::total).
 ///
-/// Has the column's own SQL type, so it stands wherever the column could: in `select`, `filter`, `order`, joins, boxed
-/// queries, and in a `Selectable` model:
+/// Has the column's own SQL type, so it stands wherever the column could: in `select`, `filter`, `order`, joins and boxed
+/// queries. It is a number: `+`, `-`, `*` and `/` take a value, a column or another total, and `sum` and `max` take the totals of a
+/// group. Models select it by [`ShardedSelectable`](derive@crate::ShardedSelectable).
 ///
 /// ```
-/// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
-/// # use schema::videos;
-/// # use diesel::prelude::*;
+/// # mod schema { diesel::table! { posts (id) { id -> BigInt, author -> Text, ups -> BigInt, downs -> BigInt, } } }
+/// # use schema::posts::{self, dsl::{author, downs, id, posts as all, ups}};
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # struct Post { id: i64, #[sharded] ups: i64, #[sharded] downs: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE posts (id INTEGER PRIMARY KEY, author TEXT NOT NULL, ups BIGINT NOT NULL, downs BIGINT NOT NULL)").execute(conn)?;
+/// # for (key, n, m) in [(1, 9, 4), (2, 7, 1)] {
+/// #     diesel::insert_into(all).values((id.eq(key), author.eq("ann"), ups.eq(n), downs.eq(m))).execute(conn)?;
+/// # }
+/// # diesel_sharded::ShardsTable::of(posts::table).create(conn)?;
+/// # diesel_sharded::update(all.find(2)).set(ups.eq(ups + 3)).execute(conn)?;
+/// use diesel::dsl::max;
+/// use diesel::prelude::*;
 /// use diesel_sharded::prelude::*;
-/// use diesel_sharded::{ShardedField, Total};
 ///
-/// #[derive(Queryable, Selectable, Identifiable, ShardedField)]
-/// struct Video {
-///     id: i64,
-///     #[sharded]
-///     #[diesel(select_expression = videos::views.total(), select_expression_type = Total<videos::views>)]
-///     views: i64,
-/// }
+/// let score = || ups.total() - downs.total();
+/// let best = all.filter(ups.total().gt(downs.total())).order(score().desc()).select((id, score() * 2));
+/// assert_eq!(best.load(conn), Ok(vec![(2_i64, 18_i64), (1, 10)]));
+/// let by_author = all.group_by(author).select((author, max(ups.total())));
+/// assert_eq!(by_author.load(conn), Ok(vec![("ann".to_owned(), Some(10_i64))]));
+///
+/// // Of an aliased table.
+/// let other = diesel::alias!(posts as other);
+/// let first = other.select(other.field(ups).total()).order(other.field(id)).first(conn);
+/// assert_eq!(first, Ok(9_i64));
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// ```sql
@@ -49,14 +69,14 @@ use crate::query_builder::Names;
 /// SQLite ("integer overflow"), Diesel's when it reads the value on MySQL. It is never wrapped or cut. (The sum of a `Double` beyond
 /// f64 is MySQL's own error in the middle of a result, after which its client library was seen to wait for ever at the next use of
 /// the same prepared statement: counts of that size do not belong there.)
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, DieselNumericOps)]
 #[must_use = "an expression does nothing until it is part of a query"]
 pub struct Total<C> {
     column: PhantomData<C>,
 }
 
-/// Adds [`total`](Self::total) and [`estimate`](Self::estimate) to sharded fields.
-pub trait ShardedExpressionMethods: ShardedColumn {
+/// Adds [`total`](Self::total) and [`estimate`](Self::estimate) to sharded fields, also to those of an aliased table (`alias.field(views)`).
+pub trait ShardedExpressionMethods: Expression + Sized {
     /// The exact value of this field: base + sum of shards. See [`Total`] for the SQL.
     fn total(self) -> Total<Self> {
         Total {
@@ -77,6 +97,13 @@ pub trait ShardedExpressionMethods: ShardedColumn {
 
 impl<C: ShardedColumn> ShardedExpressionMethods for C {}
 
+impl<S, C> ShardedExpressionMethods for AliasedField<S, C>
+where
+    S: AliasSource<Target = C::Table>,
+    C: ShardedColumn,
+{
+}
+
 impl<C: Expression> Expression for Total<C> {
     type SqlType = C::SqlType;
 }
@@ -88,6 +115,14 @@ where
     <C::Table as Table>::PrimaryKey: ValidGrouping<G>,
 {
     type IsAggregate = C::IsAggregate;
+}
+
+impl<S, C> ValidGrouping<()> for Total<AliasedField<S, C>>
+where
+    S: AliasSource<Target = C::Table>,
+    C: ShardedColumn,
+{
+    type IsAggregate = is_aggregate::No;
 }
 
 impl<C: SelectableExpression<QS>, QS> SelectableExpression<QS> for Total<C> where
@@ -109,6 +144,22 @@ where
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         push_total::<C::Table, DB>(&ShardsColumn::field::<C>(), None, out)
+    }
+}
+
+impl<S, C, DB> QueryFragment<DB> for Total<AliasedField<S, C>>
+where
+    DB: ShardedBackend,
+    S: AliasSource<Target = C::Table> + 'static,
+    C: ShardedColumn,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_total_of(
+            Names::aliased::<S, C::Table>(),
+            &ShardsColumn::field::<C>(),
+            None,
+            out,
+        )
     }
 }
 
@@ -216,6 +267,46 @@ mod tests {
         assert_eq!(
             sql!(Sqlite, videos::views.total()),
             "(SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))"
+        );
+    }
+
+    #[test]
+    fn sql_of_arithmetic() {
+        let pg = r#"CAST(("videos"."views" + COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"), 0)) AS bigint)"#;
+        assert_eq!(sql!(Pg, videos::views.total() - 1), format!("({pg} - $1)"));
+        assert_eq!(
+            sql!(Pg, (videos::views.total() - videos::views.total()) * 2),
+            format!("(({pg} - {pg}) * $1)")
+        );
+        let mysql = "(`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0))";
+        assert_eq!(
+            sql!(Mysql, videos::views.total() / videos::views),
+            format!("({mysql} / `videos`.`views`)")
+        );
+        let sqlite = sql!(Sqlite, videos::views.total());
+        assert_eq!(
+            sql!(
+                Sqlite,
+                (videos::views.total() + 1).gt(videos::views.total())
+            ),
+            format!("(({sqlite} + ?) > {sqlite})")
+        );
+    }
+
+    #[test]
+    fn sql_of_a_total_under_an_alias() {
+        let alias = diesel::alias!(videos as v);
+        assert_eq!(
+            sql!(Pg, alias.field(videos::views).total()),
+            r#"CAST(("v"."views" + COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "v"."id"), 0)) AS bigint)"#
+        );
+        assert_eq!(
+            sql!(Mysql, alias.select(alias.field(videos::likes).total())),
+            "SELECT (`v`.`likes` + COALESCE((SELECT SUM(`videos_shards`.`likes`) FROM `videos_shards` WHERE `videos_shards`.`id` = `v`.`id`), 0)) FROM `videos` AS `v`"
+        );
+        assert_eq!(
+            sql!(Sqlite, alias.field(videos::views).total()),
+            "(SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `v`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards` WHERE `videos_shards`.`id` = `v`.`id`))"
         );
     }
 

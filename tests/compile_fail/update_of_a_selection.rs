@@ -13,7 +13,7 @@ diesel::table! {
     }
 }
 
-#[derive(diesel::Queryable, diesel::Selectable, diesel::Identifiable, diesel_sharded::ShardedField)]
+#[derive(diesel_sharded::ShardedSelectable, diesel::Identifiable, diesel_sharded::ShardedField)]
 struct Video {
     id: i64,
     #[sharded]

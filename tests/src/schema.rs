@@ -3,10 +3,10 @@
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
+use diesel_sharded::ShardsTable;
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 use diesel_sharded::model::ShardedTable;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{ShardsTable, Total};
 
 diesel::table! {
     videos (id) {
@@ -38,17 +38,15 @@ diesel::table! {
 diesel::joinable!(comments -> videos (video_id));
 diesel::allow_tables_to_appear_in_same_query!(videos, comments);
 
-#[derive(Debug, Clone, PartialEq, Queryable, Selectable, Identifiable, ShardedField)]
+#[derive(Debug, Clone, PartialEq, ShardedSelectable, Identifiable, ShardedField)]
 #[diesel(table_name = videos)]
 #[sharded(table_name = videos_shards, shards = 4)]
 pub struct Video {
     pub id: i64,
     pub slug: String,
     #[sharded]
-    #[diesel(select_expression = videos::views.total(), select_expression_type = Total<videos::views>)]
     pub views: i64,
     #[sharded]
-    #[diesel(select_expression = videos::likes.total(), select_expression_type = Total<videos::likes>)]
     pub likes: i32,
 }
 
@@ -81,7 +79,7 @@ diesel::table! {
     }
 }
 
-#[derive(Debug, Queryable, Selectable, Identifiable, ShardedField)]
+#[derive(Debug, ShardedSelectable, Identifiable, ShardedField)]
 #[diesel(primary_key(name), table_name = watchlists)]
 #[sharded(table_name = "watch \"list\" shards")]
 pub struct Watchlist {
@@ -100,7 +98,7 @@ diesel::table! {
     }
 }
 
-#[derive(Debug, Queryable, ShardedField)]
+#[derive(Debug, PartialEq, ShardedSelectable, ShardedField)]
 #[diesel(primary_key(version, day))]
 #[diesel(table_name = downloads)]
 pub struct Download {

@@ -36,7 +36,7 @@ links!(plain_links prepared_links links);
 
 /// A row of any of the tables.
 #[derive(Queryable, Identifiable, ShardedField)]
-#[sharded(table_name = links_shards)]
+#[sharded(table_name = links_shards, no_totals)]
 #[expect(dead_code, reason = "an application reads them")]
 pub struct Link {
     id: i64,

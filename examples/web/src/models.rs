@@ -5,14 +5,14 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::operation::Amount;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
-use diesel_sharded::{Counter, Total, counters, fold, update};
+use diesel_sharded::{Counter, counters, fold, update};
 
 use crate::database::AnyConnection;
 use crate::schema::videos::dsl::{likes, videos as all, views};
 use crate::schema::{video_likes, videos, videos_shards};
 use crate::visitor::Visitor;
 
-#[derive(Debug, Clone, Queryable, Selectable, Identifiable, ShardedField)]
+#[derive(Debug, Clone, ShardedSelectable, Identifiable, ShardedField)]
 #[diesel(table_name = videos)]
 pub struct Video {
     pub id: i64,
@@ -20,10 +20,8 @@ pub struct Video {
     pub channel: String,
     pub seconds: i32,
     #[sharded]
-    #[diesel(select_expression = videos::views.total(), select_expression_type = Total<videos::views>)]
     pub views: i64,
     #[sharded]
-    #[diesel(select_expression = videos::likes.total(), select_expression_type = Total<videos::likes>)]
     pub likes: i32,
 }
 

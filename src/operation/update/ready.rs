@@ -3,6 +3,7 @@
 use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::result::{EmptyChangeset, Error as DieselError};
 
 use super::changes::Changes;
 use super::insert::InsertRow;
@@ -43,6 +44,7 @@ where
         Ready {
             changes: Changes::new(self.values.changes),
             fields: self.values.fields,
+            is_nothing: self.values.is_nothing,
             by_key: W::query_id().is_some_and(T::is_key_filter),
             filter: self.query.into_update_target().where_clause,
             insert: self.insert.statement(),
@@ -57,6 +59,8 @@ pub(crate) struct Ready<T, V: AsChangeset, W, I> {
     pub(crate) changes: Changes<T, V>,
     /// The names of the fields that the changes count.
     fields: &'static [&'static str],
+    /// There are no changes.
+    is_nothing: bool,
     /// The filter names the key and nothing else.
     by_key: bool,
     pub(crate) filter: W,
@@ -72,6 +76,7 @@ impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
         Ready {
             changes: Changes::new(changes),
             fields,
+            is_nothing: false,
             by_key: true,
             filter: key,
             insert: None,
@@ -85,6 +90,7 @@ impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
         Ready {
             changes: self.changes,
             fields: self.fields,
+            is_nothing: self.is_nothing,
             by_key: self.by_key,
             filter: self.filter,
             insert: Some(insert),
@@ -108,6 +114,9 @@ where
         M: Io<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
+        if self.is_nothing {
+            return Err(DieselError::QueryBuilderError(Box::new(EmptyChangeset)));
+        }
         let dialect = link.dialect();
         let shard_choice = self.settings.shard_choice;
         let shard_choice = shard_choice.unwrap_or_else(ShardChoice::global);

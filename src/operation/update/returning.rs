@@ -13,8 +13,8 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
-use crate::model::ShardedTable;
-use crate::query_builder::{Total, push_total};
+use crate::model::{ShardedColumn, ShardedTable, TotalOf};
+use crate::query_builder::{Total, TotalInRow, push_total};
 
 /// A selection of `T`'s columns that can be returned with totals: columns, totals, tuples of them, and `Model::as_returning()` /
 /// `Model::as_select()` of a model that selects only such.
@@ -33,6 +33,12 @@ pub trait SelectTotals<T, Kind>: Expression {
 }
 
 /// The row type that a selection is read into. Not `CompatibleType`, since that is private to Diesel.
+#[diagnostic::on_unimplemented(
+    message = "the counted rows cannot be read as `{U}`",
+    note = "a model that derives `ShardedSelectable` is read by `.returning({U}::as_returning())`, after `top(..)` by \
+            `.select({U}::as_select())`",
+    note = "the types of any other row are those of the selection, in its order; without a selection, those of the table's columns"
+)]
 pub trait ReadAs<U, DB>: Expression {
     /// The SQL type of the row.
     type Row;
@@ -82,6 +88,15 @@ where
     type Row = C::SqlType;
 }
 
+impl<C, U, DB> ReadAs<U, DB> for TotalInRow<C>
+where
+    C: ShardedColumn,
+    DB: diesel::backend::Backend,
+    U: FromSqlRow<TotalOf<C::SqlType>, DB>,
+{
+    type Row = TotalOf<C::SqlType>;
+}
+
 /// Kinds of selections, for inference.
 #[derive(Debug)]
 pub struct IsColumn;
@@ -102,6 +117,14 @@ impl<T, C: Column<Table = T>> SelectTotals<T, IsColumn> for C {
 }
 
 impl<T, C: Column<Table = T>> SelectTotals<T, IsTotal> for Total<C> {
+    type Output = Self;
+
+    fn with_totals(self) -> Self {
+        self
+    }
+}
+
+impl<T, C: ShardedColumn<Table = T>> SelectTotals<T, IsTotal> for TotalInRow<C> {
     type Output = Self;
 
     fn with_totals(self) -> Self {
@@ -212,6 +235,7 @@ macro_rules! tuples {
             }
         }
 
+        #[diagnostic::do_not_recommend] // thirty of them
         impl<$($T: Expression,)+ U, DB> ReadAs<U, DB> for ($($T,)+)
         where
             ($($T,)+): Expression,

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use diesel::associations::HasTable;
 use diesel::backend::Backend;
 use diesel::dsl::Filter;
-use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
+use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::query_dsl::methods::FilterDsl;
 
 use super::boxed::BoxedRows;
@@ -165,7 +165,8 @@ use crate::policy::RetryPolicy;
 ///
 /// # Limits
 ///
-/// - `.get_result(conn)` without `.returning(..)` reads at most 32 columns.
+/// - `.get_result(conn)` without `.returning(..)` reads at most 32 columns, into a tuple or a struct with Diesel's `Queryable`. A model with
+///   [`ShardedSelectable`](derive@crate::ShardedSelectable) needs `.returning(Model::as_returning())`.
 /// - A filter on a sharded field itself sees the base; filter on `field.total()`.
 /// - The `table!` must be without a schema (`videos`, not `analytics.videos`), because the shards table takes its name.
 /// - Diesel does not know a transaction that was begun by hand (`BEGIN` in SQL). This crate notices it where it would begin one of its
@@ -215,6 +216,8 @@ pub struct Values<V> {
     pub(super) changes: V,
     /// The names of the fields that they count.
     pub(super) fields: &'static [&'static str],
+    /// Whether all changes are `None`.
+    pub(super) is_nothing: bool,
 }
 
 impl<Query, Run> UpdateStatement<Query, SetNotCalled, NoReturning, NoInsert, Run> {
@@ -236,6 +239,33 @@ impl<Query, Run> UpdateStatement<Query, SetNotCalled, NoReturning, NoInsert, Run
 
 impl<Query, Ret, Ins, Run> UpdateStatement<Query, SetNotCalled, Ret, Ins, Run> {
     /// Sets what to count: `column.eq(column + n)`, `column.eq(column - n)`, or a tuple of up to 8 of these.
+    ///
+    /// Each of them, and the tuple, may be an `Option` or a reference. `None` leaves its field as it is. If all are `None`, the update fails
+    /// as Diesel's does, by a `QueryBuilderError` ("There are no changes to save"). A statement with an `Option` is prepared each time.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, likes -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{id, likes, videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # use diesel_sharded::prelude::*;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64, #[sharded] likes: i64 }
+    /// # fn main() -> QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL, likes BIGINT NOT NULL)").execute(conn)?;
+    /// # diesel::insert_into(all).values((id.eq(7), views.eq(0), likes.eq(0))).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// use diesel_sharded::update;
+    ///
+    /// for liked in [true, false] {
+    ///     let changes = (views.eq(views + 1), liked.then(|| likes.eq(likes + 1)));
+    ///     update(all.find(7)).set(&changes).execute(conn)?;
+    /// }
+    /// assert_eq!(all.select((views.total(), likes.total())).first(conn), Ok((2_i64, 1_i64)));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// Anything else does not compile: see [`CountingUpdate`]. A field that is counted twice does not compile either, because
     /// databases disagree on the sum:
@@ -259,13 +289,13 @@ impl<Query, Ret, Ins, Run> UpdateStatement<Query, SetNotCalled, Ret, Ins, Run> {
     /// # struct Video { id: i64, #[sharded] views: i64 }
     /// let _ = diesel_sharded::update(all.find(7)).set(((views.eq(views + 1),), views.eq(views + 2)));
     /// ```
-    pub fn set<V, Columns, Operations>(
+    pub fn set<V, Columns, Operations, Kind>(
         self,
         values: V,
-    ) -> UpdateStatement<Query, Values<V>, Ret, Ins, Run>
+    ) -> UpdateStatement<Query, Values<V::Changes>, Ret, Ins, Run>
     where
         Query: HasTable<Table: ShardedTable>,
-        V: CountingUpdate<Columns, Operations, Target = Query::Table>,
+        V: CountingUpdate<Columns, Operations, Kind, Changes: AsChangeset<Target = Query::Table>>,
     {
         const {
             assert!(
@@ -276,7 +306,8 @@ impl<Query, Ret, Ins, Run> UpdateStatement<Query, SetNotCalled, Ret, Ins, Run> {
         UpdateStatement {
             query: self.query,
             values: Values {
-                changes: values,
+                is_nothing: values.is_nothing(),
+                changes: values.into_changes(),
                 fields: V::COLUMNS,
             },
             returning: self.returning,

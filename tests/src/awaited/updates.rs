@@ -38,13 +38,13 @@ where
 }
 
 impl<Q, R, I> Update<UpdateStatement<Q, SetNotCalled, R, I, Async>> {
-    pub fn set<V, Columns, Operations>(
+    pub fn set<V, Columns, Operations, Kind>(
         self,
         values: V,
-    ) -> Update<UpdateStatement<Q, Values<V>, R, I, Async>>
+    ) -> Update<UpdateStatement<Q, Values<V::Changes>, R, I, Async>>
     where
         Q: HasTable<Table: ShardedTable>,
-        V: CountingUpdate<Columns, Operations, Target = Q::Table>,
+        V: CountingUpdate<Columns, Operations, Kind, Changes: AsChangeset<Target = Q::Table>>,
     {
         Update(self.0.set(values))
     }

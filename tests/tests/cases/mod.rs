@@ -16,6 +16,7 @@ mod idempotency;
 mod keys_and_fields;
 mod life;
 mod migrating;
+mod models;
 mod named;
 mod or_insert;
 mod properties;

@@ -88,6 +88,62 @@ counts! {
     borrowed_key: update(videos.find(&video().id)).set(views.eq(views + 1)) => [(0, 0), (1, 0), (0, 0)];
 }
 
+counts! {
+    optional: update(videos.find(2)).set(Some(views.eq(views + 1))) => [(0, 0), (1, 0), (0, 0)];
+    borrowed: update(videos.find(2)).set(&(views.eq(views + 1), likes.eq(likes - 1))) => [(0, 0), (1, -1), (0, 0)];
+    optional_in_tuple: update(videos.find(2)).set((views.eq(views + 1), None.or(Some(likes.eq(likes + 2)))))
+        => [(0, 0), (1, 2), (0, 0)];
+    none_in_tuple: update(videos.find(2)).set((Some(likes.eq(likes + 2)).filter(|_| false), views.eq(views + 1)))
+        => [(0, 0), (1, 0), (0, 0)];
+    none_by_filter: update(videos.filter(channel.eq("news")))
+        .set(&(Some(views.eq(views + 1)).filter(|_| false), Some(likes.eq(likes + 1))))
+        => [(0, 0), (0, 1), (0, 1)];
+}
+
+/// A statement whose changes come and go has one type and several texts.
+#[test]
+fn optional_changes_of_one_statement() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for n in 0..8_i64 {
+        let changes = (
+            (n % 2 == 0).then(|| views.eq(views + n)),
+            (n > 0).then(|| likes.eq(likes + 1)),
+        );
+        let counted = update(videos.find(1)).set(changes).execute(conn);
+        assert_eq!(counted, Ok(1));
+    }
+    assert_eq!(counts(conn)[0], (100, 112, 8));
+}
+
+#[test]
+fn nothing_but_none_is_an_error_as_diesels() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let mut changes = Some(views.eq(views + 1));
+    assert_eq!(update(videos.find(1)).set(changes).execute(conn), Ok(1));
+    changes = None;
+    let diesels = diesel::update(videos.find(1)).set(changes).execute(conn);
+    let error = diesels.unwrap_err().to_string();
+    for counted in [
+        update(videos.find(1)).set(changes).execute(conn),
+        update(videos.filter(slug.eq("a")))
+            .set((changes,))
+            .execute(conn),
+        update(videos)
+            .set(&(changes, Some(likes.eq(likes + 1)).filter(|_| false)))
+            .execute(conn),
+    ] {
+        assert_eq!(counted.unwrap_err().to_string(), error);
+    }
+    let returned = update(videos.find(1))
+        .set(changes)
+        .returning(views)
+        .get_result::<i64>(conn);
+    assert_eq!(returned.unwrap_err().to_string(), error);
+    assert_eq!(counts(conn)[0], (100, 101, 1));
+}
+
 /// A count may move a row out of its filter; one without a shard is counted all the same.
 #[test]
 fn a_filter_on_the_counted_total_itself() {

@@ -152,6 +152,114 @@ fn aggregates_of_totals() {
     assert_eq!(greatest.first(&mut conn), Ok(Some(301_i64)));
 }
 
+/// Measure 1 has the totals 10 of `f` (base 3), 4 of `g` and 0 of `h`.
+fn measured() -> (diesel_sharded_tests::Database, Conn) {
+    use schema::measures::dsl::*;
+    let (database, mut conn) = database();
+    let base = diesel::update(measures.find(1)).set(f.eq(3));
+    assert_eq!(base.execute(&mut conn), Ok(1));
+    let count = update(measures.find(1)).set((f.eq(f + 7), g.eq(g + 4)));
+    assert_eq!(count.execute(&mut conn), Ok(1));
+    (database, conn)
+}
+
+#[test]
+fn totals_are_numbers() {
+    use schema::measures::dsl::*;
+    let (_database, mut conn) = measured();
+    let conn = &mut conn;
+    let numbers = (
+        f.total() - g.total(),
+        g.total() - f.total(),
+        f.total() + 1,
+        2_i64.into_sql::<diesel::sql_types::BigInt>() * f.total(),
+        (f.total() + g.total()) * h.total(),
+        f.total() + f,
+    );
+    assert_eq!(
+        measures.select(numbers).first(conn),
+        Ok((6_i64, -6_i64, 11_i64, 20_i64, 0_i64, 13_i64))
+    );
+    macro_rules! rows {
+        ($filter:expr) => {
+            measures.filter($filter).count().get_result::<i64>(conn)
+        };
+    }
+    assert_eq!(rows!(f.total().gt(g.total())), Ok(1));
+    assert_eq!(rows!(f.total().le(g.total())), Ok(0));
+    assert_eq!(rows!(f.total().ne(f)), Ok(1));
+    assert_eq!(rows!((f.total() - g.total()).eq(6)), Ok(1));
+    assert_eq!(rows!((f.total() * 2).between(19, 21)), Ok(1));
+    assert_eq!(rows!(h.total().eq(g.total())), Ok(0));
+    let ordered = measures.order((g.total() - f.total()).desc()).select(id);
+    assert_eq!(ordered.first(conn), Ok(1_i16));
+}
+
+#[test]
+fn sums_of_totals_by_group() {
+    use diesel::dsl::sum;
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    counted(conn);
+    let by_channel = videos
+        .filter(channel.is_not_null())
+        .group_by(channel)
+        .select((channel, sum(views.total()), sum(likes.total() + 1)));
+    assert_eq!(
+        by_channel.load(conn),
+        Ok(vec![(
+            Some("news".to_owned()),
+            Some(bigdecimal::BigDecimal::from(501)),
+            Some(7_i64)
+        )])
+    );
+    let difference = videos.select(sum(views.total() - views));
+    assert_eq!(
+        difference.first(conn),
+        Ok(Some(bigdecimal::BigDecimal::from(51)))
+    );
+}
+
+#[test]
+fn totals_of_aliased_tables() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    counted(conn);
+    let other = diesel::alias!(table as other);
+    let alone = other
+        .filter(other.field(views).total().gt(180))
+        .order(other.field(views).total().desc())
+        .select((
+            other.field(id),
+            other.field(views).total(),
+            other.field(views),
+        ));
+    assert_eq!(
+        alone.load(conn),
+        Ok(vec![(3_i64, 301_i64, 300_i64), (2, 200, 200)])
+    );
+    let more = table::table
+        .inner_join(other.on(other.field(views).total().gt(views.total() + 100)))
+        .select((
+            id,
+            other.field(id),
+            other.field(views).total() - views.total(),
+        ))
+        .order(id);
+    assert_eq!(
+        more.load(conn),
+        Ok(vec![(1_i64, 3_i64, 151_i64), (2, 3, 101)])
+    );
+    let left = table::table
+        .left_join(other.on(other.field(likes).total().gt(likes.total() + 1)))
+        .select((id, other.field(views).total().nullable()))
+        .order(id);
+    assert_eq!(
+        left.load(conn),
+        Ok(vec![(1_i64, Some(301_i64)), (2, None), (3, None)])
+    );
+}
+
 /// A total that does not fit is an error, on the way up and on the way down, and is right up to the very edge.
 #[test]
 fn a_total_out_of_range_is_an_error_when_read() {
