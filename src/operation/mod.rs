@@ -10,6 +10,8 @@ pub mod cached;
 #[doc(hidden)]
 pub mod coalescer;
 #[doc(hidden)]
+pub mod counter_cache;
+#[doc(hidden)]
 pub mod described;
 pub(crate) mod fold;
 #[doc(hidden)]

@@ -9,6 +9,7 @@ mod bounded;
 mod cached;
 mod coalescer;
 mod concurrency;
+mod counter_cache;
 mod fold;
 mod folder;
 mod idempotency;
