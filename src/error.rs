@@ -283,6 +283,21 @@ pub enum Error {
         /// The one error that all of them got.
         source: Arc<Error>,
     },
+    /// The condition of a [`CounterCache`](crate::CounterCache) holds a bound value, for which there is no place in a trigger.
+    #[error(
+        "a trigger holds no bound values: write them by `diesel_sharded::counter_cache::literal(..)`, or the condition by \
+         `diesel::dsl::sql`: {sql}"
+    )]
+    BindInTrigger {
+        /// The condition as it would stand in the trigger.
+        sql: String,
+    },
+    /// SQLite has no stored functions, so there is none that adds to a shard.
+    #[error(
+        "SQLite has no stored functions: write the statement into the trigger itself, as the documentation of \
+         `ShardsTable::add_function_sql` shows"
+    )]
+    NoStoredFunctions,
     /// The table is declared inside a schema. A shards table takes the parent's place under an alias, and no database accepts a
     /// qualified name as an alias.
     #[error(

@@ -103,6 +103,7 @@
 //! - [`fold`](fold()): shards into the base. [`set_total`](set_total()), [`reset`]: totals that are set.
 //! - [`shard_choice`]: which shard an update adds to, and when more of them would help.
 //! - [`shard_counts`]: more shards, or fewer, at run time.
+//! - [`CounterCache`]: fields that hold the number of rows of another table, kept by triggers.
 //! - [`verify`](verify()): totals compared with a recount and repaired; a new counter filled from existing rows.
 //!
 //! Failures:
@@ -169,6 +170,7 @@ pub use self::error::Error;
 #[doc(inline)]
 pub use self::operation::coalescer;
 pub use self::operation::count_many::count_many;
+pub use self::operation::counter_cache::CounterCache;
 #[doc(hidden)]
 pub use self::operation::described;
 pub use self::operation::fold::fold;
@@ -181,7 +183,9 @@ pub use self::operation::top::top;
 pub use self::operation::update::update;
 pub use self::operation::verify::verify;
 #[doc(inline)]
-pub use self::operation::{bounded, cached, idempotency, retry, shard_choice, shard_counts};
+pub use self::operation::{
+    bounded, cached, counter_cache, idempotency, retry, shard_choice, shard_counts,
+};
 #[doc(hidden)] // the derive's
 pub use self::query_builder::TotalInRow as __TotalInRow;
 pub use self::query_builder::{ShardedExpressionMethods, Total};

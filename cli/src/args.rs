@@ -46,12 +46,17 @@ Writes migrations/<time>_shard_<table>/up.sql and down.sql. Nothing is lost by d
 
 With --locked nothing is written. The command then compares what it would write with the newest migration of that name, and \
 ends with code 3 if there is none or it differs: a check for continuous integration that table and migration fit. A shards \
-table that is there already has to be the same, of these columns in this order.")]
+table that is there already has to be the same, of these columns in this order.
+
+With --counts the table is sharded already, and the migration creates triggers that keep one of its fields: the number of rows of \
+another table, or a sum over them.
+
+  diesel-sharded generate --counts comments.post_id posts comments_count")]
 pub struct GenerateArgs {
     /// The table.
     pub table: String,
     /// The columns to count on shards.
-    #[arg(required = true)]
+    #[arg(required_unless_present = "function")]
     pub columns: Vec<String>,
     /// Prints both files instead of writing them.
     #[arg(long, conflicts_with = "locked")]
@@ -60,8 +65,25 @@ pub struct GenerateArgs {
     #[arg(long)]
     pub locked: bool,
     /// The name of the shards table [default: the table's name and `_shards`].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "counts")]
     pub shards_table: Option<String>,
+    /// Writes a function instead, which adds to a shard: for triggers of the application's own. The table is sharded already.
+    #[arg(long, conflicts_with_all = ["columns", "counts", "shards_table"])]
+    pub function: bool,
+    /// Writes triggers instead: they count the rows that name a row of the table in this column; once for each column of a
+    /// composite key, in its order.
+    #[arg(long, value_name = "TABLE.COLUMN")]
+    pub counts: Vec<String>,
+    /// Adds up this column of the counted rows instead.
+    #[arg(long, value_name = "COLUMN", requires = "counts")]
+    pub sums: Option<String>,
+    /// Counts only the rows that fulfil this condition on their own columns. It is written as it is, so it is trusted as whoever
+    /// runs the tool is.
+    #[arg(long = "where", value_name = "SQL", requires = "counts")]
+    pub condition: Option<String>,
+    /// How many shards of a row the triggers use, 1 to 4096 [default: 16; always one on SQLite].
+    #[arg(long, value_name = "N", requires = "counts", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub shards: Option<u16>,
     /// The folder of migrations [default: that of `diesel.toml`, or the nearest `migrations`, here or above].
     #[arg(long, value_name = "FOLDER", env = "MIGRATION_DIRECTORY")]
     pub migration_dir: Option<PathBuf>,

@@ -51,6 +51,28 @@ pub enum Error {
         column: String,
         columns: Vec<String>,
     },
+    #[error("`{0}` is no column of a table in this database: write TABLE.COLUMN")]
+    NoSuchCounted(String),
+    #[error(
+        "the columns that name a row of `{table}` are those of its key, in this order: {}; give --counts once for each, all of one \
+         table",
+        key.join(", ")
+    )]
+    CountedColumns { table: String, key: Vec<String> },
+    #[error(
+        "`{child}.{column}` has the type `{sql_type}`, and `{table}.{key}` has `{key_type}`: a row names its parent by a value of the \
+         same kind"
+    )]
+    CountedType {
+        child: String,
+        column: String,
+        sql_type: String,
+        table: String,
+        key: String,
+        key_type: String,
+    },
+    #[error("with --counts the command takes one column, the one that holds the number")]
+    OneCountedColumn,
     #[error("`{0}` was named twice")]
     NamedTwice(String),
     #[error(

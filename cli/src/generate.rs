@@ -1,9 +1,5 @@
 //! `diesel-sharded generate`: the migration of a shards table, from the live table.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{self, DescribedTable};
 use diesel_sharded::model::ShardsColumn;
@@ -15,7 +11,7 @@ use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::live::{LiveColumn, LiveTable, LiveTables};
-use crate::migration_dir;
+use crate::migration_files::{Files, deliver, file_name};
 use crate::output::Output;
 use crate::sharded;
 
@@ -38,25 +34,7 @@ pub fn run(
         out.note(&note);
     }
     let name = format!("shard_{}", file_name(&args.table));
-    if args.print {
-        out.line(&format!("-- {name}/up.sql\n{}", files.up))?;
-        out.line(&format!("-- {name}/down.sql\n{}", files.down.trim_end()))?;
-        return Ok(Ended::Done);
-    }
-    let folder = match &args.migration_dir {
-        Some(folder) => folder.clone(),
-        None => migration_dir::find()?,
-    };
-    match args.locked {
-        true => compare(&files, &folder, &name, out),
-        false => write(&files, &folder, &name, out),
-    }
-}
-
-/// The two files of a migration.
-struct Files {
-    up: String,
-    down: String,
+    deliver(&files, &name, args, out)
 }
 
 /// The shards table, if the table may have one.
@@ -196,89 +174,4 @@ fn longest_name(dialect: Dialect) -> Option<usize> {
         Dialect::Mysql => Some(64),
         _ => None,
     }
-}
-
-/// A table's name as a part of a folder's.
-fn file_name(table: &str) -> String {
-    let plain = |c: char| {
-        if c.is_alphanumeric() || c == '_' {
-            c
-        } else {
-            '_'
-        }
-    };
-    table.chars().map(plain).collect()
-}
-
-fn write(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<Ended, Error> {
-    let time = chrono::Utc::now().format("%Y-%m-%d-%H%M%S");
-    let folder = folder.join(format!("{time}_{name}"));
-    if let Some(parent) = folder.parent() {
-        fs::create_dir_all(parent).map_err(|source| Error::file(parent, source))?;
-    }
-    // Files that are there already stay.
-    fs::create_dir(&folder).map_err(|source| Error::file(&folder, source))?;
-    for (file, text) in [("up.sql", &files.up), ("down.sql", &files.down)] {
-        let file = folder.join(file);
-        fs::write(&file, text).map_err(|source| Error::file(&file, source))?;
-        out.line(&format!("Creating {}", shown(&file)))?;
-    }
-    Ok(Ended::Done)
-}
-
-/// Whether the newest migration of this name is what would be written.
-fn compare(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<Ended, Error> {
-    let Some(newest) = newest(folder, name)? else {
-        out.note(&format!(
-            "there is no migration `…_{name}` in {}: write it by `diesel-sharded generate` without --locked",
-            shown(folder)
-        ));
-        return Ok(Ended::LeftOver);
-    };
-    let mut ended = Ended::Done;
-    for (file, text) in [("up.sql", &files.up), ("down.sql", &files.down)] {
-        let file = newest.join(file);
-        let there = fs::read_to_string(&file).map_err(|source| Error::file(&file, source))?;
-        if there.trim() != text.trim() {
-            out.note(&format!(
-                "{} is not what would be written now:\n{}",
-                shown(&file),
-                text.trim_end()
-            ));
-            ended = Ended::LeftOver;
-        }
-    }
-    if ended == Ended::Done {
-        out.line(&format!("{} is up to date", shown(&newest)))?;
-    }
-    Ok(ended)
-}
-
-fn newest(folder: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        entries => entries.map_err(|source| Error::file(folder, source))?,
-    };
-    let mut found = vec![];
-    for entry in entries {
-        let path = entry.map_err(|source| Error::file(folder, source))?.path();
-        let file_name = path.file_name().and_then(|file_name| file_name.to_str());
-        let version = file_name.and_then(|f| f.strip_suffix(name)?.strip_suffix('_'));
-        let is_version = |version: &str| {
-            !version.is_empty() && version.chars().all(|c| c.is_ascii_digit() || c == '-')
-        };
-        if let Some(version) = version.filter(|version| is_version(version)) {
-            found.push((version.replace('-', ""), path));
-        }
-    }
-    Ok(found.into_iter().max().map(|(_, path)| path))
-}
-
-/// As a path from here, where it is one.
-fn shown(path: &Path) -> String {
-    let here = std::env::current_dir().unwrap_or_default();
-    path.strip_prefix(here)
-        .unwrap_or(path)
-        .display()
-        .to_string()
 }

@@ -7,17 +7,20 @@ mod args;
 mod beside;
 mod column_type;
 mod connection;
+mod counts;
 mod drifts;
 mod error;
 mod exit;
 mod fold;
 mod foldable;
+mod function;
 mod generate;
 mod indexes;
 mod interrupt;
 mod key;
 mod live;
 mod migration_dir;
+mod migration_files;
 mod output;
 mod pace;
 mod recount;
@@ -72,7 +75,9 @@ fn run() -> Result<Ended, Error> {
     let conn = &mut AnyConnection::establish_by_url(args.database_url.as_deref())?;
     let out = &mut Output::stdout();
     match &args.command {
-        Command::Generate(args) => generate::run(args, conn, out),
+        Command::Generate(args) if args.function => function::run(args, conn, out),
+        Command::Generate(args) if args.counts.is_empty() => generate::run(args, conn, out),
+        Command::Generate(args) => counts::run(args, conn, out),
         Command::Status(args) => status::run(args, conn, out),
         Command::Fold(args) => fold::run(args, conn, &Interrupt::handle()?, out),
         Command::Resize(args) => resize::run(args, conn, &Interrupt::handle()?, out),

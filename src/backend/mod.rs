@@ -13,6 +13,7 @@ mod sharded_backend;
 mod statements;
 mod top;
 mod transactions;
+mod triggers;
 mod values;
 
 pub(crate) use self::classify::{SHARD_REMOVED, TAKEN_FOR_ANOTHER};
@@ -27,4 +28,5 @@ pub(crate) use self::statements::AtOnce;
 pub(crate) use self::statements::OnceForm;
 pub(crate) use self::top::SumsForm;
 pub(crate) use self::transactions::{Guard, SurvivalCheck};
+pub(crate) use self::triggers::SESSION_SHARDS;
 pub(crate) use self::values::TotalForm;

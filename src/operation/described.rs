@@ -95,6 +95,22 @@ impl DescribedTable {
         shards_table::drop_sql(self.names(), backend)
     }
 
+    /// As [`ShardsTable::add_function_sql`](crate::ShardsTable::add_function_sql).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_function_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
+        shards_table::add_function_sql(self.names(), backend)
+    }
+
+    /// As [`ShardsTable::drop_function_sql`](crate::ShardsTable::drop_function_sql).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn drop_function_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
+        shards_table::drop_function_sql(self.names(), backend)
+    }
+
     /// The statements that create the triggers on SQLite which are not among the names that were `found`.
     ///
     /// # Errors
@@ -144,7 +160,7 @@ impl DescribedTable {
         largest(numbers, &self.fields, default)
     }
 
-    fn names<DB: ShardedBackend>(&self) -> Names<'_, DB> {
+    pub(super) fn names<DB: ShardedBackend>(&self) -> Names<'_, DB> {
         Names {
             parent: &self.parent,
             shards_table: &self.shards_table,

@@ -11,6 +11,8 @@ pub mod cached;
 pub mod coalescer;
 pub(crate) mod count_many;
 #[doc(hidden)]
+pub mod counter_cache;
+#[doc(hidden)]
 pub mod described;
 pub(crate) mod fold;
 #[doc(hidden)]

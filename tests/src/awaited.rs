@@ -60,10 +60,12 @@ pub fn wait<F: Future>(future: F) -> F::Output {
     Nested.block_on(future)
 }
 
+mod caches;
 mod operations;
 mod updates;
 mod values;
 
+pub use self::caches::CounterCache;
 pub use self::operations::{count_many, fold, reset, set_total, verify};
 pub use self::updates::update;
 pub use self::values::{Bounded, Counter, CounterList, RowCounter};

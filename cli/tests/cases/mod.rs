@@ -1,5 +1,6 @@
 //! What holds on every database.
 
+mod counts;
 pub mod fold;
 mod generate;
 mod life;

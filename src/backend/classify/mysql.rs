@@ -28,13 +28,19 @@ pub(super) fn refused_by(message: &str) -> Option<(&'static str, &'static str)> 
     refusal.map(|(_, setting, remedy)| (*setting, *remedy))
 }
 
-const REFUSALS: [(&str, &str, &str); 2] = [
+const REFUSALS: [(&str, &str, &str); 3] = [
     (
         // 1665
         "Cannot execute statement: impossible to write to binary log since BINLOG_FORMAT = STATEMENT",
         "binlog_format",
         "set it to ROW or MIXED, since counts run in READ COMMITTED (`SET SESSION binlog_format = 'ROW'` on new \
          connections, or for the server)",
+    ),
+    (
+        // 1419
+        "You do not have the SUPER privilege and binary logging is enabled",
+        "log_bin_trust_function_creators",
+        "set it to ON for the server, or let a user with the privilege SUPER create the triggers",
     ),
     (
         // 1175

@@ -35,12 +35,10 @@ impl Quoted<'_> {
     }
 
     fn create_table(&self) -> String {
-        let key = self.key.iter().map(|column| {
-            let sql_type = column
-                .sql_type
-                .unwrap_or_else(|| self.dialect.key_type(column.column_type));
-            format!("{} {sql_type} NOT NULL", column.name)
-        });
+        let key = self
+            .key
+            .iter()
+            .map(|column| format!("{} {} NOT NULL", column.name, self.key_type(column)));
         let lines: Vec<_> = key
             .chain(self.own_columns())
             .chain([self.primary_key(), self.foreign_key()])

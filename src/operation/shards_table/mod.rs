@@ -2,6 +2,7 @@
 
 mod create;
 mod fold_and_drop;
+mod function;
 mod migration;
 mod quoted;
 mod table;
@@ -18,6 +19,9 @@ mod tests;
 
 pub use self::migration::ShardsMigration;
 pub(crate) use self::migration::{InTransaction, backend_behind};
+pub(crate) use self::quoted::{Quoted, as_one, dollar_quoted, each, fix_search_path, identifier};
 pub use self::table::ShardsTable;
-pub(crate) use self::table::{create_sql, drop_sql, missing_triggers};
+pub(crate) use self::table::{
+    add_function_sql, create_sql, drop_function_sql, drop_sql, missing_triggers,
+};
 pub(crate) use self::triggers::check_triggers;

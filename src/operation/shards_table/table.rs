@@ -136,6 +136,61 @@ impl<T: ShardedTable> ShardsTable<T> {
         drop_sql(Names::of::<T>(), backend)
     }
 
+    /// The statement that creates a function for triggers of the application's own: `videos_shards_add(id, field, delta)` adds to a
+    /// field of a row, on one of 16 shards by the session's number.
+    ///
+    /// ```sql
+    /// -- PostgreSQL: a function, true if there is such a row. In a trigger's function:
+    /// PERFORM videos_shards_add(NEW.video_id, 'likes', 1);
+    /// -- MySQL, MariaDB: a procedure. In a trigger:
+    /// CALL videos_shards_add(NEW.video_id, 'likes', 1);
+    /// -- SQLite has neither: in a trigger, this statement
+    /// INSERT INTO videos_shards (id, shard, likes) SELECT id, 0, 1 FROM videos WHERE id = NEW.video_id
+    ///     ON CONFLICT (id, shard) DO UPDATE SET likes = likes + excluded.likes;
+    /// ```
+    ///
+    /// Its name is that of the shards table and `_add`; for a composite key it has a parameter for each column. `delta` is a `BIGINT`, or as
+    /// wide as the fields are. A field of another name is an error, a row that does not exist counts nothing. It runs with the
+    /// privileges of its caller on PostgreSQL, and those of its creator on MySQL.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// use diesel_sharded::{Error, ShardsTable};
+    ///
+    /// let none = ShardsTable::of(videos::table).add_function_sql(&diesel::sqlite::Sqlite);
+    /// assert!(matches!(Error::from(none.unwrap_err()), Error::NoStoredFunctions));
+    /// ```
+    ///
+    /// # Errors
+    /// [`NoStoredFunctions`](Error::NoStoredFunctions) on SQLite; as [`create_sql`](Self::create_sql).
+    pub fn add_function_sql<DB>(&self, backend: &DB) -> QueryResult<String>
+    where
+        DB: ShardedBackend,
+        T: QueryFragment<DB>,
+    {
+        add_function_sql(Names::of::<T>(), backend)
+    }
+
+    /// The statement that drops this function.
+    ///
+    /// ```sql
+    /// DROP FUNCTION IF EXISTS "videos_shards_add"              -- PostgreSQL
+    /// DROP PROCEDURE IF EXISTS `videos_shards_add`             -- MySQL, MariaDB
+    /// ```
+    ///
+    /// # Errors
+    /// As [`add_function_sql`](Self::add_function_sql).
+    pub fn drop_function_sql<DB>(&self, backend: &DB) -> QueryResult<String>
+    where
+        DB: ShardedBackend,
+        T: QueryFragment<DB>,
+    {
+        drop_function_sql(Names::of::<T>(), backend)
+    }
+
     /// Creates it.
     ///
     /// # Errors
@@ -243,6 +298,22 @@ pub(crate) fn drop_sql<DB: ShardedBackend>(
     backend: &DB,
 ) -> QueryResult<String> {
     Ok(Quoted::new(names, backend)?.fold_and_drop(Program::Any))
+}
+
+/// See [`ShardsTable::add_function_sql`].
+pub(crate) fn add_function_sql<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    backend: &DB,
+) -> QueryResult<String> {
+    Quoted::new(names, backend)?.create_function()
+}
+
+/// See [`ShardsTable::drop_function_sql`].
+pub(crate) fn drop_function_sql<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    backend: &DB,
+) -> QueryResult<String> {
+    Quoted::new(names, backend)?.drop_function()
 }
 
 /// Inside a transaction that the next statements would commit.

@@ -94,8 +94,12 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
     where
         Source: UpdateSource<Kind, Query = R>,
     {
+        Self::of_query(source.into_query(), column, expected)
+    }
+
+    pub(crate) fn of_query(query: R, column: C, expected: Q) -> Self {
         Verify {
-            query: source.into_query(),
+            query,
             column,
             expected,
             retry: None,

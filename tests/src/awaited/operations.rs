@@ -167,7 +167,7 @@ where
     }
 }
 
-pub struct Verify<R, C, Q>(diesel_sharded::operation::Verify<R, C, Q, Async>);
+pub struct Verify<R, C, Q>(pub(super) diesel_sharded::operation::Verify<R, C, Q, Async>);
 
 pub fn verify<Source, Kind, C, Q>(
     source: Source,

@@ -13,8 +13,8 @@ use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_counts::{self, ShardCount};
 use diesel_sharded::{
-    Counter, MIGRATIONS, RowCounter, ShardsTable, fold, idempotency, reset, set_total, update,
-    verify,
+    Counter, CounterCache, MIGRATIONS, RowCounter, ShardsTable, fold, idempotency, reset,
+    set_total, update, verify,
 };
 use diesel_sharded_tests::role::{self, Privilege, Role};
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -62,6 +62,26 @@ fn total_of(video: i64, conn: &mut Conn) -> QueryResult<i64> {
 fn reading_totals() {
     needs(&["Reading totals"], counted, |conn, _| {
         assert_eq!(total_of(1, conn)?, 105);
+        Ok(())
+    });
+}
+
+#[test]
+fn writing_counted_rows() {
+    let create = |conn: &mut Conn| -> Result {
+        let cache = CounterCache::of(likes).counts(comments::video_id);
+        Ok(cache.create(conn)?)
+    };
+    needs(&["Writing counted rows"], create, |conn, _| {
+        let row = (comments::id.eq(10), comments::video_id.eq(1));
+        diesel::insert_into(comments::table)
+            .values(row)
+            .execute(conn)?;
+        let row = comments::table.find(10);
+        diesel::update(row)
+            .set(comments::video_id.eq(2))
+            .execute(conn)?;
+        diesel::delete(row).execute(conn)?;
         Ok(())
     });
 }

@@ -10,6 +10,7 @@ mod cached;
 mod coalescer;
 mod concurrency;
 mod count_many;
+mod counter_cache;
 mod fold;
 mod folder;
 mod idempotency;

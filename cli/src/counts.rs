@@ -1,0 +1,154 @@
+//! `diesel-sharded generate --counts`: the migration of triggers that keep the number of another table's rows.
+
+use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
+use diesel_sharded::counter_cache::described::DescribedCache;
+use diesel_sharded::described::DescribedTable;
+use diesel_sharded::model::ColumnType;
+
+use crate::args::GenerateArgs;
+use crate::column_type::key_type;
+use crate::connection::AnyConnection;
+use crate::error::Error;
+use crate::exit::Ended;
+use crate::live::{LiveColumn, LiveTable, LiveTables};
+use crate::migration_files::{Files, deliver, file_name};
+use crate::output::Output;
+use crate::sharded::{self, is_integer};
+
+pub fn run(
+    args: &GenerateArgs,
+    conn: &mut AnyConnection,
+    out: &mut Output,
+) -> Result<Ended, Error> {
+    let live = LiveTables::read(conn)?;
+    let [field] = args.columns.as_slice() else {
+        return Err(Error::OneCountedColumn);
+    };
+    let parent = sharded::find(conn.dialect(), &live, &args.table)?;
+    sharded::field(&parent, field)?;
+    let (child, by) = counted(args, conn, &live, &parent)?;
+    if let Some(amount) = &args.sums {
+        column(child, amount)?;
+    }
+    let by: Vec<_> = by.into_iter().map(|column| column.name.clone()).collect();
+    let cache = DescribedCache {
+        field: field.clone(),
+        child: child.name.clone(),
+        columns: child.columns.iter().map(|c| c.name.clone()).collect(),
+        by,
+        amount: args.sums.clone(),
+        condition: args.condition.clone(),
+        shards: args.shards,
+    };
+    let backend = conn.backend();
+    let files = Files {
+        up: cache.create_sql(&parent, &backend)? + ";\n",
+        down: cache.drop_sql(&parent, &backend)? + ";\n",
+    };
+    for note in notes(&cache, &parent, child, conn)? {
+        out.note(&note);
+    }
+    let name = format!("count_{}_{}", file_name(&args.table), file_name(field));
+    deliver(&files, &name, args, out)
+}
+
+/// The table whose rows are counted, and its columns that name a row of the parent.
+fn counted<'l>(
+    args: &GenerateArgs,
+    conn: &AnyConnection,
+    live: &'l LiveTables,
+    parent: &DescribedTable,
+) -> Result<(&'l LiveTable, Vec<&'l LiveColumn>), Error> {
+    let key = live.table(parent.table())?.key();
+    let wrong = || Error::CountedColumns {
+        table: parent.table().to_owned(),
+        key: key.iter().map(|column| column.name.clone()).collect(),
+    };
+    let mut child: Option<&LiveTable> = None;
+    let mut by = vec![];
+    for name in &args.counts {
+        let (table, column) = find(live, name)?;
+        if child.is_some_and(|child| child.name != table.name) {
+            return Err(wrong());
+        }
+        child = Some(table);
+        by.push(column);
+    }
+    let Some(child) = child.filter(|_| by.len() == key.len()) else {
+        return Err(wrong());
+    };
+    for (column, key) in by.iter().zip(&key) {
+        let kind = |column: &LiveColumn| kind(conn.dialect(), column);
+        if kind(column).is_none() || kind(column) != kind(key) {
+            return Err(Error::CountedType {
+                child: child.name.clone(),
+                column: column.name.clone(),
+                sql_type: column.sql_type.clone(),
+                table: parent.table().to_owned(),
+                key: key.name.clone(),
+                key_type: key.sql_type.clone(),
+            });
+        }
+    }
+    Ok((child, by))
+}
+
+/// The kind of a column's values: those of one kind compare. Lengths may differ, and the widths of integers.
+fn kind(dialect: Dialect, column: &LiveColumn) -> Option<ColumnType> {
+    match key_type(dialect, column)?.0 {
+        integer if is_integer(integer) => Some(ColumnType::BigInt),
+        other => Some(other),
+    }
+}
+
+/// The column that `TABLE.COLUMN` names; both may have dots in their names.
+fn find<'l>(live: &'l LiveTables, name: &str) -> Result<(&'l LiveTable, &'l LiveColumn), Error> {
+    let found = name.match_indices('.').find_map(|(dot, _)| {
+        let table = live.table(&name[..dot]).ok()?;
+        Some((table, table.column(&name[dot + 1..])?))
+    });
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    match name.rsplit_once('.') {
+        // The table's own error, or the column's.
+        Some((table, name)) => Ok((live.table(table)?, column(live.table(table)?, name)?)),
+        None => Err(Error::NoSuchCounted(name.to_owned())),
+    }
+}
+
+fn column<'l>(table: &'l LiveTable, name: &str) -> Result<&'l LiveColumn, Error> {
+    table.column(name).ok_or_else(|| Error::NoSuchColumn {
+        table: table.name.clone(),
+        column: name.to_owned(),
+        columns: table.columns.iter().map(|c| c.name.clone()).collect(),
+    })
+}
+
+/// What is left to do, and what does not count.
+fn notes(
+    cache: &DescribedCache,
+    parent: &DescribedTable,
+    child: &LiveTable,
+    conn: &AnyConnection,
+) -> QueryResult<Vec<String>> {
+    let mut notes = vec![format!(
+        "Rows that are there already are not counted. After the migration: diesel-sharded backfill {} {} --recount '{}'",
+        parent.table(),
+        cache.field,
+        cache
+            .recount_sql(parent, &conn.backend())?
+            .replace('\'', r"'\''"),
+    )];
+    let mut others = child.foreign_keys.iter().map(|key| key.parent.as_str());
+    let other = others.find(|other| *other != parent.table());
+    if let (Dialect::Mysql, Some(other)) = (conn.dialect(), other) {
+        notes.push(format!(
+            "{} refers to {other} too. If that foreign key has ON DELETE CASCADE or SET NULL, what it does to rows is not counted: MySQL \
+             fires no triggers for it. Let a trigger BEFORE DELETE ON {other} do it instead.",
+            child.name
+        ));
+    }
+    Ok(notes)
+}

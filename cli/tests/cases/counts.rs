@@ -1,0 +1,188 @@
+//! `generate --counts`: triggers that count, written, run as Diesel migrations, and refused.
+
+use std::fs;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_migrations::{FileBasedMigrations, MigrationHarness};
+use diesel_sharded::counter_cache::literal;
+use diesel_sharded::prelude::*;
+use diesel_sharded::{CounterCache, ShardsTable};
+use diesel_sharded_tests::Database;
+use diesel_sharded_tests::schema::{self, comments, videos};
+
+use super::{command, empty_database, refused, run, run_noting};
+use crate::Conn;
+
+type Backend = <Conn as Connection>::Backend;
+
+fn database() -> (Database, Conn) {
+    let (database, mut conn) = empty_database();
+    schema::create(&mut conn);
+    (database, conn)
+}
+
+const COUNTS: [&str; 5] = [
+    "generate",
+    "--counts",
+    "comments.video_id",
+    "videos",
+    "likes",
+];
+
+#[test]
+fn the_text_is_the_librarys() {
+    let (database, _conn) = database();
+    let cache = CounterCache::of(videos::likes).counts(comments::video_id);
+    let up = cache.create_sql(&Backend::default()).unwrap();
+    let down = cache.drop_sql(&Backend::default()).unwrap();
+    let (printed, notes) = run_noting(&database, &[&COUNTS[..], &["--print"]].concat(), 0);
+    assert_eq!(
+        printed,
+        format!("-- count_videos_likes/up.sql\n{up};\n\n-- count_videos_likes/down.sql\n{down};\n")
+    );
+    assert!(
+        notes.contains("diesel-sharded backfill videos likes --recount 'SELECT "),
+        "{notes}"
+    );
+
+    let cache = CounterCache::of(videos::views)
+        .counts(comments::video_id)
+        .sums(comments::id)
+        .filter(comments::id.gt(literal(5_i64)))
+        .shards(3);
+    let up = cache.create_sql(&Backend::default()).unwrap();
+    let arguments = [
+        "generate",
+        "videos",
+        "views",
+        "--counts=comments.video_id",
+        "--sums=id",
+        "--shards=3",
+        "--print",
+        "--where",
+    ];
+    let quote = if up.contains('`') { '`' } else { '"' };
+    let condition = format!("{quote}comments{quote}.{quote}id{quote} > 5");
+    let printed = run(&database, &[&arguments[..], &[&condition]].concat(), 0);
+    // Diesel puts parentheses around a comparison.
+    assert_eq!(
+        printed.replace(&format!("({condition})"), "…"),
+        format!(
+            "-- count_videos_views/up.sql\n{up};\n\n-- count_videos_views/down.sql\n{down};\n",
+            down = cache.drop_sql(&Backend::default()).unwrap()
+        )
+        .replace(&format!("(({condition}))"), "…")
+    );
+}
+
+#[test]
+fn a_migration_counts_and_is_filled_by_the_note() {
+    let (database, mut conn) = database();
+    let conn = &mut conn;
+    let project = tempfile::tempdir().unwrap();
+    let folder = project.path().join("migrations");
+    let generate = |arguments: &[&str]| {
+        let generate = command(project.path())
+            .env("DATABASE_URL", database.url())
+            .args(COUNTS)
+            .args(arguments)
+            .output()
+            .unwrap();
+        let text = [generate.stdout, generate.stderr].concat();
+        (generate.status.code(), String::from_utf8(text).unwrap())
+    };
+    let (code, says) = generate(&["--migration-dir=migrations"]);
+    assert_eq!(code, Some(0), "{says}");
+    let source = FileBasedMigrations::from_path(&folder).unwrap();
+    conn.run_pending_migrations(source.clone()).unwrap();
+    let (code, _) = generate(&["--migration-dir=migrations", "--locked"]);
+    assert_eq!(code, Some(0));
+
+    // The note is a shell's line.
+    let recount = says.split_once("--recount '").unwrap().1;
+    let recount = recount.split_once("'\n").unwrap().0;
+    run(
+        &database,
+        &["backfill", "videos", "likes", "--recount", recount],
+        0,
+    );
+    conn.batch_execute("INSERT INTO comments VALUES (10, 1), (11, 3)")
+        .unwrap();
+    let totals = |conn: &mut Conn| {
+        let totals = videos::table.select(videos::likes.total());
+        totals.order(videos::id).load::<i32>(conn).unwrap()
+    };
+    assert_eq!(totals(conn), [1, 0, 3]);
+    conn.revert_last_migration(source).unwrap();
+    conn.batch_execute("DELETE FROM comments").unwrap();
+    assert_eq!(totals(conn), [1, 0, 3]);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
+}
+
+#[test]
+fn a_function_for_triggers() {
+    let (database, _conn) = database();
+    let table = ShardsTable::of(videos::table);
+    let Ok(up) = table.add_function_sql(&Backend::default()) else {
+        refused(&database, &["--function", "videos"], "no stored functions");
+        return;
+    };
+    let down = table.drop_function_sql(&Backend::default()).unwrap();
+    let printed = run(
+        &database,
+        &["generate", "--function", "videos", "--print"],
+        0,
+    );
+    assert_eq!(
+        printed,
+        format!(
+            "-- function_videos_shards/up.sql\n{up};\n\n-- function_videos_shards/down.sql\n{down};\n"
+        )
+    );
+}
+
+#[test]
+fn what_cannot_count_is_refused() {
+    let (database, mut conn) = database();
+    conn.batch_execute(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(10), n BIGINT NOT NULL)",
+    )
+    .unwrap();
+    for (arguments, says) in [
+        (
+            &["videos", "likes", "views", "--counts=comments.video_id"][..],
+            "one column",
+        ),
+        (&["t", "n", "--counts=comments.video_id"], "not sharded"),
+        (
+            &["videos", "title", "--counts=comments.video_id"],
+            "no sharded field",
+        ),
+        (&["videos", "likes", "--counts=video_id"], "TABLE.COLUMN"),
+        (
+            &["videos", "likes", "--counts=nothing.video_id"],
+            "no table `nothing`",
+        ),
+        (
+            &["videos", "likes", "--counts=comments.video"],
+            "no column `video`",
+        ),
+        (&["videos", "likes", "--counts=t.name"], "`videos.id` has"),
+        (
+            &["downloads", "number", "--counts=comments.video_id"],
+            "in this order: version, day",
+        ),
+        (
+            &[
+                "videos",
+                "likes",
+                "--counts=comments.video_id",
+                "--sums=words",
+            ],
+            "no column `words`",
+        ),
+    ] {
+        refused(&database, arguments, says);
+    }
+}

@@ -1,0 +1,242 @@
+//! The declaration of a counter cache.
+
+use std::marker::PhantomData;
+
+use diesel::expression::{AppearsOnTable, Expression, NonAggregate};
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::sql_types::BoolOrNullableBool;
+
+use crate::backend::{SESSION_SHARDS, ShardedBackend};
+use crate::error::Error;
+use crate::model::ShardedColumn;
+use crate::query_builder::{Names, no_query_id};
+
+use super::child::{ChildTable, RefersTo, SummedInto, text};
+use super::declaration::{ChildNames, Declaration};
+
+/// A sharded field that holds the number of rows of another table, or a sum over them, and is kept by the database: triggers on that
+/// table add to the field's shards.
+///
+/// ```
+/// # mod schema {
+/// #     diesel::table! { posts (id) { id -> BigInt, comments_count -> BigInt, } }
+/// #     diesel::table! { comments (id) { id -> Integer, post_id -> BigInt, published -> Bool, } }
+/// # }
+/// # use schema::{comments, posts};
+/// # use diesel::prelude::*;
+/// # use diesel_sharded::prelude::*;
+/// # #[derive(ShardedField)]
+/// # struct Post { id: i64, #[sharded] comments_count: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE posts (id INTEGER PRIMARY KEY, comments_count BIGINT NOT NULL DEFAULT 0)").execute(conn)?;
+/// # diesel::sql_query("CREATE TABLE comments (id INTEGER PRIMARY KEY, post_id BIGINT NOT NULL, published BOOL NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(posts::table).values(posts::id.eq(7)).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(posts::table).create(conn)?;
+/// # let new = |published: bool| (comments::post_id.eq(7_i64), comments::published.eq(published));
+/// use diesel_sharded::CounterCache;
+///
+/// // Once, or as a migration:
+/// let comments_count = CounterCache::of(posts::comments_count)
+///     .counts(comments::post_id)
+///     .filter(comments::published);
+/// comments_count.create(conn)?;
+///
+/// // From now on nobody has to count:
+/// diesel::insert_into(comments::table).values([new(true), new(true), new(false)]).execute(conn)?;
+/// diesel::delete(comments::table.filter(comments::id.eq(1))).execute(conn)?;
+/// let total = posts::table.find(7).select(posts::comments_count.total());
+/// assert_eq!(total.first::<i64>(conn)?, 1);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A table may have several caches, of the same field of different parents or of several fields. Each needs the parent's
+/// [shards table](crate::ShardsTable), which [`create`](Self::create) uses at once.
+///
+/// # What counts
+///
+/// Inserted and deleted rows; updates that move a row to another parent, change the summed column or what the condition says; all
+/// of it whichever program writes, in the transaction that writes. A row whose key of the parent is NULL, or the key of no parent, counts
+/// nothing. A deleted parent takes its shards with it, and its children leave nothing.
+///
+/// | | PostgreSQL | MySQL, MariaDB | SQLite |
+/// |---|---|---|---|
+/// | triggers | for each statement, one upsert for each parent, in key order | for each row | for each row |
+/// | shard | `pg_backend_pid() % n` | `CONNECTION_ID() % n` | 0 |
+/// | a foreign key's `CASCADE` or `SET NULL` deletes or changes rows | counts | does **not** count | counts |
+/// | `TRUNCATE` of the rows' table | counts | does **not** count | there is none |
+/// | `REPLACE INTO` the rows' table | there is none | counts | counts the replaced row under `PRAGMA recursive_triggers = ON` alone |
+/// | a parent's key changes | counts | counts | counts |
+/// | rows of a partition are written under its own name | do **not** count | count | there is none |
+///
+/// MySQL and MariaDB fire no trigger for the action of a foreign key. If the rows go with their *parent*, nothing is lost, since its shards go
+/// too. If they go with another table's row (a user's comments), let a trigger of your own delete them, in the place of the cascade:
+///
+/// ```sql
+/// CREATE TRIGGER users_delete_comments BEFORE DELETE ON users FOR EACH ROW DELETE FROM comments WHERE user_id = OLD.id
+/// ```
+///
+/// A tool that rebuilds the rows' table may drop its triggers (SQLite's documented way to alter a table, online schema changes on
+/// MySQL): [`create`](Self::create) them again. [`verify`](Self::verify) tells whether anything is amiss, and repairs it.
+///
+/// # Locks
+///
+/// A count waits for a transaction that counted on the same shard of the same parent and is still open, so transactions of as many
+/// sessions as there are [`shards`](Self::shards) run side by side. Two transactions that write rows of several parents in different
+/// orders may deadlock, as on any rows: [`retry::transaction`](crate::retry::transaction) retries them. On MySQL a count also takes
+/// a shared lock on the parent, as a foreign key of the rows does.
+///
+/// # Privileges
+///
+/// The triggers run with the privileges of the role that created them (PostgreSQL: `SECURITY DEFINER`), so the application needs none on
+/// the shards table. That role owns the tables, or may read parents and insert and update shards. On PostgreSQL the tables are found by
+/// the search path at creation, whatever a session sets; no temporary table takes their place; row security that would hide a
+/// parent is an error instead of a lost count. Roles that are not trusted may not create objects in the schemas of that path. On MySQL with a
+/// binary log, creating triggers needs `log_bin_trust_function_creators = ON` or the privilege `SUPER`.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "a declaration; `create` or `migration` makes triggers of it"]
+pub struct CounterCache<C, Child = NotCounting, Condition = EveryRow> {
+    pub(super) column: C,
+    child: PhantomData<Child>,
+    by: &'static [&'static str],
+    amount: Option<&'static str>,
+    condition: Condition,
+    shards: u16,
+}
+
+/// Stands for the table in a [`CounterCache`] before [`counts`](CounterCache::counts) names it.
+#[derive(Debug, Clone, Copy)]
+pub struct NotCounting;
+
+/// Stands for the condition in a [`CounterCache`] without one.
+#[derive(Debug, Clone, Copy)]
+pub struct EveryRow;
+
+impl<DB: ShardedBackend> QueryFragment<DB> for EveryRow {
+    fn walk_ast<'b>(&'b self, _: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        Ok(())
+    }
+}
+
+no_query_id!([] EveryRow);
+
+impl<C: ShardedColumn> CounterCache<C> {
+    /// A sharded field that counts rows: `CounterCache::of(posts::comments_count)`.
+    pub fn of(column: C) -> Self {
+        CounterCache {
+            column,
+            child: PhantomData,
+            by: &[],
+            amount: None,
+            condition: EveryRow,
+            shards: SESSION_SHARDS,
+        }
+    }
+
+    /// Counts the rows that name their parent in this column, or in these columns of a composite key: `counts(comments::post_id)`,
+    /// `counts((reviews::product, reviews::edition))`.
+    pub fn counts<By, Kind>(self, by: By) -> CounterCache<C, By::Child>
+    where
+        By: RefersTo<C::Table, Kind>,
+    {
+        let _ = by; // its type has the names
+        CounterCache {
+            column: self.column,
+            child: PhantomData,
+            by: By::COLUMNS,
+            amount: self.amount,
+            condition: self.condition,
+            shards: self.shards,
+        }
+    }
+}
+
+impl<C, Child> CounterCache<C, Child>
+where
+    C: ShardedColumn,
+    Child: Table,
+{
+    /// Counts only the rows that fulfil a condition on their own columns. A row whose condition is NULL is not counted.
+    ///
+    /// The condition stands in the triggers, which hold no binds: `comments::published`, `comments::deleted_at.is_null()`,
+    /// `comments::status.eq(literal("published"))` with [`literal`](super::literal()), or [`diesel::dsl::sql`]. It has to give the same
+    /// answer for the same row at any time: no clock, no other table.
+    pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W>
+    where
+        W: Expression<SqlType: BoolOrNullableBool> + AppearsOnTable<Child> + NonAggregate,
+    {
+        CounterCache {
+            column: self.column,
+            child: PhantomData,
+            by: self.by,
+            amount: self.amount,
+            condition,
+            shards: self.shards,
+        }
+    }
+}
+
+impl<C, Child, W> CounterCache<C, Child, W>
+where
+    C: ShardedColumn,
+{
+    /// Adds up a column of the rows instead of counting them:
+    /// `CounterCache::of(customers::spent).counts(orders::customer_id).sums(orders::amount)`.
+    ///
+    /// If the column is itself a sharded field, its *base* is added up: the sum then follows each [`fold`](crate::fold()).
+    pub fn sums<A>(mut self, amount: A) -> Self
+    where
+        A: Column<Table = Child, SqlType: SummedInto<C::SqlType>>,
+    {
+        let _ = amount; // its type has the name
+        self.amount = Some(A::NAME);
+        self
+    }
+
+    /// How many shards of a parent the triggers use, from 1 to 4096: sessions are spread over them by their numbers. 16 by default; on
+    /// SQLite always one.
+    ///
+    /// More let more open transactions write rows of one parent side by side; each shard that was used is a row that a total reads,
+    /// until a [`fold`](crate::fold()) removes it.
+    pub fn shards(mut self, number: u16) -> Self {
+        self.shards = number;
+        self
+    }
+
+    pub(super) fn declaration<DB>(&self, backend: &DB) -> QueryResult<Declaration<'static>>
+    where
+        DB: ShardedBackend,
+        C::Table: QueryFragment<DB>,
+        Child: ChildTable<DB>,
+        W: QueryFragment<DB>,
+    {
+        let (table, columns) = Child::names(backend)?;
+        let child = ChildNames {
+            table,
+            columns,
+            by: self.by.iter().map(|name| (*name).to_owned()).collect(),
+            amount: self.amount.map(str::to_owned),
+        };
+        let names = Names::<DB>::of::<C::Table>();
+        let condition = text_without_binds(&self.condition, backend)?;
+        Declaration::new(names, C::NAME, &child, condition, self.shards, backend)
+    }
+}
+
+/// The text of a condition; `None` if there is none.
+fn text_without_binds<DB: ShardedBackend>(
+    condition: &impl QueryFragment<DB>,
+    backend: &DB,
+) -> QueryResult<Option<String>> {
+    if condition.is_noop(backend)? {
+        return Ok(None);
+    }
+    let sql = text(condition, backend)?;
+    let shown = DB::show(condition).unwrap_or_default();
+    match shown.ends_with("binds: []") {
+        true => Ok(Some(sql)),
+        false => Err(Error::BindInTrigger { sql }.into()),
+    }
+}

@@ -1,0 +1,222 @@
+//! The table whose rows are counted, and its columns.
+
+use diesel::associations::HasTable;
+use diesel::dsl::SqlTypeOf;
+use diesel::expression::Expression;
+use diesel::prelude::*;
+use diesel::query_builder::{QueryBuilder, QueryFragment};
+use diesel::sql_types::{self, IntoNullable, Nullable};
+
+use crate::backend::ShardedBackend;
+use crate::error::Error;
+
+/// The columns of a child's table that hold the key of a row of `Parent`: one column, or a tuple for a composite key.
+///
+/// `Kind` keeps the impls apart and is inferred.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name a row of `{Parent}` by its key",
+    label = "expected the columns that refer to the key of `{Parent}`",
+    note = "give the column that holds the parent's primary key, of the same type as that key (it may be nullable); for a composite \
+            key a tuple of columns of one table, in the key's order"
+)]
+pub trait RefersTo<Parent, Kind> {
+    /// The child's table.
+    type Child: Table;
+
+    /// The names of the columns, in the order of the parent's key.
+    const COLUMNS: &'static [&'static str];
+}
+
+/// The kind of [`RefersTo`] that is one column.
+#[derive(Debug)]
+pub struct One;
+
+#[diagnostic::do_not_recommend]
+impl<C, Parent> RefersTo<Parent, One> for C
+where
+    C: Column,
+    Parent: Table,
+    SqlTypeOf<Parent::PrimaryKey>: IntoNullable,
+    SqlTypeOf<C>:
+        IntoNullable<Nullable = <SqlTypeOf<Parent::PrimaryKey> as IntoNullable>::Nullable>,
+{
+    type Child = C::Table;
+    const COLUMNS: &'static [&'static str] = &[C::NAME];
+}
+
+macro_rules! tuples {
+    ($(($first:ident, $first_key:ident) $(($column:ident, $key:ident))+;)+) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<Parent, $first, $first_key, $($column, $key),+> RefersTo<Parent, ($first_key, $($key),+)> for ($first, $($column),+)
+        where
+            Parent: Table,
+            Parent::PrimaryKey: Expression<SqlType = ($first_key, $($key),+)>,
+            $first: Column,
+            $first_key: IntoNullable,
+            SqlTypeOf<$first>: IntoNullable<Nullable = $first_key::Nullable>,
+            $(
+                $column: Column<Table = $first::Table>,
+                $key: IntoNullable,
+                SqlTypeOf<$column>: IntoNullable<Nullable = $key::Nullable>,
+            )+
+        {
+            type Child = $first::Table;
+            const COLUMNS: &'static [&'static str] = &[$first::NAME, $($column::NAME),+];
+        }
+    )+};
+}
+
+tuples! {
+    (A, KA) (B, KB);
+    (A, KA) (B, KB) (C, KC);
+    (A, KA) (B, KB) (C, KC) (D, KD);
+    (A, KA) (B, KB) (C, KC) (D, KD) (E, KE);
+    (A, KA) (B, KB) (C, KC) (D, KD) (E, KE) (F, KF);
+}
+
+/// The SQL type of a column whose sum a field of type `Field` holds: integers for integers, `Double` for `Double`, `Numeric` for
+/// `Numeric`. The column may be nullable; a NULL adds nothing.
+#[diagnostic::on_unimplemented(
+    message = "a sharded field of type `{Field}` does not hold sums of `{Self}`",
+    note = "a field of integers sums integers, a `Double` sums `Double`, a `Numeric` sums `Numeric`"
+)]
+pub trait SummedInto<Field> {}
+
+#[diagnostic::do_not_recommend]
+impl<ST, Field> SummedInto<Field> for ST
+where
+    ST: Number,
+    Field: Number<Class = ST::Class>,
+{
+}
+
+/// A type of numbers.
+pub trait Number {
+    /// Numbers whose sums are of the same kind.
+    type Class;
+}
+
+/// The class of whole numbers.
+#[derive(Debug)]
+pub struct Whole;
+
+macro_rules! numbers {
+    ($($(#[$cfg:meta])* $sql_type:ty => $class:ty;)*) => {$(
+        $(#[$cfg])*
+        impl Number for $sql_type {
+            type Class = $class;
+        }
+    )*};
+}
+
+numbers! {
+    sql_types::SmallInt => Whole;
+    sql_types::Integer => Whole;
+    sql_types::BigInt => Whole;
+    sql_types::Double => sql_types::Double;
+    #[cfg(feature = "numeric")]
+    sql_types::Numeric => sql_types::Numeric;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::SmallInt> => Whole;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::Integer> => Whole;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::BigInt> => Whole;
+}
+
+impl<ST> Number for Nullable<ST>
+where
+    ST: Number + sql_types::SqlType,
+{
+    type Class = ST::Class;
+}
+
+/// A table whose names a backend can write. Every `table!` is one; the trait collects the necessary bounds.
+#[diagnostic::on_unimplemented(
+    message = "the rows of `{Self}` cannot be counted",
+    note = "say which rows are counted: `CounterCache::of(posts::comments_count).counts(comments::post_id)`"
+)]
+pub trait ChildTable<DB: ShardedBackend>: Table {
+    /// The table's name and those of its columns, as they are.
+    #[doc(hidden)]
+    fn names(backend: &DB) -> QueryResult<(String, Vec<String>)>;
+}
+
+impl<T, DB> ChildTable<DB> for T
+where
+    T: Table + HasTable<Table = T> + QueryFragment<DB>,
+    T::AllColumns: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn names(backend: &DB) -> QueryResult<(String, Vec<String>)> {
+        let table = unqualified(text(&T::table(), backend)?)?;
+        // Each column stands behind its table.
+        let columns = identifiers(&text(&T::all_columns(), backend)?);
+        let columns = columns.into_iter().skip(1).step_by(2);
+        Ok((table, columns.collect()))
+    }
+}
+
+/// The SQL of a fragment.
+pub(super) fn text<DB: ShardedBackend>(
+    fragment: &impl QueryFragment<DB>,
+    backend: &DB,
+) -> QueryResult<String> {
+    let mut builder = backend.query_builder();
+    fragment.to_sql(&mut builder, backend)?;
+    Ok(builder.finish())
+}
+
+/// The name in the quoted one.
+///
+/// # Errors
+/// [`QualifiedTable`](Error::QualifiedTable) if it is inside a schema.
+pub(super) fn unqualified(quoted: String) -> QueryResult<String> {
+    let mut names = identifiers(&quoted);
+    match (names.pop(), names.is_empty()) {
+        (Some(name), true) => Ok(name),
+        _ => Err(Error::QualifiedTable { table: quoted }.into()),
+    }
+}
+
+/// The names in a text of quoted names, as they are: `` `comments`.`id`, `comments`.`post_id` ``.
+fn identifiers(text: &str) -> Vec<String> {
+    let Some(quote) = text.chars().next() else {
+        return vec![];
+    };
+    let mut names = vec![];
+    let mut rest = text.chars().peekable();
+    while rest.any(|c| c == quote) {
+        let mut name = String::new();
+        while let Some(c) = rest.next() {
+            if c == quote && rest.next_if_eq(&quote).is_none() {
+                break;
+            }
+            name.push(c);
+        }
+        names.push(name);
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_from_their_quotes() {
+        assert_eq!(
+            identifiers(r##""comments"."id", "comments"."it's ""new"", """"##),
+            ["comments", "id", "comments", r#"it's "new", ""#]
+        );
+        assert_eq!(identifiers("`a``b`.`c`"), ["a`b", "c"]);
+        assert_eq!(identifiers(""), [""; 0]);
+    }
+
+    #[test]
+    fn a_name_inside_a_schema_is_refused() {
+        assert_eq!(unqualified("`comments`".to_owned()).unwrap(), "comments");
+        let refused = Error::from(unqualified(r#""a"."b""#.to_owned()).unwrap_err());
+        assert!(matches!(refused, Error::QualifiedTable { .. }), "{refused}");
+    }
+}

@@ -1,0 +1,144 @@
+//! A counter cache by its names.
+
+use std::hash::Hasher;
+
+use diesel::prelude::*;
+use fnv::FnvHasher;
+
+use crate::backend::{Dialect, ShardedBackend};
+use crate::error::Error;
+use crate::model::MAX_SHARDS;
+use crate::operation::shards_table::{Quoted, identifier};
+use crate::query_builder::Names;
+
+use super::child::unqualified;
+
+/// The names of the counted table, as they are, and of its columns: those of a type, or those that a tool has read from the
+/// database.
+#[derive(Debug, Clone)]
+pub(super) struct ChildNames {
+    pub(super) table: String,
+    /// All columns that a condition may mention.
+    pub(super) columns: Vec<String>,
+    /// The columns that hold the parent's key, in its order.
+    pub(super) by: Vec<String>,
+    /// The column that is summed; else rows are counted.
+    pub(super) amount: Option<String>,
+}
+
+/// A counter cache, its names quoted as the database does.
+pub(super) struct Declaration<'a> {
+    pub(super) tables: Quoted<'a>,
+    /// The sharded field.
+    pub(super) field: String,
+    pub(super) child: String,
+    pub(super) columns: Vec<String>,
+    pub(super) by: Vec<String>,
+    pub(super) amount: Option<String>,
+    pub(super) condition: Option<String>,
+    shards: u16,
+    pub(super) names: TriggerNames,
+}
+
+/// The names of what the database keeps. Each begins with that of PostgreSQL's function.
+pub(super) struct TriggerNames {
+    pub(super) function: String,
+    pub(super) insert: String,
+    pub(super) update: String,
+    pub(super) delete: String,
+    pub(super) truncate: String,
+    pub(super) rename: String,
+}
+
+impl TriggerNames {
+    fn new<DB: ShardedBackend>(name: &str, backend: &DB) -> QueryResult<Self> {
+        let of = |event: &str| identifier(&format!("{name}_{event}"), backend);
+        Ok(TriggerNames {
+            function: identifier(name, backend)?,
+            insert: of("insert")?,
+            update: of("update")?,
+            delete: of("delete")?,
+            truncate: of("truncate")?,
+            rename: of("rename")?,
+        })
+    }
+}
+
+/// The greatest length of a function's name, in bytes: PostgreSQL cuts names to 63, and `_truncate` may follow.
+const LONGEST: usize = 63 - "_truncate".len();
+
+impl<'a> Declaration<'a> {
+    pub(super) fn new<DB: ShardedBackend>(
+        names: Names<'a, DB>,
+        field: &str,
+        child: &ChildNames,
+        condition: Option<String>,
+        shards: u16,
+        backend: &DB,
+    ) -> QueryResult<Self> {
+        if !(1..=MAX_SHARDS).contains(&shards) {
+            return Err(Error::InvalidShardCount { number: shards }.into());
+        }
+        let quoted = |names: &[String]| -> QueryResult<Vec<String>> {
+            names.iter().map(|name| identifier(name, backend)).collect()
+        };
+        let tables = Quoted::new(names, backend)?;
+        let parent = unqualified(tables.parent.clone())?;
+        let amount = child.amount.as_ref();
+        Ok(Declaration {
+            field: identifier(field, backend)?,
+            child: identifier(&child.table, backend)?,
+            columns: quoted(&child.columns)?,
+            by: quoted(&child.by)?,
+            amount: amount.map(|name| identifier(name, backend)).transpose()?,
+            condition,
+            shards,
+            names: TriggerNames::new(&name(&child.table, &child.by, &parent, field), backend)?,
+            tables,
+        })
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        self.tables.dialect
+    }
+
+    /// The shard that a session adds to.
+    pub(super) fn shard(&self) -> String {
+        self.dialect().session_shard(self.shards)
+    }
+}
+
+/// The name that the same tables and columns always have.
+fn name(child: &str, by: &[String], parent: &str, field: &str) -> String {
+    let name = format!("{child}_{}_{parent}_{field}", by.join("_"));
+    if name.len() <= LONGEST {
+        return name;
+    }
+    let mut hash = FnvHasher::default();
+    hash.write(name.as_bytes());
+    let hash = format!("_{:016x}", hash.finish());
+    let mut end = LONGEST - hash.len();
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name[..end].to_owned() + &hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_readable_and_fits() {
+        let by = ["post_id".to_owned()];
+        assert_eq!(
+            name("comments", &by, "posts", "comments_count"),
+            "comments_post_id_posts_comments_count"
+        );
+        let long = name(&"ä".repeat(30), &by, "posts", "comments_count");
+        assert!(long.len() <= 54, "{long}");
+        assert!(long.starts_with("äää"), "{long}");
+        assert_eq!(long, name(&"ä".repeat(30), &by, "posts", "comments_count"));
+        assert_ne!(long, name(&"ä".repeat(30), &by, "posts", "other_count"));
+    }
+}

@@ -1,0 +1,92 @@
+//! The same number, counted anew.
+
+use diesel::dsl::SqlTypeOf;
+use diesel::expression::Expression;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, Query, QueryFragment};
+use diesel::sql_types::BigInt;
+
+use crate::backend::ShardedBackend;
+#[cfg(feature = "async")]
+use crate::connection::Async;
+use crate::model::{ShardedColumn, ShardedTable};
+use crate::operation::verify::Verify;
+use crate::query_builder::no_query_id;
+
+use super::cache::CounterCache;
+use super::child::ChildTable;
+
+/// Keys of parents and the numbers that a [`CounterCache`] should have for them, as a query; made by
+/// [`recount`](CounterCache::recount).
+///
+/// ```sql
+/// SELECT "comments"."post_id", COUNT(*) FROM "comments" WHERE "comments"."post_id" IS NOT NULL GROUP BY "comments"."post_id"
+/// -- a sum: CAST(COALESCE(SUM("orders"."amount"), 0) AS BIGINT); MySQL: AS SIGNED; SQLite: without CAST
+/// ```
+#[derive(Debug, Clone, Copy)]
+#[must_use = "a query does nothing until it is loaded"]
+pub struct CacheRecount<C, Child, Condition>(pub(super) CounterCache<C, Child, Condition>);
+
+impl<C, Child, W, DB> QueryFragment<DB> for CacheRecount<C, Child, W>
+where
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    Child: ChildTable<DB>,
+    W: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.unsafe_to_cache_prepared(); // a text of its own for each cache
+        let declared = self.0.declaration(out.backend())?;
+        out.push_sql(&declared.recount());
+        Ok(())
+    }
+}
+
+impl<C, Child, W> Query for CacheRecount<C, Child, W>
+where
+    C: ShardedColumn,
+    <C::Table as Table>::PrimaryKey: Expression,
+{
+    type SqlType = (SqlTypeOf<<C::Table as Table>::PrimaryKey>, BigInt);
+}
+
+impl<C, Child, W, Conn> RunQueryDsl<Conn> for CacheRecount<C, Child, W> {}
+
+no_query_id!([C, Child, W] CacheRecount<C, Child, W>);
+
+impl<C, Child, W> CounterCache<C, Child, W>
+where
+    C: ShardedColumn,
+{
+    /// The number counted anew, as a query for keys and numbers; see [`CacheRecount`] for the SQL. For
+    /// [`verify`](crate::verify()) over some of the parents: it ignores the keys of others.
+    pub fn recount(&self) -> CacheRecount<C, Child, W>
+    where
+        Child: Clone,
+        W: Clone,
+    {
+        CacheRecount(self.clone())
+    }
+
+    /// Compares all totals with the rows, and repairs them: [`drifts`](Verify::drifts), [`repair`](Verify::repair). For fields of
+    /// integers.
+    ///
+    /// Rows and counts are written in one transaction, so they agree in every snapshot: any drift is real.
+    pub fn verify(&self) -> Verify<C::Table, C, CacheRecount<C, Child, W>>
+    where
+        Child: Clone,
+        W: Clone,
+    {
+        Verify::of_query(*<C::Table>::TABLE, self.column, self.recount())
+    }
+
+    /// As [`verify`](Self::verify), on connections of `diesel_async`.
+    #[cfg(feature = "async")]
+    pub fn verify_async(&self) -> Verify<C::Table, C, CacheRecount<C, Child, W>, Async>
+    where
+        Child: Clone,
+        W: Clone,
+    {
+        Verify::of_query(*<C::Table>::TABLE, self.column, self.recount())
+    }
+}

@@ -1,0 +1,296 @@
+use diesel::mysql::Mysql;
+use diesel::pg::Pg;
+use diesel::prelude::*;
+use diesel::sqlite::Sqlite;
+
+use super::{CounterCache, literal};
+use crate::error::Error;
+use crate::test_schema::{downloads, sql, videos};
+
+diesel::table! {
+    comments (id) {
+        id -> BigInt,
+        video_id -> Nullable<BigInt>,
+        published -> Bool,
+        stars -> Nullable<Integer>,
+    }
+}
+
+diesel::table! {
+    #[sql_name = "it's \"fetched\""]
+    fetches (id) {
+        id -> BigInt,
+        version -> Integer,
+        #[sql_name = "the `day`"]
+        day -> Text,
+        size -> Double,
+    }
+}
+
+type Conditional<W> = CounterCache<videos::likes, comments::table, W>;
+
+fn likes<W>(condition: W) -> Conditional<W>
+where
+    W: diesel::expression::Expression<SqlType: diesel::sql_types::BoolOrNullableBool>
+        + diesel::expression::AppearsOnTable<comments::table>
+        + diesel::expression::NonAggregate,
+{
+    CounterCache::of(videos::likes)
+        .counts(comments::video_id)
+        .filter(condition)
+}
+
+fn fetched() -> CounterCache<downloads::number, fetches::table> {
+    CounterCache::of(downloads::number)
+        .counts((fetches::version, fetches::day))
+        .sums(fetches::size)
+}
+
+#[test]
+fn create_on_postgres() {
+    let cache = likes(comments::published).shards(4);
+    let add = |counts: &str| {
+        format!(
+            r#"INSERT INTO "videos_shards" ("id", "shard", "likes")
+    SELECT "videos"."id", pg_backend_pid() % 4, sharded_counts.n
+    FROM ({counts}) AS sharded_counts
+    JOIN "videos" ON "videos"."id" = sharded_counts.key1
+    WHERE sharded_counts.n <> 0 ORDER BY "videos"."id"
+    ON CONFLICT ("id", "shard") DO UPDATE SET "likes" = "videos_shards"."likes" + excluded."likes""#
+        )
+    };
+    let side = |sign: &str, rows: &str, also: &str| {
+        format!(
+            r#"SELECT "comments"."video_id" AS key1, {sign}COUNT(*) AS n FROM {rows} WHERE {also}("comments"."published") GROUP BY "comments"."video_id""#
+        )
+    };
+    let old = r#"sharded_old AS "comments""#;
+    let new = r#"sharded_new AS "comments""#;
+    let all = r#""comments""#;
+    let both = format!(
+        "SELECT key1, SUM(n) AS n FROM (
+        {}
+        UNION ALL {}
+    ) AS sharded_sides GROUP BY key1",
+        side("-", old, ""),
+        side("", new, "")
+    );
+    let expected = format!(
+        r#"{check};
+DO $diesel_sharded_1$
+BEGIN
+CREATE FUNCTION "comments_video_id_videos_likes"() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS $diesel_sharded$
+#variable_conflict use_column
+BEGIN
+IF TG_LEVEL = 'ROW' THEN
+-- A parent gets another key: children that follow it are counted by their own update.
+{rename};
+RETURN NEW;
+ELSIF TG_OP = 'INSERT' THEN
+{insert};
+ELSIF TG_OP = 'UPDATE' THEN
+{update};
+ELSIF TG_OP = 'DELETE' THEN
+{delete};
+ELSE
+IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+    RAISE EXCEPTION USING MESSAGE = '"comments": truncate it in a transaction that is READ COMMITTED; in any other some of its rows may not be seen';
+END IF;
+{truncate};
+END IF;
+RETURN NULL;
+END
+$diesel_sharded$;
+REVOKE ALL ON FUNCTION "comments_video_id_videos_likes"() FROM PUBLIC;
+-- The tables are those that are found now, whatever the path of a session is, and no temporary ones.
+EXECUTE 'ALTER FUNCTION "comments_video_id_videos_likes" SET search_path = ' || COALESCE((SELECT string_agg(quote_ident(path.name), ', ' ORDER BY path.place)
+    FROM unnest(current_schemas(false)) WITH ORDINALITY AS path(name, place)) || ', ', '') || 'pg_temp';
+CREATE TRIGGER "comments_video_id_videos_likes_insert" AFTER INSERT ON "comments" REFERENCING NEW TABLE AS sharded_new
+    FOR EACH STATEMENT EXECUTE FUNCTION "comments_video_id_videos_likes"();
+CREATE TRIGGER "comments_video_id_videos_likes_update" AFTER UPDATE ON "comments" REFERENCING OLD TABLE AS sharded_old NEW TABLE AS sharded_new
+    FOR EACH STATEMENT EXECUTE FUNCTION "comments_video_id_videos_likes"();
+CREATE TRIGGER "comments_video_id_videos_likes_delete" AFTER DELETE ON "comments" REFERENCING OLD TABLE AS sharded_old
+    FOR EACH STATEMENT EXECUTE FUNCTION "comments_video_id_videos_likes"();
+CREATE TRIGGER "comments_video_id_videos_likes_truncate" BEFORE TRUNCATE ON "comments"
+    FOR EACH STATEMENT EXECUTE FUNCTION "comments_video_id_videos_likes"();
+CREATE TRIGGER "comments_video_id_videos_likes_rename" BEFORE UPDATE OF "id" ON "videos"
+    FOR EACH ROW WHEN (ROW(OLD."id") IS DISTINCT FROM ROW(NEW."id")) EXECUTE FUNCTION "comments_video_id_videos_likes"();
+END
+$diesel_sharded_1$"#,
+        check = add(&side("", all, "1 = 0 AND ")),
+        rename = add(&side("-", all, r#""comments"."video_id" = OLD."id" AND "#)),
+        insert = add(&side("", new, "")),
+        update = add(&both),
+        delete = add(&side("-", old, "")),
+        truncate = add(&side("-", all, "")),
+    );
+    assert_eq!(cache.create_sql(&Pg).unwrap(), expected);
+}
+
+#[test]
+fn create_on_mysql() {
+    let child = "`it's \"fetched\"`";
+    let row = |sign: &str, row: &str| {
+        format!(
+            "SELECT {child}.`version` AS key1, {child}.`the ``day``` AS key2, {sign}COALESCE({child}.`size`, 0) AS n FROM (SELECT {row}.`version` AS `version`, {row}.`the ``day``` AS `the ``day```, {row}.`size` AS `size`) AS {child}"
+        )
+    };
+    let add = |counts: &str| {
+        format!(
+            "INSERT INTO `download \"counts\"` (`version`, `day`, `shard`, `number`)
+    SELECT `downloads`.`version`, `downloads`.`day`, CONNECTION_ID() % 16, sharded_counts.n
+    FROM ({counts}) AS sharded_counts
+    STRAIGHT_JOIN `downloads` ON `downloads`.`version` = sharded_counts.key1 AND `downloads`.`day` = sharded_counts.key2
+    WHERE sharded_counts.n <> 0 ORDER BY `downloads`.`version`, `downloads`.`day`
+    ON DUPLICATE KEY UPDATE `number` = `download \"counts\"`.`number` + sharded_counts.n"
+        )
+    };
+    let both = format!(
+        "SELECT key1, key2, SUM(n) AS n FROM (
+        {}
+        UNION ALL {}
+    ) AS sharded_sides GROUP BY key1, key2",
+        row("-", "OLD"),
+        row("", "NEW")
+    );
+    let check = format!(
+        "SELECT {child}.`version` AS key1, {child}.`the ``day``` AS key2, COALESCE(SUM({child}.`size`), 0) AS n FROM {child} WHERE 1 = 0 GROUP BY {child}.`version`, {child}.`the ``day```"
+    );
+    let name = "it's \"fetched\"_version_the ``day``_downloads_number";
+    assert_eq!(
+        fetched().create_sql(&Mysql).unwrap(),
+        format!(
+            "{};
+CREATE TRIGGER `{name}_insert` AFTER INSERT ON {child} FOR EACH ROW
+{};
+CREATE TRIGGER `{name}_update` AFTER UPDATE ON {child} FOR EACH ROW
+{};
+CREATE TRIGGER `{name}_delete` AFTER DELETE ON {child} FOR EACH ROW
+{}",
+            add(&check),
+            add(&row("", "NEW")),
+            add(&both),
+            add(&row("-", "OLD"))
+        )
+    );
+}
+
+#[test]
+fn create_on_sqlite() {
+    let cache = CounterCache::of(videos::views).counts(comments::video_id);
+    let row = |sign: &str, row: &str| {
+        format!(
+            "SELECT `comments`.`video_id` AS key1, {sign}1 AS n FROM (SELECT {row}.`video_id` AS `video_id`) AS `comments`"
+        )
+    };
+    let add = |counts: &str| {
+        format!(
+            "INSERT INTO `videos_shards` (`id`, `shard`, `views`)
+    SELECT `videos`.`id`, 0, sharded_counts.n
+    FROM ({counts}) AS sharded_counts
+    JOIN `videos` ON `videos`.`id` = sharded_counts.key1
+    WHERE sharded_counts.n <> 0 ORDER BY `videos`.`id`
+    ON CONFLICT (`id`, `shard`) DO UPDATE SET `views` = `videos_shards`.`views` + excluded.`views`"
+        )
+    };
+    let both = format!(
+        "SELECT key1, SUM(n) AS n FROM (
+        {}
+        UNION ALL {}
+    ) AS sharded_sides GROUP BY key1",
+        row("-", "OLD"),
+        row("", "NEW")
+    );
+    assert_eq!(
+        cache.create_sql(&Sqlite).unwrap(),
+        format!(
+            "SAVEPOINT diesel_sharded;
+{};
+CREATE TRIGGER `comments_video_id_videos_views_insert` AFTER INSERT ON `comments` BEGIN
+{};
+END;
+CREATE TRIGGER `comments_video_id_videos_views_update` AFTER UPDATE ON `comments` BEGIN
+{};
+END;
+CREATE TRIGGER `comments_video_id_videos_views_delete` AFTER DELETE ON `comments` BEGIN
+{};
+END;
+RELEASE diesel_sharded",
+            add(
+                "SELECT `comments`.`video_id` AS key1, COUNT(*) AS n FROM `comments` WHERE 1 = 0 GROUP BY `comments`.`video_id`"
+            ),
+            add(&row("", "NEW")),
+            add(&both),
+            add(&row("-", "OLD"))
+        )
+    );
+}
+
+/// A condition may mention any column, so all of them stand in the row.
+#[test]
+fn a_condition_on_the_row() {
+    let sql = likes(comments::stars.ge(literal(3).nullable()))
+        .create_sql(&Mysql)
+        .unwrap();
+    let row = "FROM (SELECT NEW.`id` AS `id`, NEW.`video_id` AS `video_id`, NEW.`published` AS `published`, NEW.`stars` AS `stars`) AS `comments` WHERE ((`comments`.`stars` >= 3))";
+    assert!(sql.contains(row), "{sql}");
+}
+
+#[test]
+fn drop_everywhere() {
+    let cache = CounterCache::of(videos::views).counts(comments::video_id);
+    assert_eq!(
+        cache.drop_sql(&Pg).unwrap(),
+        r#"DROP FUNCTION IF EXISTS "comments_video_id_videos_views"() CASCADE"#
+    );
+    let by_triggers = "DROP TRIGGER IF EXISTS `comments_video_id_videos_views_insert`;
+DROP TRIGGER IF EXISTS `comments_video_id_videos_views_update`;
+DROP TRIGGER IF EXISTS `comments_video_id_videos_views_delete`";
+    assert_eq!(cache.drop_sql(&Mysql).unwrap(), by_triggers);
+    assert_eq!(cache.drop_sql(&Sqlite).unwrap(), by_triggers);
+}
+
+#[test]
+fn sql_of_recounts() {
+    let counted = likes(comments::published).recount();
+    assert_eq!(
+        sql!(Pg, counted),
+        r#"SELECT "comments"."video_id", COUNT(*) FROM "comments" WHERE "comments"."video_id" IS NOT NULL AND ("comments"."published") GROUP BY "comments"."video_id""#
+    );
+    let summed = CounterCache::of(videos::views)
+        .counts(comments::video_id)
+        .sums(comments::stars)
+        .recount();
+    assert_eq!(
+        sql!(Pg, summed),
+        r#"SELECT "comments"."video_id", CAST(COALESCE(SUM("comments"."stars"), 0) AS BIGINT) FROM "comments" WHERE "comments"."video_id" IS NOT NULL GROUP BY "comments"."video_id""#
+    );
+    assert_eq!(
+        sql!(Mysql, summed),
+        "SELECT `comments`.`video_id`, CAST(COALESCE(SUM(`comments`.`stars`), 0) AS SIGNED) FROM `comments` WHERE `comments`.`video_id` IS NOT NULL GROUP BY `comments`.`video_id`"
+    );
+    let child = "`it's \"fetched\"`";
+    assert_eq!(
+        sql!(Sqlite, fetched().recount()),
+        format!(
+            "SELECT {child}.`version`, {child}.`the ``day```, COALESCE(SUM({child}.`size`), 0) FROM {child} WHERE {child}.`version` IS NOT NULL AND {child}.`the ``day``` IS NOT NULL GROUP BY {child}.`version`, {child}.`the ``day```"
+        )
+    );
+}
+
+#[test]
+fn what_no_trigger_can_hold_is_refused() {
+    let refused = |sql: QueryResult<String>| Error::from(sql.unwrap_err());
+    let bound = refused(likes(comments::published.eq(true)).create_sql(&Pg));
+    assert!(
+        matches!(&bound, Error::BindInTrigger { sql } if sql.ends_with("= $1)")),
+        "{bound:?}"
+    );
+    for number in [0, 4097] {
+        let shards = refused(likes(comments::published).shards(number).create_sql(&Pg));
+        assert!(
+            matches!(shards, Error::InvalidShardCount { number: n } if n == number),
+            "{shards:?}"
+        );
+    }
+}

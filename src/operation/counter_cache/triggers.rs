@@ -1,0 +1,181 @@
+//! The triggers, created and dropped.
+
+use crate::backend::Dialect;
+use crate::operation::shards_table::{as_one, dollar_quoted, each, fix_search_path};
+use crate::query_builder::literal;
+
+use super::declaration::{Declaration, TriggerNames};
+use super::statements::{NEW_ROWS, OLD_ROWS, Rows, Side};
+
+/// The statements that change a child's rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Insert,
+    Update,
+    Delete,
+}
+
+impl Event {
+    const ALL: [Self; 3] = [Event::Insert, Event::Update, Event::Delete];
+
+    /// Its name in SQL.
+    fn sql(self) -> &'static str {
+        match self {
+            Event::Insert => "INSERT",
+            Event::Update => "UPDATE",
+            Event::Delete => "DELETE",
+        }
+    }
+
+    fn trigger(self, names: &TriggerNames) -> &str {
+        match self {
+            Event::Insert => &names.insert,
+            Event::Update => &names.update,
+            Event::Delete => &names.delete,
+        }
+    }
+}
+
+impl Declaration<'_> {
+    /// The whole text that creates the triggers.
+    pub(super) fn create(&self) -> String {
+        let statements = self.create_statements().join(";\n");
+        match self.dialect() {
+            Dialect::Sqlite => {
+                format!("SAVEPOINT diesel_sharded;\n{statements};\nRELEASE diesel_sharded")
+            }
+            _ => statements,
+        }
+    }
+
+    /// The same, for a transaction that is rolled back at an error.
+    pub(super) fn create_statements(&self) -> Vec<String> {
+        let mut statements = vec![self.check()];
+        match self.dialect().has_transition_tables() {
+            true => statements.push(self.create_function_and_triggers()),
+            false => statements.extend(Event::ALL.map(|event| self.create_row_trigger(event))),
+        }
+        statements
+    }
+
+    /// The whole text that drops the triggers.
+    pub(super) fn drop(&self) -> String {
+        match self.dialect() {
+            // Its triggers go with it, at once.
+            Dialect::Postgres => {
+                format!("DROP FUNCTION IF EXISTS {}() CASCADE", self.names.function)
+            }
+            _ => {
+                let drop = Event::ALL
+                    .map(|event| format!("DROP TRIGGER IF EXISTS {}", event.trigger(&self.names)));
+                drop.join(";\n")
+            }
+        }
+    }
+
+    /// The numbers that a change of the child's rows adds.
+    fn sides(&self, event: Event) -> Vec<Side> {
+        match event {
+            Event::Insert => vec![self.new_rows()],
+            Event::Update => vec![self.old_rows(), self.new_rows()],
+            Event::Delete => vec![self.old_rows()],
+        }
+    }
+
+    fn create_row_trigger(&self, event: Event) -> String {
+        let name = event.trigger(&self.names);
+        let add = self.add(&self.sides(event));
+        let (on, child) = (event.sql(), &self.child);
+        match self.dialect() {
+            Dialect::Sqlite => {
+                format!("CREATE TRIGGER {name} AFTER {on} ON {child} BEGIN\n{add};\nEND")
+            }
+            // One statement alone: a client that splits the text at semicolons leaves it whole.
+            _ => format!("CREATE TRIGGER {name} AFTER {on} ON {child} FOR EACH ROW\n{add}"),
+        }
+    }
+
+    /// One function for all triggers. It runs with the privileges of its owner and on the owner's tables, as the actions of foreign
+    /// keys do: no row security hides a parent, or it fails, and nobody needs a privilege on the shards table.
+    fn create_function_and_triggers(&self) -> String {
+        let function = &self.names.function;
+        let body = dollar_quoted(&self.function_body());
+        let path = fix_search_path(function);
+        let triggers = self.create_statement_triggers();
+        as_one(
+            "",
+            &format!(
+                "CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS {body};
+REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;
+{path}
+{triggers}"
+            ),
+        )
+    }
+
+    fn function_body(&self) -> String {
+        let [insert, update, delete] = Event::ALL.map(|event| self.add(&self.sides(event)));
+        let rename = self.add(&[Side::taken_back(Rows::OfOldParent)]);
+        let truncate = self.add(&[Side::taken_back(Rows::All)]);
+        let isolation = literal(
+            self.dialect(),
+            &format!(
+                "{}: truncate it in a transaction that is READ COMMITTED; in any other some of its rows may not be seen",
+                self.child
+            ),
+        );
+        format!(
+            "#variable_conflict use_column
+BEGIN
+IF TG_LEVEL = 'ROW' THEN
+-- A parent gets another key: children that follow it are counted by their own update.
+{rename};
+RETURN NEW;
+ELSIF TG_OP = 'INSERT' THEN
+{insert};
+ELSIF TG_OP = 'UPDATE' THEN
+{update};
+ELSIF TG_OP = 'DELETE' THEN
+{delete};
+ELSE
+IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+    RAISE EXCEPTION USING MESSAGE = {isolation};
+END IF;
+{truncate};
+END IF;
+RETURN NULL;
+END"
+        )
+    }
+
+    fn create_statement_triggers(&self) -> String {
+        let (child, parent) = (&self.child, &self.tables.parent);
+        let function = &self.names.function;
+        let triggers = Event::ALL.map(|event| {
+            let rows = match event {
+                Event::Insert => format!("NEW TABLE AS {NEW_ROWS}"),
+                Event::Update => format!("OLD TABLE AS {OLD_ROWS} NEW TABLE AS {NEW_ROWS}"),
+                Event::Delete => format!("OLD TABLE AS {OLD_ROWS}"),
+            };
+            format!(
+                "CREATE TRIGGER {} AFTER {} ON {child} REFERENCING {rows}
+    FOR EACH STATEMENT EXECUTE FUNCTION {function}();\n",
+                event.trigger(&self.names),
+                event.sql()
+            )
+        });
+        let row = |row: &str| each(&self.tables.key, ", ", |_, c| format!("{row}.{}", c.name));
+        triggers.concat()
+            + &format!(
+                "CREATE TRIGGER {} BEFORE TRUNCATE ON {child}
+    FOR EACH STATEMENT EXECUTE FUNCTION {function}();
+CREATE TRIGGER {} BEFORE UPDATE OF {} ON {parent}
+    FOR EACH ROW WHEN (ROW({}) IS DISTINCT FROM ROW({})) EXECUTE FUNCTION {function}();\n",
+                self.names.truncate,
+                self.names.rename,
+                self.tables.key_names(),
+                row("OLD"),
+                row("NEW"),
+            )
+    }
+}
