@@ -5,7 +5,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::operation::Amount;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
-use diesel_sharded::{Counter, counters, fold, update};
+use diesel_sharded::{Counter, counters, fold, top, update};
 
 use crate::database::AnyConnection;
 use crate::schema::videos::dsl::{likes, videos as all, views};
@@ -37,10 +37,9 @@ impl Video {
             .load(conn)
     }
 
-    pub fn most_viewed(number: i64, conn: &mut AnyConnection) -> QueryResult<Vec<Self>> {
-        all.select(Video::as_select())
-            .order((views.total().desc(), videos::id))
-            .limit(number)
+    pub fn most_viewed(number: u32, conn: &mut AnyConnection) -> QueryResult<Vec<Self>> {
+        top(all, views, number)
+            .select(Video::as_select())
             .load(conn)
     }
 }
@@ -71,8 +70,8 @@ pub fn count_view(video: i64, conn: &mut AnyConnection) -> QueryResult<()> {
     }
 }
 
-/// Counts a like together with the row that records it, in one transaction: however often it is requested, a visitor's like is
-/// stored once and counted once.
+/// Stores a like, which a trigger counts in the same transaction: however often it is requested, a visitor's like is stored once and
+/// counted once.
 pub fn like(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryResult<()> {
     let row = (
         video_likes::video_id.eq(video),
@@ -81,9 +80,6 @@ pub fn like(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryRes
     let liked = retry::transaction(conn, RetryPolicy::default(), |conn| {
         diesel::insert_into(video_likes::table)
             .values(row)
-            .execute(conn)?;
-        update(all.find(video))
-            .set(likes.eq(likes + 1))
             .execute(conn)
     });
     match liked {
@@ -98,15 +94,10 @@ pub fn like(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryRes
 /// Takes a like back, if there is one.
 pub fn unlike(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryResult<()> {
     let row = video_likes::table.find((video, visitor.as_str()));
-    retry::transaction(conn, RetryPolicy::default(), |conn| {
-        let deleted = diesel::delete(row).execute(conn)?;
-        if deleted == 1 {
-            update(all.find(video))
-                .set(likes.eq(likes - 1))
-                .execute(conn)?;
-        }
-        Ok(())
-    })
+    let deleted = retry::transaction(conn, RetryPolicy::default(), |conn| {
+        diesel::delete(row).execute(conn)
+    });
+    deleted.map(drop)
 }
 
 pub fn is_liked(video: i64, visitor: &Visitor, conn: &mut AnyConnection) -> QueryResult<bool> {

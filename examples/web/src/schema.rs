@@ -1,7 +1,7 @@
 //! The tables, and their migrations.
 
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
-use diesel_sharded::ShardsTable;
+use diesel_sharded::{CounterCache, ShardsTable};
 
 use crate::Result;
 use crate::database::AnyConnection;
@@ -37,11 +37,14 @@ diesel::allow_tables_to_appear_in_same_query!(videos, videos_shards);
 
 const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
 
-/// Runs the migrations that are pending: the library's own tables, the site's with its videos, and the shards of these.
+/// Runs the migrations that are pending: the library's own tables, the site's with its videos, the shards of these, and the triggers that
+/// count likes.
 pub fn migrate(conn: &mut AnyConnection) -> Result<()> {
     let shards = ShardsTable::of(videos::table).migration("20260101000001");
     conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
     conn.run_pending_migrations(MIGRATIONS)?;
     conn.run_pending_migrations(shards)?;
+    let likes = CounterCache::of(videos::likes).counts(video_likes::video_id);
+    conn.run_pending_migrations(likes.migration("20260101000002"))?;
     Ok(())
 }
