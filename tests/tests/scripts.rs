@@ -9,9 +9,9 @@ use bigdecimal::BigDecimal;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::{FileBasedMigrations, MigrationHarness};
-use diesel_sharded::ShardsTable;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::prelude::*;
+use diesel_sharded::{CounterCache, ShardsTable};
 use diesel_sharded_tests::{Database, TestConnection};
 
 diesel::table! {
@@ -19,6 +19,13 @@ diesel::table! {
         id -> BigInt,
         views -> BigInt,
         price -> Numeric,
+    }
+}
+
+diesel::table! {
+    watched (id) {
+        id -> BigInt,
+        video_id -> Nullable<BigInt>,
     }
 }
 
@@ -259,6 +266,36 @@ macro_rules! tests_on {
                             .unwrap_or_else(|says| panic!("{program:?}: {says}"));
                         is_dropped(*program, &mut conn);
                     }
+                }
+            }
+
+            /// A counter cache counts after its text has run, and no more after the other one.
+            #[test]
+            fn triggers_are_created_and_dropped() {
+                let cache = CounterCache::of(videos::views).counts(watched::video_id);
+                let backend = <Conn as Connection>::Backend::default();
+                let migration = Migration {
+                    up: cache.create_sql(&backend).unwrap() + ";\n",
+                    down: cache.drop_sql(&backend).unwrap() + ";\n",
+                };
+                for program in Program::all(DIALECT) {
+                    let database = Conn::database();
+                    let mut conn = Conn::connect(&database);
+                    conn.batch_execute(
+                        "CREATE TABLE videos (id BIGINT PRIMARY KEY, views BIGINT NOT NULL, price DECIMAL(10, 2) NOT NULL);
+                         CREATE TABLE watched (id BIGINT PRIMARY KEY, video_id BIGINT);
+                         INSERT INTO videos VALUES (1, 100, 1.50)",
+                    )
+                    .unwrap();
+                    ShardsTable::of(videos::table).create(&mut conn).unwrap();
+                    up(*program, &database, &mut conn, &migration);
+                    conn.batch_execute("INSERT INTO watched VALUES (1, 1), (2, 1), (3, NULL)")
+                        .unwrap();
+                    down(*program, &database, &mut conn, &migration)
+                        .unwrap_or_else(|says| panic!("{program:?}: {says}"));
+                    conn.batch_execute("DELETE FROM watched").unwrap();
+                    let total = videos::table.find(1).select(videos::views.total());
+                    assert_eq!(total.first(&mut conn), Ok(102_i64), "{program:?}");
                 }
             }
 

@@ -78,6 +78,11 @@ use super::declaration::{ChildNames, Declaration};
 /// CREATE TRIGGER users_delete_comments BEFORE DELETE ON users FOR EACH ROW DELETE FROM comments WHERE user_id = OLD.id
 /// ```
 ///
+/// MariaDB (tried: 10.11.19) does not prepare a statement anew for triggers that came to a table which had some already. Connections
+/// that were open before fail to write that table then, by its error 1146 about the shards table, and nothing is lost. Create
+/// its caches one after the other before the application connects, let the application reconnect, or change the table's definition at
+/// the end (`ALTER TABLE comments COMMENT = '…'`).
+///
 /// A tool that rebuilds the rows' table may drop its triggers (SQLite's documented way to alter a table, online schema changes on
 /// MySQL): [`create`](Self::create) them again. [`verify`](Self::verify) tells whether anything is amiss, and repairs it.
 ///

@@ -13,6 +13,7 @@ use crate::model::ShardedColumn;
 
 use super::cache::CounterCache;
 use super::child::ChildTable;
+use super::triggers::UNLOCK;
 
 impl<C, Child, W> CounterCache<C, Child, W>
 where
@@ -21,7 +22,7 @@ where
     /// The statements that create the triggers, separated by semicolons: `create_sql(&Pg)`.
     ///
     /// The first statement writes no row; it fails where a table or a column is missing. The others form one step on PostgreSQL (a
-    /// `DO` block) and SQLite (a `SAVEPOINT`). Names begin with those of table, columns, parent and field; longer ones end in
+    /// `DO` block) and SQLite (a `SAVEPOINT`), and stand under one lock on MySQL. Names begin with those of table, columns, parent and field; longer ones end in
     /// a hash.
     ///
     /// ```sql
@@ -37,7 +38,7 @@ where
     /// CREATE TRIGGER "comments_post_id_posts_comments_count_insert" AFTER INSERT ON "comments" REFERENCING NEW TABLE AS sharded_new
     ///     FOR EACH STATEMENT EXECUTE FUNCTION "comments_post_id_posts_comments_count"();
     /// …                          -- _update, _delete; _truncate BEFORE TRUNCATE; _rename BEFORE UPDATE OF "id" ON "posts"
-    /// -- MySQL, MariaDB
+    /// -- MySQL, MariaDB; between LOCK TABLES `comments` WRITE and UNLOCK TABLES
     /// CREATE TRIGGER `comments_post_id_posts_comments_count_insert` AFTER INSERT ON `comments` FOR EACH ROW
     ///     INSERT INTO `posts_shards` … SELECT `posts`.`id`, CONNECTION_ID() % 16, sharded_counts.n
     ///     FROM (SELECT … FROM (SELECT NEW.`id` AS `id`, …) AS `comments` WHERE (`comments`.`published`)) AS sharded_counts
@@ -175,7 +176,13 @@ where
     }
     link.enter();
     let done = match dialect {
-        Dialect::Mysql => link.batch_execute(sql).await,
+        Dialect::Mysql => {
+            let done = link.batch_execute(sql).await;
+            if done.is_err() {
+                let _ = link.batch_execute(UNLOCK).await; // the failure is what is reported
+            }
+            done
+        }
         _ => enclosed(link, sql).await,
     };
     link.leave();

@@ -8,12 +8,13 @@ use diesel::migration::{
 };
 use diesel::query_builder::QueryFragment;
 
-use crate::backend::ShardedBackend;
+use crate::backend::{Dialect, ShardedBackend};
 use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::shards_table::{InTransaction, backend_behind};
 
 use super::cache::CounterCache;
 use super::child::ChildTable;
+use super::triggers::UNLOCK;
 
 /// A Diesel migration that creates the triggers of a counter cache, and drops them when reverted; made by
 /// [`CounterCache::migration`].
@@ -72,7 +73,11 @@ where
 {
     fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
         let backend = backend_behind(conn)?;
-        Ok(conn.batch_execute(&self.cache.create_sql(&backend)?)?)
+        let created = conn.batch_execute(&self.cache.create_sql(&backend)?);
+        if created.is_err() && backend.dialect() == Dialect::Mysql {
+            let _ = conn.batch_execute(UNLOCK); // the failure is what is reported
+        }
+        Ok(created?)
     }
 
     fn revert(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {

@@ -161,12 +161,14 @@ fn create_on_mysql() {
         fetched().create_sql(&Mysql).unwrap(),
         format!(
             "{};
+LOCK TABLES {child} WRITE;
 CREATE TRIGGER `{name}_insert` AFTER INSERT ON {child} FOR EACH ROW
 {};
 CREATE TRIGGER `{name}_update` AFTER UPDATE ON {child} FOR EACH ROW
 {};
 CREATE TRIGGER `{name}_delete` AFTER DELETE ON {child} FOR EACH ROW
-{}",
+{};
+UNLOCK TABLES",
             add(&check),
             add(&row("", "NEW")),
             add(&both),

@@ -36,6 +36,9 @@ impl Event {
     }
 }
 
+/// Ends MySQL's lock; also after a failure.
+pub(super) const UNLOCK: &str = "UNLOCK TABLES";
+
 impl Declaration<'_> {
     /// The whole text that creates the triggers.
     pub(super) fn create(&self) -> String {
@@ -51,9 +54,16 @@ impl Declaration<'_> {
     /// The same, for a transaction that is rolled back at an error.
     pub(super) fn create_statements(&self) -> Vec<String> {
         let mut statements = vec![self.check()];
-        match self.dialect().has_transition_tables() {
-            true => statements.push(self.create_function_and_triggers()),
-            false => statements.extend(Event::ALL.map(|event| self.create_row_trigger(event))),
+        let row_triggers = || Event::ALL.map(|event| self.create_row_trigger(event));
+        match self.dialect() {
+            Dialect::Postgres => statements.push(self.create_function_and_triggers()),
+            Dialect::Mysql => {
+                // All appear at once. MariaDB would not prepare a statement anew for the second one.
+                statements.push(format!("LOCK TABLES {} WRITE", self.child));
+                statements.extend(row_triggers());
+                statements.push(UNLOCK.to_owned());
+            }
+            Dialect::Sqlite => statements.extend(row_triggers()),
         }
         statements
     }
