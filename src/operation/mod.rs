@@ -31,7 +31,7 @@ pub(crate) mod verify;
 
 pub use self::fold::{Fold, Folded, Folder, FolderBuilder, FolderStats};
 pub use self::migrations::Migrations;
-pub use self::named::{CounterBackend, CounterList};
+pub use self::named::{BoundedCounter, CounterBackend, CounterList, TopCounters};
 pub use self::row_counter::IntegerField;
 pub use self::set_total::SetTotal;
 pub use self::shards_table::ShardsMigration;

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 
-use crate::backend::{ShardedBackend, Strength};
+use crate::backend::{Dialect, ShardedBackend, Strength};
 use crate::connection::{Io, Link, LoadIo, TransactionOptions};
 use crate::engine::keyed::Parents;
 use crate::engine::retry_loop::RetryLoop;
@@ -58,12 +58,16 @@ pub(crate) fn holding<M, Conn>(
 where
     M: Io<Conn>,
 {
-    let dialect = link.dialect();
-    let options = TransactionOptions {
+    let options = holding_options(link.dialect());
+    RetryLoop::transaction(link, retry, options)
+}
+
+/// A transaction that may hold parents.
+pub(crate) fn holding_options(dialect: Dialect) -> TransactionOptions {
+    TransactionOptions {
         isolation: dialect.holding_isolation(),
         ..TransactionOptions::guarded()
-    };
-    RetryLoop::transaction(link, retry, options)
+    }
 }
 
 impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {

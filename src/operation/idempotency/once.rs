@@ -7,6 +7,7 @@ use diesel::result::Error as DieselError;
 
 use super::keys::{DeleteKeys, FindKeys, InsertKeys, NoteCounted, explained};
 use super::request::Request;
+use crate::backend::Dialect;
 use crate::connection::{Io, Link, LoadIo, TransactionOptions};
 use crate::engine::{RetryLoop, retry_loop};
 use crate::error::Error;
@@ -38,10 +39,7 @@ where
     if let Some(told) = work.count_at_once(link, request).await? {
         return Ok(told);
     }
-    let options = TransactionOptions {
-        isolation: link.dialect().own_isolation(),
-        ..Default::default()
-    };
+    let options = work.transaction(link.dialect());
     let repeated = RetryLoop::transaction(link, retry, options)?;
     retry_loop!(link, repeated, {
         match claim(link, &[request]).await?.first() {
@@ -65,6 +63,11 @@ where
 pub(crate) trait Requested<M: Io<Conn>, Conn> {
     /// The answer to the caller.
     type Told;
+
+    /// The transaction of the key and the work.
+    fn transaction(&self, dialect: Dialect) -> TransactionOptions {
+        TransactionOptions::of_a_count(dialect)
+    }
 
     /// Claims the key and counts, by one statement that commits by itself. `None` if there is no such statement, or if it did nothing,
     /// as where the key is known.

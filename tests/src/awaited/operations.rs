@@ -13,6 +13,7 @@ use diesel_sharded::__bounds::{Assignment, KeyedTable, ToValue, ToZero};
 use diesel_sharded::asynchronous::{self, Async};
 use diesel_sharded::backend::BackendOf;
 use diesel_sharded::dsl::Value;
+use diesel_sharded::idempotency::Idempotent;
 use diesel_sharded::model::{ShardedColumn, ShardedTable};
 use diesel_sharded::operation::{Drift, Folded, IntegerField, UpdateSource};
 use diesel_sharded::retry::RetryPolicy;
@@ -118,9 +119,32 @@ where
         SetTotal(self.0.retry(policy))
     }
 
+    pub fn idempotency_key(self, key: impl AsRef<[u8]>) -> IdempotentSet<Q, A> {
+        IdempotentSet(self.0.idempotency_key(key))
+    }
+
     pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
     where
         Q: Send,
+        A: Assignment + QueryFragment<DB> + Send + Sync,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression + QueryId,
+        W: QueryFragment<DB> + QueryId + Send + Sync,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.execute(conn))
+    }
+}
+
+pub struct IdempotentSet<Q, A>(Idempotent<diesel_sharded::operation::SetTotal<Q, A, Async>>);
+
+impl<Q, A, T, W> IdempotentSet<Q, A>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
+    where
         A: Assignment + QueryFragment<DB> + Send + Sync,
         T: KeyedTable<DB>,
         T::PrimaryKey: Expression + QueryId,
