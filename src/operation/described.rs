@@ -95,6 +95,31 @@ impl DescribedTable {
         shards_table::drop_sql(self.names(), backend)
     }
 
+    /// As [`TotalsView::create_sql`](crate::operation::TotalsView::create_sql), of these columns.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_view_sql<DB: ShardedBackend>(
+        &self,
+        view: &str,
+        columns: &[&str],
+        backend: &DB,
+    ) -> QueryResult<String> {
+        shards_table::create_view_sql(self.names(), view, columns, backend)
+    }
+
+    /// As [`TotalsView::drop_sql`](crate::operation::TotalsView::drop_sql).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn drop_view_sql<DB: ShardedBackend>(
+        &self,
+        view: &str,
+        backend: &DB,
+    ) -> QueryResult<String> {
+        shards_table::drop_view_sql(view, backend)
+    }
+
     /// The statements that create the triggers on SQLite which are not among the names that were `found`.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ mod count_by_key;
 mod count_one;
 mod count_picked;
 mod create_shards;
+mod create_view;
 mod find_missing;
 mod find_parent;
 mod hold;
@@ -29,6 +30,7 @@ pub(crate) use self::count_by_key::CountByKey;
 pub(crate) use self::count_one::CountOne;
 pub(crate) use self::count_picked::CountPicked;
 pub(crate) use self::create_shards::CreateShards;
+pub(crate) use self::create_view::{CreateView, DropView};
 pub(crate) use self::find_missing::FindMissing;
 pub(crate) use self::find_parent::FindParent;
 pub(crate) use self::hold::{

@@ -32,6 +32,7 @@ mod top;
 mod totals;
 mod transactions;
 mod verify;
+mod view;
 
 /// Runs `work` on as many threads, each with a connection of its own; a panic in one is a panic here.
 fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) + Sync) {
