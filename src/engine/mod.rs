@@ -18,8 +18,8 @@ pub(crate) use self::hold::{
     Held, Moved, Shards, States, Sums, TRIES_TO_LOCK, field, holding, holding_options, shards_of,
     zeros,
 };
-pub use self::keyed::KeyedTable;
 pub(crate) use self::keyed::{KEYS_IN_A_STATEMENT, Parents, in_chunks};
+pub use self::keyed::{KeyAndText, KeyedTable};
 pub(crate) use self::own::enclosed;
 #[cfg(feature = "r2d2")]
 pub(crate) use self::own::{own_statement, own_transaction};

@@ -361,7 +361,8 @@ where
     DB: BackendOf<Conn> + Reads<Untyped, K::Key>,
 {
     let held = Held::locked(Described(keys), vec![row.clone()]);
-    now(held.add_to_bases(&mut Link::blocking(conn), field, n, assignment))
+    let amounts = [Amount::Integer(n.into())];
+    now(held.add_to_bases(&mut Link::blocking(conn), &[field], &amounts, assignment))
 }
 
 /// A column of a described table; declared with `sql_type` where its type alone does not say enough.

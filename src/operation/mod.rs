@@ -38,5 +38,5 @@ pub use self::shards_table::{ShardsMigration, TotalsView, ViewMigration};
 pub use self::top::Top;
 pub use self::update::returning::SelectTotals;
 pub use self::update::{UpdateSource, UpdateStatement};
-pub use self::verify::{Drift, Verify};
+pub use self::verify::{Drift, RecountQuery, VerifiedFields, Verify};
 pub use crate::model::amount::Amount;

@@ -15,7 +15,7 @@ use diesel_sharded::backend::BackendOf;
 use diesel_sharded::dsl::Value;
 use diesel_sharded::idempotency::Idempotent;
 use diesel_sharded::model::{ShardedColumn, ShardedTable};
-use diesel_sharded::operation::{Drift, Folded, IntegerField, UpdateSource};
+use diesel_sharded::operation::{Drift, Folded, RecountQuery, UpdateSource, VerifiedFields};
 use diesel_sharded::retry::RetryPolicy;
 
 use super::wait;
@@ -158,7 +158,7 @@ where
 
 pub struct Verify<R, C, Q>(diesel_sharded::operation::Verify<R, C, Q, Async>);
 
-pub fn verify<Source, Kind, C, Q>(
+pub fn verify<Source, Kind, C, Fields, Q>(
     source: Source,
     column: C,
     expected: Q,
@@ -166,7 +166,7 @@ pub fn verify<Source, Kind, C, Q>(
 where
     Source: UpdateSource<Kind>,
     Source::Query: IntoUpdateTarget<Table = C::Table>,
-    C: ShardedColumn,
+    C: VerifiedFields<Fields>,
 {
     Verify(asynchronous::verify(source, column, expected))
 }
@@ -179,11 +179,19 @@ where
         Verify(self.0.retry(policy))
     }
 
-    pub fn drifts<Conn, DB>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
+    pub fn drifts<Conn, DB, Fields>(
+        self,
+        conn: &mut Conn,
+    ) -> QueryResult<Vec<Drift<T::Key, C::Total>>>
     where
         R: Send,
-        C: IntegerField<DB, Table = T> + Send + Sync,
-        Q: LoadQuery<'static, Conn, (T::Key, i64)> + Clone + Send + Sync + 'static,
+        C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync,
+        Q: RecountQuery<T::Key, Row: Send>
+            + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
         T: KeyedTable<DB, Key: Eq + Hash>,
         W: QueryFragment<DB> + QueryId + Send + Sync,
         Conn: AsyncConnection<Backend = DB>,
@@ -192,11 +200,19 @@ where
         wait(self.0.drifts(conn))
     }
 
-    pub fn repair<Conn, DB>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
+    pub fn repair<Conn, DB, Fields>(
+        self,
+        conn: &mut Conn,
+    ) -> QueryResult<Vec<Drift<T::Key, C::Total>>>
     where
         R: Clone + Send,
-        C: IntegerField<DB, Table = T> + Send + Sync,
-        Q: LoadQuery<'static, Conn, (T::Key, i64)> + Clone + Send + Sync + 'static,
+        C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync,
+        Q: RecountQuery<T::Key, Row: Send>
+            + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
         T: KeyedTable<DB, Key: Eq + Hash>,
         W: QueryFragment<DB> + QueryId + Send + Sync,
         Conn: AsyncConnection<Backend = DB>,
