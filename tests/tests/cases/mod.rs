@@ -28,6 +28,7 @@ mod set_total;
 mod shapes;
 mod shard_choice;
 mod tables;
+mod time;
 mod top;
 mod totals;
 mod transactions;
