@@ -4,10 +4,9 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::Binary;
 
-use super::sql::push_name;
 use super::table::counters;
 use crate::backend::ShardedBackend;
-use crate::query_builder::{no_query_id, push_bind};
+use crate::query_builder::{no_query_id, push_bind, push_column};
 
 /// A `WHERE` clause for the names that begin with a prefix.
 ///
@@ -52,6 +51,15 @@ where
 
 // The text differs where there is no end.
 no_query_id!([] Prefixed);
+
+/// `counters.name`
+pub(super) fn push_name<DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    DB: ShardedBackend,
+    counters::table: QueryFragment<DB>,
+{
+    push_column::<counters::table, DB>(counters::name::NAME, out)
+}
 
 /// The first name after all those that begin with `prefix`; none for an empty one. No byte of UTF-8 is the last there is.
 fn end_of_prefix(prefix: &str) -> Option<Vec<u8>> {

@@ -8,7 +8,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
-use super::prefixed::Prefixed;
+use super::prefixed::{Prefixed, push_name};
 use super::table::counters;
 use crate::backend::ShardedBackend;
 use crate::engine::explain_missing;
@@ -193,15 +193,6 @@ where
         Some(field) if exact => push_total::<counters::table, DB>(field, None, out),
         _ => push_column::<counters::table, DB>(counters::value::NAME, out),
     }
-}
-
-/// `counters.name`
-pub(super) fn push_name<DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    DB: ShardedBackend,
-    counters::table: QueryFragment<DB>,
-{
-    push_column::<counters::table, DB>(counters::name::NAME, out)
 }
 
 #[cfg(all(test, feature = "postgres_backend", feature = "mysql_backend"))]
