@@ -106,6 +106,8 @@ pub use crate::operation::verify::asynchronous::verify;
 
 /// The statements and results of the awaited operations, where they are not those of [`operation`](crate::operation).
 pub mod operation {
-    pub use crate::operation::named::asynchronous::{CounterList, IdempotentCounter};
+    pub use crate::operation::named::asynchronous::{
+        BoundedCounter, CounterList, IdempotentCounter, TopCounters,
+    };
     pub use crate::operation::update::asynchronous::LoadCounted;
 }

@@ -26,6 +26,7 @@
 //!
 //! 10. [Folding](folding): shards into the plain column, and how often
 //! 11. [Top lists](top): the rows with the most counts, exactly, and the index for it
+//! 12. [Time](time): views by hour and day, rolling windows, what is trending, rate limits
 //! 12. [Operations](operations): sets, limits, repairs, idempotency keys, caches, metrics
 //! 13. [Named counters](named_counters): counters without a table of yours
 //! 14. [Coalescing](coalescing): the counts of many threads in one commit
@@ -67,6 +68,7 @@ chapters! {
     isolation = "guide/isolation.md",
     folding = "guide/folding.md",
     top = "guide/top.md",
+    time = "guide/time.md",
     operations = "guide/operations.md",
     named_counters = "guide/named_counters.md",
     coalescing = "guide/coalescing.md",

@@ -58,6 +58,10 @@ pub struct GenerateArgs {
     /// The columns to count on shards.
     #[arg(required_unless_present = "function")]
     pub columns: Vec<String>,
+    /// Also creates a view of the whole table with totals in place of bases, for readers that are not Diesel [default: the table's
+    /// name and `_totals`].
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true)]
+    pub view: Option<Option<String>>,
     /// Prints both files instead of writing them.
     #[arg(long, conflicts_with = "locked")]
     pub print: bool,

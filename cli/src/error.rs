@@ -115,10 +115,10 @@ pub enum Error {
         shards_table: String,
         fields: Vec<String>,
     },
-    #[error("there is a table `{0}` already: choose another name by --shards-table")]
+    #[error("there is a table `{0}` already: choose another name by --shards-table or --view=NAME")]
     TableExists(String),
     #[error(
-        "the name `{name}` is longer than the {most} bytes that the database takes: choose another by --shards-table"
+        "the name `{name}` is longer than the {most} bytes that the database takes: choose another by --shards-table or --view=NAME"
     )]
     NameTooLong { name: String, most: usize },
     #[error("`{0}` is itself a shards table: its rows are parts of counters")]

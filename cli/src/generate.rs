@@ -23,18 +23,45 @@ pub fn run(
     let live = LiveTables::read(conn)?;
     let described = describe(args, conn.dialect(), &live)?;
     let backend = conn.backend();
-    let files = Files {
+    let mut files = Files {
         up: described.create_sql(&backend)? + ";\n",
         down: described.drop_sql(&backend)? + ";\n",
     };
     let fields = sharded::names(described.fields());
     let table = live.table(&args.table)?;
+    if let Some(view) = view_name(args, conn.dialect(), &live)? {
+        let columns: Vec<_> = table.columns.iter().map(|c| c.name.as_str()).collect();
+        let create = described.create_view_sql(&view, &columns, &backend)?;
+        files.up += &format!("{create};\n");
+        files.down = described.drop_view_sql(&view, &backend)? + ";\n" + &files.down;
+    }
     let beside = Beside::read(conn, table, &fields, described.shards_table())?;
     for note in beside.notes(conn.dialect(), table, &fields) {
         out.note(&note);
     }
     let name = format!("shard_{}", file_name(&args.table));
     deliver(&files, &name, args, out)
+}
+
+/// The name of the view with totals, if there is to be one.
+fn view_name(
+    args: &GenerateArgs,
+    dialect: Dialect,
+    live: &LiveTables,
+) -> Result<Option<String>, Error> {
+    let Some(name) = &args.view else {
+        return Ok(None);
+    };
+    let name = match name {
+        Some(name) => name.clone(),
+        None => format!("{}_totals", args.table),
+    };
+    check_new_name(&name, dialect)?;
+    // `--locked` looks at the migration also after it has run.
+    match live.tables.contains_key(&name) && !args.locked {
+        true => Err(Error::TableExists(name)),
+        false => Ok(Some(name)),
+    }
 }
 
 /// The shards table, if the table may have one.
@@ -45,16 +72,10 @@ fn describe(
 ) -> Result<DescribedTable, Error> {
     let table = live.table(&args.table)?;
     let shards_table = match &args.shards_table {
-        Some(name) if name.contains('.') => return Err(Error::QualifiedName(name.clone())),
         Some(name) => name.clone(),
         None => format!("{}_shards", table.name),
     };
-    if let Some(most) = longest_name(dialect).filter(|most| shards_table.len() > *most) {
-        return Err(Error::NameTooLong {
-            name: shards_table,
-            most,
-        });
-    }
+    check_new_name(&shards_table, dialect)?;
     let sharded = sharded::all(dialect, live);
     if sharded
         .iter()
@@ -164,6 +185,20 @@ fn check_name(table: &LiveTable, column: &LiveColumn) -> Result<(), Error> {
             column: column.name.clone(),
         }),
         false => Ok(()),
+    }
+}
+
+/// Whether a table or a view can be created under this name.
+fn check_new_name(name: &str, dialect: Dialect) -> Result<(), Error> {
+    if name.contains('.') {
+        return Err(Error::QualifiedName(name.to_owned()));
+    }
+    match longest_name(dialect).filter(|most| name.len() > *most) {
+        Some(most) => Err(Error::NameTooLong {
+            name: name.to_owned(),
+            most,
+        }),
+        None => Ok(()),
     }
 }
 

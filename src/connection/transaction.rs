@@ -35,6 +35,14 @@ impl TransactionOptions {
             ..Default::default()
         }
     }
+
+    /// For several counts that are committed together.
+    pub(crate) fn of_a_count(dialect: Dialect) -> Self {
+        TransactionOptions {
+            isolation: dialect.own_isolation(),
+            ..Default::default()
+        }
+    }
 }
 
 impl Default for TransactionOptions {

@@ -6,13 +6,17 @@ use diesel::expression::QueryMetadata;
 use diesel::expression_methods::EqAll;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::sql_types::{Nullable, Text};
 
-use crate::backend::ShardedBackend;
+use crate::backend::{Reads, ShardedBackend};
 use crate::connection::{Link, LoadIo};
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::query_builder::{KeysAre, Names};
 use crate::unfit::Unfit;
+
+/// Keys, each with a text.
+type KeysAndTexts<Key> = QueryResult<Vec<(Key, Option<String>)>>;
 
 /// A sharded table whose parents can be named by their keys on `DB`. Every one is; the trait gathers what that takes.
 pub trait KeyedTable<DB: ShardedBackend>: ShardedTable + QueryFragment<DB> + QueryId {
@@ -36,11 +40,25 @@ pub trait KeyedTable<DB: ShardedBackend>: ShardedTable + QueryFragment<DB> + Que
     where
         M: LoadIo<Conn, Backend = DB>,
         Q: Query<SqlType = SqlTypeOf<Self::PrimaryKey>> + QueryFragment<DB> + QueryId + 's;
+
+    /// Reads keys, each with a text.
+    fn load_texts<'s, Q, M, Conn>(
+        link: &'s mut Link<'_, M, Conn>,
+        query: Q,
+    ) -> M::Future<'s, KeysAndTexts<Self::Key>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        Q: Query<SqlType = KeyAndText<Self>> + QueryFragment<DB> + QueryId + 's;
 }
+
+/// The SQL type of a key and a text.
+pub type KeyAndText<T> = (SqlTypeOf<<T as Table>::PrimaryKey>, Nullable<Text>);
 
 impl<T, DB> KeyedTable<DB> for T
 where
-    DB: ShardedBackend + QueryMetadata<SqlTypeOf<T::PrimaryKey>>,
+    DB: ShardedBackend
+        + QueryMetadata<SqlTypeOf<T::PrimaryKey>>
+        + Reads<KeyAndText<T>, (T::Key, Option<String>)>,
     T: ShardedTable<KeyAfter: QueryFragment<DB>> + QueryFragment<DB> + QueryId,
     T::PrimaryKey: EqAll<T::Key, Output: QueryFragment<DB> + QueryId + Send + Sync>,
     T::Key: FromSqlRow<SqlTypeOf<T::PrimaryKey>, DB>,
@@ -62,6 +80,17 @@ where
     where
         M: LoadIo<Conn, Backend = DB>,
         Q: Query<SqlType = SqlTypeOf<T::PrimaryKey>> + QueryFragment<DB> + QueryId + 's,
+    {
+        link.load(query)
+    }
+
+    fn load_texts<'s, Q, M, Conn>(
+        link: &'s mut Link<'_, M, Conn>,
+        query: Q,
+    ) -> M::Future<'s, KeysAndTexts<T::Key>>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        Q: Query<SqlType = KeyAndText<T>> + QueryFragment<DB> + QueryId + 's,
     {
         link.load(query)
     }

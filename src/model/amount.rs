@@ -57,6 +57,57 @@ impl Amount {
         (self.to_f64() - other.to_f64()).abs() <= largest * 1e-12
     }
 
+    /// Whether both are the same number, or as close as `relative` times the greater of them.
+    pub(crate) fn is_close_to(&self, other: &Amount, relative: f64) -> bool {
+        let (one, other) = (self.to_f64(), other.to_f64());
+        (one - other).abs() <= one.abs().max(other.abs()) * relative
+    }
+
+    /// The same number as an amount of a field of this type, if that has it: an integer field has no fractions.
+    pub(crate) fn of_type(&self, column: ColumnType) -> Option<Self> {
+        match (Amount::zero(column), self) {
+            (Amount::Integer(_), amount) => amount.to_integer().map(Amount::Integer),
+            (Amount::Double(_), amount) => Some(Amount::Double(amount.to_f64())),
+            #[cfg(feature = "numeric")]
+            (Amount::Numeric(_), amount) => amount.to_numeric().map(Amount::Numeric),
+        }
+    }
+
+    /// The difference of two amounts of one field; `None` if it is beyond any integer.
+    pub(crate) fn minus(&self, other: &Amount) -> Option<Amount> {
+        match (self, other) {
+            (Amount::Integer(n), Amount::Integer(other)) => {
+                n.checked_sub(*other).map(Amount::Integer)
+            }
+            (Amount::Double(n), Amount::Double(other)) => Some(Amount::Double(n - other)),
+            #[cfg(feature = "numeric")]
+            (Amount::Numeric(n), Amount::Numeric(other)) => Some(Amount::Numeric(n - other)),
+            _ => None, // they are of one field
+        }
+    }
+
+    fn to_integer(&self) -> Option<i128> {
+        match self {
+            Amount::Integer(n) => Some(*n),
+            // Every integer of a `Double` that is smaller fits.
+            Amount::Double(n) => (n.fract() == 0.0 && n.abs() < 1e38).then_some(*n as i128),
+            #[cfg(feature = "numeric")]
+            Amount::Numeric(n) => n
+                .is_integer()
+                .then(|| bigdecimal::ToPrimitive::to_i128(n))
+                .flatten(),
+        }
+    }
+
+    #[cfg(feature = "numeric")]
+    fn to_numeric(&self) -> Option<bigdecimal::BigDecimal> {
+        match self {
+            Amount::Integer(n) => Some((*n).into()),
+            Amount::Double(n) => bigdecimal::FromPrimitive::from_f64(*n),
+            Amount::Numeric(n) => Some(n.clone()),
+        }
+    }
+
     fn to_f64(&self) -> f64 {
         match self {
             Amount::Integer(n) => *n as f64,
@@ -106,6 +157,36 @@ mod tests {
             Ok(Amount::Double(-1.5))
         );
         assert!(Amount::parse("x", ColumnType::Integer).is_err());
+    }
+
+    #[test]
+    fn an_integer_field_has_no_fractions() {
+        let integer = |amount: Amount| amount.of_type(ColumnType::Integer);
+        assert_eq!(integer(Amount::Integer(7)), Some(Amount::Integer(7)));
+        assert_eq!(integer(Amount::Double(-7.0)), Some(Amount::Integer(-7)));
+        for n in [0.5, f64::NAN, f64::INFINITY, 1e300] {
+            assert_eq!(integer(Amount::Double(n)), None, "{n}");
+        }
+        let double = Amount::Integer(7).of_type(ColumnType::Double);
+        assert_eq!(double, Some(Amount::Double(7.0)));
+    }
+
+    #[cfg(feature = "numeric")]
+    #[test]
+    fn decimals_are_the_numbers_that_they_are() {
+        let decimal = |text: &str| Amount::Numeric(text.parse().unwrap());
+        let integer = |amount: Amount| amount.of_type(ColumnType::BigInt);
+        assert_eq!(integer(decimal("-12.000")), Some(Amount::Integer(-12)));
+        assert_eq!(integer(decimal("0.5")), None);
+        let numeric = Amount::Double(0.5).of_type(ColumnType::Numeric);
+        assert_eq!(numeric, Some(decimal("0.50")));
+    }
+
+    #[test]
+    fn close_numbers_differ_by_a_part_of_the_greater() {
+        let close = |a, b| Amount::Double(a).is_close_to(&Amount::Double(b), 1e-9);
+        assert!(close(1e9, 1e9 + 0.5) && close(0.0, 0.0) && close(-3.0, -3.0));
+        assert!(!close(1e9, 1e9 + 1.5) && !close(0.0, 1e-12) && !close(1.0, -1.0));
     }
 
     #[test]

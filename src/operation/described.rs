@@ -111,6 +111,31 @@ impl DescribedTable {
         shards_table::drop_function_sql(self.names(), backend)
     }
 
+    /// As [`TotalsView::create_sql`](crate::operation::TotalsView::create_sql), of these columns.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_view_sql<DB: ShardedBackend>(
+        &self,
+        view: &str,
+        columns: &[&str],
+        backend: &DB,
+    ) -> QueryResult<String> {
+        shards_table::create_view_sql(self.names(), view, columns, backend)
+    }
+
+    /// As [`TotalsView::drop_sql`](crate::operation::TotalsView::drop_sql).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn drop_view_sql<DB: ShardedBackend>(
+        &self,
+        view: &str,
+        backend: &DB,
+    ) -> QueryResult<String> {
+        shards_table::drop_view_sql(view, backend)
+    }
+
     /// The statements that create the triggers on SQLite which are not among the names that were `found`.
     ///
     /// # Errors
@@ -352,7 +377,8 @@ where
     DB: BackendOf<Conn> + Reads<Untyped, K::Key>,
 {
     let held = Held::locked(Described(keys), vec![row.clone()]);
-    now(held.add_to_bases(&mut Link::blocking(conn), field, n, assignment))
+    let amounts = [Amount::Integer(n.into())];
+    now(held.add_to_bases(&mut Link::blocking(conn), &[field], &amounts, assignment))
 }
 
 /// A column of a described table; declared with `sql_type` where its type alone does not say enough.

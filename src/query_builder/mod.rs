@@ -7,6 +7,7 @@ mod count_each;
 mod count_one;
 mod count_picked;
 mod create_shards;
+mod create_view;
 mod find_missing;
 mod find_parent;
 mod hold;
@@ -32,6 +33,7 @@ pub(crate) use self::count_each::{CountEach, CountedRow, CountedShard};
 pub(crate) use self::count_one::CountOne;
 pub(crate) use self::count_picked::CountPicked;
 pub(crate) use self::create_shards::CreateShards;
+pub(crate) use self::create_view::{CreateView, DropView};
 pub(crate) use self::find_missing::FindMissing;
 pub(crate) use self::find_parent::FindParent;
 pub(crate) use self::hold::{

@@ -57,6 +57,55 @@ fn the_text_is_the_librarys() {
     );
 }
 
+#[test]
+fn a_view_with_totals_is_the_librarys() {
+    let (database, mut conn) = unsharded();
+    let arguments = ["generate", "videos", "views", "likes", "--view", "--print"];
+    let printed = run(&database, &arguments, 0);
+    let backend = Backend::default();
+    let table = ShardsTable::of(videos::table);
+    let (view, other) = (table.view("videos_totals"), table.view("totals"));
+    let [create, drop] = [table.create_sql(&backend), table.drop_sql(&backend)].map(Result::unwrap);
+    let create_view = view.create_sql(&backend).unwrap();
+    let drop_view = view.drop_sql(&backend).unwrap();
+    assert_eq!(
+        printed,
+        format!(
+            "-- shard_videos/up.sql\n{create};\n{create_view};\n\n-- shard_videos/down.sql\n{drop_view};\n{drop};\n"
+        )
+    );
+    let printed = run(
+        &database,
+        &["generate", "videos", "views", "--view=totals", "--print"],
+        0,
+    );
+    assert!(
+        printed.contains(&other.drop_sql(&backend).unwrap()),
+        "{printed}"
+    );
+
+    let project = tempfile::tempdir().unwrap();
+    let migrations = project.path().join("migrations");
+    fs::create_dir(&migrations).unwrap();
+    let (code, says) = generate(&database, project.path(), &["--view"]);
+    assert_eq!(code, Some(0), "{says}");
+    let source = FileBasedMigrations::from_path(&migrations).unwrap();
+    conn.run_pending_migrations(source.clone()).unwrap();
+    update(videos::table.find(1))
+        .set(videos::views.eq(videos::views + 1))
+        .execute(&mut conn)
+        .unwrap();
+    let total = diesel::dsl::sql::<diesel::sql_types::BigInt>(
+        "SELECT views FROM videos_totals WHERE id = 1",
+    );
+    assert_eq!(total.get_result::<i64>(&mut conn), Ok(101));
+    let (code, says) = generate(&database, project.path(), &["--view", "--locked"]);
+    assert_eq!(code, Some(0), "{says}");
+    conn.revert_last_migration(source).unwrap();
+    let bases = videos::table.find(1).select(videos::views);
+    assert_eq!(bases.first::<i64>(&mut conn), Ok(101));
+}
+
 fn generate(database: &Database, folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let generate = command(folder)
         .env("DATABASE_URL", database.url())
@@ -202,6 +251,8 @@ fn what_cannot_work_is_refused() {
         (&["shards_of_its_own", "shard"], "its own column `shard`"),
         (&["taken", "n"], "choose another name"),
         (&["t", "m", "--shards-table=a.b"], "schema in its name"),
+        (&["t", "m", "--view=a.b"], "schema in its name"),
+        (&["t", "m", "--view=v"], "choose another name"),
         (
             &["measures", "f"],
             "sharded already: its shards are in `measures_shards`",

@@ -6,11 +6,11 @@ use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 
-use crate::backend::{ShardedBackend, Strength};
+use crate::backend::{Dialect, ShardedBackend, Strength};
 use crate::connection::{Io, Link, LoadIo, TransactionOptions};
 use crate::engine::keyed::Parents;
 use crate::engine::retry_loop::RetryLoop;
-use crate::model::{Amount, ShardsColumn};
+use crate::model::Amount;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Fields, FindShardsPolicy, KeysAre, LockParents, NotLocked, Sums};
 use crate::unfit::Unfit;
@@ -58,12 +58,16 @@ pub(crate) fn holding<M, Conn>(
 where
     M: Io<Conn>,
 {
-    let dialect = link.dialect();
-    let options = TransactionOptions {
+    let options = holding_options(link.dialect());
+    RetryLoop::transaction(link, retry, options)
+}
+
+/// A transaction that may hold parents.
+pub(crate) fn holding_options(dialect: Dialect) -> TransactionOptions {
+    TransactionOptions {
         isolation: dialect.holding_isolation(),
         ..TransactionOptions::guarded()
-    };
-    RetryLoop::transaction(link, retry, options)
+    }
 }
 
 impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
@@ -297,28 +301,29 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
         written.map_err(|error| self.error(error))
     }
 
-    /// Adds `n` to the bases of `field` by an `assignment` that does so.
+    /// Adds these amounts to the bases of `fields` by an `assignment` that does so.
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit).
     pub(crate) async fn add_to_bases<A, M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-        field: &ShardsColumn,
-        n: i64,
+        fields: &Fields<'_>,
+        amounts: &[Amount],
         assignment: &A,
     ) -> QueryResult<()>
     where
         M: LoadIo<Conn, Backend = DB>,
         A: QueryFragment<DB>,
     {
-        let fields = [field];
-        let before = self.states(link, &fields, Sums::Read).await?;
+        let before = self.states(link, fields, Sums::Read).await?;
         let mut expected = before.clone();
-        for state in expected.iter_mut().flatten() {
-            state.base += &Amount::Integer(n.into());
+        for parent in &mut expected {
+            for (state, amount) in parent.iter_mut().zip(amounts) {
+                state.base += amount;
+            }
         }
-        self.write_bases(link, assignment, &fields, false, &before, &expected)
+        self.write_bases(link, assignment, fields, false, &before, &expected)
             .await
     }
 

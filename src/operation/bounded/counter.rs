@@ -60,6 +60,8 @@ pub struct Bounded<C: ShardedColumn> {
     counter: RowCounter<C>,
     bounds: Bounds,
     retry: Option<RetryPolicy>,
+    /// How many shards there are, if it is not the field's number.
+    shards: Option<u16>,
 }
 
 impl<C: ShardedColumn> RowCounter<C> {
@@ -80,7 +82,19 @@ impl<C: ShardedColumn> Bounded<C> {
             counter,
             bounds: Bounds::default(),
             retry: None,
+            shards: None,
         }
+    }
+
+    /// Hands the room out to this number of shards, and not to the field's.
+    pub(crate) fn with_shards(mut self, number: u16) -> Self {
+        self.shards = Some(number);
+        self
+    }
+
+    /// Whether `n` may be added to `total`.
+    pub(crate) fn allows(&self, total: i64, n: i64) -> bool {
+        self.bounds.allow(i128::from(total), n)
     }
 
     /// Sets the lower bound.
@@ -125,7 +139,7 @@ impl<C: ShardedColumn> Bounded<C> {
     /// COMMIT
     /// ```
     ///
-    /// Its effect on the total: `n`, or none.
+    /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row.
     ///
     /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
     /// that transaction ends. Two such transactions may deadlock close to the bound, and on MySQL at the first counts on a row.
@@ -154,6 +168,12 @@ impl<C: ShardedColumn> Bounded<C> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
+        if n == 0 {
+            return match self.counter.is_there(link).await? {
+                true => Ok(true),
+                false => Err(DieselError::NotFound),
+            };
+        }
         let added = self.try_add::<_, _, _>(n, link).await;
         added.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))
     }
@@ -165,7 +185,7 @@ impl<C: ShardedColumn> Bounded<C> {
         DB: ShardedBackend,
     {
         let retry = self.retry.clone().unwrap_or_default();
-        let slots = slots::<C>();
+        let slots = self.slots();
         for _ in 0..2 {
             let added = self
                 .add_to_a_shard::<_, _, _>(n, slots, retry.clone(), link)
@@ -214,6 +234,13 @@ impl<C: ShardedColumn> Bounded<C> {
             Err(DieselError::RollbackTransaction) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// How many shards there are for each direction.
+    fn slots(&self) -> u16 {
+        let of_field = || shard_counts::known::<C::Table>([C::NAME].into_iter());
+        let shards = self.shards.unwrap_or_else(of_field);
+        (shards / 2).clamp(1, MOST_SLOTS)
     }
 
     /// Adds `n` to a shard at random, if that has room for it by itself. All were handed the same, and none is to be used up
@@ -309,6 +336,17 @@ impl<C: ShardedColumn> Bounded<C> {
     }
 }
 
+impl<C: ShardedColumn> Clone for Bounded<C> {
+    fn clone(&self) -> Self {
+        Bounded {
+            counter: self.counter.clone(),
+            bounds: self.bounds,
+            retry: self.retry.clone(),
+            shards: self.shards,
+        }
+    }
+}
+
 impl<C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>> fmt::Debug for Bounded<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} within {:?}", self.counter, self.bounds)
@@ -318,12 +356,6 @@ impl<C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>> fmt::Debug for Boun
 /// The greatest number of shards to which room is handed out, for each direction. Each holds a part whether it is used or not,
 /// and all of them are locked close to a bound.
 const MOST_SLOTS: u16 = 16;
-
-/// How many shards there are for each direction.
-fn slots<C: ShardedColumn>() -> u16 {
-    let shards = shard_counts::known::<C::Table>([C::NAME].into_iter());
-    (shards / 2).clamp(1, MOST_SLOTS)
-}
 
 /// The state of the one field of the one parent.
 fn only_state(states: &States) -> QueryResult<&FieldState> {

@@ -51,6 +51,13 @@ pub trait Coalesced<Conn> {
         let _ = n;
         Ok(None)
     }
+
+    /// The number of rows that adding `n` counts, where that is known without a look at the database, and nothing is to be counted.
+    #[doc(hidden)]
+    fn counted_unsent(&self, n: i64) -> Result<Option<usize>, Error> {
+        let _ = n;
+        Ok(None)
+    }
 }
 
 #[diagnostic::do_not_recommend]
@@ -237,6 +244,11 @@ where
     fn key(&self) -> Result<&String, Error> {
         self.check()?;
         Ok(&self.name)
+    }
+
+    fn counted_unsent(&self, n: i64) -> Result<Option<usize>, Error> {
+        self.check()?;
+        Ok((n == 0).then_some(1))
     }
 }
 

@@ -129,13 +129,17 @@ where
     Conn::Backend: BackendOf<Conn>,
 {
     /// Adds `n`, which may be negative, and waits for the commit. Returns the number of rows counted, 0 if there is no such row.
-    /// A named counter is created if it is missing.
+    /// A named counter is created if it is missing. Adding 0 to a named counter sends nothing, and creates none; adding 0 to a row
+    /// waits for a batch, which tells whether there is such a row.
     ///
     /// # Errors
     /// [`DeadlinePassed`](Error::DeadlinePassed): nothing was counted. [`OutcomeUnknown`](Error::OutcomeUnknown): the deadline
     /// passed while the batch was in flight. [`CoalescerClosed`](Error::CoalescerClosed). Those of
     /// [`update`](crate::update()) for this count, and in [`InBatch`](Error::InBatch) those of the whole batch.
     pub fn add<K: Coalesced<Conn>>(&self, counter: &K, n: i64) -> Result<usize, Error> {
+        if let Some(counted) = counter.counted_unsent(n)? {
+            return Ok(counted);
+        }
         let began = Instant::now();
         let deadline = began + self.shared().limits.deadline;
         let WaitingCaller { number, ticket } = self.board(counter, n, deadline)?;
@@ -165,6 +169,9 @@ where
         K: Coalesced<Conn> + Sync,
     {
         Box::pin(async move {
+            if let Some(counted) = counter.counted_unsent(n)? {
+                return Ok(counted);
+            }
             let began = Instant::now();
             let deadline = began + self.shared().limits.deadline;
             let WaitingCaller { number, ticket } = loop {
@@ -232,7 +239,7 @@ where
 
     /// Adds `n`, which may be negative, and returns at once. It is committed within [`max_delay`](super::CoalescerBuilder::max_delay) and a
     /// flush, unless the process crashes before. If there is no such row, it counts nothing. A named counter is created if it is
-    /// missing.
+    /// missing. Adding 0 sends nothing, except with an idempotency key, which is kept all the same.
     ///
     /// # Errors
     /// [`DeadlinePassed`](Error::DeadlinePassed) if there is no room until the deadline.
@@ -242,6 +249,9 @@ where
         let shared = self.shared();
         let (field, key) = (counter.field(), counter.key()?);
         let request = counter.request(n)?.map(Box::new);
+        if n == 0 && request.is_none() {
+            return Ok(());
+        }
         let deadline = Instant::now() + shared.limits.deadline;
         shared.add(deadline, |added, _| match request {
             None => {

@@ -77,7 +77,7 @@ where
         Child: Clone,
         W: Clone,
     {
-        Verify::of_query(*<C::Table>::TABLE, self.column, self.recount())
+        Verify::of_query(*<C::Table>::TABLE, self.recount())
     }
 
     /// As [`verify`](Self::verify), on connections of `diesel_async`.
@@ -87,6 +87,6 @@ where
         Child: Clone,
         W: Clone,
     {
-        Verify::of_query(*<C::Table>::TABLE, self.column, self.recount())
+        Verify::of_query(*<C::Table>::TABLE, self.recount())
     }
 }

@@ -77,6 +77,12 @@
 //! Diesel writes it. If another version of Diesel writes it differently, a repeat of a request from before the upgrade gets this
 //! error too, and counts nothing.
 //!
+//! # Sets and deletes
+//!
+//! [`set_total`](crate::operation::SetTotal::idempotency_key), `reset`, and a named counter's `set`, `reset` and `delete` take a key too. The key is
+//! written in the transaction that sets. A repeat changes nothing, also if counts came in since: a job that sets a total and runs
+//! again does not take them back.
+//!
 //! # When keys go
 //!
 //! Keys never expire by themselves, because the library cannot know for how long a request may come again. [`remove_older_than`]
@@ -102,6 +108,7 @@ mod update_asynchronous;
 pub use self::idempotent::Idempotent;
 #[cfg(feature = "r2d2")]
 pub(crate) use self::once::{Claimed, claim, release};
+pub(crate) use self::once::{Requested, once};
 pub use self::remove::remove_older_than;
 pub use self::request::Request;
 pub(crate) use self::update::count_once;

@@ -7,6 +7,7 @@ use diesel::result::Error as DieselError;
 
 use super::keys::{DeleteKeys, FindKeys, InsertKeys, NoteCounted, explained};
 use super::request::Request;
+use crate::backend::Dialect;
 use crate::connection::{Io, Link, LoadIo, TransactionOptions, in_transaction};
 use crate::engine::{RetryLoop, retry_loop};
 use crate::error::Error;
@@ -39,10 +40,7 @@ where
         return Ok(told);
     }
     work.set_alone(!in_transaction(link)?);
-    let options = TransactionOptions {
-        isolation: link.dialect().own_isolation(),
-        ..Default::default()
-    };
+    let options = work.transaction(link.dialect());
     let repeated = RetryLoop::transaction(link, retry, options)?;
     retry_loop!(link, repeated, {
         match claim(link, &[request]).await?.first() {
@@ -66,6 +64,11 @@ where
 pub(crate) trait Requested<M: Io<Conn>, Conn> {
     /// The answer to the caller.
     type Told;
+
+    /// The transaction of the key and the work.
+    fn transaction(&self, dialect: Dialect) -> TransactionOptions {
+        TransactionOptions::of_a_count(dialect)
+    }
 
     /// Claims the key and counts, by one statement that commits by itself. `None` if there is no such statement, or if it did nothing,
     /// as where the key is known.
@@ -109,6 +112,10 @@ where
 
     fn set_alone(&mut self, alone: bool) {
         self.0.set_alone(alone);
+    }
+
+    fn transaction(&self, dialect: Dialect) -> TransactionOptions {
+        self.0.transaction(dialect)
     }
 
     async fn carry_out(

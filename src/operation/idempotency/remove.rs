@@ -73,10 +73,7 @@ where
             return Ok(removed);
         }
         // Of several rows: a deadlock may end it where it commits by itself, or end a transaction that Diesel does not know.
-        let options = TransactionOptions {
-            isolation: link.dialect().own_isolation(),
-            ..Default::default()
-        };
+        let options = TransactionOptions::of_a_count(link.dialect());
         let deleting = RetryLoop::transaction(link, RetryPolicy::default(), options)?;
         let step = retry_loop!(link, deleting, {
             let delete = DeleteKeys {

@@ -1,5 +1,9 @@
 //! Named counters, on connections of `diesel_async`.
 
+mod bounded;
+mod idempotent;
+mod list;
+
 use std::fmt;
 use std::ops::ControlFlow;
 
@@ -8,16 +12,20 @@ use diesel::query_builder::{IntoUpdateTarget, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 
-use super::backend::{ByName, CounterBackend, counter_backend, ready};
-use super::list;
+pub use self::bounded::BoundedCounter;
+pub use self::idempotent::IdempotentCounter;
+pub use self::list::{CounterList, TopCounters};
+use super::backend::{ByName, CounterBackend, MOST_CREATED, count_of, counter_backend, total_of};
 use super::sql::{DeleteCounter, SelectCounters, explain_counters};
 use super::table::counters;
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Io, Link, TransactionOptions};
 use crate::engine::{KeyedTable, RetryLoop, retry_loop};
+use crate::operation::bounded::Bounded;
 use crate::operation::cached::asynchronous::CachedCounter;
 use crate::operation::fold::{Fold, Folded};
-use crate::operation::idempotency::{Idempotent, Request, count_once};
+use crate::operation::idempotency::{Request, count_once};
+use crate::operation::row_counter::{IntegerField, add_and_get};
 use crate::operation::set_total::set_by_key;
 use crate::operation::shard_counts;
 use crate::operation::shard_counts::ShardCount;
@@ -78,6 +86,23 @@ impl Counter {
         Box::pin(async move { Conn::Backend::add(conn, name?, n).await })
     }
 
+    /// Adds `n` and returns the new total; see [`Counter::add_and_get`](crate::Counter::add_and_get).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_and_get<'c, Conn>(
+        &self,
+        n: i64,
+        conn: &'c mut Conn,
+    ) -> BoxFuture<'c, QueryResult<i64>>
+    where
+        Conn: AsyncConnection,
+        Conn::Backend: CounterBackend<Conn, Async>,
+    {
+        let name = self.0.key();
+        Box::pin(async move { Conn::Backend::add_and_get(conn, name?, n).await })
+    }
+
     /// The exact total; see [`Counter::get`](crate::Counter::get).
     ///
     /// # Errors
@@ -121,6 +146,11 @@ impl Counter {
     /// Counters whose names begin so; see [`Counter::list`](crate::Counter::list).
     pub fn list(prefix: impl Into<String>) -> CounterList {
         CounterList(crate::Counter::list(prefix))
+    }
+
+    /// The counters with the greatest totals; see [`Counter::top`](crate::Counter::top).
+    pub fn top(prefix: impl Into<String>, n: u32) -> TopCounters {
+        TopCounters(crate::Counter::top(prefix, n))
     }
 
     /// Sets the total; see [`Counter::set`](crate::Counter::set).
@@ -225,7 +255,17 @@ impl Counter {
         Box::pin(async move { self.0.resized(n, &mut Link::awaited(conn)).await })
     }
 
-    /// Counts only if nothing was counted with this key before; see [`idempotency`](crate::idempotency).
+    /// The same counter, which never falls below `least`; see [`BoundedCounter`](crate::operation::BoundedCounter).
+    pub fn never_below(self, least: i64) -> BoundedCounter {
+        BoundedCounter(self.0.never_below(least))
+    }
+
+    /// The same counter, which never rises above `most`; see [`BoundedCounter`](crate::operation::BoundedCounter).
+    pub fn never_above(self, most: i64) -> BoundedCounter {
+        BoundedCounter(self.0.never_above(most))
+    }
+
+    /// Changes the counter only if nothing was done with this key before; see [`idempotency`](crate::idempotency).
     pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> IdempotentCounter {
         IdempotentCounter(self.0.idempotency_key(key))
     }
@@ -264,85 +304,5 @@ impl fmt::Display for Counter {
 impl From<crate::Counter> for Counter {
     fn from(counter: crate::Counter) -> Self {
         Counter(counter)
-    }
-}
-
-/// A page of counters; made by [`Counter::list`].
-#[derive(Debug, Clone)]
-#[must_use = "nothing is read until it is `.load(conn)`-ed"]
-pub struct CounterList(list::CounterList);
-
-impl CounterList {
-    /// Begins after the counter of this name.
-    pub fn after(self, name: impl Into<String>) -> Self {
-        CounterList(self.0.after(name))
-    }
-
-    /// Reads at most this number of counters.
-    pub fn limit(self, counters: u32) -> Self {
-        CounterList(self.0.limit(counters))
-    }
-
-    /// Reads names and totals, by name; see [`CounterList::load`](crate::operation::CounterList::load).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn load<'c, Conn>(
-        &'c self,
-        conn: &'c mut Conn,
-    ) -> BoxFuture<'c, QueryResult<Vec<(String, i64)>>>
-    where
-        Conn: AsyncConnection,
-        Conn::Backend: CounterBackend<Conn, Async>,
-    {
-        Box::pin(async move { self.0.page(&mut Link::awaited(conn)).await })
-    }
-}
-
-/// A named counter with an idempotency key; made by [`Counter::idempotency_key`].
-#[derive(Debug, Clone)]
-#[must_use = "nothing is counted until it is added to"]
-pub struct IdempotentCounter(Idempotent<crate::Counter>);
-
-impl IdempotentCounter {
-    /// Adds `n`, unless this was done before; see [`Idempotent::add`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn add<'c, Conn>(&'c self, n: i64, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
-    where
-        Conn: AsyncConnection,
-        Conn::Backend: CounterBackend<Conn, Async>,
-    {
-        Box::pin(async move {
-            let Idempotent { of, key } = &self.0;
-            let request = Request::to_add(key, &of.cached_as(), n)?;
-            let (counted, _) = Conn::Backend::add_once(conn, of.key()?, n, request).await?;
-            Ok(counted)
-        })
-    }
-
-    /// Adds 1, unless this was done before.
-    ///
-    /// # Errors
-    /// As [`add`](Self::add)'s.
-    pub fn increment<'c, Conn>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
-    where
-        Conn: AsyncConnection,
-        Conn::Backend: CounterBackend<Conn, Async>,
-    {
-        self.add(1, conn)
-    }
-
-    /// Subtracts 1, unless this was done before.
-    ///
-    /// # Errors
-    /// As [`add`](Self::add)'s.
-    pub fn decrement<'c, Conn>(&'c self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<usize>>
-    where
-        Conn: AsyncConnection,
-        Conn::Backend: CounterBackend<Conn, Async>,
-    {
-        self.add(-1, conn)
     }
 }

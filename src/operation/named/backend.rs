@@ -8,14 +8,15 @@ use diesel::prelude::*;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment};
 use diesel::result::Error as DieselError;
 
-use super::sql::{DeleteCounter, InsertCounter, SelectCounters, explain_counters};
+use super::sql::{DeleteCounter, InsertCounter, SelectCounters, SelectedRows, explain_counters};
 use super::table::counters;
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Blocking, Io, Link, TransactionOptions, done};
 use crate::engine::{KeyedTable, RetryLoop, retry_loop};
+use crate::operation::bounded::Bounded;
 use crate::operation::fold::{Fold, Folded};
 use crate::operation::idempotency::{Request, count_once};
-use crate::operation::row_counter::{ReadyToAdd, ready_to_add};
+use crate::operation::row_counter::{IntegerField, ReadyToAdd, add_and_get, ready_to_add};
 use crate::operation::set_total::set_by_key;
 use crate::operation::shard_counts;
 use crate::operation::shard_counts::ShardCount;
@@ -42,6 +43,17 @@ pub trait CounterBackend<Conn, Run: Io<Conn> = Blocking>: BackendOf<Conn> {
     ) -> Run::Future<'_, QueryResult<(usize, bool)>>;
 
     #[doc(hidden)]
+    fn add_and_get(conn: &mut Conn, name: Vec<u8>, n: i64) -> Run::Future<'_, QueryResult<i64>>;
+
+    #[doc(hidden)]
+    fn add_within(
+        conn: &mut Conn,
+        bounded: Bounded<counters::value>,
+        name: Vec<u8>,
+        n: i64,
+    ) -> Run::Future<'_, QueryResult<bool>>;
+
+    #[doc(hidden)]
     fn set(conn: &mut Conn, name: Vec<u8>, total: i64) -> Run::Future<'_, QueryResult<()>>;
 
     #[doc(hidden)]
@@ -63,8 +75,8 @@ type Found = QueryResult<Vec<(Vec<u8>, i64)>>;
 
 pub(super) type ByName = Find<counters::table, Vec<u8>>;
 
-/// The count of `n` in its parts.
-pub(super) fn ready<DB>(name: Vec<u8>, n: i64) -> ReadyToAdd<counters::value, DB, InsertCounter>
+/// A count of `n` on the counter of this name, which is inserted at 0 if it is not there.
+pub(super) fn count_of<DB>(name: Vec<u8>, n: i64) -> ReadyToAdd<counters::value, DB, InsertCounter>
 where
     DB: ShardedBackend,
     counters::table: KeyedTable<DB>,
@@ -72,6 +84,24 @@ where
     let number = ShardCount::of_counter::<counters::table>(&name).known();
     ready_to_add::<counters::value, DB>(name.clone(), n).or_insert(InsertCounter { name }, number)
 }
+
+/// The total of the counter of this name, or its base; 0 if it is not there.
+pub(super) async fn total_of<DB, M, Conn>(
+    name: Vec<u8>,
+    exact: bool,
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<i64>
+where
+    M: Io<Conn, Backend = DB>,
+    DB: CounterBackend<Conn, M>,
+{
+    let rows = SelectedRows::Named(vec![name]);
+    let found = DB::select(link.conn, SelectCounters { rows, exact }).await?;
+    Ok(found.first().map_or(0, |(_, value)| *value))
+}
+
+/// How often a counter is created that another connection deletes at once.
+pub(super) const MOST_CREATED: u8 = 4;
 
 /// Implements [`CounterBackend`] for one way of reaching a connection; `$done` makes its future of several steps.
 macro_rules! counter_backend {
@@ -81,6 +111,7 @@ macro_rules! counter_backend {
             Conn: $connection<Backend = DB>,
             DB: BackendOf<Conn>,
             counters::table: KeyedTable<DB>,
+            counters::value: IntegerField<DB>,
             <ByName as IntoUpdateTarget>::WhereClause: QueryFragment<DB>,
         {
             fn add(
@@ -89,9 +120,13 @@ macro_rules! counter_backend {
                 n: i64,
             ) -> <$io as Io<Conn>>::Future<'_, QueryResult<()>> {
                 $done(async move {
+                    if n == 0 {
+                        return Ok(()); // nobody is told whether there is such a counter
+                    }
                     let link = &mut Link::<$io, _>::new(conn);
                     shard_counts::keep_fresh(link).await?;
-                    ready::<DB>(name, n).count(link).await.map(drop)
+                    let mut count = count_of::<DB>(name, n);
+                    count.count(link).await.map(drop)
                 })
             }
 
@@ -104,7 +139,56 @@ macro_rules! counter_backend {
                 $done(async move {
                     let link = &mut Link::<$io, _>::new(conn);
                     shard_counts::keep_fresh(link).await?;
-                    count_once(link, ready::<DB>(name, n), &request).await
+                    count_once(link, count_of::<DB>(name, n), &request).await
+                })
+            }
+
+            fn add_and_get(
+                conn: &mut Conn,
+                name: Vec<u8>,
+                n: i64,
+            ) -> <$io as Io<Conn>>::Future<'_, QueryResult<i64>> {
+                $done(async move {
+                    let link = &mut Link::<$io, _>::new(conn);
+                    if n == 0 {
+                        return total_of(name, true, link).await;
+                    }
+                    shard_counts::keep_fresh(link).await?;
+                    let mut count = count_of::<DB>(name, n);
+                    let total = add_and_get(counters::value, &mut count, link).await;
+                    let total = total.map_err(|error| explain_counters(&link.backend(), error))?;
+                    total.ok_or(DieselError::NotFound) // a trigger keeps the counter out
+                })
+            }
+
+            fn add_within(
+                conn: &mut Conn,
+                bounded: Bounded<counters::value>,
+                name: Vec<u8>,
+                n: i64,
+            ) -> <$io as Io<Conn>>::Future<'_, QueryResult<bool>> {
+                $done(async move {
+                    if n == 0 {
+                        return Ok(true); // which leads out of no bounds
+                    }
+                    let link = &mut Link::<$io, _>::new(conn);
+                    shard_counts::keep_fresh(link).await?;
+                    for left in (0..MOST_CREATED).rev() {
+                        match bounded.count(n, link).await {
+                            Err(DieselError::NotFound) if !bounded.allows(0, n) => {
+                                return Ok(false);
+                            }
+                            Err(DieselError::NotFound) if left > 0 => {
+                                let mut create = count_of::<DB>(name.clone(), 0);
+                                create.count(link).await?;
+                            }
+                            added => {
+                                return added
+                                    .map_err(|error| explain_counters(&link.backend(), error));
+                            }
+                        }
+                    }
+                    Err(DieselError::NotFound)
                 })
             }
 
@@ -115,16 +199,15 @@ macro_rules! counter_backend {
             ) -> <$io as Io<Conn>>::Future<'_, QueryResult<()>> {
                 $done(async move {
                     let link = &mut Link::<$io, _>::new(conn);
-                    // A counter that is deleted as soon as it is created is created again, but not for ever.
-                    for left in (0..4).rev() {
+                    for left in (0..MOST_CREATED).rev() {
                         let key = name.clone();
                         let set = set_by_key::<counters::value, _, _, _>(link, key, total).await;
                         if set.map_err(|error| explain_counters(&link.backend(), error))? > 0 {
                             return Ok(());
                         }
                         if left > 0 {
-                            <Self as CounterBackend<Conn, $io>>::add(link.conn, name.clone(), 0)
-                                .await?;
+                            let mut create = count_of::<DB>(name.clone(), 0);
+                            create.count(link).await?;
                         }
                     }
                     Err(DieselError::NotFound)

@@ -6,13 +6,14 @@ use std::fmt;
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 
-use super::backend::CounterBackend;
+use super::backend::{CounterBackend, total_of};
 use super::list::CounterList;
 #[cfg(feature = "r2d2")]
 use super::name::check;
 use super::name::key;
 use super::sql::{SelectCounters, SelectedRows};
 use super::table::counters;
+use super::top::TopCounters;
 use crate::connection::{Io, Link, LoadIo, in_any_transaction, now};
 #[cfg(any(doc, feature = "r2d2"))]
 use crate::error::Error;
@@ -20,7 +21,6 @@ use crate::model::ShardedTable;
 use crate::operation::cached::CachedCounter;
 use crate::operation::fold::Folded;
 use crate::operation::idempotency::{Idempotent, Request};
-use crate::operation::shard_counts::ShardCount;
 
 /// A counter that is known by its name alone, and exists from its first count on.
 ///
@@ -107,7 +107,7 @@ impl Counter {
     /// WHERE ("diesel_sharded_counters"."name" = $2) AND "diesel_sharded_counters"."shard" = $3
     /// ```
     ///
-    /// Its effect on the total: `n`.
+    /// Its effect on the total: `n`. Adding 0 sends nothing, and creates no counter.
     ///
     /// # Errors
     /// See [`Counter`](Self#errors).
@@ -117,6 +117,35 @@ impl Counter {
         Conn::Backend: CounterBackend<Conn>,
     {
         now(Conn::Backend::add(conn, self.key()?, n))
+    }
+
+    /// Adds `n`, which may be negative, and returns the new total. The count and the read are one statement or one transaction,
+    /// so the total contains `n`, and no count that another connection has not committed by then.
+    ///
+    /// The SQL is that of [`update`](crate::update#results) with `.returning(..)`. Adding 0 is [`get`](Self::get).
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:")?;
+    /// # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+    /// use diesel_sharded::Counter;
+    ///
+    /// assert_eq!(Counter::named("tickets").add_and_get(1, conn)?, 1);
+    /// assert_eq!(Counter::named("tickets").add_and_get(2, conn)?, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Counter`](Self#errors).
+    pub fn add_and_get<Conn>(&self, n: i64, conn: &mut Conn) -> QueryResult<i64>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        now(Conn::Backend::add_and_get(conn, self.key()?, n))
     }
 
     /// The exact total; 0 for a counter that was never used.
@@ -157,9 +186,7 @@ impl Counter {
         M: Io<Conn, Backend = DB>,
         DB: CounterBackend<Conn, M>,
     {
-        let rows = SelectedRows::Named(vec![self.key()?]);
-        let found = DB::select(link.conn, SelectCounters { rows, exact }).await?;
-        Ok(found.first().map_or(0, |(_, value)| *value))
+        total_of(self.key()?, exact, link).await
     }
 
     /// The exact totals of many counters, in the order of `names`; 0 for those that were never used. Up to 10,000 names take one
@@ -201,6 +228,11 @@ impl Counter {
         }
         let total = |key| totals.get(key).copied().unwrap_or(0);
         Ok(keys.iter().map(total).collect())
+    }
+
+    /// The `n` counters with the greatest totals whose names begin with `prefix`; see [`TopCounters`].
+    pub fn top(prefix: impl Into<String>, n: u32) -> TopCounters {
+        TopCounters::new(prefix.into(), n)
     }
 
     /// The counters whose names begin with `prefix`, in the order of their bytes, page by page; see [`CounterList`].
@@ -287,62 +319,8 @@ impl Counter {
         DB::fold(link.conn, self.key()?, keep).await
     }
 
-    /// How many shards writers choose from; 128 unless it was changed.
-    ///
-    /// # Errors
-    /// See [`Counter`](Self#errors).
-    pub fn shards<Conn>(&self, conn: &mut Conn) -> QueryResult<u16>
-    where
-        Conn: LoadConnection,
-        Conn::Backend: CounterBackend<Conn>,
-    {
-        self.key()?;
-        self.shard_count().get(conn)
-    }
-
-    /// Raises the number of shards to `n`, but never lowers it, and returns the resulting number. It takes effect in this process
-    /// at once, in others when they follow: see [`shard_counts`](crate::shard_counts).
-    ///
-    /// # Errors
-    /// See [`Counter`](Self#errors); [`InvalidShardCount`](Error::InvalidShardCount) unless `n` is from 1 to 4096.
-    pub fn increase_shards<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<u16>
-    where
-        Conn: LoadConnection,
-        Conn::Backend: CounterBackend<Conn>,
-    {
-        self.key()?;
-        self.shard_count().increase(n, conn)
-    }
-
-    /// Sets the number of shards, up or down, and folds the counter, so that shards beyond the number are removed. No total
-    /// changes.
-    ///
-    /// # Errors
-    /// As [`increase_shards`](Self::increase_shards).
-    pub fn resize<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<()>
-    where
-        Conn: LoadConnection,
-        Conn::Backend: CounterBackend<Conn>,
-    {
-        now(self.resized(n, &mut Link::blocking(conn)))
-    }
-
-    pub(crate) async fn resized<DB, M, Conn>(
-        &self,
-        n: u16,
-        link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<()>
-    where
-        M: LoadIo<Conn, Backend = DB>,
-        DB: CounterBackend<Conn, M>,
-    {
-        let key = self.key()?;
-        self.shard_count().write(n, false, link).await?;
-        DB::fold(link.conn, key, n).await.map(drop)
-    }
-
-    /// The same counter, which counts only once for all additions with this key of 1 to 255 bytes. See
-    /// [`idempotency`](crate::idempotency).
+    /// The same counter, which is changed only once by all requests with this key of 1 to 255 bytes: added to, set, reset or
+    /// deleted. See [`idempotency`](crate::idempotency).
     pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
         Idempotent::new(self.clone(), key)
     }
@@ -360,10 +338,6 @@ impl Counter {
     /// Its name in a cache, and in the request that an idempotency key stands for.
     pub(crate) fn cached_as(&self) -> String {
         format!("{}:{:?}", counters::table::SHARDS_TABLE, self.name)
-    }
-
-    pub(crate) fn shard_count(&self) -> ShardCount {
-        ShardCount::of_counter::<counters::table>(self.name.as_bytes())
     }
 }
 
@@ -385,6 +359,9 @@ where
     }
 
     fn add_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<Option<(usize, bool)>> {
+        if n == 0 {
+            return Ok(None); // which creates no counter
+        }
         let request = Request::to_add(key, &self.cached_as(), n)?;
         now(Conn::Backend::add_once(conn, self.key()?, n, request)).map(Some)
     }

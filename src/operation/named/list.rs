@@ -5,6 +5,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 
 use super::backend::CounterBackend;
+use super::prefixed::Prefixed;
 use super::sql::{SelectCounters, SelectedRows};
 use crate::connection::{Io, Link, now};
 
@@ -88,37 +89,20 @@ impl CounterList {
         DB: CounterBackend<Conn, M>,
     {
         let rows = SelectedRows::Page {
-            prefix: self.prefix.as_bytes().to_vec(),
-            end: end_of_prefix(&self.prefix),
+            names: Prefixed::by(&self.prefix),
             after: self.after.as_ref().map(|name| name.as_bytes().to_vec()),
             limit: self.limit.into(),
         };
-        let page = DB::select(link.conn, SelectCounters { rows, exact: true }).await?;
-        page.into_iter()
-            .map(|(name, total)| match String::from_utf8(name) {
-                Ok(name) => Ok((name, total)),
-                Err(error) => Err(DieselError::DeserializationError(error.into())),
-            })
-            .collect()
+        named(DB::select(link.conn, SelectCounters { rows, exact: true }).await?)
     }
 }
 
-/// The first name after all those that begin with `prefix`; none for an empty one. No byte of UTF-8 is the last there is.
-fn end_of_prefix(prefix: &str) -> Option<Vec<u8>> {
-    let mut end = prefix.as_bytes().to_vec();
-    *end.last_mut()? += 1;
-    Some(end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_ends_where_the_next_begins() {
-        assert_eq!(end_of_prefix("page:"), Some(b"page;".to_vec()));
-        assert_eq!(end_of_prefix(""), None);
-        let end = end_of_prefix("é").unwrap();
-        assert!("é€".as_bytes() < end.as_slice() && "ê".as_bytes() >= end.as_slice());
-    }
+/// The rows with their names as texts.
+pub(super) fn named(rows: Vec<(Vec<u8>, i64)>) -> QueryResult<Vec<(String, i64)>> {
+    rows.into_iter()
+        .map(|(name, total)| match String::from_utf8(name) {
+            Ok(name) => Ok((name, total)),
+            Err(error) => Err(DieselError::DeserializationError(error.into())),
+        })
+        .collect()
 }

@@ -6,13 +6,20 @@
 #[cfg(feature = "async")]
 pub mod asynchronous;
 mod backend;
+mod bounded;
 mod counter;
+mod idempotent;
 mod list;
 mod name;
+mod prefixed;
+mod shards;
 mod sql;
 mod table;
+mod top;
 
 pub use self::backend::CounterBackend;
+pub use self::bounded::BoundedCounter;
 pub use self::counter::Counter;
 pub use self::list::CounterList;
 pub use self::table::counters;
+pub use self::top::TopCounters;

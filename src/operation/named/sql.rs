@@ -1,16 +1,19 @@
 //! The SQL of named counters.
 
+use std::marker::PhantomData;
+
 use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
+use super::prefixed::{Prefixed, push_name};
 use super::table::counters;
 use crate::backend::ShardedBackend;
 use crate::engine::explain_missing;
 use crate::model::ShardedTable;
-use crate::query_builder::{no_query_id, push_bind, push_column, push_total};
+use crate::query_builder::{SelectTop, no_query_id, push_bind, push_column, push_total};
 
 /// Inserts a counter at 0.
 ///
@@ -62,11 +65,41 @@ pub struct SelectCounters {
 pub(super) enum SelectedRows {
     Named(Vec<Vec<u8>>),
     Page {
-        prefix: Vec<u8>,
-        end: Option<Vec<u8>>,
+        names: Prefixed,
         after: Option<Vec<u8>>,
         limit: i64,
     },
+    Top(SelectTop<counters::value, Prefixed, NameAndTotal>),
+}
+
+impl SelectedRows {
+    /// The `limit` counters with the greatest totals behind the first `offset`.
+    pub(super) fn top(prefix: &str, limit: u32, offset: u32) -> Self {
+        let (limit, offset) = (limit.into(), offset.into());
+        SelectedRows::Top(SelectTop {
+            filter: Prefixed::by(prefix),
+            selection: NameAndTotal,
+            limit,
+            offset,
+            candidates: limit + offset,
+            ascending: false,
+            field: PhantomData,
+        })
+    }
+}
+
+/// `counters.name, total`
+#[derive(Debug)]
+pub(super) struct NameAndTotal;
+
+impl<DB> QueryFragment<DB> for NameAndTotal
+where
+    DB: ShardedBackend,
+    counters::table: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_name_and(true, out)
+    }
 }
 
 impl<DB> QueryFragment<DB> for SelectCounters
@@ -76,18 +109,15 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.unsafe_to_cache_prepared(); // one text for each number of names
-        out.push_sql("SELECT ");
-        push_name(out.reborrow())?;
-        out.push_sql(", ");
-        match counters::table::FIELDS.first() {
-            Some(field) if self.exact => {
-                push_total::<counters::table, DB>(field, None, out.reborrow())?
-            }
-            _ => push_column::<counters::table, DB>(counters::value::NAME, out.reborrow())?,
+        if let SelectedRows::Top(top) = &self.rows {
+            return top.walk_ast(out);
         }
+        out.push_sql("SELECT ");
+        push_name_and(self.exact, out.reborrow())?;
         out.push_sql(" FROM ");
         counters::table.walk_ast(out.reborrow())?;
         match &self.rows {
+            SelectedRows::Top(_) => {} // a statement by itself
             SelectedRows::Named(names) => {
                 out.push_sql(" WHERE ");
                 push_name(out.reborrow())?;
@@ -100,23 +130,16 @@ where
                 out.push_sql(all_rows);
             }
             SelectedRows::Page {
-                prefix,
-                end,
+                names,
                 after,
                 limit,
             } => {
-                out.push_sql(" WHERE ");
-                push_name(out.reborrow())?;
-                out.push_sql(" >= ");
-                push_bind::<Binary, [u8], DB>(prefix, out.reborrow())?;
-                let bounds = [(" < ", end), (" > ", after)];
-                for (compares, bound) in bounds {
-                    if let Some(bound) = bound {
-                        out.push_sql(" AND ");
-                        push_name(out.reborrow())?;
-                        out.push_sql(compares);
-                        push_bind::<Binary, [u8], DB>(bound, out.reborrow())?;
-                    }
+                names.walk_ast(out.reborrow())?;
+                if let Some(after) = after {
+                    out.push_sql(" AND ");
+                    push_name(out.reborrow())?;
+                    out.push_sql(" > ");
+                    push_bind::<Binary, [u8], DB>(after, out.reborrow())?;
                 }
                 out.push_sql(" ORDER BY ");
                 push_name(out.reborrow())?;
@@ -158,13 +181,18 @@ where
     }
 }
 
-/// `counters.name`
-fn push_name<DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
+/// `counters.name, total`, or `counters.name, counters.value`
+fn push_name_and<'b, DB>(exact: bool, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     DB: ShardedBackend,
     counters::table: QueryFragment<DB>,
 {
-    push_column::<counters::table, DB>(counters::name::NAME, out)
+    push_name(out.reborrow())?;
+    out.push_sql(", ");
+    match counters::table::FIELDS.first() {
+        Some(field) if exact => push_total::<counters::table, DB>(field, None, out),
+        _ => push_column::<counters::table, DB>(counters::value::NAME, out),
+    }
 }
 
 #[cfg(all(test, feature = "postgres_backend", feature = "mysql_backend"))]
@@ -187,8 +215,7 @@ mod tests {
         );
         let page = SelectCounters {
             rows: SelectedRows::Page {
-                prefix: b"page:".into(),
-                end: Some(b"page;".into()),
+                names: Prefixed::by("page:"),
                 after: Some(b"page:/".into()),
                 limit: 10,
             },
@@ -197,6 +224,25 @@ mod tests {
         assert_eq!(
             sql!(Mysql, page),
             "SELECT `diesel_sharded_counters`.`name`, `diesel_sharded_counters`.`value` FROM `diesel_sharded_counters` WHERE `diesel_sharded_counters`.`name` >= ? AND `diesel_sharded_counters`.`name` < ? AND `diesel_sharded_counters`.`name` > ? ORDER BY `diesel_sharded_counters`.`name` LIMIT ?"
+        );
+    }
+
+    #[test]
+    fn sql_of_the_greatest_by_prefix() {
+        use crate::test_schema::sql;
+        use diesel::pg::Pg;
+
+        let top = |prefix| SelectCounters {
+            rows: SelectedRows::top(prefix, 10, 5),
+            exact: true,
+        };
+        let filtered = sql!(Pg, top("page:"));
+        let filter = r#"FROM "diesel_sharded_counters" WHERE "diesel_sharded_counters"."name" >= $1 AND "diesel_sharded_counters"."name" < $2"#;
+        assert!(filtered.contains(filter), "{filtered}");
+        let all = sql!(Pg, top(""));
+        assert!(
+            all.contains(r#"."name" >= $1) AS "diesel_sharded_counters" WHERE NOT EXISTS"#),
+            "{all}"
         );
     }
 }

@@ -11,6 +11,7 @@ use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
 use crate::engine::KeyedTable;
 use crate::model::{ShardedColumn, ShardedTable, Value};
+use crate::operation::idempotency::Idempotent;
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
 
@@ -157,6 +158,38 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
         self.retry = Some(policy);
         self
     }
+
+    /// Sets the totals only if nothing was done with this key before, in any process. A key has 1 to 255 bytes, such as a
+    /// request's id. Only `.execute(conn)` may follow. See [`idempotency`](crate::idempotency).
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos::{self, dsl::{id, videos as all, views}};
+    /// # use diesel::prelude::*;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:")?;
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+    /// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// # conn.run_pending_migrations(diesel_sharded::MIGRATIONS)?;
+    /// use diesel_sharded::prelude::*;
+    /// use diesel_sharded::{set_total, update};
+    ///
+    /// for _ in 0..2 {
+    ///     set_total(all.find(7), views, 1000).idempotency_key("job 17").execute(conn)?;
+    ///     update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
+    /// }
+    /// assert_eq!(all.find(7).select(views.total()).first::<i64>(conn)?, 1002);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn idempotency_key(self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
+        Idempotent::new(self, key)
+    }
 }
 
 impl<Q, A> SetTotal<Q, A> {
@@ -174,7 +207,7 @@ impl<Q, A> SetTotal<Q, A> {
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.set(&mut Link::blocking(conn)))
+        now(self.ready().set::<T, DB, _, _>(&mut Link::blocking(conn)))
     }
 }
 
@@ -235,7 +268,8 @@ pub mod asynchronous {
             Conn: AsyncConnection<Backend = DB>,
             DB: BackendOf<Conn>,
         {
-            Box::pin(async move { self.set(&mut Link::awaited(conn)).await })
+            let ready = self.ready();
+            Box::pin(async move { ready.set::<T, DB, _, _>(&mut Link::awaited(conn)).await })
         }
     }
 }

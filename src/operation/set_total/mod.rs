@@ -2,6 +2,9 @@
 
 mod assignment;
 mod builder;
+mod idempotent;
+#[cfg(feature = "async")]
+mod idempotent_asynchronous;
 mod set;
 
 pub use self::assignment::{Assignment, ToValue, ToZero};

@@ -17,13 +17,37 @@ use crate::unfit::FieldState;
 use super::assignment::{Assignment, ToValue};
 use super::builder::SetTotal;
 
+/// Totals that can be set, repeatedly if necessary.
+pub(super) struct ReadyToSet<A, W> {
+    pub(super) assignment: A,
+    pub(super) filter: W,
+    retry: RetryPolicy,
+}
+
 impl<Q, A, Run> SetTotal<Q, A, Run> {
-    pub(crate) async fn set<DB, T, W, M, Conn>(
-        self,
+    pub(super) fn ready<T, W>(self) -> ReadyToSet<A, W>
+    where
+        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+    {
+        ReadyToSet {
+            assignment: self.assignment,
+            filter: self.query.into_update_target().where_clause,
+            retry: self.retry.unwrap_or_default(),
+        }
+    }
+}
+
+impl<A, W> ReadyToSet<A, W> {
+    pub(super) fn retry(&self) -> RetryPolicy {
+        self.retry.clone()
+    }
+
+    /// The number of parents whose totals were set.
+    pub(super) async fn set<T, DB, M, Conn>(
+        &self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<usize>
     where
-        Q: IntoUpdateTarget<Table = T, WhereClause = W>,
         A: Assignment + QueryFragment<DB>,
         T: KeyedTable<DB>,
         T::PrimaryKey: Expression + QueryId,
@@ -32,12 +56,11 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
         DB: ShardedBackend,
     {
         self.assignment.check()?;
-        let filter = self.query.into_update_target().where_clause;
-        let assignment = self.assignment;
-        let holding = holding(link, self.retry.unwrap_or_default())?;
+        let (filter, assignment) = (&self.filter, &self.assignment);
+        let holding = holding(link, self.retry())?;
         let set = retry_loop!(link, holding, {
             let pick = PickKeys::<T, W> {
-                filter: &filter,
+                filter,
                 table: PhantomData,
             };
             let mut set = 0;
@@ -48,13 +71,13 @@ impl<Q, A, Run> SetTotal<Q, A, Run> {
                 }
                 // A row that has left the filter since it was picked is not set.
                 let again = PickAgain::<T, W, _> {
-                    filter: &filter,
+                    filter,
                     keys: held.keys(),
                     table: PhantomData,
                 };
                 let still = T::load_keys(link, again).await?;
                 let still = Held::<T, DB>::locked(*T::TABLE, still);
-                set += assign(link, &still, &assignment).await?;
+                set += assign(link, &still, assignment).await?;
             }
             Ok(set)
         });

@@ -24,15 +24,16 @@ pub struct ShardsMigration<T> {
     table: PhantomData<T>,
 }
 
+/// The name of a migration that creates a table or a view.
 #[derive(Debug, Clone)]
-struct ShardsMigrationName {
-    version: String,
-    table: &'static str,
+pub(super) struct ShardsMigrationName {
+    pub(super) version: String,
+    pub(super) created: String,
 }
 
 impl fmt::Display for ShardsMigrationName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}_create_{}", self.version, self.table)
+        write!(f, "{}_create_{}", self.version, self.created)
     }
 }
 
@@ -96,7 +97,7 @@ impl<T: ShardedTable> ShardsMigration<T> {
         ShardsMigration {
             name: ShardsMigrationName {
                 version,
-                table: T::SHARDS_TABLE,
+                created: T::SHARDS_TABLE.to_owned(),
             },
             table: PhantomData,
         }

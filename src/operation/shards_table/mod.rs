@@ -8,6 +8,8 @@ mod quoted;
 mod table;
 mod triggers;
 mod unfit_text;
+mod view;
+mod view_migration;
 
 #[cfg(all(
     test,
@@ -25,3 +27,6 @@ pub(crate) use self::table::{
     add_function_sql, create_sql, drop_function_sql, drop_sql, missing_triggers,
 };
 pub(crate) use self::triggers::check_triggers;
+pub use self::view::TotalsView;
+pub(crate) use self::view::{create_view_sql, drop_view_sql};
+pub use self::view_migration::ViewMigration;

@@ -317,7 +317,7 @@ pub(crate) fn drop_function_sql<DB: ShardedBackend>(
 }
 
 /// Inside a transaction that the next statements would commit.
-fn refuse_inside<Conn>(conn: &mut Conn) -> QueryResult<()>
+pub(super) fn refuse_inside<Conn>(conn: &mut Conn) -> QueryResult<()>
 where
     Conn: Connection,
     Conn::Backend: BackendOf<Conn>,

@@ -203,6 +203,9 @@ pub trait AllWithTotals {
 
     /// Puts the totals in.
     fn all_with_totals(self) -> Self::Output;
+
+    /// The names of the columns.
+    fn names() -> Vec<&'static str>;
 }
 
 macro_rules! tuples {
@@ -232,6 +235,10 @@ macro_rules! tuples {
             fn all_with_totals(self) -> Self::Output {
                 let ($($T,)+) = self;
                 ($(Fresh($T),)+)
+            }
+
+            fn names() -> Vec<&'static str> {
+                vec![$($T::NAME),+]
             }
         }
 

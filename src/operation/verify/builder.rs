@@ -11,15 +11,16 @@ use diesel::query_dsl::methods::LoadQuery;
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
 use crate::engine::KeyedTable;
-use crate::model::ShardedColumn;
-use crate::operation::row_counter::IntegerField;
 use crate::operation::update::UpdateSource;
 use crate::policy::RetryPolicy;
 
-use super::recount::Drift;
+use super::drift::Drift;
+use super::fields::VerifiedFields;
+use super::number::RecountQuery;
 
-/// Begins to compare the totals of a field with `expected`: a query for keys and numbers, such as a recount returns. A row that
-/// the query leaves out is expected to have 0. Keys of other rows in the query's result are ignored.
+/// Begins to compare the totals of a field, or of a tuple of up to 4 fields, with `expected`: a query for keys and numbers, such as a
+/// recount returns. A row that the query leaves out is expected to have 0, and so is a number that is NULL. Keys of other rows in
+/// the query's result are ignored.
 ///
 /// ```
 /// # mod schema {
@@ -52,8 +53,44 @@ use super::recount::Drift;
 ///
 /// Keys are compared as values of the key's Rust type. A recount that returns two numbers for one key is an error.
 ///
-/// Named counters are verified by their table, `verify(counters::table, counters::value, recount)`, with names as bytes. `add(0)`
-/// creates a counter that does not exist yet.
+/// # Numbers
+/// The recount gives a number for each field, as Diesel gives counts and sums: an integer, a `Double`, or with the feature `numeric` a
+/// `Numeric`, each also as NULL. Diesel's `sum(..)` of a `BigInt` is a `Numeric`. (On SQLite Diesel reads that as a double, so such
+/// a sum is exact up to 2⁵³.) An integer field is compared with integers; any fraction is an error.
+///
+/// Sums of doubles depend on the order of addition. So a field of type `Double`, and on SQLite one of type `Numeric`, has drifted only
+/// if its total differs from the recount by more than 1e-9 of the greater of the two.
+///
+/// ```
+/// # mod schema {
+/// #     diesel::table! { shops (id) { id -> BigInt, orders -> BigInt, items -> BigInt, } }
+/// #     diesel::table! { orders (id) { id -> Integer, shop_id -> BigInt, items -> Integer, } }
+/// # }
+/// # use schema::{orders, shops};
+/// # use diesel::prelude::*;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # struct Shop { id: i64, #[sharded] orders: i64, #[sharded] items: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE shops (id INTEGER PRIMARY KEY, orders BIGINT NOT NULL, items BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::sql_query("CREATE TABLE orders (id INTEGER PRIMARY KEY, shop_id BIGINT NOT NULL, items INTEGER NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(shops::table).values((shops::id.eq(7), shops::orders.eq(2), shops::items.eq(1))).execute(conn)?;
+/// # diesel::insert_into(orders::table).values([(orders::shop_id.eq(7), orders::items.eq(3)), (orders::shop_id.eq(7), orders::items.eq(1))]).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(shops::table).create(conn)?;
+/// use diesel::dsl::{count_star, sum};
+/// use diesel_sharded::verify;
+///
+/// let recount = orders::table
+///     .group_by(orders::shop_id)
+///     .select((orders::shop_id, count_star(), sum(orders::items)));
+/// let drifts = verify(shops::table, (shops::orders, shops::items), recount).repair(conn)?;
+/// assert_eq!((drifts[0].total, drifts[0].expected), ((2, 1), (2, 4)));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Named counters are verified by their table, `verify(counters::table, counters::value, recount)`, with names as bytes. A counter
+/// that does not exist yet has no row to be repaired; `increment` and `decrement` in one transaction leave it there with 0.
 ///
 /// # When it is exact
 /// Totals and recount are read from one snapshot. If the application writes the counted rows and the count in one transaction,
@@ -65,17 +102,17 @@ use super::recount::Drift;
 /// that writes them. Then [`repair`](Verify::repair) adds the earlier rows while the application runs. Process a large table in
 /// steps of some thousand keys, by a filter of the rows *and* of the recount (`videos.filter(id.between(1, 5000))`,
 /// `likes.filter(video_id.between(1, 5000))`): each step holds its keys and numbers in memory, and locks its rows.
-pub fn verify<Source, Kind, C, Q>(
+pub fn verify<Source, Kind, C, Fields, Q>(
     source: Source,
-    column: C,
+    _fields: C,
     expected: Q,
 ) -> Verify<Source::Query, C, Q>
 where
     Source: UpdateSource<Kind>,
     Source::Query: IntoUpdateTarget<Table = C::Table>,
-    C: ShardedColumn,
+    C: VerifiedFields<Fields>,
 {
-    Verify::of(source, column, expected)
+    Verify::of(source, expected)
 }
 
 /// A comparison that was not made yet; made by [`verify`].
@@ -83,24 +120,24 @@ where
 #[must_use = "nothing is compared until `.drifts(conn)` or `.repair(conn)`"]
 pub struct Verify<Rows, C, Q, Run = Blocking> {
     pub(super) query: Rows,
-    pub(super) column: C,
+    pub(super) fields: PhantomData<fn() -> C>,
     pub(super) expected: Q,
     pub(super) retry: Option<RetryPolicy>,
     pub(super) run: PhantomData<fn() -> Run>,
 }
 
 impl<R, C, Q, Run> Verify<R, C, Q, Run> {
-    pub(crate) fn of<Source, Kind>(source: Source, column: C, expected: Q) -> Self
+    pub(crate) fn of<Source, Kind>(source: Source, expected: Q) -> Self
     where
         Source: UpdateSource<Kind, Query = R>,
     {
-        Self::of_query(source.into_query(), column, expected)
+        Self::of_query(source.into_query(), expected)
     }
 
-    pub(crate) fn of_query(query: R, column: C, expected: Q) -> Self {
+    pub(crate) fn of_query(query: R, expected: Q) -> Self {
         Verify {
             query,
-            column,
+            fields: PhantomData,
             expected,
             retry: None,
             run: PhantomData,
@@ -120,7 +157,7 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// ```sql
     /// BEGIN ISOLATION LEVEL REPEATABLE READ;                  -- SQLite: BEGIN
     /// …;                                                      -- the recount
-    /// SELECT "videos"."id", total FROM "videos" WHERE …;
+    /// SELECT "videos"."id", CAST(total AS TEXT) FROM "videos" WHERE …;
     /// COMMIT
     /// ```
     ///
@@ -128,17 +165,20 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// As [`update`](crate::update())'s; [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a
     /// transaction, which might not read from one snapshot. A total that does not fit its column's type causes the database's own
     /// error.
-    pub fn drifts<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
+    pub fn drifts<'q, Conn, DB, Fields, T, W>(
+        self,
+        conn: &mut Conn,
+    ) -> QueryResult<Vec<Drift<T::Key, C::Total>>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W>,
-        C: IntegerField<DB, Table = T>,
-        Q: LoadQuery<'q, Conn, (T::Key, i64)> + Clone,
+        C: VerifiedFields<Fields, Table = T>,
+        Q: RecountQuery<T::Key> + LoadQuery<'q, Conn, <Q as RecountQuery<T::Key>>::Row> + Clone,
         T: KeyedTable<DB, Key: Eq + Hash>,
         W: QueryFragment<DB> + QueryId,
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.find_drifts(&mut Link::blocking(conn)))
+        now(self.find_drifts::<Fields, _, _, _, _, _>(&mut Link::blocking(conn)))
     }
 
     /// Adds the difference to every total that is not as expected, and returns the drifts that it repaired. Counts that arrive
@@ -152,8 +192,8 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// BEGIN ISOLATION LEVEL REPEATABLE READ;                  -- SQLite: BEGIN IMMEDIATE
     /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE;     -- MySQL: FOR UPDATE; SQLite: none
     /// …;                                                      -- the recount
-    /// SELECT "videos"."id", total FROM "videos" WHERE …;
-    /// UPDATE "videos" SET "likes" = ("videos"."likes" + $1) WHERE …;               -- for each difference, 100 keys at once
+    /// SELECT "videos"."id", CAST(total AS TEXT) FROM "videos" WHERE …;             -- 100 keys at once
+    /// UPDATE "videos" SET "likes" = ("videos"."likes" + $1) WHERE …;               -- for each difference
     /// COMMIT
     /// ```
     ///
@@ -166,95 +206,19 @@ impl<R, C, Q> Verify<R, C, Q> {
     /// # Errors
     /// As [`drifts`](Self::drifts). [`Overflow`](crate::Error::Overflow) if a base cannot take the difference. That happens to an
     /// unsigned base if most of the total is on shards: fold first.
-    pub fn repair<'q, Conn, DB, T, W>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
+    pub fn repair<'q, Conn, DB, Fields, T, W>(
+        self,
+        conn: &mut Conn,
+    ) -> QueryResult<Vec<Drift<T::Key, C::Total>>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W> + Clone,
-        C: IntegerField<DB, Table = T>,
-        Q: LoadQuery<'q, Conn, (T::Key, i64)> + Clone,
+        C: VerifiedFields<Fields, Table = T>,
+        Q: RecountQuery<T::Key> + LoadQuery<'q, Conn, <Q as RecountQuery<T::Key>>::Row> + Clone,
         T: KeyedTable<DB, Key: Eq + Hash>,
         W: QueryFragment<DB> + QueryId,
         Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.repair_drifts(&mut Link::blocking(conn)))
-    }
-}
-
-/// Totals beside a recount, awaited.
-#[cfg(feature = "async")]
-pub mod asynchronous {
-    use std::hash::Hash;
-
-    use diesel::query_builder::{IntoUpdateTarget, QueryFragment, QueryId};
-    use diesel::result::QueryResult;
-    use diesel_async::AsyncConnection;
-    use diesel_async::methods::LoadQuery;
-
-    use super::{Drift, Verify};
-    use crate::backend::BackendOf;
-    use crate::connection::{Async, BoxFuture, Link};
-    use crate::engine::KeyedTable;
-    use crate::model::ShardedColumn;
-    use crate::operation::row_counter::IntegerField;
-    use crate::operation::update::UpdateSource;
-
-    /// Compares totals with a recount on a connection of `diesel_async`; see [`verify`](crate::verify()). The
-    /// recount is a query that borrows nothing.
-    pub fn verify<Source, Kind, C, Q>(
-        source: Source,
-        column: C,
-        expected: Q,
-    ) -> Verify<Source::Query, C, Q, Async>
-    where
-        Source: UpdateSource<Kind>,
-        Source::Query: IntoUpdateTarget<Table = C::Table>,
-        C: ShardedColumn,
-    {
-        Verify::of(source, column, expected)
-    }
-
-    impl<R, C, Q, T, W> Verify<R, C, Q, Async>
-    where
-        R: IntoUpdateTarget<Table = T, WhereClause = W>,
-    {
-        /// The totals that are not as expected; see [`Verify::drifts`](crate::operation::Verify::drifts).
-        ///
-        /// # Errors
-        /// As there.
-        pub fn drifts<'c, Conn, DB>(
-            self,
-            conn: &'c mut Conn,
-        ) -> BoxFuture<'c, QueryResult<Vec<Drift<T::Key>>>>
-        where
-            R: Send + 'c,
-            C: IntegerField<DB, Table = T> + Send + Sync + 'c,
-            Q: LoadQuery<'static, Conn, (T::Key, i64)> + Clone + Send + Sync + 'static,
-            T: KeyedTable<DB, Key: Eq + Hash>,
-            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
-            Conn: AsyncConnection<Backend = DB>,
-            DB: BackendOf<Conn>,
-        {
-            Box::pin(async move { self.find_drifts(&mut Link::awaited(conn)).await })
-        }
-
-        /// Repairs the totals that are not as expected; see [`Verify::repair`](crate::operation::Verify::repair).
-        ///
-        /// # Errors
-        /// As there.
-        pub fn repair<'c, Conn, DB>(
-            self,
-            conn: &'c mut Conn,
-        ) -> BoxFuture<'c, QueryResult<Vec<Drift<T::Key>>>>
-        where
-            R: Clone + Send + 'c,
-            C: IntegerField<DB, Table = T> + Send + Sync + 'c,
-            Q: LoadQuery<'static, Conn, (T::Key, i64)> + Clone + Send + Sync + 'static,
-            T: KeyedTable<DB, Key: Eq + Hash>,
-            W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
-            Conn: AsyncConnection<Backend = DB>,
-            DB: BackendOf<Conn>,
-        {
-            Box::pin(async move { self.repair_drifts(&mut Link::awaited(conn)).await })
-        }
+        now(self.repair_drifts::<Fields, _, _, _, _, _>(&mut Link::blocking(conn)))
     }
 }

@@ -1,6 +1,6 @@
 //! Finding drifts, and repairing them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::Hash;
 
 use diesel::prelude::*;
@@ -9,23 +9,44 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{Isolation, ShardedBackend, Strength};
 use crate::connection::{Io, Link, LoadIo, TransactionOptions, in_transaction};
-use crate::engine::{Held, KeyedTable, RetryLoop, explain, field, in_chunks, retry_loop};
-use crate::operation::row_counter::{AddTo, IntegerField};
+use crate::engine::{Held, KeyedTable, RetryLoop, explain, in_chunks, retry_loop};
+use crate::model::Amount;
 use crate::policy::RetryPolicy;
 use crate::unfit::Unfit;
 
 use super::builder::Verify;
-use super::recount::{Drift, Recount, by_key, compare};
+use super::drift::{Compared, Drift, beyond};
+use super::fields::VerifiedFields;
+use super::recount::{Recount, by_key, compare};
 use super::refuse::{refuse_cut_recounts, refuse_padded_keys};
+use super::totals::AddAmounts;
 
 impl<R, C, Q, Run> Verify<R, C, Q, Run> {
-    pub(crate) async fn find_drifts<'q, DB, T, W, M, Conn>(
+    pub(crate) async fn find_drifts<'q, F, DB, T, W, M, Conn>(
         self,
         link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Vec<Drift<T::Key>>>
+    ) -> QueryResult<Vec<Drift<T::Key, C::Total>>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W>,
-        C: IntegerField<DB, Table = T>,
+        C: VerifiedFields<F, Table = T>,
+        Q: Clone,
+        T: KeyedTable<DB, Key: Eq + Hash>,
+        W: QueryFragment<DB> + QueryId,
+        M: LoadIo<Conn, Backend = DB> + Recount<'q, Conn, Q, T::Key>,
+        DB: ShardedBackend,
+    {
+        let differ = self.find::<F, DB, T, W, M, Conn>(link).await?;
+        differ.into_iter().map(Compared::drift::<C, F>).collect()
+    }
+
+    /// The rows whose totals are not as expected.
+    async fn find<'q, F, DB, T, W, M, Conn>(
+        self,
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<Vec<Compared<T::Key>>>
+    where
+        R: IntoUpdateTarget<Table = T, WhereClause = W>,
+        C: VerifiedFields<F, Table = T>,
         Q: Clone,
         T: KeyedTable<DB, Key: Eq + Hash>,
         W: QueryFragment<DB> + QueryId,
@@ -33,34 +54,33 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         DB: ShardedBackend,
     {
         let filter = self.query.into_update_target().where_clause;
-        let (column, query) = (self.column, self.expected);
+        let (fields, query) = (C::fields()?, self.expected);
         let repeated = in_a_snapshot(link, self.retry.unwrap_or_default(), false)?;
-        let drifts = retry_loop!(link, repeated, {
+        let differ = retry_loop!(link, repeated, {
             refuse_padded_keys::<T, _, _, _>(link).await?;
             refuse_cut_recounts::<DB, _, _>(link).await?;
-            let expected = by_key(M::recount(link.conn, query.clone()).await?)?;
-            compare(link, column, &filter, &expected).await
+            let expected = by_key(M::recount(link.conn, query.clone()).await?, &fields)?;
+            compare::<T, _, _, _, _>(link, &fields, &filter, &expected).await
         });
-        drifts.map_err(|error| explain::<T, DB>(&link.backend(), error))
+        differ.map_err(|error| explain::<T, DB>(&link.backend(), error))
     }
 
-    pub(crate) async fn repair_drifts<'q, DB, T, W, M, Conn>(
+    pub(crate) async fn repair_drifts<'q, F, DB, T, W, M, Conn>(
         self,
         link: &mut Link<'_, M, Conn>,
-    ) -> QueryResult<Vec<Drift<T::Key>>>
+    ) -> QueryResult<Vec<Drift<T::Key, C::Total>>>
     where
         R: IntoUpdateTarget<Table = T, WhereClause = W> + Clone,
-        C: IntegerField<DB, Table = T>,
+        C: VerifiedFields<F, Table = T>,
         Q: Clone,
         T: KeyedTable<DB, Key: Eq + Hash>,
         W: QueryFragment<DB> + QueryId,
         M: LoadIo<Conn, Backend = DB> + Recount<'q, Conn, Q, T::Key>,
         DB: ShardedBackend,
     {
-        let (column, query) = (self.column, self.expected.clone());
-        let field = field::<C>()?;
+        let (fields, query) = (C::fields()?, self.expected.clone());
         let retry = self.retry.clone().unwrap_or_default();
-        let suspects = self.find_drifts(link).await?;
+        let suspects = self.find::<F, DB, T, W, M, Conn>(link).await?;
         let suspects = suspects.into_iter().map(|drift| drift.key);
         let suspects = in_chunks::<T, DB>(suspects.collect());
         if suspects.is_empty() {
@@ -78,33 +98,45 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                 }
                 held.push(locked);
             }
-            let expected = by_key(M::recount(link.conn, query.clone()).await?)?;
+            let expected = by_key(M::recount(link.conn, query.clone()).await?, &fields)?;
             let mut repaired = vec![];
             for held in held.iter().filter(|held| !held.is_empty()) {
                 let keys = held.keys();
-                repaired.extend(compare(link, column, keys, &expected).await?);
-            }
-            let mut lacking = HashMap::new();
-            for drift in &repaired {
-                lacking.insert(&drift.key, drift.lacks()?);
-            }
-            for held in &held {
-                let mut equal: BTreeMap<i64, Vec<T::Key>> = BTreeMap::new();
-                for key in held.parents() {
-                    if let Some(lacks) = lacking.get(key) {
-                        equal.entry(*lacks).or_default().push(key.clone());
-                    }
-                }
-                for (lacks, keys) in equal {
+                let differ = compare::<T, _, _, _, _>(link, &fields, keys, &expected).await?;
+                for (amounts, keys) in by_lacks(held.parents(), &differ)? {
+                    let add = AddAmounts::<T>::new(&fields, &amounts).ok_or_else(beyond)?;
                     let held = Held::<T, DB>::locked(*T::TABLE, keys);
-                    let add = AddTo::<C>::new(lacks);
-                    held.add_to_bases(link, field, lacks, &add).await?;
+                    held.add_to_bases(link, &fields, &amounts, &add).await?;
                 }
+                repaired.extend(differ);
             }
             Ok(repaired)
         });
-        repaired.map_err(|error| explain::<T, DB>(&link.backend(), error))
+        let repaired = repaired.map_err(|error| explain::<T, DB>(&link.backend(), error))?;
+        repaired.into_iter().map(Compared::drift::<C, F>).collect()
     }
+}
+
+/// The amounts that totals lack, each with the parents that lack them, in the order of `parents`.
+fn by_lacks<K: Clone + Eq + Hash>(
+    parents: &[K],
+    differ: &[Compared<K>],
+) -> QueryResult<Vec<(Vec<Amount>, Vec<K>)>> {
+    let mut lacking = HashMap::new();
+    for compared in differ {
+        lacking.insert(&compared.key, compared.lacks()?);
+    }
+    let mut equal: Vec<(Vec<Amount>, Vec<K>)> = vec![];
+    for key in parents {
+        let Some(lacks) = lacking.remove(key) else {
+            continue;
+        };
+        match equal.iter_mut().find(|(amounts, _)| *amounts == lacks) {
+            Some((_, keys)) => keys.push(key.clone()),
+            None => equal.push((lacks, vec![key.clone()])),
+        }
+    }
+    Ok(equal)
 }
 
 /// A transaction that reads from one snapshot.

@@ -15,8 +15,11 @@ use diesel_sharded::__bounds::{
 use diesel_sharded::asynchronous::{self, Async};
 use diesel_sharded::backend::BackendOf;
 use diesel_sharded::dsl::Value;
+use diesel_sharded::idempotency::Idempotent;
 use diesel_sharded::model::{ShardedColumn, ShardedTable};
-use diesel_sharded::operation::{CountedMany, Drift, Folded, IntegerField, UpdateSource};
+use diesel_sharded::operation::{
+    CountedMany, Drift, Folded, IntegerField, RecountQuery, UpdateSource, VerifiedFields,
+};
 use diesel_sharded::retry::RetryPolicy;
 
 use super::wait;
@@ -153,6 +156,10 @@ where
         SetTotal(self.0.retry(policy))
     }
 
+    pub fn idempotency_key(self, key: impl AsRef<[u8]>) -> IdempotentSet<Q, A> {
+        IdempotentSet(self.0.idempotency_key(key))
+    }
+
     pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
     where
         Q: Send,
@@ -167,9 +174,28 @@ where
     }
 }
 
+pub struct IdempotentSet<Q, A>(Idempotent<diesel_sharded::operation::SetTotal<Q, A, Async>>);
+
+impl<Q, A, T, W> IdempotentSet<Q, A>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
+    where
+        A: Assignment + QueryFragment<DB> + Send + Sync,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression + QueryId,
+        W: QueryFragment<DB> + QueryId + Send + Sync,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.execute(conn))
+    }
+}
+
 pub struct Verify<R, C, Q>(pub(super) diesel_sharded::operation::Verify<R, C, Q, Async>);
 
-pub fn verify<Source, Kind, C, Q>(
+pub fn verify<Source, Kind, C, Fields, Q>(
     source: Source,
     column: C,
     expected: Q,
@@ -177,7 +203,7 @@ pub fn verify<Source, Kind, C, Q>(
 where
     Source: UpdateSource<Kind>,
     Source::Query: IntoUpdateTarget<Table = C::Table>,
-    C: ShardedColumn,
+    C: VerifiedFields<Fields>,
 {
     Verify(asynchronous::verify(source, column, expected))
 }
@@ -190,11 +216,19 @@ where
         Verify(self.0.retry(policy))
     }
 
-    pub fn drifts<Conn, DB>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
+    pub fn drifts<Conn, DB, Fields>(
+        self,
+        conn: &mut Conn,
+    ) -> QueryResult<Vec<Drift<T::Key, C::Total>>>
     where
         R: Send,
-        C: IntegerField<DB, Table = T> + Send + Sync,
-        Q: LoadQuery<'static, Conn, (T::Key, i64)> + Clone + Send + Sync + 'static,
+        C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync,
+        Q: RecountQuery<T::Key, Row: Send>
+            + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
         T: KeyedTable<DB, Key: Eq + Hash>,
         W: QueryFragment<DB> + QueryId + Send + Sync,
         Conn: AsyncConnection<Backend = DB>,
@@ -203,11 +237,19 @@ where
         wait(self.0.drifts(conn))
     }
 
-    pub fn repair<Conn, DB>(self, conn: &mut Conn) -> QueryResult<Vec<Drift<T::Key>>>
+    pub fn repair<Conn, DB, Fields>(
+        self,
+        conn: &mut Conn,
+    ) -> QueryResult<Vec<Drift<T::Key, C::Total>>>
     where
         R: Clone + Send,
-        C: IntegerField<DB, Table = T> + Send + Sync,
-        Q: LoadQuery<'static, Conn, (T::Key, i64)> + Clone + Send + Sync + 'static,
+        C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync,
+        Q: RecountQuery<T::Key, Row: Send>
+            + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
         T: KeyedTable<DB, Key: Eq + Hash>,
         W: QueryFragment<DB> + QueryId + Send + Sync,
         Conn: AsyncConnection<Backend = DB>,

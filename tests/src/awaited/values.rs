@@ -4,7 +4,7 @@ use std::fmt;
 
 use diesel::prelude::*;
 use diesel_async::AsyncConnection;
-use diesel_sharded::asynchronous::{self, Async, operation::IdempotentCounter};
+use diesel_sharded::asynchronous::{self, Async, operation};
 use diesel_sharded::backend::BackendOf;
 use diesel_sharded::counters;
 use diesel_sharded::model::{ShardedColumn, ShardedTable};
@@ -42,6 +42,18 @@ impl Counter {
         CounterList(asynchronous::Counter::list(prefix))
     }
 
+    pub fn top(prefix: impl Into<String>, n: u32) -> TopCounters {
+        TopCounters(asynchronous::Counter::top(prefix, n))
+    }
+
+    pub fn never_below(self, least: i64) -> BoundedCounter {
+        BoundedCounter(self.0.never_below(least))
+    }
+
+    pub fn never_above(self, most: i64) -> BoundedCounter {
+        BoundedCounter(self.0.never_above(most))
+    }
+
     pub fn get_many<Conn, S>(names: &[S], conn: &mut Conn) -> QueryResult<Vec<i64>>
     where
         S: AsRef<str> + Sync,
@@ -59,6 +71,7 @@ impl Counter {
         increment() -> ();
         decrement() -> ();
         add(n: i64) -> ();
+        add_and_get(n: i64) -> i64;
         get() -> i64;
         estimate() -> i64;
         set(total: i64) -> ();
@@ -83,7 +96,31 @@ impl fmt::Display for Counter {
     }
 }
 
-pub struct CounterList(asynchronous::operation::CounterList);
+pub struct BoundedCounter(operation::BoundedCounter);
+
+impl BoundedCounter {
+    pub fn never_below(self, least: i64) -> Self {
+        BoundedCounter(self.0.never_below(least))
+    }
+
+    pub fn never_above(self, most: i64) -> Self {
+        BoundedCounter(self.0.never_above(most))
+    }
+
+    waits! { add(n: i64) -> bool; }
+}
+
+pub struct TopCounters(operation::TopCounters);
+
+impl TopCounters {
+    pub fn offset(self, counters: u32) -> Self {
+        TopCounters(self.0.offset(counters))
+    }
+
+    waits! { load() -> Vec<(String, i64)>; }
+}
+
+pub struct CounterList(operation::CounterList);
 
 impl CounterList {
     pub fn after(self, name: impl Into<String>) -> Self {
@@ -97,13 +134,16 @@ impl CounterList {
     waits! { load() -> Vec<(String, i64)>; }
 }
 
-pub struct Idempotent(IdempotentCounter);
+pub struct Idempotent(operation::IdempotentCounter);
 
 impl Idempotent {
     waits! {
         increment() -> usize;
         decrement() -> usize;
         add(n: i64) -> usize;
+        set(total: i64) -> ();
+        reset() -> ();
+        delete() -> bool;
     }
 }
 
@@ -122,6 +162,15 @@ impl<C: ShardedColumn> RowCounter<C> {
         DB: BackendOf<Conn>,
     {
         wait(self.0.add(n, conn))
+    }
+
+    pub fn add_and_get<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<Option<i64>>
+    where
+        C: IntegerField<DB> + Send + Sync,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.add_and_get(n, conn))
     }
 
     pub fn get<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Option<i64>>

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::connection::InstrumentationEvent;
 use diesel::prelude::*;
 use diesel_sharded::operation::Folder;
 use diesel_sharded::prelude::*;
@@ -16,7 +15,7 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards;
 use diesel_sharded_tests::{Database, TestConnection};
 
-use super::{Conn, database, on_threads};
+use super::{Conn, database, on_threads, sent};
 
 const OFTEN: Duration = Duration::from_millis(20);
 
@@ -176,21 +175,11 @@ fn errors_are_reported_and_it_goes_on() {
 fn a_pass_costs_by_the_rows_that_were_counted_on() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    let sent = Arc::new(Mutex::new(vec![]));
     let mut statements = vec![];
     for _ in 0..2 {
         count_on_three(conn);
-        let sending = Arc::clone(&sent);
-        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
-            if let InstrumentationEvent::StartQuery { query, .. } = event {
-                let query = query.to_string();
-                sending.lock().unwrap().push(query);
-            }
-        });
-        let folded = fold(videos).cold_below(2).run(conn).unwrap();
-        conn.set_instrumentation(|_: InstrumentationEvent<'_>| {});
+        let (folded, sent) = sent(conn, |conn| fold(videos).cold_below(2).run(conn).unwrap());
         assert_eq!((folded.parents, folded.shards_removed), (3, 3));
-        let sent = std::mem::take(&mut *sent.lock().unwrap());
         for query in &sent {
             let query = query.replace(['"', '`'], "");
             let reads_parents = query.contains("FROM videos ") || query.contains("UPDATE videos ");

@@ -1,7 +1,9 @@
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::Conn;
 use crate::api::MIGRATIONS;
+use diesel::connection::{Connection, InstrumentationEvent};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded_tests::{Database, TestConnection, schema};
 
@@ -19,17 +21,22 @@ mod life;
 mod migrating;
 mod models;
 mod named;
+mod named_values;
 mod or_insert;
 mod properties;
 mod returning;
+mod row_counter;
+mod set_once;
 mod set_total;
 mod shapes;
 mod shard_choice;
 mod tables;
+mod time;
 mod top;
 mod totals;
 mod transactions;
 mod verify;
+mod view;
 
 /// Runs `work` on as many threads, each with a connection of its own; a panic in one is a panic here.
 fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) + Sync) {
@@ -39,6 +46,21 @@ fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) +
             scope.spawn(move || work(number, &mut Conn::connect(database)));
         }
     });
+}
+
+/// What `work` returns, and the statements that it sends.
+fn sent<T>(conn: &mut Conn, work: impl FnOnce(&mut Conn) -> T) -> (T, Vec<String>) {
+    let sent = Arc::new(Mutex::new(vec![]));
+    let sending = Arc::clone(&sent);
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+        if let InstrumentationEvent::StartQuery { query, .. } = event {
+            sending.lock().unwrap().push(query.to_string());
+        }
+    });
+    let done = work(conn);
+    conn.set_instrumentation(|_: InstrumentationEvent<'_>| {});
+    let sent = std::mem::take(&mut *sent.lock().unwrap());
+    (done, sent)
 }
 
 /// A database with the library's own tables too.

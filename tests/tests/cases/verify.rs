@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use crate::api::operation::Drift;
 use crate::api::retry::{self, RetryPolicy};
 use crate::api::{Error, fold, update, verify};
-use diesel::dsl::count_star;
+use bigdecimal::{BigDecimal, ToPrimitive};
+use diesel::dsl::{count_star, sum};
 use diesel::prelude::*;
+use diesel::sql_types::{Double, Numeric};
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::comments;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -70,6 +72,113 @@ fn two_numbers_for_one_key_are_refused() {
     let error = Error::from(error.unwrap_err());
     assert!(error.to_string().contains("two"), "{error}");
     assert_eq!(totals(&mut conn), [1, 2, 3]);
+}
+
+/// A sum of no rows is NULL, and that of a `BigInt` is a decimal.
+#[test]
+fn sums_are_taken_as_diesel_gives_them() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let sums = || {
+        videos
+            .left_join(comments::table)
+            .group_by(id)
+            .select((id, sum(comments::id.nullable())))
+    };
+    let found = verify(videos, views, sums()).drifts(conn).unwrap();
+    assert_eq!(sorted(found), [(1, 100, 0), (2, 200, 0), (3, 300, 3)]);
+    let repaired = verify(videos, views, sums()).repair(conn).unwrap();
+    assert_eq!(repaired.len(), 3);
+    let read = videos.select(views.total()).order(id).load::<i64>(conn);
+    assert_eq!(read, Ok(vec![0, 0, 3]));
+    // Of an `Integer` it is a `BigInt`.
+    let likes_of = || videos.group_by(id).select((id, sum(likes)));
+    let expected = [(1, 0, 1), (2, 0, 2), (3, 3, 3)];
+    let found = verify(videos, views, likes_of()).drifts(conn).unwrap();
+    assert_eq!(sorted(found), expected[..2]);
+    let fractions = || videos.select((id, 0.5.into_sql::<Double>()));
+    let refused = verify(videos, views, fractions()).drifts(conn);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("`views` is never 0.5"), "{refused}");
+}
+
+#[test]
+fn several_fields_are_compared_with_one_recount() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let recount = || {
+        comments::table.group_by(comments::video_id).select((
+            comments::video_id,
+            sum(comments::id),
+            count_star(),
+        ))
+    };
+    let both = || verify(videos.filter(id.ge(2)), (views, likes), recount());
+    let mut found = both().drifts(conn).unwrap();
+    found.sort_by_key(|drift| drift.key);
+    let found: Vec<_> = found
+        .iter()
+        .map(|drift| (drift.key, drift.total, drift.expected))
+        .collect();
+    assert_eq!(found, [(2, (200, 2), (0, 0)), (3, (300, 3), (3, 2))]);
+    let repaired = both().repair(conn).unwrap();
+    assert_eq!(repaired.len(), 2);
+    let read = videos.select((views.total(), likes.total())).order(id);
+    assert_eq!(
+        read.load::<(i64, i32)>(conn),
+        Ok(vec![(100, 1), (0, 0), (3, 2)])
+    );
+    assert_eq!(both().drifts(conn), Ok(vec![]));
+    let one_number = verify(videos, (views, likes), recount!()).drifts(conn);
+    let refused = one_number.unwrap_err().to_string();
+    assert!(refused.contains("gives 1 for 2"), "{refused}");
+}
+
+/// Sums of doubles depend on their order: 0.1 + 0.2 is not 0.3.
+#[test]
+fn doubles_are_compared_within_a_tolerance_and_decimals_exactly() {
+    use diesel_sharded_tests::schema::measures::dsl::*;
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for n in [0.1, 0.2] {
+        update(measures)
+            .set(real.eq(real + n))
+            .execute(conn)
+            .unwrap();
+    }
+    let of = |n: f64| measures.select((id, n.into_sql::<Double>()));
+    assert_eq!(verify(measures, real, of(0.3)).drifts(conn), Ok(vec![]));
+    let repaired = verify(measures, real, of(0.300_000_001))
+        .repair(conn)
+        .unwrap();
+    assert_eq!(repaired.len(), 1);
+    assert_eq!(repaired[0].expected, 0.300_000_001);
+    assert_eq!(
+        verify(measures, real, of(0.300_000_001)).drifts(conn),
+        Ok(vec![])
+    );
+    let price = |text: &str| -> BigDecimal { text.parse().unwrap() };
+    update(measures)
+        .set(exact.eq(exact + price("0.1")))
+        .execute(conn)
+        .unwrap();
+    let of = |text: &str| measures.select((id, price(text).into_sql::<Numeric>()));
+    let repaired = verify(measures, exact, of("-12.345678"))
+        .repair(conn)
+        .unwrap();
+    // SQLite keeps doubles.
+    let is = |number: &BigDecimal, n: f64| (number.to_f64().unwrap() - n).abs() < 1e-9;
+    assert!(is(&repaired[0].total, 0.1) && is(&repaired[0].expected, -12.345_678));
+    assert_eq!(
+        verify(measures, exact, of("-12.345678")).drifts(conn),
+        Ok(vec![])
+    );
+    // An integer, beside a double.
+    let both = measures.select((id, small, real.total()));
+    assert_eq!(
+        verify(measures, (small, real), both).drifts(conn),
+        Ok(vec![])
+    );
 }
 
 #[test]

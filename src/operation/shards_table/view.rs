@@ -1,0 +1,256 @@
+//! A view of a sharded table with totals, for readers that are not Diesel.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use diesel::connection::LoadConnection;
+use diesel::prelude::*;
+use diesel::query_builder::{QueryBuilder, QueryFragment};
+
+use super::table::{ShardsTable, refuse_inside};
+use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use crate::model::ShardedTable;
+use crate::operation::update::returning::AllWithTotals;
+use crate::query_builder::{CreateView, DropView, Names};
+
+/// A view of a sharded table with totals in place of bases; made by [`ShardsTable::view`].
+///
+/// It has the columns of the `table!`, in that order and under their names (at most 32), and each sharded one is its total. So a
+/// report, a spreadsheet or an old service reads exact numbers by `SELECT * FROM videos_totals`:
+///
+/// ```sql
+/// CREATE VIEW "videos_totals" ("id", "title", "views") AS
+/// SELECT "videos"."id", "videos"."title", total FROM "videos"
+/// ```
+///
+/// ```
+/// # mod schema { diesel::table! { videos (id) { id -> BigInt, title -> Text, views -> BigInt, } } }
+/// # use schema::videos::{self, dsl::{id, title, videos as all, views}};
+/// # use diesel::prelude::*;
+/// # use diesel::sql_types::BigInt;
+/// # #[derive(diesel_sharded::ShardedField)]
+/// # #[diesel(table_name = videos)]
+/// # struct Video { id: i64, #[sharded] views: i64 }
+/// # fn main() -> QueryResult<()> {
+/// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+/// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, title TEXT NOT NULL, views BIGINT NOT NULL)").execute(conn)?;
+/// # diesel::insert_into(all).values((id.eq(7), title.eq("zoo"), views.eq(100))).execute(conn)?;
+/// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+/// use diesel_sharded::{ShardsTable, update};
+///
+/// ShardsTable::of(videos::table).view("videos_totals").create(conn)?; // or as a migration
+///
+/// update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
+/// let total = diesel::dsl::sql::<BigInt>("SELECT views FROM videos_totals WHERE id = 7");
+/// assert_eq!(total.get_result::<i64>(conn)?, 101);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// On PostgreSQL and MySQL a reader needs the privilege to read the view, and none on the tables. The view reads both tables with
+/// the rights of the role that created it, and row security is that role's too. Nothing can be written through the view.
+///
+/// # When the tables change
+///
+/// A view keeps the columns that it was created with. Drop it before the change and create it again afterwards, in one migration:
+///
+/// | change | without that |
+/// |---|---|
+/// | a new column, or a new sharded field | the view does not have it, or shows its base |
+/// | a column that is dropped, or gets another type | PostgreSQL and SQLite refuse a drop, PostgreSQL another type; on MySQL the view is invalid |
+/// | a column that is renamed | PostgreSQL and SQLite keep the old name in the view; on MySQL the view is invalid |
+/// | the shards table is dropped | PostgreSQL refuses it; elsewhere the view is invalid |
+#[must_use = "a description of a view; `create` or `migration` makes one of it"]
+pub struct TotalsView<T> {
+    name: String,
+    table: PhantomData<T>,
+}
+
+impl<T: ShardedTable> ShardsTable<T> {
+    /// A view with totals in place of bases, for readers that are not Diesel: `view("videos_totals")`. See [`TotalsView`].
+    pub fn view(&self, name: impl Into<String>) -> TotalsView<T> {
+        TotalsView {
+            name: name.into(),
+            table: PhantomData,
+        }
+    }
+}
+
+impl<T: ShardedTable> TotalsView<T> {
+    /// The statement that creates it.
+    ///
+    /// # Errors
+    /// [`QueryBuilderError`](diesel::result::Error::QueryBuilderError) if a name cannot be quoted.
+    pub fn create_sql<DB>(&self, backend: &DB) -> QueryResult<String>
+    where
+        DB: ShardedBackend,
+        T: Table<AllColumns: AllWithTotals> + QueryFragment<DB>,
+    {
+        let columns = <T::AllColumns as AllWithTotals>::names();
+        create_view_sql(Names::of::<T>(), &self.name, &columns, backend)
+    }
+
+    /// The statement that removes it.
+    ///
+    /// # Errors
+    /// As [`create_sql`](Self::create_sql).
+    pub fn drop_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
+        drop_view_sql(&self.name, backend)
+    }
+
+    /// Creates it. The shards table has to be there.
+    ///
+    /// # Errors
+    /// The database's, also if a table or view of this name already exists.
+    /// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which would commit it.
+    pub fn create<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+        T: Table<AllColumns: AllWithTotals> + QueryFragment<Conn::Backend>,
+    {
+        let sql = self.create_sql(&Conn::Backend::backend_of(conn))?;
+        run(conn, &sql)
+    }
+
+    /// Removes it.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create)'s.
+    pub fn drop<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: BackendOf<Conn>,
+    {
+        let sql = self.drop_sql(&Conn::Backend::backend_of(conn))?;
+        run(conn, &sql)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+fn run<Conn>(conn: &mut Conn, sql: &str) -> QueryResult<()>
+where
+    Conn: LoadConnection,
+    Conn::Backend: BackendOf<Conn>,
+{
+    if Conn::Backend::backend_of(conn).dialect() == Dialect::Mysql {
+        refuse_inside(conn)?;
+    }
+    conn.batch_execute(sql)
+}
+
+impl<T> Clone for TotalsView<T> {
+    fn clone(&self) -> Self {
+        TotalsView {
+            name: self.name.clone(),
+            table: PhantomData,
+        }
+    }
+}
+
+impl<T> fmt::Debug for TotalsView<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TotalsView({})", self.name)
+    }
+}
+
+/// See [`TotalsView::create_sql`]; of these columns.
+pub(crate) fn create_view_sql<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    view: &str,
+    columns: &[&str],
+    backend: &DB,
+) -> QueryResult<String> {
+    let create = CreateView {
+        names,
+        view,
+        columns,
+    };
+    text_of(&create, backend)
+}
+
+/// See [`TotalsView::drop_sql`].
+pub(crate) fn drop_view_sql<DB: ShardedBackend>(view: &str, backend: &DB) -> QueryResult<String> {
+    text_of(&DropView(view), backend)
+}
+
+fn text_of<DB: ShardedBackend>(
+    statement: &impl QueryFragment<DB>,
+    backend: &DB,
+) -> QueryResult<String> {
+    let mut builder = backend.query_builder();
+    statement.to_sql(&mut builder, backend)?;
+    Ok(builder.finish())
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::test_schema::videos;
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::sqlite::Sqlite;
+
+    #[test]
+    fn create_and_drop() {
+        let view = ShardsTable::of(videos::table).view("videos \"totals\"");
+        let total = |field: &str| {
+            format!(
+                r#"("videos"."{field}" + COALESCE((SELECT SUM("videos_shards"."{field}") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"), 0))"#
+            )
+        };
+        let (views, likes) = (total("views"), total("likes"));
+        assert_eq!(
+            view.create_sql(&Pg).unwrap(),
+            format!(
+                r#"CREATE VIEW "videos ""totals""" ("id", "slug", "views", "likes") AS
+SELECT "videos"."id", "videos"."slug", CAST({views} AS bigint), CAST({likes} AS integer)
+FROM "videos""#
+            )
+        );
+        let (views, likes) = (views.replace('"', "`"), likes.replace('"', "`"));
+        assert_eq!(
+            view.create_sql(&Mysql).unwrap(),
+            format!(
+                r#"CREATE VIEW `videos "totals"` (`id`, `slug`, `views`, `likes`) AS
+SELECT `videos`.`id`, `videos`.`slug`, {views}, {likes}
+FROM `videos`"#
+            )
+        );
+        let checked = |field: &str, range: &str| {
+            format!(
+                "(SELECT CASE WHEN total IS NULL OR {range} THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `videos`.`{field}` + COALESCE(SUM(`videos_shards`.`{field}`), 0) AS total FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))"
+            )
+        };
+        let views = checked("views", "typeof(total) = 'integer'");
+        let likes = checked("likes", "total BETWEEN -2147483648 AND 2147483647");
+        assert_eq!(
+            view.create_sql(&Sqlite).unwrap(),
+            format!(
+                r#"CREATE VIEW `videos "totals"` (`id`, `slug`, `views`, `likes`) AS
+SELECT `videos`.`id`, `videos`.`slug`, {views}, {likes}
+FROM `videos`"#
+            )
+        );
+        assert_eq!(
+            view.drop_sql(&Pg).unwrap(),
+            r#"DROP VIEW "videos ""totals""""#
+        );
+        assert_eq!(
+            view.drop_sql(&Mysql).unwrap(),
+            r#"DROP VIEW `videos "totals"`"#
+        );
+        assert_eq!(
+            view.drop_sql(&Sqlite).unwrap(),
+            r#"DROP VIEW `videos "totals"`"#
+        );
+    }
+}
