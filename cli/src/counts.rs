@@ -82,11 +82,9 @@ fn counted<'l>(
         let kind = |column: &LiveColumn| kind(conn.dialect(), column);
         if kind(column).is_none() || kind(column) != kind(key) {
             return Err(Error::CountedType {
-                child: child.name.clone(),
-                column: column.name.clone(),
+                column: format!("{}.{}", child.name, column.name),
                 sql_type: column.sql_type.clone(),
-                table: parent.table().to_owned(),
-                key: key.name.clone(),
+                key: format!("{}.{}", parent.table(), key.name),
                 key_type: key.sql_type.clone(),
             });
         }

@@ -60,14 +60,12 @@ pub enum Error {
     )]
     CountedColumns { table: String, key: Vec<String> },
     #[error(
-        "`{child}.{column}` has the type `{sql_type}`, and `{table}.{key}` has `{key_type}`: a row names its parent by a value of the \
+        "`{column}` has the type `{sql_type}`, and `{key}` has `{key_type}`: a row names its parent by a value of the \
          same kind"
     )]
     CountedType {
-        child: String,
         column: String,
         sql_type: String,
-        table: String,
         key: String,
         key_type: String,
     },
