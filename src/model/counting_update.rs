@@ -68,6 +68,32 @@ where
     }
 }
 
+/// No kind. The compiler settles on an impl that stands alone, even if its bounds fail, and then reports its associated type as a second error.
+/// Beside another one it looks at the bounds first.
+#[derive(Debug)]
+pub struct Never;
+
+/// No type is.
+pub trait Impossible {}
+
+#[diagnostic::do_not_recommend]
+impl<V, Columns, Operations> CountingUpdate<Columns, Operations, Never> for V
+where
+    V: Impossible + AsChangeset,
+{
+    const COLUMNS: &'static [&'static str] = &[];
+
+    type Changes = V;
+
+    fn is_nothing(&self) -> bool {
+        true
+    }
+
+    fn into_changes(self) -> V {
+        self
+    }
+}
+
 #[diagnostic::do_not_recommend]
 impl<V, Columns, Operations, Kind> CountingUpdate<Columns, Operations, Optional<Kind>> for Option<V>
 where

@@ -3,6 +3,7 @@
 use diesel::expression::{AppearsOnTable, Expression, SelectableExpression, ValidGrouping};
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::sql_types::SqlType;
 
 use super::total::{ShardedExpressionMethods, Total};
 use crate::backend::ShardedBackend;
@@ -19,7 +20,7 @@ impl<C: ShardedColumn> TotalInRow<C> {
     }
 }
 
-impl<C: ShardedColumn> Expression for TotalInRow<C> {
+impl<C: Expression<SqlType: SqlType>> Expression for TotalInRow<C> {
     type SqlType = TotalOf<C::SqlType>;
 }
 
