@@ -17,7 +17,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{ShardsTable, Total, update};
+use diesel_sharded::{ShardsTable, update};
 use support::{AnyConnection, Result, connect, database_url, join};
 
 const THREADS: i64 = 8;
