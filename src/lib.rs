@@ -250,7 +250,7 @@ pub use diesel_sharded_derive::ShardedField;
 /// ```
 /// # mod schema { diesel::table! { videos (id) { id -> BigInt, title -> Text, views -> BigInt, } } }
 /// # use schema::videos::{self, dsl::{id, title, videos as all, views}};
-/// # fn main() -> QueryResult<()> {
+/// # fn main() -> diesel::QueryResult<()> {
 /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
 /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, title TEXT NOT NULL, views BIGINT NOT NULL)").execute(conn)?;
 /// # diesel::insert_into(all).values((id.eq(7), title.eq("zoo"), views.eq(100))).execute(conn)?;

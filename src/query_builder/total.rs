@@ -26,7 +26,7 @@ use crate::query_builder::Names;
 /// # use schema::posts::{self, dsl::{author, downs, id, posts as all, ups}};
 /// # #[derive(diesel_sharded::ShardedField)]
 /// # struct Post { id: i64, #[sharded] ups: i64, #[sharded] downs: i64 }
-/// # fn main() -> QueryResult<()> {
+/// # fn main() -> diesel::QueryResult<()> {
 /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
 /// # diesel::sql_query("CREATE TABLE posts (id INTEGER PRIMARY KEY, author TEXT NOT NULL, ups BIGINT NOT NULL, downs BIGINT NOT NULL)").execute(conn)?;
 /// # for (key, n, m) in [(1, 9, 4), (2, 7, 1)] {
