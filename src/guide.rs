@@ -25,24 +25,25 @@
 //!
 //! 9. [Folding](folding): shards into the plain column, and how often
 //! 10. [Top lists](top): the rows with the most counts, exactly, and the index for it
-//! 11. [Operations](operations): sets, limits, repairs, idempotency keys, caches, metrics
-//! 12. [Named counters](named_counters): counters without a table of yours
-//! 13. [Coalescing](coalescing): the counts of many threads in one commit
-//! 14. [Async](asynchronous): the same on `diesel_async`, and what cancelling does
-//! 15. [MultiConnection](multi_connection): one binary for several databases
+//! 11. [Counter caches](counter_caches): the number of another table's rows, kept by triggers
+//! 12. [Operations](operations): sets, limits, repairs, idempotency keys, caches, metrics
+//! 13. [Named counters](named_counters): counters without a table of yours
+//! 14. [Coalescing](coalescing): the counts of many threads in one commit
+//! 15. [Async](asynchronous): the same on `diesel_async`, and what cancelling does
+//! 16. [MultiConnection](multi_connection): one binary for several databases
 //!
 //! Move in and out:
 //!
-//! 16. [Migrating](migrating): from a plain column to shards in three deploys, without a stop
-//! 17. [Leaving](leaving): the way back, also in three deploys
+//! 17. [Migrating](migrating): from a plain column to shards in three deploys, without a stop
+//! 18. [Leaving](leaving): the way back, also in three deploys
 //!
 //! Look up:
 //!
-//! 18. [Surroundings](surroundings): settings of the server and the session, and what holds with them
-//! 19. [Grants](grants): the privileges that each operation needs, as `GRANT` statements
-//! 20. [Benchmarks](benchmarks): what was measured, and how
-//! 21. [Comparison](comparison): slotted counters, Redis write-behind, triggers, event rows and others
-//! 22. [FAQ](faq): what else people ask
+//! 19. [Surroundings](surroundings): settings of the server and the session, and what holds with them
+//! 20. [Grants](grants): the privileges that each operation needs, as `GRANT` statements
+//! 21. [Benchmarks](benchmarks): what was measured, and how
+//! 22. [Comparison](comparison): slotted counters, Redis write-behind, triggers, event rows and others
+//! 23. [FAQ](faq): what else people ask
 //!
 //! All examples run on SQLite. Most use the table and the model of [First use](first_use). The same Rust code runs on
 //! PostgreSQL and MySQL.
@@ -65,6 +66,7 @@ chapters! {
     isolation = "guide/isolation.md",
     folding = "guide/folding.md",
     top = "guide/top.md",
+    counter_caches = "guide/counter_caches.md",
     operations = "guide/operations.md",
     named_counters = "guide/named_counters.md",
     coalescing = "guide/coalescing.md",
