@@ -27,24 +27,25 @@
 //! 10. [Folding](folding): shards into the plain column, and how often
 //! 11. [Top lists](top): the rows with the most counts, exactly, and the index for it
 //! 12. [Time](time): views by hour and day, rolling windows, what is trending, rate limits
-//! 12. [Operations](operations): sets, limits, repairs, idempotency keys, caches, metrics
-//! 13. [Named counters](named_counters): counters without a table of yours
-//! 14. [Coalescing](coalescing): the counts of many threads in one commit
-//! 15. [Async](asynchronous): the same on `diesel_async`, and what cancelling does
-//! 16. [MultiConnection](multi_connection): one binary for several databases
+//! 13. [Counter caches](counter_caches): the number of another table's rows, kept by triggers
+//! 14. [Operations](operations): sets, limits, repairs, idempotency keys, caches, metrics
+//! 15. [Named counters](named_counters): counters without a table of yours
+//! 16. [Coalescing](coalescing): the counts of many threads in one commit
+//! 17. [Async](asynchronous): the same on `diesel_async`, and what cancelling does
+//! 18. [MultiConnection](multi_connection): one binary for several databases
 //!
 //! Move in and out:
 //!
-//! 17. [Migrating](migrating): from a plain column to shards in three deploys, without a stop
-//! 18. [Leaving](leaving): the way back, also in three deploys
+//! 19. [Migrating](migrating): from a plain column to shards in three deploys, without a stop
+//! 20. [Leaving](leaving): the way back, also in three deploys
 //!
 //! Look up:
 //!
-//! 19. [Surroundings](surroundings): settings of the server and the session, and what holds with them
-//! 20. [Grants](grants): the privileges that each operation needs, as `GRANT` statements
-//! 21. [Benchmarks](benchmarks): what was measured, and how
-//! 22. [Comparison](comparison): slotted counters, Redis write-behind, triggers, event rows and others
-//! 23. [FAQ](faq): what else people ask
+//! 21. [Surroundings](surroundings): settings of the server and the session, and what holds with them
+//! 22. [Grants](grants): the privileges that each operation needs, as `GRANT` statements
+//! 23. [Benchmarks](benchmarks): what was measured, and how
+//! 24. [Comparison](comparison): slotted counters, Redis write-behind, triggers, event rows and others
+//! 25. [FAQ](faq): what else people ask
 //!
 //! All examples run on SQLite. Most use the table and the model of [First use](first_use). The same Rust code runs on
 //! PostgreSQL and MySQL.
@@ -69,6 +70,7 @@ chapters! {
     folding = "guide/folding.md",
     top = "guide/top.md",
     time = "guide/time.md",
+    counter_caches = "guide/counter_caches.md",
     operations = "guide/operations.md",
     named_counters = "guide/named_counters.md",
     coalescing = "guide/coalescing.md",

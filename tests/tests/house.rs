@@ -30,6 +30,7 @@ const ROOTS: &[&str] = &[
     "src/lib.rs",
     "benches/contention/main.rs",
     "benches/cost.rs",
+    "benches/counter_cache.rs",
     "benches/galera.rs",
     "benches/lib.rs",
     "benches/life.rs",

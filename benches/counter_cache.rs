@@ -1,0 +1,113 @@
+//! The cost of a counter cache's triggers on one connection: rows inserted at once and one by one, deleted at once, and updated in
+//! other columns, in a table with a cache beside one without. Both refer to their parents by a foreign key.
+//!
+//!     cargo bench -p diesel_sharded_benches --bench counter_cache
+
+use std::cell::RefCell;
+use std::time::Instant;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded::{CounterCache, ShardsTable};
+use diesel_sharded_benches::median;
+use diesel_sharded_tests::TestConnection;
+
+diesel::table! {
+    posts (id) {
+        id -> BigInt,
+        comments_count -> BigInt,
+    }
+}
+
+diesel::table! {
+    counted (id) {
+        id -> BigInt,
+        post_id -> BigInt,
+    }
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = posts)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Post {
+    id: i64,
+    #[sharded]
+    comments_count: i64,
+}
+
+const ROWS: usize = 10_000;
+const PARENTS: usize = 1000;
+const SINGLE: usize = 300;
+
+macro_rules! measure {
+    ($name:literal, $connection:ty, $analyze:literal, $numbers:expr) => {{
+        let database = <$connection>::database();
+        let conn = RefCell::new(<$connection>::connect(&database));
+        let run = |sql: &str| conn.borrow_mut().batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        run("CREATE TABLE posts (id BIGINT PRIMARY KEY, comments_count BIGINT NOT NULL DEFAULT 0)");
+        for table in ["counted", "plain"] {
+            run(&format!(
+                "CREATE TABLE {table} (id BIGINT PRIMARY KEY, post_id BIGINT NOT NULL, title VARCHAR(100) NOT NULL, \
+                 FOREIGN KEY (post_id) REFERENCES posts (id))"
+            ));
+        }
+        run(&format!("INSERT INTO posts (id) SELECT n FROM ({}) AS numbers", $numbers(PARENTS)));
+        ShardsTable::of(posts::table).create(&mut *conn.borrow_mut()).unwrap();
+        let cache = CounterCache::of(posts::comments_count).counts(counted::post_id);
+        cache.create(&mut *conn.borrow_mut()).unwrap();
+        run($analyze);
+        let insert = |table: &str| {
+            run(&format!(
+                "INSERT INTO {table} SELECT n, 1 + n % {PARENTS}, 'a comment' FROM ({}) AS numbers",
+                $numbers(ROWS)
+            ));
+        };
+        let delete = |table: &str| run(&format!("DELETE FROM {table}"));
+        let update = |table: &str| run(&format!("UPDATE {table} SET title = 'another comment'"));
+        let single = |table: &str| {
+            for n in 0..SINGLE {
+                run(&format!("INSERT INTO {table} VALUES ({}, {}, 'a comment')", ROWS + n + 1, 1 + n % PARENTS));
+            }
+        };
+        let compare = |label: &str, rows: usize, work: &dyn Fn(&str), after: &dyn Fn(&str)| {
+            let tables = ["counted", "plain"];
+            let mut times = [vec![], vec![]];
+            for round in 0..11 {
+                for turn in 0..2 {
+                    let which = (round + turn) % 2; // a disturbance of the machine hits both
+                    let started = Instant::now();
+                    work(tables[which]);
+                    times[which].push(started.elapsed().as_secs_f64());
+                    after(tables[which]);
+                }
+            }
+            let [counted, plain] = times.map(|times| median(times).expect("rounds") * 1e6 / rows as f64);
+            println!(
+                "{:<11}{label:<30}{counted:>8.2} µs a row, {plain:>8.2} without the cache: {:.2}",
+                $name,
+                counted / plain
+            );
+        };
+        let nothing = |_: &str| {};
+        compare("10,000 rows inserted at once", ROWS, &insert, &delete);
+        compare("300 rows inserted singly", SINGLE, &single, &delete);
+        insert("counted");
+        insert("plain");
+        compare("10,000 rows updated", ROWS, &update, &nothing);
+    }};
+}
+
+fn main() {
+    let series = |n| format!("SELECT n FROM generate_series(1, {n}) AS n");
+    measure!("PostgreSQL", PgConnection, "ANALYZE", series);
+    measure!(
+        "MariaDB",
+        MysqlConnection,
+        "ANALYZE TABLE posts",
+        |n| format!("SELECT seq AS n FROM seq_1_to_{n}")
+    );
+    measure!("SQLite", SqliteConnection, "ANALYZE", |n| format!(
+        "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {n}) SELECT n FROM c"
+    ));
+}
