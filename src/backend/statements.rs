@@ -31,7 +31,6 @@ impl Dialect {
 
     /// Whether an update joins a list of values that stands in the statement, as PostgreSQL does with the plan of a lookup for each
     /// value. SQLite takes as long as with a `CASE`.
-    #[cfg(feature = "r2d2")]
     pub(crate) fn joins_values(self) -> bool {
         self == Dialect::Postgres
     }

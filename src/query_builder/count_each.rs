@@ -11,8 +11,9 @@ use crate::model::{SHARD, ShardedColumn, ShardedTable};
 
 use super::names::{
     push_bind, push_column, push_each_key, push_key, push_shard_is, push_shards_as_parent,
-    push_shards_column, push_unique_key,
 };
+#[cfg(feature = "r2d2")]
+use super::names::{push_shards_column, push_unique_key};
 use super::query_ids::no_query_id;
 use super::text_guard::Keep;
 
