@@ -2,6 +2,8 @@
 //!
 //! No part of the stable interface.
 
+mod ddl;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -18,7 +20,6 @@ use crate::model::{Amount, ColumnType, ShardedTable, ShardsColumn};
 use crate::operation::fold::{Batches, Folded, Folding};
 use crate::operation::named::counters;
 use crate::operation::shard_counts::{self, ShardCount, largest, read_table};
-use crate::operation::shards_table;
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Names, push_total_of};
 
@@ -77,75 +78,6 @@ impl DescribedTable {
     /// The sharded fields.
     pub fn fields(&self) -> &[ShardsColumn] {
         &self.fields
-    }
-
-    /// As [`ShardsTable::create_sql`](crate::ShardsTable::create_sql).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn create_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
-        shards_table::create_sql(self.names(), backend)
-    }
-
-    /// As [`ShardsTable::drop_sql`](crate::ShardsTable::drop_sql).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn drop_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
-        shards_table::drop_sql(self.names(), backend)
-    }
-
-    /// As [`ShardsTable::add_function_sql`](crate::ShardsTable::add_function_sql).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn add_function_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
-        shards_table::add_function_sql(self.names(), backend)
-    }
-
-    /// As [`ShardsTable::drop_function_sql`](crate::ShardsTable::drop_function_sql).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn drop_function_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
-        shards_table::drop_function_sql(self.names(), backend)
-    }
-
-    /// As [`TotalsView::create_sql`](crate::operation::TotalsView::create_sql), of these columns.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn create_view_sql<DB: ShardedBackend>(
-        &self,
-        view: &str,
-        columns: &[&str],
-        backend: &DB,
-    ) -> QueryResult<String> {
-        shards_table::create_view_sql(self.names(), view, columns, backend)
-    }
-
-    /// As [`TotalsView::drop_sql`](crate::operation::TotalsView::drop_sql).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn drop_view_sql<DB: ShardedBackend>(
-        &self,
-        view: &str,
-        backend: &DB,
-    ) -> QueryResult<String> {
-        shards_table::drop_view_sql(view, backend)
-    }
-
-    /// The statements that create the triggers on SQLite which are not among the names that were `found`.
-    ///
-    /// # Errors
-    /// As [`create_sql`](Self::create_sql).
-    pub fn missing_triggers<DB: ShardedBackend>(
-        &self,
-        backend: &DB,
-        found: &[String],
-    ) -> QueryResult<Option<String>> {
-        shards_table::missing_triggers(self.names(), backend, found)
     }
 
     /// Writes the total of a field; see [`Total`](crate::Total).

@@ -57,8 +57,8 @@ impl<K> Compared<K> {
         C: VerifiedFields<Kind>,
     {
         Ok(Drift {
-            total: C::total(&self.totals)?,
-            expected: C::total(&self.expected)?,
+            total: C::from_amounts(&self.totals)?,
+            expected: C::from_amounts(&self.expected)?,
             key: self.key,
         })
     }

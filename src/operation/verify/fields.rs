@@ -31,7 +31,7 @@ pub trait VerifiedFields<Kind> {
 
     /// The total that these amounts are, in the order of the fields.
     #[doc(hidden)]
-    fn total(amounts: &[Amount]) -> QueryResult<Self::Total>;
+    fn from_amounts(amounts: &[Amount]) -> QueryResult<Self::Total>;
 }
 
 /// A total as a number of Rust.
@@ -40,7 +40,7 @@ pub trait VerifiedNumber {
     type Total;
 
     /// The number that the amount is.
-    fn total(amount: &Amount) -> Option<Self::Total>;
+    fn from_amount(amount: &Amount) -> Option<Self::Total>;
 }
 
 macro_rules! integers {
@@ -48,7 +48,7 @@ macro_rules! integers {
         impl VerifiedNumber for $integer {
             type Total = i64;
 
-            fn total(amount: &Amount) -> Option<i64> {
+            fn from_amount(amount: &Amount) -> Option<i64> {
                 match amount {
                     Amount::Integer(n) => i64::try_from(*n).ok(),
                     _ => None,
@@ -63,7 +63,7 @@ integers!(i16, i32, i64, u16, u32);
 impl VerifiedNumber for f64 {
     type Total = f64;
 
-    fn total(amount: &Amount) -> Option<f64> {
+    fn from_amount(amount: &Amount) -> Option<f64> {
         match amount {
             Amount::Double(n) => Some(*n),
             _ => None,
@@ -75,7 +75,7 @@ impl VerifiedNumber for f64 {
 impl VerifiedNumber for bigdecimal::BigDecimal {
     type Total = Self;
 
-    fn total(amount: &Amount) -> Option<Self> {
+    fn from_amount(amount: &Amount) -> Option<Self> {
         match amount {
             Amount::Numeric(n) => Some(n.clone()),
             _ => None,
@@ -103,10 +103,10 @@ where
         Ok(vec![field::<C>()?])
     }
 
-    fn total(amounts: &[Amount]) -> QueryResult<Self::Total> {
+    fn from_amounts(amounts: &[Amount]) -> QueryResult<Self::Total> {
         let total = amounts
             .first()
-            .and_then(<Value<C> as VerifiedNumber>::total);
+            .and_then(<Value<C> as VerifiedNumber>::from_amount);
         total.ok_or_else(|| {
             let message = format!("a total of {} out of any range", C::NAME);
             let source = DieselError::SerializationError(message.into());
@@ -132,11 +132,11 @@ macro_rules! tuples {
                 Ok([$first::fields()?, $($field::fields()?),+].concat())
             }
 
-            fn total(amounts: &[Amount]) -> QueryResult<Self::Total> {
+            fn from_amounts(amounts: &[Amount]) -> QueryResult<Self::Total> {
                 let mut amounts = amounts.chunks(1);
                 Ok((
-                    $first::total(amounts.next().unwrap_or_default())?,
-                    $($field::total(amounts.next().unwrap_or_default())?),+
+                    $first::from_amounts(amounts.next().unwrap_or_default())?,
+                    $($field::from_amounts(amounts.next().unwrap_or_default())?),+
                 ))
             }
         }

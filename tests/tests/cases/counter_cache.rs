@@ -712,7 +712,7 @@ fn triggers_of_the_applications_own() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     let table = ShardsTable::of(topics::table);
-    let backend = <Conn as Connection>::Backend::default();
+    let backend = <Conn as Connection>::Backend::backend_of(conn);
     let on_mysql = dialect(conn) == Dialect::Mysql;
     let triggers = match dialect(conn) {
         Dialect::Postgres => {

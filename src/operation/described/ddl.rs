@@ -1,0 +1,78 @@
+//! The statements that create and drop what belongs to a described table.
+
+use diesel::prelude::*;
+
+use super::DescribedTable;
+use crate::backend::ShardedBackend;
+use crate::operation::shards_table;
+
+impl DescribedTable {
+    /// As [`ShardsTable::create_sql`](crate::ShardsTable::create_sql).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
+        shards_table::create_sql(self.names(), backend)
+    }
+
+    /// As [`ShardsTable::drop_sql`](crate::ShardsTable::drop_sql).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn drop_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
+        shards_table::drop_sql(self.names(), backend)
+    }
+
+    /// As [`ShardsTable::add_function_sql`](crate::ShardsTable::add_function_sql).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_function_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
+        shards_table::add_function_sql(self.names(), backend)
+    }
+
+    /// As [`ShardsTable::drop_function_sql`](crate::ShardsTable::drop_function_sql).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn drop_function_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
+        shards_table::drop_function_sql(self.names(), backend)
+    }
+
+    /// As [`TotalsView::create_sql`](crate::operation::TotalsView::create_sql), of these columns.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_view_sql<DB: ShardedBackend>(
+        &self,
+        view: &str,
+        columns: &[&str],
+        backend: &DB,
+    ) -> QueryResult<String> {
+        shards_table::create_view_sql(self.names(), view, columns, backend)
+    }
+
+    /// As [`TotalsView::drop_sql`](crate::operation::TotalsView::drop_sql).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn drop_view_sql<DB: ShardedBackend>(
+        &self,
+        view: &str,
+        backend: &DB,
+    ) -> QueryResult<String> {
+        shards_table::drop_view_sql(view, backend)
+    }
+
+    /// The statements that create the triggers on SQLite which are not among the names that were `found`.
+    ///
+    /// # Errors
+    /// As [`create_sql`](Self::create_sql).
+    pub fn missing_triggers<DB: ShardedBackend>(
+        &self,
+        backend: &DB,
+        found: &[String],
+    ) -> QueryResult<Option<String>> {
+        shards_table::missing_triggers(self.names(), backend, found)
+    }
+}
