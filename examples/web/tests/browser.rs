@@ -140,7 +140,10 @@ async fn a_load_is_seen_and_a_fold_keeps_the_total() {
         shards.clear().await.expect("it is empty");
         shards.send_keys("4").await.expect("a number");
         browser.click("form[action='/admin/resize'] button").await;
-        assert_eq!(browser.text("#number").await, "4");
+        eventually("the number is shown", async || {
+            browser.text("#number").await == "4"
+        })
+        .await;
     })
     .await;
 }
