@@ -124,7 +124,7 @@ fn column<'l>(table: &'l LiveTable, name: &str) -> Result<&'l LiveColumn, Error>
     })
 }
 
-/// What is left to do, and what does not count.
+/// The work that is left to do, and the writes that do not count.
 fn notes(
     cache: &DescribedCache,
     parent: &DescribedTable,
