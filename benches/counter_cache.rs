@@ -10,7 +10,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{CounterCache, ShardsTable};
-use diesel_sharded_benches::median;
+use diesel_sharded_benches::{median, series};
 use diesel_sharded_tests::TestConnection;
 
 diesel::table! {
@@ -99,15 +99,12 @@ macro_rules! measure {
 }
 
 fn main() {
-    let series = |n| format!("SELECT n FROM generate_series(1, {n}) AS n");
-    measure!("PostgreSQL", PgConnection, "ANALYZE", series);
+    measure!("PostgreSQL", PgConnection, "ANALYZE", series::on_postgres);
     measure!(
         "MariaDB",
         MysqlConnection,
         "ANALYZE TABLE posts",
-        |n| format!("SELECT seq AS n FROM seq_1_to_{n}")
+        series::on_mariadb
     );
-    measure!("SQLite", SqliteConnection, "ANALYZE", |n| format!(
-        "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {n}) SELECT n FROM c"
-    ));
+    measure!("SQLite", SqliteConnection, "ANALYZE", series::on_sqlite);
 }

@@ -6,6 +6,7 @@ pub mod names;
 pub mod pictures;
 pub mod program;
 pub mod report;
+pub mod series;
 pub mod synced;
 
 use std::cmp::Ordering;

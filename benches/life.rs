@@ -12,7 +12,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::cached::{Cached, MokaCache};
 use diesel_sharded::{Counter, MIGRATIONS, RowCounter, fold, update, verify};
-use diesel_sharded_benches::side_by_side;
+use diesel_sharded_benches::{series, side_by_side};
 use diesel_sharded_tests::schema::comments;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{TestConnection, schema};
@@ -76,15 +76,12 @@ macro_rules! measure {
 }
 
 fn main() {
-    let series = |n| format!("SELECT n FROM generate_series(1, {n}) AS n");
-    measure!("PostgreSQL", PgConnection, "ANALYZE", series);
+    measure!("PostgreSQL", PgConnection, "ANALYZE", series::on_postgres);
     measure!(
         "MariaDB",
         MysqlConnection,
         "ANALYZE TABLE videos, videos_shards",
-        |n| format!("SELECT seq AS n FROM seq_1_to_{n}")
+        series::on_mariadb
     );
-    measure!("SQLite", SqliteConnection, "ANALYZE", |n| format!(
-        "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {n}) SELECT n FROM c"
-    ));
+    measure!("SQLite", SqliteConnection, "ANALYZE", series::on_sqlite);
 }

@@ -9,8 +9,8 @@ use diesel::r2d2::ManageConnection;
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::{MIGRATIONS, ShardsTable};
-use diesel_sharded_benches::names;
 use diesel_sharded_benches::report::Upkeep;
+use diesel_sharded_benches::{names, series};
 use diesel_sharded_tests::{Database, Server, TestConnection};
 
 use crate::schema::{self, EVENTS, PLAIN, ROWS, SHARDED, SLOTS, SLOTTED, USERS, for_each_sharded};
@@ -253,7 +253,7 @@ arena!(PgConnection {
     }
 
     fn numbers(n: i64) -> String {
-        format!("SELECT n FROM generate_series(1, {n}) AS n")
+        series::on_postgres(n)
     }
 });
 
@@ -273,7 +273,7 @@ arena!(MysqlConnection {
     }
 
     fn numbers(n: i64) -> String {
-        format!("SELECT seq AS n FROM seq_1_to_{n}")
+        series::on_mariadb(n)
     }
 });
 
@@ -294,8 +294,6 @@ arena!(SqliteConnection {
     }
 
     fn numbers(n: i64) -> String {
-        format!(
-            "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {n}) SELECT n FROM c"
-        )
+        series::on_sqlite(n)
     }
 });

@@ -45,7 +45,8 @@ macro_rules! multi_connection {
                 // which Diesel gives no name, would conflict with every other one in the crates that depend on this one (E0119).
                 fn show(
                     fragment: &dyn diesel::query_builder::QueryFragment<Self>,
-                ) -> ::std::result::Result<::std::string::String, ::std::fmt::Error> {
+                    out: &mut dyn ::std::fmt::Write,
+                ) -> ::std::fmt::Result {
                     use diesel::internal::derives::multiconnection::AstPassHelper;
                     use diesel::query_builder::{AstPass, QueryBuilder};
                     let backend = <Self as ::std::default::Default>::default();
@@ -56,7 +57,7 @@ macro_rules! multi_connection {
                         .walk_ast(pass)
                         .and_then(|()| fragment.to_sql(&mut text, &backend))
                         .map_err(|_| ::std::fmt::Error)?;
-                    ::std::result::Result::Ok(::std::format!("{} -- binds: {binds:?}", text.finish()))
+                    ::std::write!(out, "{} -- binds: {binds:?}", text.finish())
                 }
 
                 fn backend_behind(

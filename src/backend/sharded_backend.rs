@@ -25,11 +25,11 @@ pub trait ShardedBackend: Backend + Default + Send + Sync + 'static + OwnRows {
     /// A builder for SQL in this dialect.
     fn query_builder(&self) -> Self::QueryBuilder;
 
-    /// The SQL of a fragment with its bind values, as [`debug_query`](diesel::debug_query()) shows them.
+    /// Writes the SQL of a fragment with its bind values, as [`debug_query`](diesel::debug_query()) shows them.
     ///
     /// # Errors
     /// If the fragment cannot be written in this dialect.
-    fn show(fragment: &dyn QueryFragment<Self>) -> Result<String, fmt::Error>
+    fn show(fragment: &dyn QueryFragment<Self>, out: &mut dyn fmt::Write) -> fmt::Result
     where
         Self: Sized;
 
@@ -74,13 +74,8 @@ macro_rules! backend {
                 Default::default()
             }
 
-            fn show(fragment: &dyn QueryFragment<Self>) -> Result<String, fmt::Error> {
-                let mut shown = String::new();
-                fmt::write(
-                    &mut shown,
-                    format_args!("{}", diesel::debug_query::<Self, _>(&fragment)),
-                )?;
-                Ok(shown)
+            fn show(fragment: &dyn QueryFragment<Self>, out: &mut dyn fmt::Write) -> fmt::Result {
+                write!(out, "{}", diesel::debug_query::<Self, _>(&fragment))
             }
 
             fn backend_behind(_: &dyn BoxableConnection<Self>) -> Option<Self> {

@@ -36,7 +36,7 @@ impl TransactionOptions {
         }
     }
 
-    /// For several counts that are committed together.
+    /// For counts that are committed together.
     pub(crate) fn of_a_count(dialect: Dialect) -> Self {
         TransactionOptions {
             isolation: dialect.own_isolation(),
@@ -279,6 +279,22 @@ impl OpenTransaction {
         }
         self.lift_guard(link).await;
         Ok(())
+    }
+
+    /// Commits it after work that succeeded, and rolls it back after work or a commit that failed.
+    pub(crate) async fn end<T, M: Io<Conn>, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        done: QueryResult<T>,
+    ) -> QueryResult<T> {
+        let done = match done {
+            Ok(value) => self.commit(link).await.map(|()| value),
+            Err(error) => Err(error),
+        };
+        if done.is_err() {
+            self.roll_back(link).await;
+        }
+        done
     }
 
     /// Rolls it back if it is still open: Diesel rolls back after a `COMMIT` that failed. If the rollback fails, Diesel marks the

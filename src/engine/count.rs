@@ -294,9 +294,8 @@ where
 
     async fn begin(&mut self) -> Result<(), AttemptError> {
         let options = TransactionOptions {
-            isolation: self.plan.dialect.own_isolation(),
             own: true,
-            ..Default::default()
+            ..TransactionOptions::of_a_count(self.plan.dialect)
         };
         self.is_first = false;
         let begun = self.retry.open(self.link, options).await;

@@ -134,7 +134,10 @@ pub(crate) trait Parents<DB: ShardedBackend>: Copy + Send + Sync {
     /// The error of a parent that is unfit.
     fn unfit(&self, key: &Self::Key, reason: Unfit) -> Error {
         let key = self.is(key);
-        let shown = DB::show(&key).unwrap_or_default();
+        let mut shown = String::new();
+        if DB::show(&key, &mut shown).is_err() {
+            shown.clear(); // the error says the rest
+        }
         let values = shown.split_once(" -- binds: [");
         let values = values.and_then(|(_, values)| values.strip_suffix(']'));
         Error::Unfit {

@@ -23,14 +23,8 @@ where
     let link = &mut Link::blocking(conn);
     now(async {
         let begun = begin(link, link.dialect(), options).await?;
-        let done = match f(link.conn) {
-            Ok(value) => begun.commit(link).await.map(|()| value),
-            Err(error) => Err(error),
-        };
-        if done.is_err() {
-            begun.roll_back(link).await;
-        }
-        done
+        let done = f(link.conn);
+        begun.end(link, done).await
     })
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// The facts that its shard depends on.
-    pub(super) fn subject(&self) -> Subject {
+    pub(crate) fn subject(&self) -> Subject {
         Subject {
             choice: self.shard_choice,
             table: self.table,

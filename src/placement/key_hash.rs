@@ -1,5 +1,6 @@
 //! Keys by their hashes.
 
+use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hasher};
 
 use diesel::query_builder::QueryFragment;
@@ -8,11 +9,20 @@ use crate::backend::ShardedBackend;
 
 /// A number for the rows that `filter` matches. It is the same as long as the process runs.
 pub(crate) fn hash_of<DB: ShardedBackend>(table: &str, filter: &impl QueryFragment<DB>) -> u64 {
-    let mut hash = DefaultHasher::new();
-    hash.write(table.as_bytes());
-    // A filter that cannot be written takes the table's hash. The statement then reports the error.
-    hash.write(DB::show(filter).unwrap_or_default().as_bytes());
-    hash.finish()
+    let mut hash = Hash(DefaultHasher::new());
+    hash.0.write(table.as_bytes());
+    // A filter that cannot be written takes the hash of its first part. The statement then reports the error.
+    let _ = DB::show(filter, &mut hash);
+    hash.0.finish()
+}
+
+struct Hash(DefaultHasher);
+
+impl Write for Hash {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
 }
 
 #[cfg(all(test, feature = "postgres_backend"))]

@@ -8,6 +8,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use crate::error::Error;
 use crate::operation::idempotency::Request;
 
+use super::coalesced::Field;
 use super::lane::{EntryId, Lanes};
 
 /// The additions to one queue since it was last taken.
@@ -36,6 +37,26 @@ impl<Conn> Default for Added<Conn> {
 }
 
 impl<Conn: LoadConnection + 'static> Added<Conn> {
+    /// Adds `n` for a caller who waits for no result.
+    pub(super) fn add_unheard<F: Field<Conn>>(
+        &mut self,
+        field: F,
+        key: &F::Key,
+        n: i64,
+        request: Option<Request>,
+    ) {
+        let buffered = if request.is_none() { n } else { 0 };
+        let to = self.lanes.add(field, key, buffered);
+        if let Some(request) = request {
+            self.callers.push(Caller {
+                to,
+                n,
+                request: Some(Box::new(request)),
+                waits: false,
+            });
+        }
+    }
+
     /// Takes over all additions of `other`.
     pub(super) fn absorb(&mut self, other: Self) {
         let ids = self.lanes.absorb(other.lanes);

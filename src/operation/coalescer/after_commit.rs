@@ -18,7 +18,7 @@ use crate::operation::retry::Transaction;
 #[cfg(feature = "async")]
 use crate::operation::retry::asynchronous::AsyncAttempt;
 
-use super::added::{Added, Caller};
+use super::added::Added;
 use super::coalesced::Coalesced;
 use super::handle::Coalescer;
 
@@ -42,16 +42,7 @@ where
     /// name or key.
     pub fn add<K: Coalesced<Conn>>(&mut self, counter: &K, n: i64) -> QueryResult<()> {
         let (field, key, request) = (counter.field(), counter.key()?, counter.request(n)?);
-        let buffered = if request.is_none() { n } else { 0 };
-        let to = self.0.lanes.add(field, key, buffered);
-        if let Some(request) = request {
-            self.0.callers.push(Caller {
-                to,
-                n,
-                request: Some(Box::new(request)),
-                waits: false,
-            });
-        }
+        self.0.add_unheard(field, key, n, request);
         Ok(())
     }
 }

@@ -248,24 +248,13 @@ where
     pub fn add_later<K: Coalesced<Conn>>(&self, counter: &K, n: i64) -> Result<(), Error> {
         let shared = self.shared();
         let (field, key) = (counter.field(), counter.key()?);
-        let request = counter.request(n)?.map(Box::new);
+        let request = counter.request(n)?;
         if n == 0 && request.is_none() {
             return Ok(());
         }
         let deadline = Instant::now() + shared.limits.deadline;
-        shared.add(deadline, |added, _| match request {
-            None => {
-                added.lanes.add(field, key, n);
-            }
-            Some(_) => {
-                let to = added.lanes.add(field, key, 0);
-                added.callers.push(Caller {
-                    to,
-                    n,
-                    request,
-                    waits: false,
-                });
-            }
+        shared.add(deadline, |added, _| {
+            added.add_unheard(field, key, n, request);
         })?;
         shared.bell.ring(Urgency::Later);
         Ok(())

@@ -5,16 +5,15 @@ use std::collections::BTreeSet;
 use diesel::query_builder::QueryFragment;
 use diesel::result::{Error as DieselError, QueryResult};
 
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo, TransactionOptions, in_transaction};
 use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable, RetryLoop, explain, retry_loop};
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::row_counter::{IntegerField, ready_to_add};
 use crate::operation::shard_counts;
-use crate::placement::{self, Choice, Process, ShardChoice, Stripe, Subject};
+use crate::placement::{Choice, Process, Subject};
 use crate::policy::Attempts;
-use crate::query_builder::KeyIs;
 
 use super::builder::{CountMany, CountedMany};
 use super::missing::InsertMissing;
@@ -59,11 +58,8 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
             choices: vec![],
             attempts: Attempts::start(retry.clone()),
         };
-        counting.choose::<DB>(dialect, inside);
-        let options = TransactionOptions {
-            isolation: dialect.own_isolation(),
-            ..Default::default()
-        };
+        counting.choose(link)?;
+        let options = TransactionOptions::of_a_count(dialect);
         let mut mode = match inside && dialect.missing_row_locks_gap() {
             true => Mode::Creating,
             false => Mode::Together,
@@ -101,35 +97,22 @@ struct Counting<C: ShardedColumn, Ins> {
 }
 
 impl<C: ShardedColumn, Ins> Counting<C, Ins> {
-    /// Chooses a shard for each key.
-    fn choose<DB>(&mut self, dialect: Dialect, in_transaction: bool)
+    /// Chooses a shard for each key, as a count of its own would.
+    fn choose<DB, M, Conn>(&mut self, link: &mut Link<'_, M, Conn>) -> QueryResult<()>
     where
-        C::Table: KeyedTable<DB>,
+        C: IntegerField<DB>,
+        M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let table = <C::Table as ShardedTable>::SHARDS_TABLE;
-        let choice = ShardChoice::global();
-        let hash_of = |key: &<C::Table as ShardedTable>::Key| match choice {
-            ShardChoice::Adaptive if dialect.has_row_locks() => {
-                let key = KeyIs(<C::Table as KeyedTable<DB>>::key_is(key.clone()));
-                placement::hash_of::<DB>(table, &key)
-            }
-            _ => 0,
-        };
-        let choices = self.amounts.iter().map(|(key, _)| {
+        for (key, n) in &self.amounts {
             let subject = Subject {
-                choice,
-                table,
-                key: hash_of(key),
-                shards: self.shards,
-                stripe: Stripe::global(),
-                one_writer: !dialect.has_row_locks(),
-                in_transaction,
                 timed: false, // a wait may have been for any of the keys
+                ..ready_to_add::<C, DB>(key.clone(), *n).plan(link)?.subject()
             };
-            Choice::new(subject, Process::this(), &self.attempts)
-        });
-        self.choices = choices.collect();
+            let choice = Choice::new(subject, Process::this(), &self.attempts);
+            self.choices.push(choice);
+        }
+        Ok(())
     }
 
     /// After a conflict, which may have been on any of the keys, the next attempt takes another shard of each.

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use diesel::expression::{AppearsOnTable, Expression, NonAggregate};
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::Error as DieselError;
 use diesel::sql_types::BoolOrNullableBool;
 
 use crate::backend::{SESSION_SHARDS, ShardedBackend};
@@ -239,7 +240,9 @@ fn text_without_binds<DB: ShardedBackend>(
         return Ok(None);
     }
     let sql = text(condition, backend)?;
-    let shown = DB::show(condition).unwrap_or_default();
+    let mut shown = String::new();
+    DB::show(condition, &mut shown)
+        .map_err(|error| DieselError::QueryBuilderError(error.into()))?;
     match shown.ends_with("binds: []") {
         true => Ok(Some(sql)),
         false => Err(Error::BindInTrigger { sql }.into()),

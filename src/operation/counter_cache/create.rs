@@ -194,12 +194,6 @@ where
     M: Io<Conn>,
 {
     let begun = begin(link, link.dialect(), TransactionOptions::default()).await?;
-    let done = match link.batch_execute(sql).await {
-        Ok(()) => begun.commit(link).await,
-        Err(error) => Err(error),
-    };
-    if done.is_err() {
-        begun.roll_back(link).await;
-    }
-    done
+    let done = link.batch_execute(sql).await;
+    begun.end(link, done).await
 }

@@ -56,8 +56,11 @@ impl<Of> Idempotent<Of> {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        if let Some(added) = self.of.add_once(n, &self.key, conn)? {
-            return Ok(added);
+        // Adding 0 is up to the counter, which may write nothing.
+        if n != 0 {
+            if let Some(added) = self.of.add_once(n, &self.key, conn)? {
+                return Ok(added);
+            }
         }
         let request = self.request::<Conn>(n)?;
         let mut add = Add { to: &self.of, n };

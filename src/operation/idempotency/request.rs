@@ -61,6 +61,6 @@ impl Fingerprint {
     where
         DB: ShardedBackend,
     {
-        self.write_str(&DB::show(fragment)?)
+        DB::show(fragment, self)
     }
 }

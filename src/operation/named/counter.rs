@@ -359,9 +359,6 @@ where
     }
 
     fn add_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<Option<(usize, bool)>> {
-        if n == 0 {
-            return Ok(None); // which creates no counter
-        }
         let request = Request::to_add(key, &self.cached_as(), n)?;
         now(Conn::Backend::add_once(conn, self.key()?, n, request)).map(Some)
     }

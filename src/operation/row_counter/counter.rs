@@ -242,9 +242,6 @@ where
     }
 
     fn add_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<Option<(usize, bool)>> {
-        if n == 0 {
-            return Ok(None); // which writes nothing on the row
-        }
         let request = Request::to_add(key, &self.cached_as(), n)?;
         let add = ready_to_add::<C, DB>(self.key.clone(), n);
         now(count_once(&mut Link::blocking(conn), add, &request)).map(Some)

@@ -45,9 +45,8 @@ where
         }
         let (conn, dialect) = (&mut *self.conn, self.dialect);
         let options = TransactionOptions {
-            isolation: dialect.own_isolation(),
             outermost: true, // only then does our COMMIT decide
-            ..Default::default()
+            ..TransactionOptions::of_a_count(dialect)
         };
         let begun = now(begin(&mut Link::blocking(conn), dialect, options));
         let begun = begun.map_err(BatchFailure::Before)?;
