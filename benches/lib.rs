@@ -7,6 +7,7 @@ pub mod pictures;
 pub mod program;
 pub mod report;
 pub mod series;
+pub mod simulated;
 pub mod synced;
 
 use std::cmp::Ordering;

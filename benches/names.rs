@@ -26,6 +26,7 @@ pub const SLOW_DISK: &str = "local disk + 1 ms";
 
 /// The sections whose results are published.
 pub const HOT: &str = "hot";
+pub const KEYS: &str = "keys";
 pub const DISKS: &str = "disks";
 pub const TASKS: &str = "tasks";
 pub const SHAPES: &str = "shapes";

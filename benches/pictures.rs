@@ -1,14 +1,16 @@
 //! The pictures in the documentation, drawn from the report. They have no background, and colours that stand out on light and
-//! on dark pages. All axes are linear and begin at zero.
+//! on dark pages. All axes of values are linear and begin at zero.
 
-use std::error::Error;
+mod canvas;
+mod simulation;
+
 use std::fs;
 use std::path::PathBuf;
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
+use self::canvas::{Area, Drawn, OURS, SECOND, TEXT, THEIRS, svg, write};
 use crate::figures::soaks;
 use crate::names::*;
 use crate::report::{Missing, Report, Sample, Soak, folder};
@@ -16,12 +18,11 @@ use crate::report::{Missing, Report, Sample, Soak, folder};
 type Draw = fn(&Report) -> Result<String, Missing>;
 
 /// The pictures, by the names of their files.
-pub const PICTURES: [(&str, Draw); 2] = [("one-hot-row.svg", one_hot_row), ("soak.svg", soak)];
-
-const TEXT: RGBColor = RGBColor(125, 133, 144);
-const THEIRS: RGBColor = RGBColor(140, 155, 171);
-const OURS: RGBColor = RGBColor(47, 129, 247);
-const SECOND: RGBColor = RGBColor(219, 109, 40);
+pub const PICTURES: [(&str, Draw); 3] = [
+    ("one-hot-row.svg", one_hot_row),
+    ("simulation.svg", simulation::draw),
+    ("soak.svg", soak),
+];
 
 /// Where a picture is kept.
 pub fn path(name: &str) -> PathBuf {
@@ -31,26 +32,6 @@ pub fn path(name: &str) -> PathBuf {
 /// The picture as it is kept; empty if it is not there.
 pub fn kept(name: &str) -> String {
     fs::read_to_string(path(name)).unwrap_or_default()
-}
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), Box<dyn Error>>;
-
-fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> String {
-    let mut text = String::new();
-    {
-        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
-        let drawn = draw(&area).and_then(|()| Ok(area.present()?));
-        drawn.expect("a text takes any drawing");
-    }
-    text
-}
-
-fn write(area: &Area<'_>, text: &str, size: i32, at: (i32, i32), horizontal: HPos) -> Drawn {
-    let style = TextStyle::from(("sans-serif", size)).color(&TEXT);
-    let style = style.pos(Pos::new(horizontal, VPos::Center));
-    area.draw(&Text::new(text.to_owned(), at, style))?;
-    Ok(())
 }
 
 /// Five ways to count one hot row, on PostgreSQL and on MariaDB.

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What the crates are that are built: their licences, where they come from, which may not come twice (`deny.toml`), and known
+# The crates that are built: their licences, where they come from, which may not come twice (`deny.toml`), and known
 # advisories, where their database can be reached. And that no package of ours leaves out the lints that forbid `unsafe`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-for manifest in Cargo.toml */Cargo.toml examples/*/Cargo.toml; do
+for manifest in Cargo.toml */Cargo.toml */*/Cargo.toml; do
     if ! grep -A1 --line-regexp --fixed-strings '[lints]' "$manifest" | grep --quiet '^workspace = true$'; then
         echo "$manifest does not inherit the workspace's lints: [lints] workspace = true" >&2
         exit 1

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# What is looked for, and the package that brings it.
+# Each program or library, and the package that brings it.
 missing=()
 need() { # need PACKAGE COMMAND...: the package, unless the command succeeds
     local package=$1
@@ -20,6 +20,8 @@ need libpq-dev pkg-config --exists libpq
 need libmariadb-dev eval 'pkg-config --exists libmariadb || pkg-config --exists mysqlclient'
 need postgresql eval 'compgen -G "/usr/lib/postgresql/*/bin/postgres" || command -v postgres'
 need pgbouncer eval 'command -v pgbouncer || test -x /usr/sbin/pgbouncer'
+need pgpool2 eval 'command -v pgpool || test -x /usr/sbin/pgpool'
+need haproxy eval 'command -v haproxy || test -x /usr/sbin/haproxy'
 need mariadb-server eval 'command -v mariadbd || command -v mysqld || test -x /usr/sbin/mariadbd || test -x /usr/sbin/mysqld'
 # The texts of migrations run through the programs that people run them by.
 need postgresql-client command -v psql

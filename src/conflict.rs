@@ -2,15 +2,14 @@
 
 use std::fmt;
 
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
-
 /// A transient failure that a new attempt can cure.
 ///
 /// The database has undone the attempt in each of these, so a retry counts nothing twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Conflict {
-    /// The transaction could not be serialized: PostgreSQL's 40001, MariaDB's 1020.
+    /// The transaction could not be serialized: PostgreSQL's 40001, MariaDB's 1020, MySQL's 3101 (Group
+    /// Replication).
     Serialization,
     /// Two transactions waited for each other: PostgreSQL's 40P01, MySQL's 1213.
     Deadlock,
@@ -25,8 +24,8 @@ pub enum Conflict {
     /// 26000 and 42P05 behind a pooler that gives each transaction another connection. See
     /// [`StatementLost`](crate::Error::StatementLost).
     StatementLost,
-    /// The row was deleted, or its key changed, while a shard was created for it: a violated foreign key of the shards table. A
-    /// conflict that persists may have another reason, which the database's own error names.
+    /// The row was deleted, or its key changed, while a shard was created for it: a violated foreign key of the shards table, or
+    /// the trigger in its place. A conflict that persists may have another reason, which the database's own error names.
     ParentGone,
 }
 
@@ -58,12 +57,4 @@ pub(crate) enum Failure {
     DiskFull,
     /// Any other error, which Diesel reports.
     Other,
-}
-
-/// Whether a foreign key was violated.
-pub(crate) fn is_foreign_key_violation(error: &DieselError) -> bool {
-    matches!(
-        error,
-        DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)
-    )
 }

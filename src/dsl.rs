@@ -2,6 +2,7 @@
 
 use diesel::dsl;
 
+use crate::model::PeakValue;
 pub use crate::model::field::Value;
 use crate::operation::update::{SetNotCalled, UpdateSource, UpdateStatement, Values};
 
@@ -19,6 +20,12 @@ pub type Count<Source, Changes, Kind = crate::operation::update::Rows> =
 
 /// The type of `column.eq(column + n)`.
 pub type Plus<C> = dsl::Eq<C, dsl::Add<C, Value<C>>>;
+
+/// The type of [`column.max(value)`](crate::PeakExpressionMethods::max).
+pub type Max<C, V> = crate::NewPeak<C, dsl::AsExprOf<V, PeakValue<C>>>;
+
+/// The type of [`column.min(value)`](crate::PeakExpressionMethods::min).
+pub type Min<C, V> = Max<C, V>;
 
 /// The type of `column.eq(column - n)`.
 pub type Minus<C> = dsl::Eq<C, dsl::Sub<C, Value<C>>>;

@@ -66,10 +66,15 @@ pub enum Error {
         /// The driver's own error.
         source: DieselError,
     },
-    /// This node of a cluster takes no writes now: it was cut off from the majority of the nodes or is still joining them (MariaDB
-    /// Galera's 1047), or became a reader (1290). Nothing was changed; try again on a connection to another node.
+    /// This server takes no writes now: it is a standby or became a reader (PostgreSQL's 25006, MySQL's 1290), or was cut off from
+    /// the majority of its cluster's nodes or is still joining them (MariaDB Galera's 1047). Nothing was changed; try again on a
+    /// new connection, to the server that takes writes.
+    ///
+    /// PostgreSQL reports a session with `default_transaction_read_only = on` by the same 25006, and `target_session_attrs` avoids
+    /// servers with either. A node that left a MySQL group became a reader too. Inside a caller's transaction the error stays Diesel's own.
     #[error(
-        "nothing was changed: this node of the cluster takes no writes now; try again on another one ({source})"
+        "nothing was changed: this server, or this session, takes no writes now (a standby, a node without its cluster, or \
+         `default_transaction_read_only`); try again on a new connection to the server that takes writes ({source})"
     )]
     NodeNotReady {
         /// The database's own error.
@@ -88,9 +93,9 @@ pub enum Error {
         /// The database's own error.
         source: DieselError,
     },
-    /// A setting of the session refuses a statement of this crate: MySQL's `binlog_format = STATEMENT` (1665) and
-    /// `sql_safe_updates` (1175). Nothing was changed.
-    #[error("nothing was changed: the session's `{setting}` refuses it; {remedy} ({source})")]
+    /// A setting of the session or the server refuses a statement of this crate: MySQL's `binlog_format = STATEMENT` (1665),
+    /// `sql_safe_updates` (1175), and Group Replication that refuses cascading foreign keys (3098). Nothing was changed.
+    #[error("nothing was changed: the setting `{setting}` refuses it; {remedy} ({source})")]
     RefusedBySetting {
         /// The name of the setting.
         setting: &'static str,
@@ -298,15 +303,17 @@ pub enum Error {
          `ShardsTable::add_function_sql` shows"
     )]
     NoStoredFunctions,
-    /// The table is declared inside a schema. A shards table takes the parent's place under an alias, and no database accepts a
-    /// qualified name as an alias.
+    /// Two tables that have to be in one schema are not: a shards table and its parent, or on SQLite, where triggers and foreign keys
+    /// end at their database, a counter cache and the rows that it counts.
     #[error(
-        "`{table}` is declared with a schema, but a shards table cannot be addressed through a schema: declare the \
-         `table!` without it, and let the connection's search path (PostgreSQL) or database (MySQL) lead there"
+        "`{table}` is not in the schema of `{other}`: in `#[sharded(schema = ..)]`, name the schema that the `table!` names; on SQLite \
+         the rows that a counter cache counts have to be in its own database"
     )]
-    QualifiedTable {
-        /// The name as the statement has it.
+    OtherSchema {
+        /// The one table.
         table: String,
+        /// The other.
+        other: String,
     },
     /// Any other error, as Diesel reports it.
     #[error(transparent)]

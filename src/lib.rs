@@ -68,12 +68,12 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | sharded field | a numeric column whose counting updates go to shards; [`ShardedField`](derive@ShardedField) declares it |
+//! | sharded field | a column whose counting updates go to shards, or whose greatest or least value is kept there; [`ShardedField`](derive@ShardedField) declares it |
 //! | base | the value that the column itself holds |
 //! | shard | a row of the shards table: the parent's key, a shard number, a column for each sharded field |
 //! | shards table | one for each parent table; [`ShardsTable`] creates it |
-//! | total | base + sum of shards, exact, read in one statement; [`total`](ShardedExpressionMethods::total) |
-//! | counting update | `column.eq(column ± n)`, by [`update`]; nothing else reaches the shards |
+//! | total | base + sum of shards, or the greatest or least of them, exact, read in one statement; [`total`](ShardedExpressionMethods::total) |
+//! | counting update | `column.eq(column ± n)`, `column.max(value)` or `column.min(value)`, by [`update`]; nothing else reaches the shards |
 //! | conflict | a transient failure that a new attempt can cure; [`Conflict`], [`retry`] |
 //! | fold | move shard values into the base without changing any total; [`fold`](fold()) |
 //! | named counter | a counter that is known by its name alone; [`Counter`] |
@@ -188,7 +188,7 @@ pub use self::operation::{
 };
 #[doc(hidden)] // the derive's
 pub use self::query_builder::TotalInRow as __TotalInRow;
-pub use self::query_builder::{ShardedExpressionMethods, Total};
+pub use self::query_builder::{NewPeak, PeakExpressionMethods, ShardedExpressionMethods, Total};
 pub use self::unfit::Unfit;
 
 /// Declares sharded fields of a table. Put it beside Diesel's own derives on a model, in the crate that has the `table!`.
@@ -198,6 +198,7 @@ pub use self::unfit::Unfit;
 /// | attribute | meaning | default |
 /// |---|---|---|
 /// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string for one that is no identifier | the name of `table_name`'s module, as it is imported, and `_shards` |
+/// | `#[sharded(schema = analytics)]` | the schema (on MySQL, the database) in which the `table!` and the shards table are; the compiler asks for it where the `table!` names one | none |
 /// | `#[sharded(shards = 128)]` | the number of shards that a writer chooses from: 1 to 4096 | 128 |
 /// | `#[sharded(no_totals)]` | this model means to read bases | a model that can be read (`Queryable`) has to read totals, by [`ShardedSelectable`](derive@ShardedSelectable) or Diesel's `select_expression` |
 /// | `#[diesel(table_name = videos)]` | the parent's `table!` | Diesel's: the struct's name in snake case, and an `s` |
@@ -212,7 +213,8 @@ pub use self::unfit::Unfit;
 /// | attribute | meaning |
 /// |---|---|
 /// | `#[sharded]` | counted on shards: a `NOT NULL` column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature `numeric`; SQLite keeps it as a float, as Diesel does) or MySQL's `Unsigned<..>` of these integers |
-/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column in the shards table (a field outside the key is sharded by this alone), if [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the length or collation of a text key that has one of its own. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
+/// | `#[sharded(max)]`, `#[sharded(min)]` | not counted: the greatest or the least value is kept on shards ([`max`](PeakExpressionMethods::max), [`min`](PeakExpressionMethods::min)). A column, perhaps `NULL`, of any of these integers, `TinyInt`, `Float`, `Double`, `Numeric`, `Date`, `Timestamp`, `Timestamptz` (PostgreSQL), `TimestamptzSqlite` or `Datetime` (MySQL) |
+/// | `#[sharded(sql_type = "VARCHAR(64)")]` | the type of this column in the shards table (a field outside the key is sharded by this alone), if [`create_sql`](ShardsTable::create_sql) should not choose it: the precision and scale of a `Numeric`, the length or collation of a text key that has one of its own, a `TIMESTAMP(6)` of MySQL in place of `DATETIME(6)`. (On PostgreSQL a key of type `CHAR(n)` does not equal its own padded text: make it `VARCHAR`.) |
 /// | `#[diesel(column_name = ..)]` | the column's name, if it is not the field's |
 ///
 /// The struct has a field for each column of the key, which may be `SmallInt`, `Integer`, `BigInt`, `Text`, `Binary`,
@@ -290,7 +292,7 @@ pub use diesel_sharded_derive::ShardedField;
 /// SELECT "videos"."id", "videos"."title", CAST(("videos"."views" + COALESCE((SELECT …), 0)) AS bigint) FROM "videos"
 /// ```
 ///
-/// A field with `#[sharded]` is read as its [`Total`]; `#[sharded(sql_type = "..")]` on a field outside the key says the same. All of Diesel's
+/// A field with `#[sharded]`, `#[sharded(max)]` or `#[sharded(min)]` is read as its [`Total`]; `#[sharded(sql_type = "..")]` on a field outside the key says the same. All of Diesel's
 /// attributes mean what they mean for `Queryable` and `Selectable`: `table_name`, `check_for_backend`, `column_name`, `embed`,
 /// `deserialize_as`, and `select_expression`, which also replaces the total. `Option::<Video>::as_select()` reads a left join, and another
 /// model embeds this one by `#[diesel(embed)]`.

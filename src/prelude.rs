@@ -1,3 +1,3 @@
 //! The names that applications import beside [`diesel::prelude`].
 
-pub use crate::{ShardedExpressionMethods, ShardedField, ShardedSelectable};
+pub use crate::{PeakExpressionMethods, ShardedExpressionMethods, ShardedField, ShardedSelectable};

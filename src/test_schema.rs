@@ -58,6 +58,60 @@ struct Page {
     hits: i64,
 }
 
+diesel::table! {
+    players (id) {
+        id -> BigInt,
+        games -> BigInt,
+        best -> Nullable<Integer>,
+        last_game -> Timestamp,
+        fastest -> Nullable<Double>,
+    }
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = players)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Player {
+    id: i64,
+    #[sharded]
+    games: i64,
+    #[sharded(max)]
+    best: Option<i32>,
+    #[sharded(max)]
+    last_game: std::time::SystemTime,
+    #[sharded(min)]
+    fastest: Option<f64>,
+}
+
+pub mod analytics {
+    use crate::ShardedField;
+
+    diesel::table! {
+        analytics.sites (id) {
+            id -> BigInt,
+            name -> Text,
+            hits -> BigInt,
+        }
+    }
+
+    diesel::table! {
+        analytics.visits (id) {
+            id -> BigInt,
+            site_id -> BigInt,
+            counted -> Bool,
+        }
+    }
+
+    #[derive(ShardedField)]
+    #[sharded(schema = analytics)]
+    #[expect(dead_code, reason = "the derive reads the fields' types")]
+    struct Site {
+        id: i64,
+        #[sharded]
+        hits: i64,
+    }
+}
+
 /// The SQL of a fragment on one backend, without its binds.
 #[cfg(all(
     feature = "postgres_backend",

@@ -1,12 +1,12 @@
 //! The blocks, and what renders them.
 
-use super::{hot_row, long_runs, reading, shapes};
+use super::{hot_row, long_runs, reading, scale, shapes};
 use crate::report::{Missing, Report};
 
 type Render = fn(&Report) -> Result<String, Missing>;
 
 /// The blocks, by name.
-pub const BLOCKS: [(&str, Render); 19] = [
+pub const BLOCKS: [(&str, Render); 25] = [
     ("lead", hot_row::lead),
     ("why", hot_row::why),
     ("machine", hot_row::machine),
@@ -26,6 +26,12 @@ pub const BLOCKS: [(&str, Render); 19] = [
     ("top without shards", reading::top_without_shards),
     ("long run", long_runs::table),
     ("soak", long_runs::soak),
+    ("a million a second", scale::a_million_a_second),
+    ("a billion counts", scale::a_billion_counts),
+    ("many keys", scale::many_keys),
+    ("read fan-out", scale::read_fan_out),
+    ("simulation errors", scale::simulation_errors),
+    ("simulation", scale::simulation),
 ];
 
 /// Renders the block of this name.

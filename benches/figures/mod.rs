@@ -7,10 +7,11 @@ mod hot_row;
 mod long_runs;
 mod numbers;
 mod reading;
+mod scale;
 mod shapes;
 mod text;
 
 pub use self::blocks::BLOCKS;
 pub use self::documents::{Document, documents};
 pub use self::long_runs::soaks;
-pub use self::numbers::rate;
+pub use self::numbers::{rate, time};

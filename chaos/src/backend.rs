@@ -1,6 +1,7 @@
 //! The databases and their connection types, with all statements of the clients and of the checker.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -9,13 +10,13 @@ use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::r2d2::R2D2Connection;
 use diesel::sql_types::BigInt;
+use diesel_async::AsyncPgConnection;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry::{Isolation, Transaction};
-use diesel_sharded::shard_counts::ShardCount;
-use diesel_sharded::{Counter as NamedCounter, Error, MIGRATIONS, RowCounter, ShardsTable};
-use diesel_sharded::{fold, set_total, update};
+use diesel_sharded::retry::Isolation;
+use diesel_sharded::{Error, MIGRATIONS, RowCounter, ShardsTable};
+use diesel_sharded_tests::awaited::{self, Awaited};
 use serde::{Deserialize, Serialize};
 
 use crate::operation::{Begin, Counter, Operation, Totals};
@@ -122,8 +123,12 @@ pub enum Done {
     Nothing,
 }
 
+/// Bounds that no client's counts reach.
+const BOUNDS: RangeInclusive<i64> = -1_000_000..=1_000_000;
+
+/// The connection's type, and the module of the operations on it: the library's own, or those that wait for its futures.
 macro_rules! chaos_connection {
-    ($Conn:ty { $($item:item)* }) => {
+    ($Conn:ty, $library:ident { $($item:item)* }) => {
         impl ChaosConnection for $Conn {
             $($item)*
 
@@ -141,6 +146,8 @@ macro_rules! chaos_connection {
             }
 
             fn run(&mut self, operation: &Operation) -> Result<Done, Error> {
+                use $library::retry::Transaction;
+                use $library::{Counter as NamedCounter, fold, set_total, update};
                 let conn = self;
                 match operation {
                     Operation::Count { row, views: n, likes: None } => {
@@ -177,6 +184,12 @@ macro_rules! chaos_connection {
                     Operation::CountOnce { request, row, n, coalesced: false } => {
                         let counter = RowCounter::of(views, *row).idempotency_key(request);
                         Ok(Done::Rows(counter.add(*n, conn)?, 1))
+                    }
+                    Operation::CountBounded { row, n } => {
+                        let bounded = $library::RowCounter::of(views, *row)
+                            .never_below(*BOUNDS.start())
+                            .never_above(*BOUNDS.end());
+                        Ok(Done::Rows(usize::from(bounded.add(*n, conn)?), 1))
                     }
                     Operation::Transaction { token, counts, begin, reads_first } => {
                         let mut transaction = Transaction::new();
@@ -255,7 +268,7 @@ macro_rules! chaos_connection {
             }
 
             fn resize(&mut self, shards: u16) -> QueryResult<()> {
-                ShardCount::of(views).resize(shards, self)
+                $library::shard_counts::ShardCount::of(views).resize(shards, self)
             }
 
             fn create_tables(&mut self) {
@@ -301,7 +314,12 @@ macro_rules! chaos_connection {
     };
 }
 
-chaos_connection!(PgConnection {
+/// On PostgreSQL.
+const TERMINATE_ANOTHER: &str = "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity \
+     WHERE datname = current_database() AND backend_type = 'client backend' \
+     AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) AS another";
+
+chaos_connection!(PgConnection, diesel_sharded {
     const OTHERS: Option<&'static str> = Some(
         "(SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
          AND backend_type = 'client backend' AND pid <> pg_backend_pid())",
@@ -312,16 +330,26 @@ chaos_connection!(PgConnection {
     }
 
     fn terminate_another(&mut self) -> QueryResult<bool> {
-        let terminated = diesel::sql_query(
-            "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity \
-             WHERE datname = current_database() AND backend_type = 'client backend' \
-             AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1) AS another",
-        );
-        Ok(terminated.execute(self)? > 0)
+        Ok(diesel::sql_query(TERMINATE_ANOTHER).execute(self)? > 0)
     }
 });
 
-chaos_connection!(MysqlConnection {
+/// A connection of tokio-postgres, on which each call waits for the library's future.
+pub type AwaitedPg = Awaited<AsyncPgConnection>;
+
+chaos_connection!(AwaitedPg, awaited {
+    const OTHERS: Option<&'static str> = PgConnection::OTHERS;
+
+    fn set_up(&mut self, _: Duration) -> QueryResult<()> {
+        Ok(())
+    }
+
+    fn terminate_another(&mut self) -> QueryResult<bool> {
+        Ok(diesel::sql_query(TERMINATE_ANOTHER).execute(self)? > 0)
+    }
+});
+
+chaos_connection!(MysqlConnection, diesel_sharded {
     const OTHERS: Option<&'static str> = Some(
         "(SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID())",
     );
@@ -341,7 +369,7 @@ chaos_connection!(MysqlConnection {
     }
 });
 
-chaos_connection!(SqliteConnection {
+chaos_connection!(SqliteConnection, diesel_sharded {
     const OTHERS: Option<&'static str> = None;
 
     /// The deadline does not interrupt a statement that waits for the lock, so each statement waits for a small part of it only.

@@ -16,7 +16,7 @@ use diesel_sharded::retry::RetryPolicy;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, ChaosConnection};
+use crate::backend::{AwaitedPg, Backend, ChaosConnection};
 use crate::history::Log;
 use crate::sql_store::{SqlStore, coalescer};
 use crate::with_connection;
@@ -35,6 +35,8 @@ pub struct Orders {
     pub first_client: u16,
     /// The number of clients. Each is a thread with a connection.
     pub clients: u16,
+    /// Whether connections are asynchronous ones, and calls wait for futures. On PostgreSQL only.
+    pub awaited: bool,
     pub mix: Mix,
     /// The deadline of every call.
     pub deadline: Duration,
@@ -69,6 +71,9 @@ pub fn run(orders: &str) -> io::Result<()> {
             let _ = io::stdin().read_to_end(&mut vec![]);
             stop.store(true, Ordering::SeqCst);
         });
+        if orders.awaited {
+            return work::<AwaitedPg>(&orders, &stop);
+        }
         with_connection!(orders.backend, Conn => work::<Conn>(&orders, &stop))
     })?;
     let met = met.lock().expect("no panic while it is held");

@@ -59,6 +59,8 @@ pub enum Operation {
         n: i64,
         coalesced: bool,
     },
+    /// `RowCounter::of(views, row).never_below(..).never_above(..).add(n)`, within bounds that nothing reaches.
+    CountBounded { row: i64, n: i64 },
     /// `retry::transaction`: inserts a token row, then adds to each counter in this order.
     Transaction {
         token: String,
@@ -94,6 +96,7 @@ impl Operation {
             }
             Operation::CountOrInsert { row, n }
             | Operation::CountCoalesced { row, n }
+            | Operation::CountBounded { row, n }
             | Operation::CountOnce { row, n, .. } => {
                 vec![(Counter::Views(*row), *n)]
             }
@@ -105,6 +108,14 @@ impl Operation {
             | Operation::ReadRows { .. }
             | Operation::ReadNamed { .. } => vec![],
         }
+    }
+
+    /// Whether it changes nothing that is read.
+    pub fn is_read(&self) -> bool {
+        matches!(
+            self,
+            Operation::ReadRows { .. } | Operation::ReadNamed { .. }
+        )
     }
 
     /// The total that it sets, if it happens.
@@ -134,6 +145,7 @@ impl Operation {
             Operation::CountNamed { .. } => "count by name",
             Operation::CountCoalesced { .. } => "count coalesced",
             Operation::CountOnce { .. } => "count once",
+            Operation::CountBounded { .. } => "count within bounds",
             Operation::Transaction { .. } => "transaction",
             Operation::SetTotal { .. } => "set",
             Operation::Fold { .. } => "fold",

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Place {
     pub backend: Backend,
     pub url: String,
-    /// `None` for SQLite.
+    /// `None` for SQLite, and where the fault keeps the servers.
     server: Option<OwnServer>,
     folder: TempDir,
 }
@@ -52,6 +52,18 @@ impl Place {
         };
         place.create();
         Ok(place)
+    }
+
+    /// Creates the tables in an empty database on servers that the fault keeps by itself.
+    pub fn at(backend: Backend, url: String) -> Self {
+        let place = Place {
+            backend,
+            url,
+            server: None,
+            folder: TempDir::new().expect("a temporary folder"),
+        };
+        place.create_tables();
+        place
     }
 
     fn create(&self) {
@@ -84,7 +96,7 @@ impl Place {
     /// Returns the server.
     ///
     /// # Panics
-    /// On SQLite, which has none.
+    /// If it has none, as on SQLite.
     pub fn server(&mut self) -> &mut OwnServer {
         self.server.as_mut().expect("a database with a server")
     }

@@ -1,13 +1,13 @@
 //! A round: client processes count, a fault strikes, and the checker judges the history.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::checker::judge;
+use crate::checker::{Aftermath, Judgement, judge};
 use crate::client::{self, Client, Conflicts, Orders, Progress};
 use crate::extent::Extent;
 use crate::history::History;
@@ -32,6 +32,8 @@ pub struct Crew {
 pub struct Process {
     /// The number of clients. Each is a thread with a connection.
     pub clients: u16,
+    /// Whether its calls wait for futures, on asynchronous connections. On PostgreSQL only.
+    pub awaited: bool,
     pub mix: Mix,
 }
 
@@ -42,6 +44,7 @@ impl Crew {
             processes: vec![
                 Process {
                     clients: 2,
+                    awaited: false,
                     mix: everything(),
                 };
                 processes
@@ -55,8 +58,24 @@ impl Crew {
 
 /// The records of a round that is over.
 pub struct Played {
+    pub round: Round,
     pub history: History,
     pub conflicts: Conflicts,
+    pub judgement: Judgement,
+    aftermath: Aftermath,
+    logs: PathBuf,
+}
+
+impl Played {
+    /// Adds the round to `line`, with what the checker found.
+    pub fn add_to(&self, line: &mut Line) {
+        line.add(&self.history, &self.judgement);
+        if self.judgement.findings.is_empty() {
+            fs::remove_dir_all(&self.logs).expect("a folder for logs");
+        } else {
+            keep_logs(line, self.round.number, &self.logs, &self.aftermath);
+        }
+    }
 }
 
 /// A round that is being played.
@@ -99,10 +118,7 @@ impl Playing {
     }
 }
 
-/// Plays one round and adds it to `line`.
-///
-/// The clients start. As soon as every process has counted, `strike` runs the fault. Then the clients stop and the checker judges
-/// their history.
+/// Plays one round and adds it to `line`; see [`judged`].
 ///
 /// # Panics
 /// If anything but the counting fails.
@@ -113,8 +129,27 @@ pub fn play(
     line: &mut Line,
     strike: impl FnOnce(&mut Place, &mut Playing),
 ) -> Played {
+    let played = judged(place, crew, extent, line.rounds, strike);
+    played.add_to(line);
+    played
+}
+
+/// Plays one round after so many others, and judges it.
+///
+/// The clients start. As soon as every process has counted, `strike` runs the fault. Then the clients stop and the checker judges
+/// their history.
+///
+/// # Panics
+/// If anything but the counting fails.
+pub fn judged(
+    place: &mut Place,
+    crew: &Crew,
+    extent: &Extent,
+    rounds: u32,
+    strike: impl FnOnce(&mut Place, &mut Playing),
+) -> Played {
     let round = Round {
-        number: i64::from(line.rounds) + 1,
+        number: i64::from(rounds) + 1,
         clients: crew.processes.iter().map(|process| process.clients).sum(),
     };
     place.prepare(round);
@@ -129,12 +164,13 @@ pub fn play(
             round,
             first_client,
             clients: process.clients,
+            awaited: process.awaited,
             mix: process.mix.clone(),
             deadline: crew.deadline,
             attempts: crew.attempts,
             shards: crew.shards,
             logs: logs.clone(),
-            seed: extent.seed.wrapping_add(1000 * u64::from(line.rounds)),
+            seed: extent.seed.wrapping_add(1000 * u64::from(rounds)),
         };
         of_processes.push(first_client..first_client + process.clients);
         first_client += process.clients;
@@ -157,13 +193,14 @@ pub fn play(
     let history = History::read(&logs).expect("the logs");
     let conflicts = client::conflicts(&logs).expect("the logs");
     let judgement = judge(&round.rules(), &history, &aftermath);
-    line.add(&history, &judgement);
-    if judgement.findings.is_empty() {
-        fs::remove_dir_all(&logs).expect("a folder for logs");
-    } else {
-        keep_logs(line, round.number, &logs, &aftermath);
+    Played {
+        round,
+        history,
+        conflicts,
+        judgement,
+        aftermath,
+        logs,
     }
-    Played { history, conflicts }
 }
 
 /// Copies the logs of a round out of the database's folder, which is deleted at the end, and adds the state at the round's end.

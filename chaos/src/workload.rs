@@ -61,9 +61,14 @@ impl Round {
         self.row(9)
     }
 
+    /// The row that is counted on within bounds.
+    fn bounded(self) -> i64 {
+        self.row(10)
+    }
+
     /// The row that one client alone sets and counts on.
     fn own(self, client: u16) -> i64 {
-        self.row(10 + i64::from(client))
+        self.row(11 + i64::from(client))
     }
 
     fn last(self) -> i64 {
@@ -134,6 +139,7 @@ pub enum Kind {
     CountNamed,
     CountCoalesced,
     CountOnce,
+    CountBounded,
     /// A token and one or more counts.
     Transaction,
     /// A token and a count on both rows, which other clients count on in the opposite order.
@@ -149,7 +155,7 @@ pub enum Kind {
 /// The weight of each kind.
 pub type Mix = Vec<(Kind, u32)>;
 
-/// The mix of all kinds of operations.
+/// The mix of all kinds of operations but counts within bounds.
 pub fn everything() -> Mix {
     vec![
         (Kind::Count, 20),
@@ -272,6 +278,10 @@ impl Workload {
                 n: self.amount(),
             },
             Kind::CountOnce => self.request(),
+            Kind::CountBounded => Operation::CountBounded {
+                row: round.bounded(),
+                n: self.amount(),
+            },
             Kind::Transaction => self.transaction(),
             Kind::Crossing(begin) => self.crossing(begin),
             Kind::CountOwn => Operation::Count {
@@ -379,10 +389,12 @@ mod tests {
             number: 3,
             clients: 2,
         };
-        let mut workload = Workload::new(round, 1, everything(), 7);
+        let mut mix = everything();
+        mix.push((Kind::CountBounded, 8));
+        let mut workload = Workload::new(round, 1, mix, 7);
         let operations: Vec<_> = (0..10_000).map(|_| workload.next()).collect();
         let names: BTreeSet<_> = operations.iter().map(Operation::name).collect();
-        assert_eq!(names.len(), 12, "{names:?}");
+        assert_eq!(names.len(), 13, "{names:?}");
         let is_request = |operation: &&Operation| matches!(operation, Operation::CountOnce { .. });
         let (requests, others): (Vec<_>, Vec<_>) = operations.iter().partition(is_request);
         let tokens: Vec<_> = others.into_iter().filter_map(Operation::token).collect();

@@ -33,6 +33,11 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Adds to every total what it lacks of a recount; what is counted meanwhile stays counted.
     Backfill(BackfillArgs),
+    /// Removes shards whose row does not exist, which a table without a foreign key may have.
+    RemoveOrphans {
+        /// These tables [default: all, and the named counters].
+        tables: Vec<String>,
+    },
     /// Prints a script that completes this tool's command line in a shell.
     Completions {
         /// The shell.
@@ -71,6 +76,14 @@ pub struct GenerateArgs {
     /// The name of the shards table [default: the table's name and `_shards`].
     #[arg(long, value_name = "NAME", conflicts_with = "counts")]
     pub shards_table: Option<String>,
+    /// Without a foreign key: triggers take its place. For servers that refuse one, such as MySQL Group Replication whose nodes all
+    /// take writes. This tool finds such a table by its name, the table's and `_shards`.
+    #[arg(long, conflicts_with_all = ["counts", "function"])]
+    pub no_foreign_key: bool,
+    /// Without a foreign key and without triggers, for servers that refuse both, such as PlanetScale. The application deletes the
+    /// shards of a row together with the row; `remove-orphans` finds those that were left. SQLite keeps its triggers.
+    #[arg(long, conflicts_with_all = ["counts", "function"])]
+    pub no_triggers: bool,
     /// Writes a function instead, which adds to a shard: for triggers of the application's own. The table is sharded already.
     #[arg(long, conflicts_with_all = ["columns", "counts", "shards_table"])]
     pub function: bool,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::connection::AnyConnection;
 use crate::live::LiveTable;
-use crate::statement::{Row, Statement, Value};
+use crate::statement::{Row, Statement, Value, quoted};
 
 /// Triggers and constraints by their names.
 #[derive(Debug, Default, Serialize)]
@@ -60,17 +60,11 @@ impl Beside {
 
 /// The condition of a trigger that no fold meets: another column has changed.
 fn unless_folded(dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Option<String> {
-    let quote = if dialect == Dialect::Mysql { '`' } else { '"' };
     let others = table
         .columns
         .iter()
         .filter(|column| !fields.contains(&column.name.as_str()) && !column.generated);
-    let names: Vec<_> = others
-        .map(|column| {
-            let doubled = column.name.replace(quote, &format!("{quote}{quote}"));
-            format!("{quote}{doubled}{quote}")
-        })
-        .collect();
+    let names: Vec<_> = others.map(|column| quoted(dialect, &column.name)).collect();
     let of = |row: &str| {
         let columns: Vec<_> = names.iter().map(|name| format!("{row}.{name}")).collect();
         columns.join(", ")
@@ -168,9 +162,7 @@ fn on_mysql(conn: &mut AnyConnection, table: &LiveTable, fields: &[&str]) -> Que
         .bind(name())
         .sql(" ORDER BY k.CONSTRAINT_NAME");
     let mentions = |clause: &str| {
-        let quoted = fields
-            .iter()
-            .map(|field| format!("`{}`", field.replace('`', "``")));
+        let quoted = fields.iter().map(|field| quoted(Dialect::Mysql, field));
         quoted.into_iter().any(|field| clause.contains(&field))
     };
     let mut named = vec![];

@@ -21,11 +21,11 @@ pub fn run(
     conn: &mut AnyConnection,
     out: &mut Output,
 ) -> Result<Ended, Error> {
-    let live = LiveTables::read(conn)?;
+    let (live, parent) = LiveTables::of(&args.table, conn)?;
     let [field] = args.columns.as_slice() else {
         return Err(Error::OneCountedColumn);
     };
-    let parent = sharded::find(conn.dialect(), &live, &args.table)?;
+    let parent = sharded::find(conn.dialect(), &live, &parent)?;
     sharded::field(&parent, field)?;
     let (child, by) = counted(args, conn, &live, &parent)?;
     if let Some(amount) = &args.sums {
@@ -34,6 +34,7 @@ pub fn run(
     let by: Vec<_> = by.into_iter().map(|column| column.name.clone()).collect();
     let cache = DescribedCache {
         field: field.clone(),
+        schema: live.schema().map(str::to_owned),
         child: child.name.clone(),
         columns: child.columns.iter().map(|c| c.name.clone()).collect(),
         by,
@@ -60,9 +61,9 @@ fn counted<'l>(
     live: &'l LiveTables,
     parent: &DescribedTable,
 ) -> Result<(&'l LiveTable, Vec<&'l LiveColumn>), Error> {
-    let key = live.table(parent.table())?.key();
+    let key = live.table(parent.table().name())?.key();
     let wrong = || Error::CountedColumns {
-        table: parent.table().to_owned(),
+        table: parent.table().to_string(),
         key: key.iter().map(|column| column.name.clone()).collect(),
     };
     let mut child: Option<&LiveTable> = None;
@@ -102,6 +103,11 @@ fn kind(dialect: Dialect, column: &LiveColumn) -> Option<ColumnType> {
 
 /// The column that `TABLE.COLUMN` names; both may have dots in their names.
 fn find<'l>(live: &'l LiveTables, name: &str) -> Result<(&'l LiveTable, &'l LiveColumn), Error> {
+    // The rows are in the schema of their parents, which may be named too.
+    let schema = live.schema().map(|schema| format!("{schema}."));
+    let name = schema
+        .and_then(|schema| name.strip_prefix(&schema))
+        .unwrap_or(name);
     let found = name.match_indices('.').find_map(|(dot, _)| {
         let table = live.table(&name[..dot]).ok()?;
         Some((table, table.column(&name[dot + 1..])?))
@@ -140,7 +146,7 @@ fn notes(
             .replace('\'', r"'\''"),
     )];
     let mut others = child.foreign_keys.iter().map(|key| key.parent.as_str());
-    let other = others.find(|other| *other != parent.table());
+    let other = others.find(|other| *other != parent.table().name());
     if let (Dialect::Mysql, Some(other)) = (conn.dialect(), other) {
         notes.push(format!(
             "{} refers to {other} too. If that foreign key has ON DELETE CASCADE or SET NULL, what it does to rows is not counted: MySQL \

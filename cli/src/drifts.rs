@@ -66,7 +66,10 @@ impl Keyed<'_> {
         let compare = compare.total(sharded, field);
         let compare = compare.sql(as_text(self.dialect));
         let compare = compare.sql(", CAST(COALESCE(recounted.number, 0)");
-        let compare = compare.sql(as_text(self.dialect)).sql(" FROM ").name(table);
+        let compare = compare
+            .sql(as_text(self.dialect))
+            .sql(" FROM ")
+            .table(table);
         let compare = compare.sql(" LEFT JOIN (SELECT * FROM diesel_sharded_recount");
         let compare = self.narrowed(compare, range).sql(") AS recounted ON ");
         let columns = sharded.key().iter().enumerate();

@@ -33,8 +33,7 @@ pub enum Error {
         similar: Option<String>,
     },
     #[error(
-        "`{0}` has a schema in its name, but a shards table cannot be addressed through a schema: let the connection's search \
-         path (PostgreSQL) or database (MySQL) lead there, and give the name alone"
+        "`{0}` has a schema in its name: a shards table and a view are in the schema of their parent, so give the name alone"
     )]
     QualifiedName(String),
     #[error("`{table}` is {kind}: only a plain table can have shards")]
@@ -135,6 +134,15 @@ pub enum Error {
          that"
     )]
     NotSharded { table: String },
+    #[error(
+        "`{shards_table}` keeps the greatest or the least value of `{table}.{column}` (`#[sharded(max)]` or `#[sharded(min)]`), and the database \
+         does not say which: use the library for this table, as in `diesel_sharded::fold({table}).run(conn)`"
+    )]
+    KeepsValues {
+        table: String,
+        shards_table: String,
+        column: String,
+    },
     #[error("`{column}` is no sharded field of `{table}`; these are: {}", fields.join(", "))]
     NoSuchField {
         table: String,

@@ -13,7 +13,6 @@ use crate::error::Error;
 use crate::exit::Ended;
 use crate::interrupt::Interrupt;
 use crate::key::{Key, Keyed};
-use crate::live::LiveTables;
 use crate::output::{Output, plural};
 use crate::pace::bar;
 use crate::shard_counts;
@@ -27,22 +26,23 @@ pub fn run(
     out: &mut Output,
 ) -> Result<Ended, Error> {
     let dialect = conn.dialect();
-    let live = LiveTables::read(conn)?;
-    let tables = sharded::named(dialect, &live, &args.tables)?;
-    let after = match (&*tables, &*args.after) {
+    let named = sharded::named(&args.tables, conn)?;
+    let tables = &named.tables;
+    let after = match (&**tables, &*args.after) {
         (_, []) => None,
-        ([sharded], after) if !args.tables.is_empty() => Some(Key::parse(sharded, after)?),
+        ([(_, sharded)], after) if !args.tables.is_empty() => Some(Key::parse(sharded, after)?),
         _ => return Err(Error::AfterWithoutTable),
     };
+    named.note_left_out(out);
     if tables.is_empty() {
         out.line("There is no sharded table in this database.")?;
     }
     let mut ended = Ended::Done;
-    for sharded in &tables {
+    for (live, sharded) in tables {
         let keep_shards = match args.keep_shards {
             Some(number) => Some(number),
             None => {
-                let numbers = shard_counts::of_table(conn, &live, sharded)?;
+                let numbers = shard_counts::of_table(conn, live, sharded)?;
                 sharded.wished(&numbers)
             }
         };
@@ -81,7 +81,10 @@ impl Folding<'_> {
         out: &mut Output,
     ) -> Result<Ended, Error> {
         let sharded = self.keyed.sharded;
-        let bar = bar(self.foldable(after.as_ref(), conn)?.0, sharded.table());
+        let bar = bar(
+            self.foldable(after.as_ref(), conn)?.0,
+            sharded.table().as_str(),
+        );
         let mut folded = nothing_folded(sharded, after);
         let result = fold(self.keyed, self.settings, &mut folded, conn, |folded| {
             bar.set_position(looked_at(folded));

@@ -31,7 +31,7 @@ impl Folding<'_> {
                 .column(shards, field.name())
                 .sql(&format!(") AS field_{i}"))
         });
-        let count = count.sql(" FROM ").name(shards).sql(" WHERE (");
+        let count = count.sql(" FROM ").table(shards).sql(" WHERE (");
         let count = count.each(" OR ", fields, |count, field| {
             count.column(shards, field.name()).sql(" <> 0")
         });

@@ -14,13 +14,13 @@ pub fn run(
     conn: &mut AnyConnection,
     out: &mut Output,
 ) -> Result<Ended, Error> {
-    let live = LiveTables::read(conn)?;
-    let sharded = sharded::find(conn.dialect(), &live, &args.table)?;
+    let (live, table) = LiveTables::of(&args.table, conn)?;
+    let sharded = sharded::find(conn.dialect(), &live, &table)?;
     let backend = conn.backend();
     let files = Files {
         up: sharded.add_function_sql(&backend)? + ";\n",
         down: sharded.drop_function_sql(&backend)? + ";\n",
     };
-    let name = format!("function_{}", file_name(sharded.shards_table()));
+    let name = format!("function_{}", file_name(sharded.shards_table().as_str()));
     deliver(&files, &name, args, out)
 }

@@ -14,28 +14,31 @@ use crate::live::{LiveColumn, LiveTable, LiveTables};
 use crate::migration_files::{Files, deliver, file_name};
 use crate::output::Output;
 use crate::sharded;
+use crate::within::within;
 
 pub fn run(
     args: &GenerateArgs,
     conn: &mut AnyConnection,
     out: &mut Output,
 ) -> Result<Ended, Error> {
-    let live = LiveTables::read(conn)?;
-    let described = describe(args, conn.dialect(), &live)?;
+    let (live, name) = LiveTables::of(&args.table, conn)?;
+    let table = live.table(&name)?;
+    let described = describe(args, conn.dialect(), &live, table)?;
     let backend = conn.backend();
     let mut files = Files {
         up: described.create_sql(&backend)? + ";\n",
         down: described.drop_sql(&backend)? + ";\n",
     };
     let fields = sharded::names(described.fields());
-    let table = live.table(&args.table)?;
-    if let Some(view) = view_name(args, conn.dialect(), &live)? {
+    if let Some(view) = view_name(args, conn.dialect(), &live, table)? {
         let columns: Vec<_> = table.columns.iter().map(|c| c.name.as_str()).collect();
         let create = described.create_view_sql(&view, &columns, &backend)?;
         files.up += &format!("{create};\n");
         files.down = described.drop_view_sql(&view, &backend)? + ";\n" + &files.down;
     }
-    let beside = Beside::read(conn, table, &fields, described.shards_table())?;
+    let beside = within(live.schema(), conn, |conn| {
+        Beside::read(conn, table, &fields, described.shards_table().name())
+    })?;
     for note in beside.notes(conn.dialect(), table, &fields) {
         out.note(&note);
     }
@@ -48,13 +51,14 @@ fn view_name(
     args: &GenerateArgs,
     dialect: Dialect,
     live: &LiveTables,
+    table: &LiveTable,
 ) -> Result<Option<String>, Error> {
     let Some(name) = &args.view else {
         return Ok(None);
     };
     let name = match name {
         Some(name) => name.clone(),
-        None => format!("{}_totals", args.table),
+        None => format!("{}_totals", table.name),
     };
     check_new_name(&name, dialect)?;
     // `--locked` looks at the migration also after it has run.
@@ -69,8 +73,8 @@ fn describe(
     args: &GenerateArgs,
     dialect: Dialect,
     live: &LiveTables,
+    table: &LiveTable,
 ) -> Result<DescribedTable, Error> {
-    let table = live.table(&args.table)?;
     let shards_table = match &args.shards_table {
         Some(name) => name.clone(),
         None => format!("{}_shards", table.name),
@@ -79,21 +83,23 @@ fn describe(
     let sharded = sharded::all(dialect, live);
     if sharded
         .iter()
-        .any(|other| other.shards_table() == table.name)
+        .any(|other| other.shards_table().name() == table.name)
     {
         return Err(Error::IsShardsTable(table.name.clone()));
     }
-    let there = sharded.iter().find(|other| other.table() == table.name);
+    let there = sharded
+        .iter()
+        .find(|other| other.table().name() == table.name);
     // `--locked` looks at the migration also after it has run, as it would be written now.
     let is_same = |there: &DescribedTable| {
         let fields = sharded::names(there.fields());
-        args.locked && there.shards_table() == shards_table && fields == args.columns
+        args.locked && there.shards_table().name() == shards_table && fields == args.columns
     };
     match there {
         Some(there) if !is_same(there) => {
             return Err(Error::AlreadySharded {
                 table: table.name.clone(),
-                shards_table: there.shards_table().to_owned(),
+                shards_table: there.shards_table().to_string(),
                 fields: there.fields().iter().map(|f| f.name().to_owned()).collect(),
             });
         }
@@ -104,8 +110,12 @@ fn describe(
     }
     let key = key(dialect, table)?;
     let fields = fields(dialect, table, &args.columns)?;
-    let parent = table.name.clone();
-    Ok(DescribedTable::new(parent, shards_table, key, fields))
+    let described = DescribedTable::new(live.schema(), &table.name, &shards_table, key, fields);
+    Ok(match (args.no_triggers, args.no_foreign_key) {
+        (true, _) => described.without_triggers(),
+        (false, true) => described.without_foreign_key(),
+        (false, false) => described,
+    })
 }
 
 fn key(dialect: Dialect, table: &LiveTable) -> Result<Vec<ShardsColumn>, Error> {

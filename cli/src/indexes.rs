@@ -2,9 +2,10 @@
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
+use diesel_sharded::model::TableName;
 
 use crate::connection::AnyConnection;
-use crate::statement::{Statement, Value};
+use crate::statement::{Statement, Value, quoted};
 
 /// The columns of a table with which an index begins that can sort all rows by them.
 pub fn sorted_columns(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<String>> {
@@ -38,17 +39,18 @@ pub fn sorted_columns(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<
     Ok(named.map(str::to_owned).collect())
 }
 
-/// What the absence of an index costs, and the statement that creates it.
-pub fn note(dialect: Dialect, table: &str, field: &str) -> String {
-    let quoted = |name: &str| match dialect {
-        Dialect::Mysql => format!("`{}`", name.replace('`', "``")),
-        _ => format!("\"{}\"", name.replace('"', "\"\"")),
-    };
+/// The cost of a missing index, and the statement that creates it.
+pub fn note(dialect: Dialect, table: TableName<'_>, field: &str) -> String {
+    let quoted = |name: &str| quoted(dialect, name);
     format!(
         "No index begins with {table}.{field}: the library's `top` reads all bases of the table for a list by this field. \
          Create one if you read such lists:\nCREATE INDEX {} ON {} ({});",
-        quoted(&format!("{table}_{field}")),
-        quoted(table),
+        quoted(&format!("{}_{field}", table.name())),
+        table
+            .schema()
+            .map(|schema| quoted(schema) + ".")
+            .unwrap_or_default()
+            + &quoted(table.name()),
         quoted(field)
     )
 }
@@ -60,7 +62,7 @@ mod tests {
     #[test]
     fn the_note_quotes_names() {
         let created = |dialect| {
-            note(dialect, "a`\"b", "n")
+            note(dialect, TableName::new("a`\"b"), "n")
                 .rsplit_once('\n')
                 .map(|(_, sql)| sql.to_owned())
         };

@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use diesel::sql_types::Untyped;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedKeys, DescribedTable, key_as_text};
-use diesel_sharded::model::{ColumnType, ShardsColumn};
+use diesel_sharded::model::{ColumnType, ShardsColumn, TableName};
 
 use crate::connection::Backend;
 use crate::error::Error;
@@ -29,7 +29,7 @@ impl Key {
     pub fn parse(sharded: &DescribedTable, arguments: &[String]) -> Result<Self, Error> {
         if arguments.len() != sharded.key().len() {
             return Err(Error::AfterColumns {
-                table: sharded.table().to_owned(),
+                table: sharded.table().to_string(),
                 columns: sharded.key().len(),
             });
         }
@@ -97,7 +97,7 @@ impl FromSqlRow<Untyped, Backend> for Key {
 
 /// The names of counters are bytes that are shown as text.
 fn is_utf8(sharded: &DescribedTable) -> bool {
-    sharded.table() == COUNTERS
+    sharded.table().as_str() == COUNTERS
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -134,7 +134,7 @@ pub struct Keyed<'a> {
 
 impl Keyed<'_> {
     /// The key of `table`'s rows, as texts.
-    pub fn select_key(self, statement: Statement, table: &str) -> Statement {
+    pub fn select_key(self, statement: Statement, table: TableName<'_>) -> Statement {
         statement.each(", ", self.sharded.key(), |statement, column| {
             let (before, behind) = key_as_text(self.dialect, column.column_type());
             statement
@@ -145,7 +145,7 @@ impl Keyed<'_> {
     }
 
     /// `"videos"."id"`, or all columns of a composite key
-    pub fn key(self, statement: Statement, table: &str) -> Statement {
+    pub fn key(self, statement: Statement, table: TableName<'_>) -> Statement {
         statement.each(", ", self.sharded.key(), |statement, column| {
             statement.column(table, column.name())
         })
@@ -158,7 +158,7 @@ impl Keyed<'_> {
     pub fn is_beyond(
         self,
         statement: Statement,
-        table: &str,
+        table: TableName<'_>,
         order: &str,
         or_equal: bool,
         key: &Key,
@@ -224,9 +224,11 @@ impl Keyed<'_> {
             (ColumnType::Text | ColumnType::Date | ColumnType::Uuid, _) => statement.bind(as_text),
             (_, dialect) => match text.parse() {
                 Ok(n) => statement.bind(Value::Integer(n)),
-                Err(_) if dialect == Dialect::Mysql => {
-                    statement.sql("CAST(").bind(as_text).sql(" AS UNSIGNED)")
-                }
+                // MySQL 9 takes the parameter of a cast to an integer for a signed one, and cuts it.
+                Err(_) if dialect == Dialect::Mysql => statement
+                    .sql("CAST(CAST(")
+                    .bind(as_text)
+                    .sql(" AS CHAR) AS UNSIGNED)"),
                 Err(_) => statement.bind(as_text), // SQLite's columns take what is no integer
             },
         }
@@ -266,8 +268,9 @@ mod tests {
     #[test]
     fn keys_come_back_from_the_command_line() {
         let sharded = DescribedTable::new(
-            "t".into(),
-            "t_shards".into(),
+            None,
+            "t",
+            "t_shards",
             vec![
                 column("a".into(), ColumnType::BigInt, None),
                 column("b".into(), ColumnType::Binary, None),

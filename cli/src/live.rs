@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
+use diesel_sharded::described::SHARD_NUMBERS;
 
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::statement::Statement;
+use crate::within::{is_schema, within};
 
-/// The tables and views that a plain name leads to, by their names.
+/// The tables and views that a plain name leads to, or those of one schema, by their names.
 pub struct LiveTables {
     pub tables: BTreeMap<String, LiveTable>,
+    schema: Option<String>,
+    /// Whether there is the library's own table of numbers of shards, to which a plain name leads.
+    pub has_numbers: bool,
 }
 
 #[derive(Debug)]
@@ -94,20 +99,62 @@ impl LiveTables {
             }
             last = Some(id);
         }
-        Ok(LiveTables { tables })
+        Ok(LiveTables {
+            has_numbers: tables.contains_key(SHARD_NUMBERS),
+            tables,
+            schema: None,
+        })
+    }
+
+    /// The tables among which this one is, and its name without its schema: `analytics.videos`, or a plain name.
+    pub fn of(name: &str, conn: &mut AnyConnection) -> QueryResult<(Self, String)> {
+        let plain = Self::read(conn)?;
+        let inside = plain.inside(name, conn)?;
+        Ok(inside.unwrap_or_else(|| (plain, name.to_owned())))
+    }
+
+    /// The tables of the schema in such a name, and the rest of the name; nothing for a plain one, which is among these.
+    pub fn inside(
+        &self,
+        name: &str,
+        conn: &mut AnyConnection,
+    ) -> QueryResult<Option<(Self, String)>> {
+        let parts = name.split_once('.');
+        match parts.filter(|_| !self.tables.contains_key(name)) {
+            Some((schema, name)) if is_schema(schema, conn)? => {
+                let inside = LiveTables {
+                    schema: Some(schema.to_owned()),
+                    has_numbers: self.has_numbers,
+                    ..within(Some(schema), conn, Self::read)?
+                };
+                Ok(Some((inside, name.to_owned())))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The schema that stands before the names of all these tables.
+    pub fn schema(&self) -> Option<&str> {
+        self.schema.as_deref()
+    }
+
+    /// The name with its schema.
+    pub fn full(&self, name: &str) -> String {
+        match &self.schema {
+            Some(schema) => format!("{schema}.{name}"),
+            None => name.to_owned(),
+        }
     }
 
     /// The table of this name, if it is one.
     pub fn table(&self, name: &str) -> Result<&LiveTable, Error> {
         let Some(table) = self.tables.get(name) else {
-            let unqualified = name.split_once('.').map(|(_, unqualified)| unqualified);
-            if unqualified.is_some_and(|unqualified| self.tables.contains_key(unqualified)) {
-                return Err(Error::QualifiedName(name.to_owned()));
-            }
             let mut names = self.tables.keys();
             return Err(Error::NoSuchTable {
-                table: name.to_owned(),
-                similar: names.find(|n| n.eq_ignore_ascii_case(name)).cloned(),
+                table: self.full(name),
+                similar: names
+                    .find(|n| n.eq_ignore_ascii_case(name))
+                    .map(|name| self.full(name)),
             });
         };
         match &table.kind {

@@ -24,12 +24,14 @@ mod migration_files;
 mod output;
 mod pace;
 mod recount;
+mod remove_orphans;
 mod resize;
 mod shard_counts;
 mod sharded;
 mod statement;
 mod status;
 mod sums;
+mod within;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -92,6 +94,7 @@ fn run() -> Result<Ended, Error> {
             };
             recount::run(&args.recount, mode, conn, &Interrupt::handle()?, out)
         }
+        Command::RemoveOrphans { tables } => remove_orphans::run(tables, conn, out),
         Command::Completions { .. } => Ok(Ended::Done), // above, without a database
     }
 }

@@ -36,12 +36,12 @@ pub fn run(
     out: &mut Output,
 ) -> Result<Ended, Error> {
     let dialect = conn.dialect();
-    let live = LiveTables::read(conn)?;
-    let sharded = &sharded::find(dialect, &live, &args.table)?;
+    let (live, table) = LiveTables::of(&args.table, conn)?;
+    let sharded = &sharded::find(dialect, &live, &table)?;
     let field = sharded::field(sharded, &args.field)?;
     if !is_integer(field.column_type()) {
         return Err(Error::NotAnInteger {
-            table: sharded.table().to_owned(),
+            table: sharded.table().to_string(),
             column: field.name().to_owned(),
         });
     }
@@ -91,7 +91,7 @@ impl Recounting<'_> {
         out: &mut Output,
     ) -> Result<Ended, Error> {
         let sharded = self.keyed.sharded;
-        let bar = bar(self.count(last.as_ref(), conn)?, sharded.table());
+        let bar = bar(self.count(last.as_ref(), conn)?, sharded.table().as_str());
         let mut pace = Pace::at_most_per_second(self.args.at_most_per_second);
         let batch = pace.batch(self.args.batch as usize);
         let (mut rows, mut drifts, mut unfit) = (0, 0, 0);
@@ -187,7 +187,7 @@ impl Recounting<'_> {
     fn count(&self, after: Option<&Key>, conn: &mut AnyConnection) -> QueryResult<u64> {
         let (keyed, table) = (self.keyed, self.keyed.sharded.table());
         let count = Statement::default().sql("SELECT CAST(COUNT(*)");
-        let count = count.sql(as_text(keyed.dialect)).sql(" FROM ").name(table);
+        let count = count.sql(as_text(keyed.dialect)).sql(" FROM ").table(table);
         let count = match after {
             Some(key) => keyed.is_beyond(count.sql(" WHERE "), table, ">", false, key),
             None => count,
@@ -205,7 +205,7 @@ impl Recounting<'_> {
     ) -> Result<Option<(Vec<Key>, Found)>, Error> {
         let (keyed, table) = (self.keyed, self.keyed.sharded.table());
         let pick = keyed.select_key(Statement::default().sql("SELECT "), table);
-        let pick = pick.sql(" FROM ").name(table);
+        let pick = pick.sql(" FROM ").table(table);
         let pick = match after {
             Some(key) => keyed.is_beyond(pick.sql(" WHERE "), table, ">", false, key),
             None => pick,

@@ -56,8 +56,8 @@ fn field_of(
     out: &mut Output,
 ) -> Result<Ended, Error> {
     let dialect = conn.dialect();
-    let live = LiveTables::read(conn)?;
-    let sharded = &sharded::find(dialect, &live, table)?;
+    let (live, table) = LiveTables::of(table, conn)?;
+    let sharded = &sharded::find(dialect, &live, &table)?;
     let field = sharded::field(sharded, field)?;
     let mut numbers = shard_counts::of_table(conn, &live, sharded)?;
     let before = numbers.insert(field.name().into(), args.to);

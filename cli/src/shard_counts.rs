@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use diesel::prelude::*;
-use diesel_sharded::described::{DescribedTable, SHARD_NUMBERS};
+use diesel_sharded::described::DescribedTable;
 
 use crate::connection::AnyConnection;
 use crate::live::LiveTables;
@@ -14,7 +14,7 @@ pub fn of_table(
     live: &LiveTables,
     sharded: &DescribedTable,
 ) -> QueryResult<HashMap<Vec<u8>, u16>> {
-    match live.tables.contains_key(SHARD_NUMBERS) {
+    match live.has_numbers {
         true => sharded.shard_numbers(conn),
         false => Ok(HashMap::new()),
     }

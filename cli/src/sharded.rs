@@ -1,18 +1,28 @@
 //! The sharded tables of a database, found by the form of their shards tables.
 //!
 //! A shards table is a table whose primary key is its parent's and `shard`, with a foreign key from the former to the parent's
-//! primary key, and whose other columns are columns of the parent that can be counted.
+//! primary key, and whose other columns are columns of the parent that can be counted. One without any foreign key belongs to the table
+//! of its name without `_shards`.
+//!
+//! A column that may be NULL there keeps a greatest or a least value. The tool leaves such a table to the library: as a sum the value would
+//! be wrong, and the database does not say which of the two it is.
+
+use std::rc::Rc;
 
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedTable, column};
 use diesel_sharded::model::{ColumnType, ShardsColumn};
 
 use crate::column_type::{field_type, key_type};
+use crate::connection::AnyConnection;
 use crate::error::Error;
-use crate::live::{Kind, LiveTable, LiveTables};
+use crate::live::{Kind, LiveColumn, LiveTable, LiveTables};
+use crate::output::Output;
 
 /// The library's own table of named counters, whose names are UTF-8 in bytes.
 pub const COUNTERS: &str = "diesel_sharded_counters";
+
+const COUNTERS_SHARDS: &str = "diesel_sharded_counter_shards";
 
 pub fn is_integer(column: ColumnType) -> bool {
     use ColumnType::{
@@ -32,18 +42,49 @@ pub fn all(dialect: Dialect, live: &LiveTables) -> Vec<DescribedTable> {
         .collect()
 }
 
-/// Those of these names, or all, the named counters last.
-pub fn named(
-    dialect: Dialect,
-    live: &LiveTables,
-    names: &[String],
-) -> Result<Vec<DescribedTable>, Error> {
-    let mut all = all(dialect, live);
-    all.sort_by_cached_key(|sharded| (sharded.table() == COUNTERS, sharded.table().to_owned()));
-    match names {
-        [] => Ok(all),
-        names => names.iter().map(|name| one(live, &all, name)).collect(),
+/// Some sharded tables, each with the tables among which it is.
+pub struct Named {
+    pub tables: Vec<(Rc<LiveTables>, DescribedTable)>,
+    /// Those that are left to the library, if all were asked for.
+    left_out: Vec<Error>,
+}
+
+impl Named {
+    pub fn note_left_out(&self, out: &mut Output) {
+        for why in &self.left_out {
+            out.note(&why.to_string());
+        }
     }
+}
+
+/// Those of these names, or all, the named counters last.
+pub fn named(names: &[String], conn: &mut AnyConnection) -> Result<Named, Error> {
+    let dialect = conn.dialect();
+    let plain = Rc::new(LiveTables::read(conn)?);
+    if names.is_empty() {
+        let mut all = all(dialect, &plain);
+        all.sort_by_cached_key(|sharded| {
+            let name = sharded.table().to_string();
+            (name == COUNTERS, name)
+        });
+        let all = all.into_iter();
+        return Ok(Named {
+            tables: all.map(|sharded| (Rc::clone(&plain), sharded)).collect(),
+            left_out: left_out(&plain).into_iter().map(|(_, why)| why).collect(),
+        });
+    }
+    let found = names.iter().map(|name| {
+        let (live, name) = match plain.inside(name, conn)? {
+            Some((live, name)) => (Rc::new(live), name),
+            None => (Rc::clone(&plain), name.clone()),
+        };
+        let sharded = find(dialect, &live, &name)?;
+        Ok((live, sharded))
+    });
+    Ok(Named {
+        tables: found.collect::<Result<_, Error>>()?,
+        left_out: vec![],
+    })
 }
 
 /// The one of this name.
@@ -54,7 +95,7 @@ pub fn find(dialect: Dialect, live: &LiveTables, name: &str) -> Result<Described
 pub fn field<'t>(sharded: &'t DescribedTable, name: &str) -> Result<&'t ShardsColumn, Error> {
     let field = sharded.fields().iter().find(|field| field.name() == name);
     field.ok_or_else(|| Error::NoSuchField {
-        table: sharded.table().to_owned(),
+        table: sharded.table().to_string(),
         column: name.to_owned(),
         fields: sharded
             .fields()
@@ -69,44 +110,51 @@ pub fn names(columns: &[ShardsColumn]) -> Vec<&str> {
 }
 
 fn one(live: &LiveTables, all: &[DescribedTable], name: &str) -> Result<DescribedTable, Error> {
-    if let Some(sharded) = all.iter().find(|sharded| sharded.table() == name) {
+    if let Some(sharded) = all.iter().find(|sharded| sharded.table().name() == name) {
         return Ok(sharded.clone());
     }
+    let mut left_out = left_out(live).into_iter();
+    if let Some((_, error)) = left_out.find(|(table, _)| table == name) {
+        return Err(error);
+    }
     live.table(name)?;
-    match all.iter().any(|sharded| sharded.shards_table() == name) {
-        true => Err(Error::IsShardsTable(name.to_owned())),
+    match all
+        .iter()
+        .any(|sharded| sharded.shards_table().name() == name)
+    {
+        true => Err(Error::IsShardsTable(live.full(name))),
         false => Err(Error::NotSharded {
-            table: name.to_owned(),
+            table: live.full(name),
         }),
     }
 }
 
-/// The table whose shards are in `shards`, if that has the form of a shards table.
+/// The sharded tables that are left to the library, by their names, and why.
+fn left_out(live: &LiveTables) -> Vec<(String, Error)> {
+    let tables = live.tables.values().filter_map(|shards| {
+        let (parent, _) = parent(live, shards)?;
+        let column = shards.columns.iter().find(|column| keeps_value(column))?;
+        let error = Error::KeepsValues {
+            table: parent.name.clone(),
+            shards_table: shards.name.clone(),
+            column: column.name.clone(),
+        };
+        parent.column(&column.name)?;
+        Some((parent.name.clone(), error))
+    });
+    tables.collect()
+}
+
+fn keeps_value(column: &LiveColumn) -> bool {
+    column.key.is_none() && column.nullable
+}
+
+/// The table whose shards are in `shards`, if that has the form of a shards table that only counts.
 fn of(dialect: Dialect, live: &LiveTables, shards: &LiveTable) -> Option<DescribedTable> {
-    if shards.kind != Kind::Table {
+    let (parent, key_names) = parent(live, shards)?;
+    if shards.columns.iter().any(keeps_value) {
         return None;
     }
-    let key = shards.key();
-    let (shard, key) = key.split_last()?;
-    if shard.name != "shard" || key.is_empty() {
-        return None;
-    }
-    let key_names: Vec<_> = key.iter().map(|column| column.name.as_str()).collect();
-    let parent = shards.foreign_keys.iter().find_map(|foreign_key| {
-        let mut own: Vec<_> = foreign_key
-            .columns
-            .iter()
-            .map(|(c, _)| c.as_str())
-            .collect();
-        own.sort_by_key(|name| key_names.iter().position(|k| k == name));
-        let same = foreign_key
-            .columns
-            .iter()
-            .all(|(own, theirs)| own == theirs);
-        let parent = live.tables.get(&foreign_key.parent)?;
-        let parents_key: Vec<_> = parent.key().iter().map(|c| c.name.as_str()).collect();
-        (same && own == key_names && parents_key == key_names).then_some(parent)
-    })?;
     let typed = |name: &str, of: fn(_, &_) -> Option<(ColumnType, Option<String>)>| {
         let (column_type, sql_type) = of(dialect, parent.column(name)?)?;
         Some(column(name.to_owned(), column_type, sql_type))
@@ -120,9 +168,58 @@ fn of(dialect: Dialect, live: &LiveTables, shards: &LiveTable) -> Option<Describ
         return None;
     }
     Some(DescribedTable::new(
-        parent.name.clone(),
-        shards.name.clone(),
+        live.schema(),
+        &parent.name,
+        &shards.name,
         typed_key.collect::<Option<_>>()?,
         fields,
     ))
+}
+
+/// The table whose key `shards` has beside `shard`, with a foreign key, and the names of that key's columns.
+fn parent<'t>(
+    live: &'t LiveTables,
+    shards: &'t LiveTable,
+) -> Option<(&'t LiveTable, Vec<&'t str>)> {
+    if shards.kind != Kind::Table {
+        return None;
+    }
+    let key = shards.key();
+    let (shard, key) = key.split_last()?;
+    if shard.name != "shard" || key.is_empty() {
+        return None;
+    }
+    let key_names: Vec<_> = key.iter().map(|column| column.name.as_str()).collect();
+    let has_key = |parent: &LiveTable| {
+        let key = parent.key().into_iter();
+        key.map(|c| c.name.as_str()).eq(key_names.iter().copied())
+    };
+    let by_foreign_key = || {
+        shards.foreign_keys.iter().find_map(|foreign_key| {
+            let mut own: Vec<_> = foreign_key
+                .columns
+                .iter()
+                .map(|(c, _)| c.as_str())
+                .collect();
+            own.sort_by_key(|name| key_names.iter().position(|k| k == name));
+            let same = foreign_key
+                .columns
+                .iter()
+                .all(|(own, theirs)| own == theirs);
+            let parent = live.tables.get(&foreign_key.parent)?;
+            (same && own == key_names && has_key(parent)).then_some(parent)
+        })
+    };
+    let by_name = || {
+        let name = match shards.name.as_str() {
+            COUNTERS_SHARDS => COUNTERS,
+            name => name.strip_suffix("_shards")?,
+        };
+        live.tables.get(name).filter(|parent| has_key(parent))
+    };
+    let parent = match shards.foreign_keys.is_empty() {
+        true => by_name(),
+        false => by_foreign_key(),
+    }?;
+    Some((parent, key_names))
 }

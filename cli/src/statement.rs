@@ -7,8 +7,9 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::row::Field;
 use diesel::sql_types::{BigInt, Binary, Text, Untyped};
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::DescribedTable;
-use diesel_sharded::model::ShardsColumn;
+use diesel_sharded::model::{ShardsColumn, TableName};
 
 use crate::connection::{AnyConnection, Backend};
 
@@ -46,9 +47,15 @@ impl Statement {
         self
     }
 
+    /// `"table"`, or `"schema"."table"`
+    pub fn table(self, table: TableName<'_>) -> Self {
+        let schema = table.schema().into_iter();
+        self.each(".", schema.chain([table.name()]), Self::name)
+    }
+
     /// `"table"."column"`
-    pub fn column(self, table: &str, column: &str) -> Self {
-        self.name(table).sql(".").name(column)
+    pub fn column(self, table: TableName<'_>, column: &str) -> Self {
+        self.table(table).sql(".").name(column)
     }
 
     /// `$n`
@@ -168,5 +175,13 @@ impl FromSqlRow<Untyped, Backend> for Row {
             })
             .collect::<deserialize::Result<_>>()
             .map(Row)
+    }
+}
+
+/// A name between quotes, for SQL that is shown or sent as a text.
+pub fn quoted(dialect: Dialect, name: &str) -> String {
+    match dialect {
+        Dialect::Mysql => format!("`{}`", name.replace('`', "``")),
+        _ => format!("\"{}\"", name.replace('"', "\"\"")),
     }
 }

@@ -19,6 +19,7 @@ use crate::shard_counts;
 use crate::sharded::{self, COUNTERS};
 use crate::statement::{Statement, Value};
 use crate::sums::numbers;
+use crate::within::within;
 
 /// One shards table.
 #[derive(Debug, Serialize)]
@@ -66,15 +67,13 @@ struct Hot {
 
 pub fn run(args: &StatusArgs, conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
     let dialect = conn.dialect();
-    let live = LiveTables::read(conn)?;
     let mut tables = vec![];
-    for sharded in sharded::named(dialect, &live, &args.tables)? {
-        let keyed = Keyed {
-            sharded: &sharded,
-            dialect,
-        };
-        tables.push(status(keyed, &live, args.hottest, conn)?);
+    let named = sharded::named(&args.tables, conn)?;
+    for (live, sharded) in &named.tables {
+        let keyed = Keyed { sharded, dialect };
+        tables.push(status(keyed, live, args.hottest, conn)?);
     }
+    named.note_left_out(out);
     if args.json {
         let json =
             serde_json::to_string_pretty(&tables).map_err(|error| Error::Output(error.into()))?;
@@ -106,17 +105,21 @@ fn status(
     let count = |i: usize| counted.get(i).and_then(BigDecimal::to_u64).unwrap_or(0);
     let amount = |i: usize| counted.get(i).cloned().unwrap_or_default();
     let names = sharded::names(sharded.fields());
-    let (beside, mut notes) = match live.tables.get(sharded.table()) {
+    let (beside, mut notes) = match live.tables.get(sharded.table().name()) {
         Some(table) => {
-            let beside = Beside::read(conn, table, &names, sharded.shards_table())?;
+            let beside = within(live.schema(), conn, |conn| {
+                Beside::read(conn, table, &names, sharded.shards_table().name())
+            })?;
             let notes = beside.notes(conn.dialect(), table, &names);
             (beside, notes)
         }
         None => Default::default(),
     };
-    let sorted = sorted_columns(conn, sharded.table())?;
+    let sorted = within(live.schema(), conn, |conn| {
+        sorted_columns(conn, sharded.table().name())
+    })?;
     let is_indexed = |field: &str| sorted.iter().any(|column| column == field);
-    if sharded.table() != COUNTERS {
+    if sharded.table().as_str() != COUNTERS {
         let slow = names.iter().filter(|field| !is_indexed(field));
         notes.extend(slow.map(|field| indexes::note(keyed.dialect, sharded.table(), field)));
     }
@@ -133,13 +136,13 @@ fn status(
         }
     });
     Ok(TableStatus {
-        table: sharded.table().to_owned(),
-        shards_table: sharded.shards_table().to_owned(),
+        table: sharded.table().to_string(),
+        shards_table: sharded.shards_table().to_string(),
         rows: count(0),
         rows_with_shards: count(1),
         shards: count(2),
         fields: fields.collect(),
-        dead_tuples: dead_tuples(sharded, conn)?,
+        dead_tuples: within(live.schema(), conn, |conn| dead_tuples(sharded, conn))?,
         beside,
         missing_triggers: missing_triggers(sharded, conn)?,
         notes,
@@ -160,22 +163,22 @@ fn sums(keyed: Keyed<'_>) -> Statement {
     let (table, shards) = (keyed.sharded.table(), keyed.sharded.shards_table());
     let text = as_text(keyed.dialect);
     let sums = Statement::default().sql("SELECT CAST((SELECT COUNT(*) FROM ");
-    let sums = sums.name(table).sql(")").sql(text);
+    let sums = sums.table(table).sql(")").sql(text);
     let sums = sums
         .sql(", CAST((SELECT COUNT(*) FROM (SELECT 1 AS one FROM ")
-        .name(shards);
+        .table(shards);
     let sums = keyed
         .key(sums.sql(" GROUP BY "), shards)
         .sql(") AS keyed)")
         .sql(text);
     let sums = sums
         .sql(", CAST((SELECT COUNT(*) FROM ")
-        .name(shards)
+        .table(shards)
         .sql(")")
         .sql(text);
     let sum = |sums: Statement, of, field| {
         let sums = sums.sql(", CAST(COALESCE((SELECT SUM(").column(of, field);
-        sums.sql(") FROM ").name(of).sql("), 0)").sql(text)
+        sums.sql(") FROM ").table(of).sql("), 0)").sql(text)
     };
     keyed.sharded.fields().iter().fold(sums, |sums, field| {
         sum(sum(sums, table, field.name()), shards, field.name())
@@ -189,7 +192,7 @@ fn dead_tuples(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResul
     let dead = Statement::default().sql(
         "SELECT CAST(n_dead_tup AS TEXT) FROM pg_stat_all_tables WHERE pg_table_is_visible(relid) AND relname = ",
     );
-    let dead = dead.bind(Value::Text(sharded.shards_table().to_owned()));
+    let dead = dead.bind(Value::Text(sharded.shards_table().name().to_owned()));
     let rows = dead.rows(conn)?;
     rows.first().map(|row| row.parse(0)).transpose()
 }
@@ -219,7 +222,7 @@ fn hottest(keyed: Keyed<'_>, number: u32, conn: &mut AnyConnection) -> QueryResu
     let columns = sharded.key().len();
     let hot = keyed.select_key(Statement::default().sql("SELECT "), shards);
     let hot = hot.sql(", CAST(COUNT(*)").sql(as_text(keyed.dialect));
-    let hot = hot.sql(" FROM ").name(shards).sql(" GROUP BY ");
+    let hot = hot.sql(" FROM ").table(shards).sql(" GROUP BY ");
     let hot = keyed.key(hot, shards).sql(" ORDER BY COUNT(*) DESC, ");
     let hot = keyed.key(hot, shards).sql(" LIMIT ");
     let rows = hot.bind(Value::Integer(number.into())).rows(conn)?;
@@ -233,7 +236,7 @@ fn hottest(keyed: Keyed<'_>, number: u32, conn: &mut AnyConnection) -> QueryResu
                 .total(sharded, field)
                 .sql(as_text(keyed.dialect))
         });
-        let totals = totals.sql(" FROM ").name(sharded.table()).sql(" WHERE ");
+        let totals = totals.sql(" FROM ").table(sharded.table()).sql(" WHERE ");
         let totals = totals.then(keyed.is(&key));
         // A row that was deleted meanwhile has no total.
         if let Some(of_row) = totals.rows(conn)?.first() {

@@ -7,9 +7,11 @@ use syn::{
     Attribute, Error, Ident, LitInt, LitStr, Meta, Path, Result, Token, Type, parenthesized,
 };
 
-/// `#[sharded(table_name = .., shards = .., no_totals)]` on the struct.
+/// `#[sharded(schema = .., table_name = .., shards = .., no_totals)]` on the struct.
 #[derive(Default)]
 pub struct TableAttrs {
+    /// That of the `table!` and of the shards table.
+    pub schema: Option<LitStr>,
     pub shards_table: Option<LitStr>,
     pub shards: Option<LitInt>,
     /// Where `no_totals` stands, if it does.
@@ -20,11 +22,13 @@ pub struct TableAttrs {
     pub primary_key: Option<Vec<Ident>>,
 }
 
-/// `#[sharded]` or `#[sharded(sql_type = "..")]` on a field.
+/// `#[sharded]`, `#[sharded(max)]`, `#[sharded(min)]` or `#[sharded(sql_type = "..")]` on a field.
 #[derive(Default)]
 pub struct FieldAttrs {
     /// Where `#[sharded]` stands without arguments, if it does.
     pub sharded: Option<Span>,
+    /// `max` or `min`, where it stands.
+    pub peak: Option<Ident>,
     pub sql_type: Option<LitStr>,
     /// `#[diesel(column_name = ..)]`
     pub column: Option<Ident>,
@@ -48,14 +52,17 @@ impl TableAttrs {
                     if meta.path.is_ident("table_name") {
                         let name: Name = meta.value()?.parse()?;
                         set(&mut read.shards_table, name.into_lit_str(), &meta.path)
+                    } else if meta.path.is_ident("schema") {
+                        let name: Name = meta.value()?.parse()?;
+                        set(&mut read.schema, name.into_lit_str(), &meta.path)
                     } else if meta.path.is_ident("shards") {
                         let shards: LitInt = meta.value()?.parse()?;
                         set(&mut read.shards, shards, &meta.path)
                     } else if let Some(no_totals) = meta.path.get_ident().filter(|name| *name == "no_totals") {
                         set(&mut read.no_totals, no_totals.span(), &meta.path)
                     } else {
-                        let message = "unknown attribute: `#[sharded(..)]` on a struct takes `table_name`, `shards` and \
-                                       `no_totals`";
+                        let message = "unknown attribute: `#[sharded(..)]` on a struct takes `schema`, `table_name`, `shards` \
+                                       and `no_totals`";
                         Err(Error::new_spanned(&meta.path, message))
                     }
                 })?;
@@ -90,9 +97,18 @@ impl FieldAttrs {
                     if meta.path.is_ident("sql_type") {
                         let sql_type: LitStr = meta.value()?.parse()?;
                         set(&mut read.sql_type, sql_type, &meta.path)
+                    } else if let Some(peak) = meta.path.get_ident().filter(|name| *name == "max" || *name == "min") {
+                        match read.peak.replace(peak.clone()) {
+                            Some(other) if other != *peak => {
+                                let message = "a field keeps its greatest value or its least one: write either `max` or `min`";
+                                Err(Error::new_spanned(peak, message))
+                            }
+                            Some(_) => Err(Error::new_spanned(peak, format!("`{peak}` is given twice"))),
+                            None => Ok(()),
+                        }
                     } else {
-                        let message = "unknown attribute: on a field, write `#[sharded]`, or `#[sharded(sql_type = \"..\")]` \
-                                       for the type of its column in the shards table";
+                        let message = "unknown attribute: on a field, write `#[sharded]`, `#[sharded(max)]`, `#[sharded(min)]`, or \
+                                       `#[sharded(sql_type = \"..\")]` for the type of its column in the shards table";
                         Err(Error::new_spanned(&meta.path, message))
                     }
                 })?;
@@ -109,7 +125,22 @@ impl FieldAttrs {
                 }
             }
         }
-        Ok(read)
+        match (read.sharded, &read.peak) {
+            (Some(_), Some(peak)) => {
+                let message = format!(
+                    "a field is either counted or keeps a value: write `#[sharded]` or `#[sharded({peak})]`"
+                );
+                Err(Error::new_spanned(peak, message))
+            }
+            _ => Ok(read),
+        }
+    }
+}
+
+impl FieldAttrs {
+    /// Where the field says that it is sharded, if it does by more than an SQL type.
+    pub fn sharded(&self) -> Option<Span> {
+        self.sharded.or_else(|| self.peak.as_ref().map(Ident::span))
     }
 }
 

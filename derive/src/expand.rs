@@ -84,6 +84,14 @@ fn expand(
             .unwrap_or(model.ident);
         LitStr::new(&format!("{}_shards", unraw(name)), name.span())
     });
+    let shards_table = match &model.attrs.schema {
+        Some(schema) => {
+            let length = schema.value().len();
+            let text = format!("{}.{}", schema.value(), shards_table.value());
+            quote!(::diesel_sharded::model::TableName::in_schema(#text, #length))
+        }
+        None => quote!(::diesel_sharded::model::TableName::new(#shards_table)),
+    };
 
     let key_types = key.iter().map(|(_, field)| field.ty);
     let key_type = match key.as_slice() {
@@ -100,8 +108,17 @@ fn expand(
     let (key_values_type, key_values) = key_values(module, key);
 
     let key_descriptions = key.iter().map(|item| description(module, item, "key"));
-    let field_descriptions = fields.iter().map(|item| description(module, item, "field"));
-    let columns = fields.iter().map(|(column, field)| {
+    let field_descriptions = fields.iter().map(
+        |(column, _)| quote!(<#module::#column as ::diesel_sharded::model::TotalColumn>::FIELD),
+    );
+    let columns = fields.iter().map(|item| {
+        let (column, field) = item;
+        let (kind, marker) = match &field.attrs.peak {
+            Some(peak) if peak == "max" => ("max", Some(quote!(MaxColumn))),
+            Some(_) => ("min", Some(quote!(MinColumn))),
+            None => ("field", None),
+        };
+        let description = description(module, item, kind);
         let span = field
             .ty
             .to_token_stream()
@@ -112,9 +129,20 @@ fn expand(
             Some(number) => number.to_token_stream(),
             None => quote_spanned!(span=> ::diesel_sharded::dsl::Value<#module::#column>),
         };
+        let changes = match marker {
+            Some(marker) => {
+                quote_spanned!(span=> impl ::diesel_sharded::model::#marker for #module::#column {})
+            }
+            None => quote_spanned! {span=>
+                impl ::diesel_sharded::model::ShardedColumn for #module::#column {}
+                ::diesel_sharded::__counting_updates!(#module::#column, #value);
+            },
+        };
         quote_spanned! {span=>
-            impl ::diesel_sharded::model::ShardedColumn for #module::#column {}
-            ::diesel_sharded::__counting_updates!(#module::#column, #value);
+            impl ::diesel_sharded::model::TotalColumn for #module::#column {
+                const FIELD: ::diesel_sharded::model::ShardsColumn = #description;
+            }
+            #changes
         }
     });
 
@@ -127,7 +155,7 @@ fn expand(
                 type KeyAfter = #key_after_type;
                 type KeyValues = #key_values_type;
                 const TABLE: &'static Self = &#table;
-                const SHARDS_TABLE: &'static str = #shards_table;
+                const SHARDS_TABLE: ::diesel_sharded::model::TableName<'static> = #shards_table;
                 const SHARDS: u16 = #shards;
                 const KEY: &'static [::diesel_sharded::model::ShardsColumn] = &[#(#key_descriptions),*];
                 const FIELDS: &'static [::diesel_sharded::model::ShardsColumn] = &[#(#field_descriptions),*];
@@ -149,6 +177,10 @@ fn expand(
                     )||*
                 }
             }
+
+            const _: () = ::diesel_sharded::model::assert_schema::<#table>(
+                <#table as ::diesel_sharded::model::ShardedTable>::SHARDS_TABLE,
+            );
 
             // The struct's key is the table's.
             const _: fn(<#table as diesel::Table>::PrimaryKey) -> #primary_key = |key| key;

@@ -24,7 +24,7 @@ impl Struct<'_> {
                 let message =
                     format!("`{column}` is part of the primary key: a key cannot be counted");
                 return Err(Error::new(
-                    field.attrs.sharded.unwrap_or(field.span),
+                    field.attrs.sharded().unwrap_or(field.span),
                     message,
                 ));
             }
@@ -66,7 +66,7 @@ impl Struct<'_> {
                     .as_ref()
                     .is_some_and(|column| key.contains(column))
             };
-            if field.attrs.sharded.is_none() && (field.attrs.sql_type.is_none() || in_key()) {
+            if field.attrs.sharded().is_none() && (field.attrs.sql_type.is_none() || in_key()) {
                 continue;
             }
             let Some(column) = &field.column else {
@@ -75,10 +75,15 @@ impl Struct<'_> {
             };
             let is = |name: &str| field.last_segment().is_some_and(|last| last.ident == name);
             if ["String", "str", "bool", "Vec"].into_iter().any(is) {
-                let message = "a sharded field is a number";
+                let message = match &field.attrs.peak {
+                    Some(_) => {
+                        "a field with a greatest or a least value is a number, a date or a time"
+                    }
+                    None => "a sharded field is a number",
+                };
                 return Err(Error::new_spanned(field.ty, message));
             }
-            if is("Option") {
+            if is("Option") && field.attrs.peak.is_none() {
                 let message = "a sharded field cannot be nullable, since NULL + 1 is NULL: make the column NOT NULL DEFAULT 0 \
                                and the field a plain number";
                 return Err(Error::new_spanned(field.ty, message));

@@ -1,12 +1,15 @@
 //! The shards table: the types of its columns, and what it is created with.
 
 use crate::backend::Dialect;
-use crate::model::ColumnType;
+use crate::model::{ColumnType, Merge};
 
 impl Dialect {
-    /// The type of a sharded field's column in a shards table, where one row alone may be negative.
-    pub(crate) fn field_type(self, column: ColumnType) -> &'static str {
+    /// The type of a sharded field's column in a shards table, where one row of a sum alone may be negative.
+    pub(crate) fn field_type(self, column: ColumnType, merge: Merge) -> &'static str {
         use ColumnType::{UnsignedBigInt, UnsignedInteger, UnsignedSmallInt};
+        if merge != Merge::Sum {
+            return self.key_type(column);
+        }
         match (self, column) {
             // `signed - unsigned` is unsigned in MySQL and fails below zero; `decimal - unsigned` is not.
             (_, UnsignedSmallInt | UnsignedInteger | UnsignedBigInt) => "DECIMAL(20, 0)",
@@ -17,16 +20,21 @@ impl Dialect {
         }
     }
 
-    /// The type of a key column in a shards table.
+    /// The type of any other column in a shards table, whose values are those of the parent's.
     pub(crate) fn key_type(self, column: ColumnType) -> &'static str {
         use ColumnType::*;
         match (self, column) {
+            (Dialect::Mysql, TinyInt) => "TINYINT",
+            (_, TinyInt) => "SMALLINT",
             (_, SmallInt) => "SMALLINT",
             (_, Integer) => "INTEGER",
             (_, BigInt) => "BIGINT",
+            (_, UnsignedTinyInt) => "TINYINT UNSIGNED",
             (_, UnsignedSmallInt) => "SMALLINT UNSIGNED",
             (_, UnsignedInteger) => "INTEGER UNSIGNED",
             (_, UnsignedBigInt) => "BIGINT UNSIGNED",
+            (Dialect::Mysql, Float) => "FLOAT",
+            (_, Float) => "REAL",
             (Dialect::Postgres, Double) => "DOUBLE PRECISION",
             (_, Double) => "DOUBLE",
             (Dialect::Mysql, Numeric) => "DECIMAL(65, 20)",
@@ -39,6 +47,10 @@ impl Dialect {
             (Dialect::Postgres, Uuid) => "UUID",
             (_, Uuid) => "BINARY(16)",
             (_, Date) => "DATE",
+            // Its `TIMESTAMP` ends in 2038, and a fraction that is not kept would be rounded.
+            (Dialect::Mysql, Timestamp | Timestamptz) => "DATETIME(6)",
+            (_, Timestamp) => "TIMESTAMP",
+            (_, Timestamptz) => "TIMESTAMPTZ",
         }
     }
 

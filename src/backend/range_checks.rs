@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::backend::Dialect;
-use crate::model::ColumnType;
+use crate::model::{ColumnType, Merge};
 
 impl Dialect {
     /// Follows the column's name in a `CHECK` of a shard. The column has the type `sql_type`, or else the one that the shards table
@@ -14,14 +14,21 @@ impl Dialect {
     /// `CHECK` stays one inside the range: nothing else tells such a value from a full shard. It refuses the full shard too.
     pub(crate) fn shard_check(
         self,
+        merge: Merge,
         column: ColumnType,
         sql_type: Option<&str>,
     ) -> Option<Cow<'static, str>> {
+        if merge != Merge::Sum {
+            // A value that is kept as it came leaves no range, but may be no number.
+            let is_float = matches!(column, ColumnType::Float | ColumnType::Double);
+            let check = is_float.then(|| self.range_check(ColumnType::Double));
+            return check.flatten().map(Cow::Borrowed);
+        }
         let is_wider = matches!(column, ColumnType::SmallInt | ColumnType::Integer);
         let inside = match sql_type {
             _ if self != Dialect::Mysql => None,
             None if is_wider => None,
-            sql_type => inside_of(sql_type.unwrap_or_else(|| self.field_type(column))),
+            sql_type => inside_of(sql_type.unwrap_or_else(|| self.field_type(column, merge))),
         };
         inside
             .map(Cow::Owned)
@@ -119,7 +126,9 @@ mod tests {
             let checks = |dialect: Dialect| dialect.range_check(column).is_some();
             assert!(checks(Dialect::Sqlite));
             assert_eq!(checks(Dialect::Postgres), column == Double);
-            let checks_cut = Dialect::Mysql.shard_check(column, None).is_some();
+            let checks_cut = Dialect::Mysql
+                .shard_check(Merge::Sum, column, None)
+                .is_some();
             assert_eq!(checks_cut, column != Double);
         }
     }
@@ -127,7 +136,7 @@ mod tests {
     #[test]
     fn a_value_that_mysql_cuts_is_checked_one_inside_its_range() {
         use ColumnType::*;
-        let check = |column, sql_type| Dialect::Mysql.shard_check(column, sql_type);
+        let check = |column, sql_type| Dialect::Mysql.shard_check(Merge::Sum, column, sql_type);
         let whole = "9".repeat(45);
         let part = "9".repeat(19);
         for (column, sql_type, range) in [
@@ -161,7 +170,7 @@ mod tests {
         assert_eq!(check(Double, None), None);
         assert_eq!(check(Numeric, Some("DECIMAL(x)")), None);
         assert_eq!(
-            Dialect::Postgres.shard_check(Numeric, Some("DECIMAL(5)")),
+            Dialect::Postgres.shard_check(Merge::Sum, Numeric, Some("DECIMAL(5)")),
             None
         );
     }

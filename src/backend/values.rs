@@ -59,6 +59,21 @@ impl Dialect {
         }
     }
 
+    /// The SQL before and behind a value of this type that reads it as a text, `NULL` for one that is not there. Texts of equal values
+    /// are equal, up to the form of a number.
+    pub(crate) fn nullable_as_text(self, column: ColumnType) -> (&'static str, &'static str) {
+        match (self, column) {
+            (Dialect::Postgres, _) => ("COALESCE(CAST(", " AS TEXT), 'NULL')"),
+            // As many digits of the fraction for each, and all digits of a float.
+            (Dialect::Mysql, ColumnType::Timestamp | ColumnType::Timestamptz) => {
+                ("COALESCE(CAST(CAST(", " AS DATETIME(6)) AS CHAR), 'NULL')")
+            }
+            (Dialect::Mysql, ColumnType::Float) => ("COALESCE(CAST(0e0 + ", " AS CHAR), 'NULL')"),
+            (Dialect::Mysql, _) => ("COALESCE(CAST(", " AS CHAR), 'NULL')"),
+            (Dialect::Sqlite, _) => ("quote(", ")"),
+        }
+    }
+
     /// The SQL before and behind a column of a key that reads it as a text, bytes in hexadecimal.
     pub(crate) fn key_as_text(self, column: ColumnType) -> (&'static str, &'static str) {
         match (self, column) {

@@ -194,11 +194,16 @@ questions! {
     /// that, but refuses inside of one to set the isolation of the next; outside it is set to what it would be anyway.
     IsOpen = "/*M!100000 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@in_transaction) */\
               /*!50720 SET @@transaction_isolation = @@session.transaction_isolation */";
-    /// MySQL, MariaDB: fails if a transaction was open when it was ended by a deadlock.
-    WasOpen = "SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@autocommit = 0 OR \
-               (SELECT SUM(IF(VARIABLE_NAME = 'Com_begin', VARIABLE_VALUE, -VARIABLE_VALUE)) \
-               FROM /*M!100000 information_schema *//*!50720 performance_schema */.session_status \
-               WHERE VARIABLE_NAME IN ('Com_begin', 'Com_commit', 'Com_rollback')) > 0)";
+    /// MySQL, MariaDB: fails if a transaction was open when it was ended by a deadlock. MySQL, whose table of a session's status lacks
+    /// these numbers, wants a privilege for the other table; without it nobody can tell.
+    WasOpen = "SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@autocommit = 0 OR (\
+               /*M!100000 SELECT SUM(IF(VARIABLE_NAME = 'Com_begin', VARIABLE_VALUE, -VARIABLE_VALUE)) \
+               FROM information_schema.session_status \
+               WHERE VARIABLE_NAME IN ('Com_begin', 'Com_commit', 'Com_rollback') */\
+               /*!80016 SELECT SUM(IF(EVENT_NAME = 'statement/sql/begin', COUNT_STAR, -CAST(COUNT_STAR AS SIGNED))) \
+               FROM performance_schema.events_statements_summary_by_thread_by_event_name \
+               WHERE THREAD_ID = PS_CURRENT_THREAD_ID() AND EVENT_NAME IN \
+               ('statement/sql/begin', 'statement/sql/commit', 'statement/sql/rollback') */) > 0)";
 }
 
 /// Kept prepared, since only then the first answer is enough.

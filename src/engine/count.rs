@@ -8,7 +8,7 @@
 //! | by any filter, rows wanted | Begin, Pick, Count (Create, Count), Load, Commit | the same, in a savepoint |
 //!
 //! PostgreSQL counts on several parents by one statement too, CountAll, and reads the rows that are wanted by the statement that counts,
-//! CountAndLoad. What follows in the table is for shards that are missing.
+//! CountAndLoad. The rest of the table is for shards that are missing.
 //!
 //! A count that claims an idempotency key is one statement, CountOnce, and counts nothing where that meets no row.
 //!
@@ -32,7 +32,7 @@ use super::plan::Plan;
 use super::retry_loop::RetryLoop;
 use super::several::{matched, matched_several};
 use super::statement::{Sender, Statement};
-use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
+use crate::conflict::{Conflict, Failure};
 use crate::connection::{Io, Link, TransactionOptions};
 use crate::error::Error;
 use crate::observe::{self, CountObserver};
@@ -193,7 +193,7 @@ where
         } = self.plan;
         let all_or_none = dialect.counts_all_or_none();
         let counted = if returning {
-            if !all_or_none || self.plan.rounds {
+            if !all_or_none || self.plan.loads_apart {
                 return Ok(None);
             }
             self.count_timed(Statement::CountAndLoad).await?
@@ -327,7 +327,9 @@ where
 
     fn failed(&mut self, statement: Statement, error: DieselError) -> AttemptError {
         match statement {
-            Statement::Create if !self.retry.is_inside() && is_foreign_key_violation(&error) => {
+            Statement::Create
+                if !self.retry.is_inside() && self.plan.dialect.is_parent_gone(&error) =>
+            {
                 AttemptError::ParentGone(error)
             }
             // Not for ever: a unique key that is violated each time is another than the parent's.

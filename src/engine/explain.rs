@@ -1,6 +1,6 @@
 //! Clearer reasons for errors that the database gives for statements of ours.
 
-use diesel::query_builder::{QueryBuilder, QueryFragment};
+use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 
 use crate::backend::{Dialect, ShardedBackend};
@@ -26,24 +26,16 @@ pub(crate) fn explain_of<DB: ShardedBackend>(
     if !matches!(error, DieselError::DatabaseError(..)) {
         return error;
     }
-    let mut name = backend.query_builder();
-    match names
-        .parent
-        .to_sql(&mut name, backend)
-        .map(|()| name.finish())
-    {
-        Ok(table) if table.contains("\".\"") || table.contains("`.`") => {
-            Error::QualifiedTable { table }.into()
-        }
-        _ if is_nan(names, backend.dialect(), &error) => Error::Overflow { source: error }.into(),
-        _ => explain_missing(backend, names.shards_table, error),
+    match is_nan(names, backend.dialect(), &error) {
+        true => Error::Overflow { source: error }.into(),
+        false => explain_missing(backend, names.shards_table.as_str(), error),
     }
 }
 
 /// Whether a shard would have become NaN.
 fn is_nan<DB: ShardedBackend>(names: Names<'_, DB>, dialect: Dialect, error: &DieselError) -> bool {
     let mut fields = names.fields.iter();
-    fields.any(|field| dialect.is_nan(error, names.shards_table, &field.name))
+    fields.any(|field| dialect.is_nan(error, names.shards_table.name(), &field.name))
 }
 
 /// Names the table of the crate's that is missing, if that is the error.

@@ -65,7 +65,8 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
         }
     }
 
-    /// Whether the conflict that a statement of this crate's own met is one that ends a transaction; `None` if it met none.
+    /// Whether the conflict that a statement of this crate's own met is one that ends a transaction; `None` if it met none, or one
+    /// of a commit, which then was the statement's own.
     pub(super) fn ended_transaction(&self, dialect: Dialect) -> Option<bool> {
         let (error, is_conflict) = match self {
             AttemptError::Statement(error) | AttemptError::Commit(error) => (
@@ -77,7 +78,7 @@ impl<E: From<DieselError> + StdError + 'static> AttemptError<E> {
                 return None;
             }
         };
-        is_conflict.then(|| dialect.ends_transaction(error))
+        (is_conflict && !dialect.is_of_a_commit(error)).then(|| dialect.ends_transaction(error))
     }
 
     /// The error to report where no new attempt can help.

@@ -141,7 +141,7 @@ pub(crate) trait Parents<DB: ShardedBackend>: Copy + Send + Sync {
         let values = shown.split_once(" -- binds: [");
         let values = values.and_then(|(_, values)| values.strip_suffix(']'));
         Error::Unfit {
-            table: self.names().shards_table.to_owned(),
+            table: self.names().shards_table.to_string(),
             key: values.unwrap_or(&shown).to_owned(),
             reason,
         }
@@ -193,6 +193,15 @@ where
 
 /// How many parents one statement names: a number that every planner and every limit on parameters bears.
 pub(crate) const KEYS_IN_A_STATEMENT: usize = 100;
+
+/// `parent.key > $n`
+pub(crate) struct After<P: Parents<DB>, DB: ShardedBackend>(pub(crate) P::KeyAfter);
+
+impl<P: Parents<DB>, DB: ShardedBackend> QueryFragment<DB> for After<P, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        P::push_after(&self.0, out)
+    }
+}
 
 /// `WHERE` clauses for `keys`.
 pub(crate) fn in_chunks<T, DB>(keys: Vec<T::Key>) -> Vec<KeysAre<T::KeyIs>>

@@ -15,8 +15,9 @@ pub(crate) struct Plan {
     pub(crate) filter: Option<TypeId>,
     /// The counted rows are wanted back.
     pub(crate) returning: bool,
-    /// A difference between two values of a counted field may not be exact.
-    pub(crate) rounds: bool,
+    /// The statement that counts cannot read the rows too: a difference between two values of a counted field may not be exact, or
+    /// the shards table is inside a schema.
+    pub(crate) loads_apart: bool,
     /// An idempotency key is claimed by the statement that counts.
     pub(crate) once: bool,
     /// There is a row to insert if no parent matches.

@@ -7,7 +7,7 @@ use diesel::result::{Error as DieselError, QueryResult};
 
 use super::failure::{self, AttemptError};
 use crate::backend::{Dialect, SurvivalCheck};
-use crate::conflict::{Conflict, Failure, is_foreign_key_violation};
+use crate::conflict::{Conflict, Failure};
 use crate::connection::{
     Io, Link, OpenTransaction, TransactionOptions, begin, in_transaction, met_inside,
 };
@@ -50,7 +50,8 @@ macro_rules! retry_loop {
         let done = $crate::engine::retry_loop!($link, retry => {
             let body = async { $body };
             let outcome: ::diesel::result::QueryResult<_> = retry.scope().within(body).await;
-            outcome.map_err(|error| retry.statement_failed::<::diesel::result::Error>(error))
+            let dialect = $link.dialect();
+            outcome.map_err(|error| retry.statement_failed::<::diesel::result::Error>(dialect, error))
         });
         $link.leave();
         done
@@ -174,11 +175,12 @@ impl RetryLoop {
     /// The attempt's error after a statement of this crate's own failed.
     pub(crate) fn statement_failed<E: From<DieselError>>(
         &self,
+        dialect: Dialect,
         error: DieselError,
     ) -> AttemptError<E> {
         match self.unit {
-            // Only shards have one, as far as the crate's own statements go.
-            Unit::Transaction(..) if is_foreign_key_violation(&error) => {
+            // Only shards have a parent, as far as the crate's own statements go.
+            Unit::Transaction(..) if dialect.is_parent_gone(&error) => {
                 AttemptError::ParentGone(error)
             }
             Unit::Transaction(..) => AttemptError::Statement(error),

@@ -23,7 +23,7 @@ pub enum Amount {
 impl Amount {
     pub(crate) fn zero(column: ColumnType) -> Self {
         match column {
-            ColumnType::Double => Amount::Double(0.0),
+            ColumnType::Float | ColumnType::Double => Amount::Double(0.0),
             #[cfg(feature = "numeric")]
             ColumnType::Numeric => Amount::Numeric(Default::default()),
             _ => Amount::Integer(0),
@@ -33,7 +33,7 @@ impl Amount {
     /// Reads what the database shows.
     pub(crate) fn parse(text: &str, column: ColumnType) -> QueryResult<Self> {
         let amount = match column {
-            ColumnType::Double => text.parse().map(Amount::Double).ok(),
+            ColumnType::Float | ColumnType::Double => text.parse().map(Amount::Double).ok(),
             #[cfg(feature = "numeric")]
             ColumnType::Numeric => text.parse().map(Amount::Numeric).ok(),
             _ => text.parse().map(Amount::Integer).ok(),

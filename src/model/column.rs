@@ -11,18 +11,23 @@ pub(crate) const MAX_SHARDS: u16 = 4096;
 #[non_exhaustive]
 #[allow(missing_docs)] // the names are Diesel's
 pub enum ColumnType {
+    TinyInt,
     SmallInt,
     Integer,
     BigInt,
+    UnsignedTinyInt,
     UnsignedSmallInt,
     UnsignedInteger,
     UnsignedBigInt,
+    Float,
     Double,
     Numeric,
     Text,
     Binary,
     Uuid,
     Date,
+    Timestamp,
+    Timestamptz,
 }
 
 impl ColumnType {

@@ -11,6 +11,8 @@ use diesel::sql_types::{self, SqlType};
 
 use super::amount::Amount;
 use super::column::{ColumnType, SHARD, are_equal};
+use super::merge::Merge;
+use super::table_name::TableName;
 
 /// A table with sharded fields. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
 #[diagnostic::on_unimplemented(
@@ -31,8 +33,8 @@ pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + Send + Sync + 's
     /// The table itself.
     const TABLE: &'static Self;
 
-    /// The name of its shards table.
-    const SHARDS_TABLE: &'static str;
+    /// The name of its shards table, which is in the same schema.
+    const SHARDS_TABLE: TableName<'static>;
 
     /// How many shards a writer chooses from, from 1 to 4096. Readers add up whatever rows there are.
     const SHARDS: u16;
@@ -53,12 +55,25 @@ pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + Send + Sync + 's
     fn is_key_filter(where_clause: TypeId) -> bool;
 }
 
+/// A sharded field of any kind: its total can be read. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a sharded field",
+    note = "put `#[sharded]`, `#[sharded(max)]` or `#[sharded(min)]` on its field in the model that derives \
+            `diesel_sharded::ShardedField`"
+)]
+pub trait TotalColumn: Column<Table: ShardedTable, SqlType: SqlType> + Copy + 'static {
+    /// The column in the shards table.
+    const FIELD: ShardsColumn;
+}
+
 /// A column that is counted on shards. Implemented by [`#[derive(ShardedField)]`](derive@crate::ShardedField).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a sharded field",
-    note = "put `#[sharded]` on its field in the model that derives `diesel_sharded::ShardedField`"
+    note = "put `#[sharded]` on its field in the model that derives `diesel_sharded::ShardedField`",
+    note = "a field with `#[sharded(max)]` or `#[sharded(min)]` is not counted: `update(..).set(column.max(value))` changes it, and \
+            `column.total()` reads it"
 )]
-pub trait ShardedColumn: Column<Table: ShardedTable, SqlType: FieldType> + Copy + 'static {}
+pub trait ShardedColumn: TotalColumn<SqlType: FieldType> {}
 
 /// A column of a shards table, of its parent's name and type.
 #[derive(Debug, Clone)]
@@ -67,6 +82,8 @@ pub struct ShardsColumn {
     pub(crate) column_type: ColumnType,
     /// Stands in a `CREATE TABLE` instead of what `column_type` would.
     pub(crate) sql_type: Option<Cow<'static, str>>,
+    /// How its shards make up a total; of a sharded field alone.
+    pub(crate) merge: Merge,
 }
 
 impl ShardsColumn {
@@ -75,22 +92,27 @@ impl ShardsColumn {
     where
         C::SqlType: KeyType,
     {
-        assert_other_than_shard(C::NAME);
-        ShardsColumn {
-            name: Cow::Borrowed(C::NAME),
-            column_type: <C::SqlType as KeyType>::COLUMN,
-            sql_type: None,
-        }
+        Self::new(C::NAME, <C::SqlType as KeyType>::COLUMN, Merge::Sum)
     }
 
     /// A sharded field.
     pub const fn field<C: ShardedColumn>() -> Self {
-        assert_other_than_shard(C::NAME);
+        Self::new(C::NAME, <C::SqlType as FieldType>::COLUMN, Merge::Sum)
+    }
+
+    pub(super) const fn new(name: &'static str, column_type: ColumnType, merge: Merge) -> Self {
+        assert_other_than_shard(name);
         ShardsColumn {
-            name: Cow::Borrowed(C::NAME),
-            column_type: <C::SqlType as FieldType>::COLUMN,
+            name: Cow::Borrowed(name),
+            column_type,
             sql_type: None,
+            merge,
         }
+    }
+
+    /// Whether the field's total is a sum.
+    pub(crate) fn is_sum(&self) -> bool {
+        self.merge == Merge::Sum
     }
 
     /// Its name in SQL.
@@ -113,6 +135,18 @@ impl ShardsColumn {
     }
 }
 
+/// Whether one of the fields is counted.
+pub(crate) const fn has_sums(fields: &[ShardsColumn]) -> bool {
+    let mut i = 0;
+    while i < fields.len() {
+        if matches!(fields[i].merge, Merge::Sum) {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
 /// The derive has looked at the name in Rust; the one in SQL may be another.
 const fn assert_other_than_shard(name: &str) {
     assert!(
@@ -125,7 +159,8 @@ const fn assert_other_than_shard(name: &str) {
 #[diagnostic::on_unimplemented(
     message = "a column of type `{Self}` cannot be counted on shards",
     note = "a sharded field is a NOT NULL column of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` (feature \
-            `numeric`) or MySQL's `Unsigned<..>`"
+            `numeric`) or MySQL's `Unsigned<..>`",
+    note = "a date or a time keeps its greatest or least value on shards by `#[sharded(max)]` or `#[sharded(min)]`"
 )]
 pub trait FieldType: SqlType + Sealed {
     /// The type of the values of such a column: `i64` for `BigInt`.
@@ -158,6 +193,8 @@ pub trait KeyType: SqlType + Sealed {
 /// Lets the traits above grow: nobody else implements them.
 pub trait Sealed {}
 
+impl<ST: Sealed + SqlType> Sealed for sql_types::Nullable<ST> {}
+
 macro_rules! sealed {
     ($($(#[$cfg:meta])* $sql_type:ty;)*) => {$(
         $(#[$cfg])*
@@ -166,6 +203,17 @@ macro_rules! sealed {
 }
 
 sealed! {
+    sql_types::TinyInt;
+    sql_types::Float;
+    sql_types::Timestamp;
+    #[cfg(feature = "postgres_backend")]
+    sql_types::Timestamptz;
+    #[cfg(feature = "sqlite")]
+    sql_types::TimestamptzSqlite;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Datetime;
+    #[cfg(feature = "mysql_backend")]
+    sql_types::Unsigned<sql_types::TinyInt>;
     sql_types::SmallInt;
     sql_types::Integer;
     sql_types::BigInt;

@@ -6,8 +6,11 @@ mod column;
 #[doc(hidden)]
 pub mod counting_update;
 pub(crate) mod field;
+mod merge;
+mod peak;
 #[doc(hidden)]
 pub mod reads_totals;
+mod table_name;
 
 pub(crate) use self::amount::Amount;
 pub use self::column::ColumnType;
@@ -15,7 +18,12 @@ pub(crate) use self::column::{MAX_SHARDS, SHARD};
 #[doc(inline)]
 pub use self::counting_update::CountingUpdate;
 pub(crate) use self::counting_update::are_distinct;
-pub(crate) use self::field::Value;
-pub use self::field::{FieldType, KeyType, ShardedColumn, ShardedTable, ShardsColumn};
+pub use self::field::{FieldType, KeyType, ShardedColumn, ShardedTable, ShardsColumn, TotalColumn};
+pub(crate) use self::field::{Value, has_sums};
+pub(crate) use self::merge::Merge;
+pub use self::peak::{MaxColumn, MinColumn, PeakType, PeakValue};
 #[doc(inline)]
 pub use self::reads_totals::{FromTotal, ReadsTotals, TotalOf};
+pub use self::table_name::TableName;
+#[doc(hidden)]
+pub use self::table_name::{TableForm, assert_schema};

@@ -77,7 +77,7 @@ impl<T: ShardedTable, const DIALECT: u8> KeysOf<T, DIALECT> {
             _ => Dialect::Sqlite,
         }),
     );
-    const TABLE: Label = Label::from_static_parts("table", T::SHARDS_TABLE);
+    const TABLE: Label = Label::from_static_parts("table", T::SHARDS_TABLE.as_str());
     const LABELS: &'static [Label] = &[Self::BACKEND, Self::TABLE];
     const SUCCEEDED: &'static [Label] = &[
         Self::BACKEND,

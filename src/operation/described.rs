@@ -16,10 +16,11 @@ use diesel::sql_types::Untyped;
 use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend, Strength};
 use crate::connection::{Link, LoadIo, now, set_other_nodes_write};
 use crate::engine::{Held, KEYS_IN_A_STATEMENT, Parents};
-use crate::model::{Amount, ColumnType, ShardedTable, ShardsColumn};
+use crate::model::{Amount, ColumnType, Merge, ShardedTable, ShardsColumn, TableName};
 use crate::operation::fold::{Batches, Folded, Folding};
 use crate::operation::named::counters;
 use crate::operation::shard_counts::{self, ShardCount, largest, read_table};
+use crate::operation::shards_table::{self, Integrity};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Names, push_total_of};
 
@@ -29,45 +30,74 @@ pub const SHARD_NUMBERS: &str = shard_counts::TABLE;
 /// A table as the derive would know it.
 #[derive(Debug, Clone)]
 pub struct DescribedTable {
-    parent: Parent,
-    shards_table: String,
+    parent: OwnedName,
+    shards_table: OwnedName,
     key: Vec<ShardsColumn>,
     fields: Vec<ShardsColumn>,
+    integrity: Integrity,
 }
 
+/// A [`TableName`] with its text.
 #[derive(Debug, Clone)]
-struct Parent(String);
+struct OwnedName {
+    text: String,
+    schema: Option<usize>,
+}
 
-impl<DB: ShardedBackend> QueryFragment<DB> for Parent {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_identifier(&self.0)
+impl OwnedName {
+    fn new(schema: Option<&str>, name: &str) -> Self {
+        match schema {
+            Some(schema) => OwnedName {
+                text: format!("{schema}.{name}"),
+                schema: Some(schema.len()),
+            },
+            None => OwnedName {
+                text: name.to_owned(),
+                schema: None,
+            },
+        }
+    }
+
+    fn get(&self) -> TableName<'_> {
+        match self.schema {
+            Some(schema) => TableName::in_schema(&self.text, schema),
+            None => TableName::new(&self.text),
+        }
+    }
+}
+
+impl<DB: ShardedBackend> QueryFragment<DB> for OwnedName {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.get().push(out)
     }
 }
 
 impl DescribedTable {
-    /// A table by the names in its SQL, not quoted.
+    /// A table by the names in its SQL, not quoted; both tables are in that schema, if there is one.
     pub fn new(
-        parent: String,
-        shards_table: String,
+        schema: Option<&str>,
+        parent: &str,
+        shards_table: &str,
         key: Vec<ShardsColumn>,
         fields: Vec<ShardsColumn>,
     ) -> Self {
         DescribedTable {
-            parent: Parent(parent),
-            shards_table,
+            parent: OwnedName::new(schema, parent),
+            shards_table: OwnedName::new(schema, shards_table),
             key,
             fields,
+            integrity: Integrity::default(),
         }
     }
 
     /// The parent's name.
-    pub fn table(&self) -> &str {
-        &self.parent.0
+    pub fn table(&self) -> TableName<'_> {
+        self.parent.get()
     }
 
     /// The shards table's name.
-    pub fn shards_table(&self) -> &str {
-        &self.shards_table
+    pub fn shards_table(&self) -> TableName<'_> {
+        self.shards_table.get()
     }
 
     /// The columns of the key.
@@ -94,7 +124,7 @@ impl DescribedTable {
 
     /// The number of shards of a field.
     pub fn shard_count(&self, field: &ShardsColumn) -> ShardCount {
-        ShardCount::described(&self.shards_table, field.name.as_bytes())
+        ShardCount::described(&self.shards_table.text, field.name.as_bytes())
     }
 
     /// The numbers of shards that were set, by field; those of named counters, by their names behind a zero.
@@ -106,13 +136,14 @@ impl DescribedTable {
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
     {
-        now(read_table(&mut Link::blocking(conn), &self.shards_table))
+        let table = self.shards_table().as_str();
+        now(read_table(&mut Link::blocking(conn), table))
     }
 
     /// The number of shards below which a fold keeps them, where these `numbers` were set. `None` where the derive's number is
     /// needed, which only the application knows.
     pub fn wished(&self, numbers: &HashMap<Vec<u8>, u16>) -> Option<u16> {
-        let counters = self.shards_table == counters::table::SHARDS_TABLE;
+        let counters = self.shards_table() == counters::table::SHARDS_TABLE;
         let default = counters.then_some(counters::table::SHARDS);
         largest(numbers, &self.fields, default)
     }
@@ -120,7 +151,7 @@ impl DescribedTable {
     pub(super) fn names<DB: ShardedBackend>(&self) -> Names<'_, DB> {
         Names {
             parent: &self.parent,
-            shards_table: &self.shards_table,
+            shards_table: self.shards_table(),
             key: &self.key,
             fields: &self.fields,
             keys_as_texts: false,
@@ -253,6 +284,22 @@ where
     now(folding.fold_all(&batches, folded, link, &mut progress))
 }
 
+/// As [`ShardsTable::remove_orphans`](crate::ShardsTable::remove_orphans).
+///
+/// # Errors
+/// As there.
+pub fn remove_orphans<K, Conn, DB>(keys: K, conn: &mut Conn) -> QueryResult<usize>
+where
+    K: DescribedKeys<DB>,
+    Conn: LoadConnection<Backend = DB>,
+    DB: BackendOf<Conn> + Reads<Untyped, K::Key>,
+{
+    now(shards_table::remove_orphans(
+        Described(keys),
+        &mut Link::blocking(conn),
+    ))
+}
+
 /// The rows that a repair has locked.
 #[derive(Debug)]
 pub struct LockedRows<Key> {
@@ -319,6 +366,7 @@ pub fn column(name: String, column_type: ColumnType, sql_type: Option<String>) -
         name: Cow::Owned(name),
         column_type,
         sql_type: sql_type.map(Cow::Owned),
+        merge: Merge::Sum,
     }
 }
 

@@ -8,7 +8,11 @@ use diesel::migration::{
 };
 
 use crate::backend::{Dialect, ShardedBackend};
-use crate::operation::shards_table::{InTransaction, backend_behind};
+use crate::operation::named::counters;
+use crate::operation::shards_table::{
+    InTransaction, Integrity, adapted_create, adapted_drop, backend_behind,
+};
+use crate::query_builder::Names;
 
 /// The migrations of the library's own tables: named counters, numbers of shards that change at run time, the marks of
 /// coalesced batches, and idempotency keys. An application without these needs none of it.
@@ -35,16 +39,63 @@ use crate::operation::shards_table::{InTransaction, backend_behind};
 /// may also copy it. The versions begin with zeros and `diesel-sharded`. So they never equal an application's own versions, which
 /// are times, and sort before them: `revert_last_migration` reverts the application's first. `revert_all_migrations` reverts all
 /// migrations that ever ran, and therefore needs a source with both.
-pub const MIGRATIONS: Migrations = Migrations(());
+pub const MIGRATIONS: Migrations = Migrations {
+    integrity: Integrity::ForeignKey,
+};
 
 /// The type of [`MIGRATIONS`].
 #[derive(Debug, Clone, Copy)]
-pub struct Migrations(());
+pub struct Migrations {
+    integrity: Integrity,
+}
+
+impl Migrations {
+    /// With triggers in place of the foreign key of the named counters' shards; see
+    /// [`ShardsTable::without_foreign_key`](crate::ShardsTable::without_foreign_key). The versions stay the same, so a database has one
+    /// form or the other.
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:")?;
+    /// conn.run_pending_migrations(diesel_sharded::MIGRATIONS.without_foreign_key())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn without_foreign_key(self) -> Self {
+        Migrations {
+            integrity: Integrity::Triggers,
+        }
+    }
+
+    /// Without the foreign key and without triggers; see [`ShardsTable::without_triggers`](crate::ShardsTable::without_triggers).
+    ///
+    /// ```
+    /// # use diesel::prelude::*;
+    /// # use diesel_migrations::MigrationHarness;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:")?;
+    /// conn.run_pending_migrations(diesel_sharded::MIGRATIONS.without_triggers())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn without_triggers(self) -> Self {
+        Migrations {
+            integrity: Integrity::Application,
+        }
+    }
+}
 
 impl<DB: ShardedBackend> MigrationSource<DB> for Migrations {
     fn migrations(&self) -> diesel::migration::Result<Vec<Box<dyn Migration<DB>>>> {
         Ok(vec![
-            Box::new(COUNTERS),
+            Box::new(Own {
+                integrity: self.integrity,
+                ..COUNTERS
+            }),
             Box::new(BATCHES),
             Box::new(IDEMPOTENCY_KEYS),
         ])
@@ -57,6 +108,8 @@ struct Own {
     name: Name,
     up: fn(Dialect) -> &'static str,
     down: fn(Dialect) -> &'static str,
+    /// What keeps the counters' shards together with them.
+    integrity: Integrity,
 }
 
 #[derive(Clone, Copy)]
@@ -101,6 +154,7 @@ macro_rules! migration {
             },
             up: sql!($folder, "up.sql"),
             down: sql!($folder, "down.sql"),
+            integrity: Integrity::ForeignKey,
         }
     };
 }
@@ -132,13 +186,23 @@ impl MigrationName for Name {
 
 impl<DB: ShardedBackend> Migration<DB> for Own {
     fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
-        let dialect = backend_behind(conn)?.dialect();
-        Ok(conn.batch_execute((self.up)(dialect))?)
+        let backend = backend_behind(conn)?;
+        let sql = (self.up)(backend.dialect());
+        let names = Names::of::<counters::table>();
+        for sql in adapted_create(sql, names, self.integrity, &backend)? {
+            conn.batch_execute(&sql)?;
+        }
+        Ok(())
     }
 
     fn revert(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
-        let dialect = backend_behind(conn)?.dialect();
-        Ok(conn.batch_execute((self.down)(dialect))?)
+        let backend = backend_behind(conn)?;
+        let sql = (self.down)(backend.dialect());
+        let names = Names::of::<counters::table>();
+        for sql in adapted_drop(sql, names, self.integrity, &backend)? {
+            conn.batch_execute(&sql)?;
+        }
+        Ok(())
     }
 
     fn metadata(&self) -> &dyn MigrationMetadata {
@@ -174,5 +238,37 @@ mod tests {
         let sql = sql.strip_prefix("SAVEPOINT diesel_sharded;\n").unwrap();
         let sql = sql.strip_suffix("RELEASE diesel_sharded").unwrap();
         assert!(up(Dialect::Sqlite).contains(sql), "{sql}");
+    }
+
+    #[test]
+    fn the_foreign_key_can_be_left_out() {
+        let up = (COUNTERS.up)(Dialect::Mysql);
+        let adapted = |integrity| {
+            let names = Names::of::<counters::table>();
+            adapted_create(up, names, integrity, &diesel::mysql::Mysql).unwrap()
+        };
+        assert_eq!(adapted(Integrity::ForeignKey), [up]);
+        let alone = adapted(Integrity::Application);
+        assert_eq!(alone.len(), 1);
+        assert!(alone[0].contains("    PRIMARY KEY (`name`, `shard`)\n) ENGINE"));
+        assert_eq!(adapted(Integrity::Triggers).len(), 1 + 4);
+        let up = (COUNTERS.up)(Dialect::Postgres);
+        let postgres = {
+            let names = Names::of::<counters::table>();
+            adapted_create(up, names, Integrity::Triggers, &diesel::pg::Pg).unwrap()
+        };
+        assert_eq!(postgres.len(), 2);
+        assert!(!postgres[0].contains("FOREIGN KEY") && postgres[1].starts_with("DO "));
+        let up = (COUNTERS.up)(Dialect::Sqlite);
+        let none = Integrity::Application;
+        let sqlite = adapted_create(
+            up,
+            Names::of::<counters::table>(),
+            none,
+            &diesel::sqlite::Sqlite,
+        );
+        let sqlite = sqlite.unwrap();
+        assert_eq!(sqlite.len(), 1); // its triggers are there already
+        assert!(!sqlite[0].contains("FOREIGN KEY") && sqlite[0].contains("CREATE TRIGGER"));
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::later::later;
+use super::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How long a thread keeps a rank that it did not use again.
 pub(super) const LEASE: Duration = Duration::from_secs(1);

@@ -9,6 +9,7 @@ mod process;
 mod shard_choice;
 mod stats;
 mod stripe;
+mod sync;
 mod threads;
 mod waits;
 mod warnings;

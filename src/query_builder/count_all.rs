@@ -15,6 +15,7 @@ use crate::query_builder::picked::{
 use crate::query_builder::query_ids::query_ids;
 use crate::query_builder::{
     Keep, push_bind, push_each_key, push_shard_is, push_shards_as_parent, push_shards_column,
+    push_under_alias,
 };
 
 /// Adds to the shards of all parents that `filter` matches; to none if one of the shards is missing. It locks the shards in key order.
@@ -91,7 +92,7 @@ where
     out.push_sql(" FROM ");
     out.push_identifier(PICKED)?;
     out.push_sql(" JOIN ");
-    out.push_identifier(T::SHARDS_TABLE)?;
+    T::SHARDS_TABLE.push(out.reborrow())?;
     out.push_sql(" ON ");
     push_key_is::<T, DB>(PICKED, out.reborrow(), push_shards_column::<T, DB>)?;
     out.push_sql(" AND ");
@@ -103,7 +104,7 @@ where
         push_shards_column::<T, DB>(name, out)
     })?;
     out.push_sql(" FOR NO KEY UPDATE OF ");
-    out.push_identifier(T::SHARDS_TABLE)?;
+    out.push_identifier(T::SHARDS_TABLE.name())?;
     out.push_sql(")");
     Ok(())
 }
@@ -122,7 +123,7 @@ where
     out.push_sql("UPDATE ");
     push_shards_as_parent::<T, DB>(out.reborrow())?;
     out.push_sql(" SET ");
-    changes.walk_ast(out.reborrow())?;
+    push_under_alias::<T, _, DB>(changes, out.reborrow())?;
     out.push_sql(" FROM ");
     out.push_identifier(LOCKED)?;
     out.push_sql(" WHERE ");

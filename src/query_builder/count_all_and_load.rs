@@ -8,9 +8,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use crate::backend::ShardedBackend;
 use crate::model::{ColumnType, ShardedTable};
 use crate::query_builder::count_all::{LOCKED, push_picked_and_locked, push_update_locked};
-use crate::query_builder::picked::{
-    push_key_as_picked, push_key_is, push_key_is_parents, push_picked_key,
-};
+use crate::query_builder::picked::{push_key_as_picked, push_key_is, push_picked_key};
 use crate::query_builder::query_ids::query_ids;
 use crate::query_builder::{push_column, push_each_key, push_shards_column};
 
@@ -18,6 +16,7 @@ use crate::query_builder::{push_column, push_each_key, push_shards_column};
 ///
 /// A statement does not see the rows that it writes. Under the name of the shards table it therefore reads the shards as they were,
 /// and what it has added to them.
+/// No name inside a schema can be taken so: there another statement reads the rows.
 ///
 /// ```sql
 /// -- PostgreSQL
@@ -64,7 +63,7 @@ where
         out.push_sql(" JOIN ");
         out.push_identifier(COUNTED)?;
         out.push_sql(" ON ");
-        push_key_is_parents::<T, DB>(COUNTED, out)
+        push_key_is::<T, DB>(COUNTED, out, push_column::<T, DB>)
     }
 }
 
@@ -89,6 +88,12 @@ where
     out.push_sql(" RETURNING ");
     push_key_as_picked::<T, DB>(out.reborrow(), push_column::<T, DB>)?;
     for field in T::FIELDS {
+        if !field.is_sum() {
+            // Beside the former one it is the greater or the less of the two.
+            out.push_sql(", ");
+            push_column::<T, DB>(&field.name, out.reborrow())?;
+            continue;
+        }
         // The difference between two values of a type may leave its range.
         let wide = match field.column_type {
             ColumnType::SmallInt | ColumnType::Integer => Some(" AS bigint)"),
@@ -118,7 +123,7 @@ where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    out.push_identifier(T::SHARDS_TABLE)?;
+    out.push_identifier(T::SHARDS_TABLE.name())?;
     out.push_sql(" AS (SELECT ");
     push_each_key::<T, DB>(", ", out.reborrow(), |_, name, out| {
         push_shards_column::<T, DB>(name, out)
@@ -130,7 +135,7 @@ where
     out.push_sql(" FROM ");
     out.push_identifier(COUNTED)?;
     out.push_sql(" JOIN ");
-    out.push_identifier(T::SHARDS_TABLE)?;
+    T::SHARDS_TABLE.push(out.reborrow())?;
     out.push_sql(" ON ");
     push_key_is::<T, DB>(COUNTED, out.reborrow(), push_shards_column::<T, DB>)?;
     out.push_sql(" UNION ALL SELECT ");

@@ -8,12 +8,12 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use crate::backend::ShardedBackend;
 use crate::model::ShardedTable;
 use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{Keep, push_shard_is, push_shards_as_parent};
+use crate::query_builder::{Keep, push_shard_is, push_shards_as_parent, push_under_alias};
 
 /// Adds to one shard of the parents that `filter` names by their keys, without a look at the parents.
 ///
 /// The shards table carries its parent's column names. Aliased AS the parent, it therefore takes Diesel's own tree for
-/// the changes, and for a filter on the key, as they are.
+/// the changes, and for a filter on the key, as they are. (For a table inside a schema see `under_alias`.)
 ///
 /// ```sql
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
@@ -37,8 +37,8 @@ where
         out.push_sql("UPDATE ");
         push_shards_as_parent::<T, DB>(out.reborrow())?;
         out.push_sql(" SET ");
-        self.changes.walk_ast(out.reborrow())?;
-        self.filter.walk_ast(out.reborrow())?;
+        push_under_alias::<T, _, DB>(self.changes, out.reborrow())?;
+        push_under_alias::<T, _, DB>(self.filter, out.reborrow())?;
         out.push_sql(" AND ");
         push_shard_is::<T, DB>(&self.shard, out)
     }

@@ -10,10 +10,11 @@ use crate::backend::ShardedBackend;
 use crate::model::{SHARD, ShardedColumn, ShardedTable};
 
 use super::names::{
-    push_bind, push_column, push_each_key, push_key, push_shard_is, push_shards_as_parent,
+    Names, push_aliased_column, push_bind, push_each_key, push_shard_is, push_shards_as_parent,
+    push_under_alias,
 };
 #[cfg(feature = "r2d2")]
-use super::names::{push_shards_column, push_unique_key};
+use super::names::{push_column, push_key, push_shards_column, push_unique_key};
 use super::query_ids::no_query_id;
 use super::text_guard::Keep;
 
@@ -157,7 +158,7 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     {
         out.push_identifier(C::NAME)?;
         out.push_sql(" = (");
-        push_column::<C::Table, DB>(C::NAME, out.reborrow())?;
+        push_aliased_column::<C::Table, DB>(C::NAME, out.reborrow())?;
         out.push_sql(" + ");
         match out.backend().dialect().joins_values() {
             true => push_of_batch(C::NAME, out.reborrow())?,
@@ -171,13 +172,14 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     fn push_amount<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
     where
         DB: ShardedBackend,
+        C::Table: QueryFragment<DB>,
         P: QueryFragment<DB>,
     {
         out.push_sql("CASE");
         let rows = self.shards.iter().flat_map(CountedShard::repeated);
         for CountedRow { key_is, n, .. } in rows {
             out.push_sql(" WHEN ");
-            key_is.walk_ast(out.reborrow())?;
+            push_under_alias::<C::Table, _, DB>(key_is, out.reborrow())?;
             out.push_sql(" THEN ");
             push_bind::<BigInt, i64, DB>(n, out.reborrow())?;
         }
@@ -233,7 +235,7 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
         C::Table: QueryFragment<DB>,
     {
         out.push_sql("INSERT INTO ");
-        out.push_identifier(C::Table::SHARDS_TABLE)?;
+        C::Table::SHARDS_TABLE.push(out.reborrow())?;
         out.push_sql(" ");
         push_columns::<C, DB>(out.reborrow())?;
         out.push_sql(" SELECT DISTINCT ON (");
@@ -249,7 +251,7 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
         out.push_sql(", ");
         out.push_identifier(BATCH)?;
         out.push_sql(" WHERE ");
-        push_key_is_in_batch::<C::Table, DB>(out.reborrow())?;
+        push_key_is_in_batch::<C::Table, DB>(out.reborrow(), push_column::<C::Table, DB>)?;
         out.push_sql(" AND ");
         push_of_batch(SHARD, out.reborrow())?;
         out.push_sql(" >= 0 AND ");
@@ -291,14 +293,17 @@ fn push_of_batch<DB: ShardedBackend>(name: &str, mut out: AstPass<'_, '_, DB>) -
     out.push_identifier(name)
 }
 
-/// `parent.key = "sharded_batch".key`
-fn push_key_is_in_batch<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
+/// `parent.key = "sharded_batch".key`, where `push_column` writes a column of the parent
+fn push_key_is_in_batch<T, DB>(
+    out: AstPass<'_, '_, DB>,
+    push_column: impl Fn(&str, AstPass<'_, '_, DB>) -> QueryResult<()>,
+) -> QueryResult<()>
 where
-    T: ShardedTable + QueryFragment<DB>,
+    T: ShardedTable,
     DB: ShardedBackend,
 {
     push_each_key::<T, DB>(" AND ", out, |_, name, mut out| {
-        push_column::<T, DB>(name, out.reborrow())?;
+        push_column(name, out.reborrow())?;
         out.push_sql(" = ");
         push_of_batch(name, out)
     })
@@ -310,9 +315,9 @@ where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    push_key_is_in_batch::<T, DB>(out.reborrow())?;
+    push_key_is_in_batch::<T, DB>(out.reborrow(), push_aliased_column::<T, DB>)?;
     out.push_sql(" AND ");
-    push_column::<T, DB>(SHARD, out.reborrow())?;
+    push_aliased_column::<T, DB>(SHARD, out.reborrow())?;
     out.push_sql(" = ");
     push_of_batch(SHARD, out)
 }
@@ -330,14 +335,14 @@ where
 {
     let is_composite = T::KEY.len() > 1;
     if !is_composite {
-        push_key::<T, DB>(out.reborrow())?;
+        Names::of::<T>().under_alias().push_key(out.reborrow())?;
         out.push_sql(" IN ");
     }
     let separator = if is_composite { " OR " } else { ", " };
     for (i, row) in counted.repeated().enumerate() {
         out.push_sql(if i == 0 { "(" } else { separator });
         match is_composite {
-            true => row.key_is.walk_ast(out.reborrow())?,
+            true => push_under_alias::<T, _, DB>(&row.key_is, out.reborrow())?,
             false => row.key_values.walk_ast(out.reborrow())?,
         }
     }

@@ -12,7 +12,8 @@ use crate::query_builder::picked::{
 };
 use crate::query_builder::query_ids::query_ids;
 use crate::query_builder::{
-    Keep, push_column, push_each_key, push_shard_is, push_shards_as_parent,
+    Keep, push_aliased_column, push_column, push_each_key, push_shard_is, push_shards_as_parent,
+    push_under_alias,
 };
 
 /// Adds to the shard of the one parent that `filter` matches. It meets no row if the filter matches several, or if the shard is
@@ -50,7 +51,7 @@ where
         out.push_sql("UPDATE ");
         push_shards_as_parent::<T, DB>(out.reborrow())?;
         out.push_sql(" SET ");
-        self.changes.walk_ast(out.reborrow())?;
+        push_under_alias::<T, _, DB>(self.changes, out.reborrow())?;
         if out.backend().dialect().joins_before_set() {
             out.push_sql(" WHERE ");
             push_is_the_one::<T, W, DB>(self.filter, out.reborrow())?;
@@ -111,7 +112,7 @@ where
     DB: ShardedBackend,
 {
     push_each_key::<T, DB>(" AND ", out, |_, name, mut out| {
-        push_column::<T, DB>(name, out.reborrow())?;
+        push_aliased_column::<T, DB>(name, out.reborrow())?;
         out.push_sql(" = (SELECT MIN(");
         push_column::<T, DB>(name, out.reborrow())?;
         out.push_sql(")");

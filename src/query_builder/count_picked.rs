@@ -11,7 +11,9 @@ use crate::query_builder::picked::{
     PICKED, push_from_parents, push_key_is_parents, push_select_picked_key,
 };
 use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{Keep, push_key, push_shard_is, push_shards_as_parent};
+use crate::query_builder::{
+    Keep, push_key, push_shard_is, push_shards_as_parent, push_under_alias,
+};
 
 /// Adds to one shard of the parents that `filter` matches, whatever it looks at.
 ///
@@ -48,13 +50,13 @@ where
             out.push_sql(" ON ");
             push_key_is_parents::<T, DB>(PICKED, out.reborrow())?;
             out.push_sql(" SET ");
-            self.changes.walk_ast(out.reborrow())?;
+            push_under_alias::<T, _, DB>(self.changes, out.reborrow())?;
             out.push_sql(" WHERE ");
         } else {
             out.push_sql("UPDATE ");
             push_shards_as_parent::<T, DB>(out.reborrow())?;
             out.push_sql(" SET ");
-            self.changes.walk_ast(out.reborrow())?;
+            push_under_alias::<T, _, DB>(self.changes, out.reborrow())?;
             out.push_sql(" FROM ");
             push_picked::<T, W, DB>(self.filter, out.reborrow())?;
             out.push_sql(" WHERE ");

@@ -40,7 +40,7 @@ impl<T, W> CreateShards<'_, T, W> {
         W: QueryFragment<DB>,
     {
         out.push_sql("INSERT INTO ");
-        out.push_identifier(T::SHARDS_TABLE)?;
+        T::SHARDS_TABLE.push(out.reborrow())?;
         out.push_sql(" ");
         push_unique_key::<T, DB>(out.reborrow())?;
         out.push_sql(" SELECT ");

@@ -21,7 +21,7 @@ pub(crate) struct CreateView<'a, DB: ShardedBackend> {
 impl<DB: ShardedBackend> QueryFragment<DB> for CreateView<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("CREATE VIEW ");
-        out.push_identifier(self.view)?;
+        push_view(self.names.shards_table.schema(), self.view, out.reborrow())?;
         for (i, column) in self.columns.iter().enumerate() {
             out.push_sql(if i == 0 { " (" } else { ", " });
             out.push_identifier(column)?;
@@ -45,11 +45,27 @@ impl<DB: ShardedBackend> QueryFragment<DB> for CreateView<'_, DB> {
 /// ```sql
 /// DROP VIEW "videos_totals"
 /// ```
-pub(crate) struct DropView<'a>(pub(crate) &'a str);
+pub(crate) struct DropView<'a> {
+    pub(crate) schema: Option<&'a str>,
+    pub(crate) view: &'a str,
+}
 
 impl<DB: ShardedBackend> QueryFragment<DB> for DropView<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("DROP VIEW ");
-        out.push_identifier(self.0)
+        push_view(self.schema, self.view, out)
     }
+}
+
+/// `"analytics"."videos_totals"`
+fn push_view<DB: ShardedBackend>(
+    schema: Option<&str>,
+    view: &str,
+    mut out: AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    if let Some(schema) = schema {
+        out.push_identifier(schema)?;
+        out.push_sql(".");
+    }
+    out.push_identifier(view)
 }

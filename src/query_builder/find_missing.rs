@@ -9,7 +9,7 @@ use diesel::sql_types::Integer;
 use crate::backend::ShardedBackend;
 use crate::model::ShardedTable;
 use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{push_shard_is, push_shards_as_parent};
+use crate::query_builder::{push_shard_is, push_shards_as_parent, push_under_alias};
 
 /// Finds out whether the shard of a parent named by its key is missing, without locking anything.
 ///
@@ -35,7 +35,7 @@ where
         out.push_sql(always);
         out.push_sql("EXISTS (SELECT 1 FROM ");
         push_shards_as_parent::<T, DB>(out.reborrow())?;
-        self.filter.walk_ast(out.reborrow())?;
+        push_under_alias::<T, _, DB>(self.filter, out.reborrow())?;
         out.push_sql(" AND ");
         push_shard_is::<T, DB>(&self.shard, out.reborrow())?;
         out.push_sql("))");

@@ -13,8 +13,10 @@ mod find_parent;
 mod hold;
 mod kept;
 mod keys;
+mod keys_of_shards;
 mod literal;
 mod names;
+mod peak;
 mod pick_keys;
 mod picked;
 mod probe_shard;
@@ -24,6 +26,7 @@ mod text_guard;
 mod top;
 mod total;
 mod total_in_row;
+mod under_alias;
 mod unless_there;
 
 pub(crate) use self::count_all::CountAll;
@@ -37,16 +40,18 @@ pub(crate) use self::create_view::{CreateView, DropView};
 pub(crate) use self::find_missing::FindMissing;
 pub(crate) use self::find_parent::FindParent;
 pub(crate) use self::hold::{
-    AddShardsToBases, EmptyShards, Fields, FindHot, FindShardsPolicy, HeldRows, LockParents,
-    LockShards, NotLocked, ReadStates, RemoveShards, RowKind, SelectShards, Sums, Write,
+    AddShardsToBases, EmptyShards, Fields, FindHot, FindPolicy, HeldRows, LockParents, LockShards,
+    NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectShards, Sums,
+    Write,
 };
 pub(crate) use self::kept::{Kept, KeptQuery, Passing, statement_was_lost};
 pub(crate) use self::keys::{KeyIs, KeysAre};
 pub(crate) use self::literal::literal;
 pub(crate) use self::names::{
-    Names, push_bind, push_column, push_each_key, push_key, push_shard_is, push_shards_as_parent,
-    push_shards_column, push_unique_key, push_zeros,
+    Names, push_aliased_column, push_bind, push_column, push_each_key, push_key, push_shard_is,
+    push_shards_as_parent, push_shards_column, push_under_alias, push_unique_key, push_zeros,
 };
+pub use self::peak::{NewPeak, PeakExpressionMethods};
 pub(crate) use self::pick_keys::PickKeys;
 pub(crate) use self::probe_shard::ProbeShard;
 pub(crate) use self::query_ids::{no_query_id, query_ids};
@@ -56,4 +61,5 @@ pub use self::top::SelectTop;
 pub use self::total::{ShardedExpressionMethods, Total};
 pub(crate) use self::total::{push_total, push_total_of};
 pub use self::total_in_row::TotalInRow;
+pub(crate) use self::under_alias::with_other_table;
 pub(crate) use self::unless_there::UnlessThere;

@@ -9,13 +9,13 @@ use diesel::query_source::AliasSource;
 use diesel::sql_types::Integer;
 
 use crate::backend::{Binds, ShardedBackend};
-use crate::model::{ColumnType, SHARD, ShardedTable, ShardsColumn};
+use crate::model::{ColumnType, SHARD, ShardedTable, ShardsColumn, TableName};
 
 /// The names of a sharded table and of its shards table as values: those of a type, or those that a tool has read from the
 /// database.
 pub(crate) struct Names<'b, DB: Backend> {
     pub(crate) parent: &'b (dyn QueryFragment<DB> + Sync),
-    pub(crate) shards_table: &'b str,
+    pub(crate) shards_table: TableName<'b>,
     pub(crate) key: &'b [ShardsColumn],
     pub(crate) fields: &'b [ShardsColumn],
     /// Whether keys are read as texts, whatever their types are.
@@ -59,22 +59,25 @@ impl<'b, DB: Backend> Names<'b, DB> {
         out.push_identifier(name)
     }
 
-    /// `shards.name`
+    /// `shards.name`; without the schema, as every clause of a statement finds it.
     pub(crate) fn push_shards_column(
         self,
         name: &str,
         mut out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
-        out.push_identifier(self.shards_table)?;
+        out.push_identifier(self.shards_table.name())?;
         out.push_sql(".");
         out.push_identifier(name)
     }
 
     /// `shards AS parent`
-    pub(crate) fn push_shards_as_parent(self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_identifier(self.shards_table)?;
+    pub(crate) fn push_shards_as_parent(self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+    {
+        self.shards_table.push(out.reborrow())?;
         out.push_sql(" AS ");
-        self.parent.walk_ast(out)
+        self.under_alias().parent.walk_ast(out)
     }
 
     /// `parent.key`, or all columns of a composite key
@@ -141,14 +144,14 @@ impl<'b, DB: Backend> Names<'b, DB> {
         DB: ShardedBackend,
     {
         out.push_sql("SELECT ");
-        self.push_key_to_read(out.reborrow())?;
+        self.under_alias().push_key_to_read(out.reborrow())?;
         out.push_sql(" FROM (SELECT ");
         self.push_key(out.reborrow())?;
         out.push_sql(" FROM ");
         self.parent.walk_ast(out.reborrow())?;
         filter.walk_ast(out.reborrow())?;
         out.push_sql(") AS ");
-        self.parent.walk_ast(out)
+        self.under_alias().parent.walk_ast(out)
     }
 
     /// ` FROM shards WHERE shards.key = parent.key`, and ` AND shards.shard = $n` for one of them
@@ -161,7 +164,7 @@ impl<'b, DB: Backend> Names<'b, DB> {
         DB: ShardedBackend,
     {
         out.push_sql(" FROM ");
-        out.push_identifier(self.shards_table)?;
+        self.shards_table.push(out.reborrow())?;
         out.push_sql(" WHERE ");
         push_each_key_of(self.key, " AND ", out.reborrow(), |_, name, mut out| {
             self.push_shards_column(name, out.reborrow())?;
@@ -227,7 +230,29 @@ where
     Names::of::<T>().push_column(name, out)
 }
 
-/// `parent.shard = $n`
+/// `parent.name`, where the shards stand under the parent's name
+pub(crate) fn push_aliased_column<T, DB>(name: &str, out: AstPass<'_, '_, DB>) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    Names::of::<T>().under_alias().push_column(name, out)
+}
+
+/// An expression over the parent, where the shards stand under its name
+pub(crate) fn push_under_alias<'b, T, F, DB>(
+    expression: &'b F,
+    out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    F: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    Names::of::<T>().push_under_alias(expression, out)
+}
+
+/// `parent.shard = $n`, where the shards stand under the parent's name
 pub(crate) fn push_shard_is<'b, T, DB>(
     shard: &'b i32,
     mut out: AstPass<'_, 'b, DB>,
@@ -236,7 +261,7 @@ where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    push_column::<T, DB>(SHARD, out.reborrow())?;
+    push_aliased_column::<T, DB>(SHARD, out.reborrow())?;
     out.push_sql(" = ");
     push_bind::<Integer, i32, DB>(shard, out)
 }
@@ -313,7 +338,8 @@ pub(crate) fn push_zeros<'f, DB: ShardedBackend>(
             out.push_sql(", ");
         }
         out.push_identifier(&field.name)?;
-        out.push_sql(" = 0");
+        out.push_sql(" = ");
+        out.push_sql(field.merge.nothing());
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 
 use crate::backend::ShardedBackend;
 use crate::model::ShardedTable;
-use crate::query_builder::{push_column, push_each_key};
+use crate::query_builder::{push_aliased_column, push_column, push_each_key};
 
 /// The derived table.
 pub(super) const PICKED: &str = "sharded_picked";
@@ -68,13 +68,13 @@ where
     filter.walk_ast(out)
 }
 
-/// `picked.sharded_key_0 = parent.key`, where `picked` is a table of keys
+/// `picked.sharded_key_0 = parent.key`, where `picked` is a table of keys and the shards stand under the parent's name
 pub(super) fn push_key_is_parents<T, DB>(picked: &str, out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    push_key_is::<T, DB>(picked, out, push_column::<T, DB>)
+    push_key_is::<T, DB>(picked, out, push_aliased_column::<T, DB>)
 }
 
 /// `picked.sharded_key_0 = column`, where `push_column` writes a column of the key

@@ -8,7 +8,7 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use crate::backend::{ShardedBackend, Strength};
 use crate::model::ShardedTable;
 use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{push_shard_is, push_shards_as_parent};
+use crate::query_builder::{push_shard_is, push_shards_as_parent, push_under_alias};
 
 /// Asks whether somebody holds the lock on the shard of a parent named by its key: it then meets no row, or fails.
 ///
@@ -32,7 +32,7 @@ where
         let dialect = out.backend().dialect();
         out.push_sql("SELECT 1 FROM ");
         push_shards_as_parent::<T, DB>(out.reborrow())?;
-        self.filter.walk_ast(out.reborrow())?;
+        push_under_alias::<T, _, DB>(self.filter, out.reborrow())?;
         out.push_sql(" AND ");
         push_shard_is::<T, DB>(&self.shard, out.reborrow())?;
         out.push_sql(dialect.locks_rows(Strength::ExclusiveIfFree).unwrap_or(""));

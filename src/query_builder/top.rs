@@ -51,11 +51,16 @@ where
         if dialect.waits_after_interrupted_rows() || self.ascending {
             out.unsafe_to_cache_prepared(); // the query id does not tell ascending from descending
         }
+        let is_filtered = writes_sql(&self.filter, out.backend())?;
         let parts = Parts::<_, DB> {
-            names: Names::of::<C::Table>(),
+            parent: Names::of::<C::Table>(),
+            names: match is_filtered {
+                true => Names::of::<C::Table>().under_alias(),
+                false => Names::of::<C::Table>(),
+            },
             field: C::NAME,
             filter: &self.filter,
-            is_filtered: writes_sql(&self.filter, out.backend())?,
+            is_filtered,
             direction: if self.ascending { " ASC" } else { " DESC" },
         };
         out.push_sql("SELECT ");
@@ -83,18 +88,18 @@ where
         out.push_sql(") AS ");
         out.push_identifier(TOP)?;
         out.push_sql(" JOIN ");
-        parts.names.parent.walk_ast(out.reborrow())?;
+        parts.parent.parent.walk_ast(out.reborrow())?;
         out.push_sql(" ON ");
         for (number, column) in parts.names.key.iter().enumerate() {
             out.push_sql(if number == 0 { "" } else { " AND " });
             push_column_of(TOP, &key(number), out.reborrow())?;
             out.push_sql(" = ");
-            parts.names.push_column(&column.name, out.reborrow())?;
+            parts.parent.push_column(&column.name, out.reborrow())?;
         }
         out.push_sql(" ORDER BY ");
         push_column_of(TOP, TOTAL, out.reborrow())?;
         out.push_sql(parts.direction);
-        parts.push_then_by_key(out.reborrow())?;
+        parts.push_then_by_key(parts.parent, out.reborrow())?;
         out.push_sql(dialect.all_rows());
         Ok(())
     }
@@ -127,6 +132,8 @@ fn push_column_of<DB: ShardedBackend>(
 
 /// The parts of the query for keys and totals.
 struct Parts<'b, W, DB: ShardedBackend> {
+    parent: Names<'b, DB>,
+    /// The names of the parents that the filter leaves.
     names: Names<'b, DB>,
     field: &'static str,
     filter: &'b W,
@@ -158,7 +165,7 @@ where
         out.push_sql(" ORDER BY ");
         self.names.push_column(self.field, out.reborrow())?;
         out.push_sql(self.direction);
-        self.push_then_by_key(out.reborrow())?;
+        self.push_then_by_key(self.names, out.reborrow())?;
         out.push_sql(" LIMIT ");
         push_bind::<BigInt, i64, DB>(candidates, out)
     }
@@ -184,7 +191,7 @@ where
                 out.push_sql(") + ");
                 self.push_sum(out.reborrow())?;
                 self.push_as_total_from(out.reborrow())?;
-                out.push_identifier(self.names.shards_table)?;
+                self.names.shards_table.push(out.reborrow())?;
                 out.push_sql(if straight {
                     " STRAIGHT_JOIN "
                 } else {
@@ -192,7 +199,7 @@ where
                 });
                 self.push_rows(out.reborrow())?;
                 out.push_sql(" ON ");
-                self.push_key_equals(self.names.shards_table, out.reborrow())?;
+                self.push_key_equals(self.names.shards_table.name(), out.reborrow())?;
                 out.push_sql(" WHERE ");
                 self.push_is_not_zero(out.reborrow())?;
                 out.push_sql(" GROUP BY ");
@@ -231,7 +238,7 @@ where
         out.push_sql(" AS ");
         out.push_identifier(SUM)?;
         out.push_sql(" FROM ");
-        out.push_identifier(self.names.shards_table)?;
+        self.names.shards_table.push(out.reborrow())?;
         out.push_sql(" WHERE ");
         self.push_is_not_zero(out.reborrow())?;
         out.push_sql(" GROUP BY ");
@@ -246,11 +253,11 @@ where
             return self.names.parent.walk_ast(out);
         }
         out.push_sql("(SELECT ");
-        self.names.push_key(out.reborrow())?;
+        self.parent.push_key(out.reborrow())?;
         out.push_sql(", ");
-        self.names.push_column(self.field, out.reborrow())?;
+        self.parent.push_column(self.field, out.reborrow())?;
         out.push_sql(" FROM ");
-        self.names.parent.walk_ast(out.reborrow())?;
+        self.parent.parent.walk_ast(out.reborrow())?;
         self.filter.walk_ast(out.reborrow())?;
         out.push_sql(") AS ");
         self.names.parent.walk_ast(out)
@@ -278,10 +285,14 @@ where
     }
 
     /// `, parent.key DESC`
-    fn push_then_by_key(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        for column in self.names.key {
+    fn push_then_by_key(
+        &self,
+        names: Names<'b, DB>,
+        mut out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()> {
+        for column in names.key {
             out.push_sql(", ");
-            self.names.push_column(&column.name, out.reborrow())?;
+            names.push_column(&column.name, out.reborrow())?;
             out.push_sql(self.direction);
         }
         Ok(())

@@ -11,14 +11,15 @@ use diesel::query_source::{AliasSource, AliasedField};
 use diesel::sql_types::DieselNumericOps;
 
 use crate::backend::{ShardedBackend, TotalForm};
-use crate::model::{ShardedColumn, ShardedTable, ShardsColumn};
+use crate::model::{ShardedTable, ShardsColumn, TotalColumn};
 use crate::query_builder::Names;
+use crate::query_builder::peak::push_peak;
 
-/// The exact value of a sharded field, base + sum of shards, read in one statement; made by
+/// The exact value of a sharded field, base + sum of shards, or the greatest or the least of them, read in one statement; made by
 /// [`total`](ShardedExpressionMethods::total).
 ///
 /// Has the column's own SQL type, so it stands wherever the column could: in `select`, `filter`, `order`, joins and boxed
-/// queries. It is a number: `+`, `-`, `*` and `/` take a value, a column or another total, and `sum` and `max` take the totals of a
+/// queries. A number may be calculated with: `+`, `-`, `*` and `/` take a value, a column or another total, and `sum` and `max` take the totals of a
 /// group. Models select it by [`ShardedSelectable`](derive@crate::ShardedSelectable).
 ///
 /// ```
@@ -63,6 +64,9 @@ use crate::query_builder::Names;
 /// (SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END
 ///     FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards`
 ///         WHERE `videos_shards`.`id` = `videos`.`id`))
+/// -- `#[sharded(max)]`, on every database; MIN and < for `#[sharded(min)]`
+/// COALESCE((SELECT MAX("videos_shards"."last_viewed_at") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
+///     AND ("videos"."last_viewed_at" IS NULL OR "videos_shards"."last_viewed_at" > "videos"."last_viewed_at")), "videos"."last_viewed_at")
 /// ```
 ///
 /// A total that leaves the range of the column's type is an error when it is read: the database's own on PostgreSQL and
@@ -95,12 +99,12 @@ pub trait ShardedExpressionMethods: Expression + Sized {
     }
 }
 
-impl<C: ShardedColumn> ShardedExpressionMethods for C {}
+impl<C: TotalColumn> ShardedExpressionMethods for C {}
 
 impl<S, C> ShardedExpressionMethods for AliasedField<S, C>
 where
     S: AliasSource<Target = C::Table>,
-    C: ShardedColumn,
+    C: TotalColumn,
 {
 }
 
@@ -111,7 +115,7 @@ impl<C: Expression> Expression for Total<C> {
 /// In a `GROUP BY`, where the whole key is grouped by: the sum of shards is that of one parent.
 impl<C, G> ValidGrouping<G> for Total<C>
 where
-    C: ShardedColumn + ValidGrouping<G>,
+    C: TotalColumn + ValidGrouping<G>,
     <C::Table as Table>::PrimaryKey: ValidGrouping<G>,
 {
     type IsAggregate = C::IsAggregate;
@@ -120,7 +124,7 @@ where
 impl<S, C> ValidGrouping<()> for Total<AliasedField<S, C>>
 where
     S: AliasSource<Target = C::Table>,
-    C: ShardedColumn,
+    C: TotalColumn,
 {
     type IsAggregate = is_aggregate::No;
 }
@@ -140,10 +144,10 @@ impl<C: QueryId> QueryId for Total<C> {
 impl<C, DB> QueryFragment<DB> for Total<C>
 where
     DB: ShardedBackend,
-    C: ShardedColumn<Table: QueryFragment<DB>>,
+    C: TotalColumn<Table: QueryFragment<DB>>,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_total::<C::Table, DB>(&ShardsColumn::field::<C>(), None, out)
+        push_total::<C::Table, DB>(&C::FIELD, None, out)
     }
 }
 
@@ -151,15 +155,10 @@ impl<S, C, DB> QueryFragment<DB> for Total<AliasedField<S, C>>
 where
     DB: ShardedBackend,
     S: AliasSource<Target = C::Table> + 'static,
-    C: ShardedColumn,
+    C: TotalColumn,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_total_of(
-            Names::aliased::<S, C::Table>(),
-            &ShardsColumn::field::<C>(),
-            None,
-            out,
-        )
+        push_total_of(Names::aliased::<S, C::Table>(), &C::FIELD, None, out)
     }
 }
 
@@ -187,6 +186,9 @@ pub(crate) fn push_total_of<'b, DB: ShardedBackend>(
     let dialect = out.backend().dialect();
     if dialect.waits_after_interrupted_rows() {
         out.unsafe_to_cache_prepared();
+    }
+    if !field.is_sum() {
+        return push_peak(names, field, shard, "", out);
     }
     match dialect.total_form(field.column_type) {
         TotalForm::Plain => push_sum(names, name, shard, out),

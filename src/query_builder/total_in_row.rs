@@ -7,13 +7,13 @@ use diesel::sql_types::SqlType;
 
 use super::total::{ShardedExpressionMethods, Total};
 use crate::backend::ShardedBackend;
-use crate::model::{ShardedColumn, TotalOf};
+use crate::model::{TotalColumn, TotalOf};
 
 /// The [total](Total) of a sharded field, of an SQL type that no column has. `#[derive(ShardedSelectable)]` selects it.
 #[derive(Debug, Clone, Copy)]
 pub struct TotalInRow<C>(Total<C>);
 
-impl<C: ShardedColumn> TotalInRow<C> {
+impl<C: TotalColumn> TotalInRow<C> {
     /// The total of `column`.
     pub fn of(column: C) -> Self {
         TotalInRow(column.total())

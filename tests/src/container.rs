@@ -47,12 +47,12 @@ pub fn start(server: Server) -> String {
 }
 
 /// Starts a PgBouncer that keeps prepared statements, on a port of this machine's in front of another one.
-pub fn start_pgbouncer(port: u16, server_port: &str, pool_mode: &str, server_connections: usize) {
+pub fn start_pgbouncer(port: u16, server_port: u16, pool_mode: &str, server_connections: usize) {
     let container = GenericImage::new("diesel-sharded-pgbouncer", "1")
         .with_wait_for(WaitFor::message_on_stderr("process up"))
         .with_network("host")
         .with_env_var("LISTEN_PORT", port.to_string())
-        .with_env_var("SERVER_PORT", server_port)
+        .with_env_var("SERVER_PORT", server_port.to_string())
         .with_env_var("POOL_MODE", pool_mode)
         .with_env_var("SERVER_CONNECTIONS", server_connections.to_string())
         .start()

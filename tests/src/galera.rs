@@ -16,13 +16,11 @@ use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
 
+use crate::cluster::{Cluster, NODES};
 use crate::own_server::is_alive;
 use crate::private::{
     as_user, find, folder, free_port, hand_over, keep, option, run, spawn, unprivileged,
 };
-
-/// The nodes of a cluster.
-pub const NODES: usize = 3;
 
 /// The database that a test works in.
 const DATABASE: &str = "test";
@@ -40,6 +38,8 @@ pub struct Galera {
     programs: Programs,
     nodes: Vec<Node>,
     switch: Option<Switch>,
+    /// `innodb_flush_log_at_trx_commit`
+    flush: u8,
 }
 
 #[derive(Debug)]
@@ -59,20 +59,112 @@ struct Node {
     process: AtomicU32,
 }
 
-impl Galera {
-    /// A cluster whose nodes talk through loopback.
-    pub fn start() -> Self {
+impl Cluster for Galera {
+    const HAS_FOREIGN_KEYS: bool = true;
+    const WAIT_FOR_OTHERS: &'static str = "SET SESSION wsrep_sync_wait = 1";
+
+    /// The nodes talk through loopback.
+    fn start() -> Self {
         let nodes = (0..NODES).map(|_| Node {
             folder: folder(),
             address: "127.0.0.1".into(),
             ports: [free_port(), free_port(), free_port()],
             process: AtomicU32::new(0),
         });
-        Self::of(nodes.collect(), None)
+        Self::of(nodes.collect(), None, 0)
     }
 
-    /// A cluster whose nodes can be cut off. Needs root, for the network namespaces.
-    pub fn start_behind_a_switch() -> Self {
+    /// Needs root, for the network namespaces.
+    fn start_behind_a_switch() -> Self {
+        Self::switched(0)
+    }
+
+    /// Needs root, for the network namespaces.
+    fn start_durable() -> Self {
+        Self::switched(1)
+    }
+
+    fn url(&self, node: usize) -> String {
+        self.nodes[node].url(DATABASE)
+    }
+
+    fn conflicts(&self) -> u64 {
+        let on = |node| {
+            self.number(node, "wsrep_local_cert_failures")
+                + self.number(node, "wsrep_local_bf_aborts")
+        };
+        (0..NODES).map(on).sum()
+    }
+
+    fn kill(&self, node: usize) {
+        self.nodes[node].signal("KILL");
+        self.nodes[node].wait_until_gone();
+    }
+
+    fn rejoin(&self, node: usize) {
+        // A node that returns before the others have missed it blocks the whole cluster.
+        let alive = self
+            .nodes
+            .iter()
+            .filter(|node| node.process.load(Ordering::Relaxed) != 0);
+        self.wait_for_members((node + 1) % NODES, alive.count());
+        let position = self.recovered_position(node);
+        self.spawn(node, Some(position));
+        self.wait_until_synced(node);
+    }
+
+    fn restart(&self) {
+        let positions: Vec<_> = (0..NODES)
+            .map(|node| self.recovered_position(node))
+            .collect();
+        let commits = |position: &str| -> i64 {
+            let number = position.rsplit(':').next().unwrap_or_default();
+            number.parse().expect("a position is `uuid:number`")
+        };
+        let most = (0..NODES).max_by_key(|node| commits(&positions[*node]));
+        let first = most.expect("several nodes");
+        // Without it a node that did not leave last refuses to be the first.
+        let state = self.nodes[first].data().join("grastate.dat");
+        let text = fs::read_to_string(&state).expect("the state of the node");
+        let safe = text.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1");
+        fs::write(&state, safe).expect("the state of the node");
+        self.spawn(first, Some(positions[first].clone()));
+        self.wait_until_synced(first);
+        for node in (0..NODES).filter(|node| *node != first) {
+            self.spawn(node, Some(positions[node].clone()));
+            self.wait_until_synced(node);
+        }
+    }
+
+    fn cut_off(&self, node: usize) {
+        self.switch().set_port(node, "down");
+    }
+
+    fn plug_in(&self, node: usize) {
+        self.switch().set_port(node, "up");
+        self.wait_until(node, "wsrep_cluster_status", "Primary");
+        self.wait_until_synced(node);
+    }
+
+    fn go_on_alone(&self, node: usize) {
+        let conn = &mut self.administrate(node).expect("a node that answers");
+        diesel::sql_query("SET GLOBAL wsrep_provider_options = 'pc.bootstrap=YES'")
+            .execute(conn)
+            .expect("a node without a majority");
+        self.wait_until(node, "wsrep_cluster_status", "Primary");
+    }
+
+    fn wait_for_members(&self, node: usize, members: usize) {
+        self.wait_until(node, "wsrep_cluster_size", &members.to_string());
+    }
+
+    fn wait_until_it_refuses(&self, node: usize) {
+        self.wait_until(node, "wsrep_cluster_status", "non-Primary");
+    }
+}
+
+impl Galera {
+    fn switched(flush: u8) -> Self {
         let switch = Switch::new();
         let nodes = (0..NODES).map(|node| Node {
             folder: folder(),
@@ -80,14 +172,15 @@ impl Galera {
             ports: [4567, 4568, 4444],
             process: AtomicU32::new(0),
         });
-        Self::of(nodes.collect(), Some(switch))
+        Self::of(nodes.collect(), Some(switch), flush)
     }
 
-    fn of(nodes: Vec<Node>, switch: Option<Switch>) -> Self {
+    fn of(nodes: Vec<Node>, switch: Option<Switch>, flush: u8) -> Self {
         let galera = Galera {
             programs: Programs::find(),
             nodes,
             switch,
+            flush,
         };
         galera.install();
         galera.spawn(0, None);
@@ -122,34 +215,8 @@ impl Galera {
             .arg(option("--datadir=", &self.nodes[0].data())));
     }
 
-    /// The database on one of the nodes.
-    pub fn url(&self, node: usize) -> String {
-        self.nodes[node].url(DATABASE)
-    }
-
-    pub fn connect(&self, node: usize) -> MysqlConnection {
-        let url = self.url(node);
-        MysqlConnection::establish(&url).unwrap_or_else(|e| panic!("{url}: {e}"))
-    }
-
     fn administrate(&self, node: usize) -> ConnectionResult<MysqlConnection> {
         MysqlConnection::establish(&self.nodes[node].url("mysql"))
-    }
-
-    /// Ends a node as a crash would.
-    pub fn kill(&self, node: usize) {
-        self.nodes[node].signal("KILL");
-        self.nodes[node].wait_until_gone();
-    }
-
-    /// Starts a node again after [`kill`](Self::kill), and waits until it has all that the others have.
-    pub fn rejoin(&self, node: usize) {
-        // A node that returns before the others have missed it blocks the whole cluster.
-        let other = (node + 1) % NODES;
-        self.wait_until(other, "wsrep_cluster_size", &(NODES - 1).to_string());
-        let position = self.recovered_position(node);
-        self.spawn(node, Some(position));
-        self.wait_until_synced(node);
     }
 
     /// The last position of a node that crashed. A distribution's service asks for it too before it starts the node.
@@ -173,23 +240,13 @@ impl Galera {
         position.trim().to_owned()
     }
 
-    /// Cuts a node off from the others, not from the test.
-    pub fn cut_off(&self, node: usize) {
-        self.switch().set_port(node, "down");
-    }
-
-    /// Reconnects it.
-    pub fn plug_in(&self, node: usize) {
-        self.switch().set_port(node, "up");
-    }
-
     fn switch(&self) -> &Switch {
         let switch = self.switch.as_ref();
         switch.expect("nodes on loopback cannot be cut off: start them behind a switch")
     }
 
     /// A status variable of a node, as `SHOW STATUS` gives it.
-    pub fn status(&self, node: usize, name: &str) -> ConnectionResult<String> {
+    fn status(&self, node: usize, name: &str) -> ConnectionResult<String> {
         let conn = &mut self.administrate(node)?;
         let value = format!(
             "(SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = '{name}')"
@@ -199,18 +256,18 @@ impl Galera {
     }
 
     /// The same as a number.
-    pub fn number(&self, node: usize, name: &str) -> u64 {
+    fn number(&self, node: usize, name: &str) -> u64 {
         let value = self.status(node, name).expect("a node that answers");
         value.parse().unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
     /// Waits until a node has all that the others have.
-    pub fn wait_until_synced(&self, node: usize) {
+    fn wait_until_synced(&self, node: usize) {
         self.wait_until(node, "wsrep_local_state_comment", "Synced");
     }
 
     /// Waits until a status variable of a node has this value.
-    pub fn wait_until(&self, node: usize, name: &str, value: &str) {
+    fn wait_until(&self, node: usize, name: &str, value: &str) {
         let patience = Instant::now() + PATIENCE;
         loop {
             let status = self.status(node, name);
@@ -249,6 +306,7 @@ impl Galera {
         };
         command.push(self.programs.server.clone().into());
         command.extend(SETTINGS.map(OsString::from));
+        command.push(format!("--innodb-flush-log-at-trx-commit={}", self.flush).into());
         for (name, path) in [
             ("--tmpdir=", folder.clone()), // a server that starts removes what others have in theirs
             ("--datadir=", folder.join("data")),
@@ -283,13 +341,12 @@ impl Galera {
 /// As small as it can be, for a short start.
 const LOG_FILE_SIZE: &str = "--innodb-log-file-size=8M";
 
-const SETTINGS: [&str; 11] = [
+const SETTINGS: [&str; 10] = [
     "--no-defaults",
     "--skip-networking",
     "--max-connections=300",
     "--binlog-format=ROW",
     "--innodb-autoinc-lock-mode=2",
-    "--innodb-flush-log-at-trx-commit=0",
     LOG_FILE_SIZE,
     "--wsrep-on=ON",
     "--wsrep-cluster-name=test",

@@ -4,16 +4,24 @@
 //! installed binaries in a temporary folder on a free port and stopped with the process; a container of the images that
 //! `scripts/images.sh` builds. `TEST_SERVERS=containers` asks for the last at once. SQLite's database is a file in
 //! `SQLITE_DATABASE_URL`, a folder, or in the temporary folder. A Redis server, for cached totals, is always a private one, and
-//! a test's own; so is a Galera cluster of three nodes.
+//! a test's own; so are a Galera cluster of three nodes, a group of MySQL servers in containers, and a PostgreSQL primary with its standby.
 
 pub mod awaited;
+pub mod cluster;
 mod container;
 pub mod galera;
+pub mod group_replication;
+pub mod haproxy;
+mod in_front;
+pub mod link;
 pub mod own_server;
 pub mod pgbouncer;
+pub mod pgpool;
+pub mod players;
 mod private;
 pub mod proxy;
 pub mod redis;
+pub mod replication;
 pub mod role;
 pub mod schema;
 

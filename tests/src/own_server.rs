@@ -23,9 +23,7 @@ impl OwnServer {
             Server::Postgres | Server::SyncedPostgres => postgres("fsync=on", Messages::English)?,
             Server::Mysql => mysql("--innodb-flush-log-at-trx-commit=1")?,
         };
-        let keeper = installed.start();
-        installed.wait_until_it_answers();
-        Ok(OwnServer { installed, keeper })
+        Ok(OwnServer::of(installed))
     }
 
     /// Starts one with one more setting, as its command takes it, or says what is not installed.
@@ -34,9 +32,19 @@ impl OwnServer {
             Server::Postgres | Server::SyncedPostgres => postgres(setting, Messages::English)?,
             Server::Mysql => mysql(setting)?,
         };
+        Ok(OwnServer::of(installed))
+    }
+
+    /// Starts a server whose data is there.
+    pub(crate) fn of(installed: Installed) -> Self {
         let keeper = installed.start();
         installed.wait_until_it_answers();
-        Ok(OwnServer { installed, keeper })
+        OwnServer { installed, keeper }
+    }
+
+    /// Its folder; the database is in `data`.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.installed.folder
     }
 
     /// Its address with a user that may do everything, up to the database's name.

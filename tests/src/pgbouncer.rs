@@ -5,6 +5,7 @@ use std::fs;
 use diesel::prelude::*;
 
 use crate::container::start_pgbouncer;
+use crate::in_front::{on_port, port_of};
 use crate::private::{find, folder, free_port, hand_over, spawn, unprivileged, wait_for};
 use crate::{Database, Server};
 
@@ -26,14 +27,6 @@ impl PoolMode {
     }
 }
 
-fn server_port() -> &'static str {
-    let (_, port) = Server::Postgres
-        .address()
-        .rsplit_once(':')
-        .expect("an address has a port");
-    port
-}
-
 /// A running pooler with few server connections. Stopped with this process.
 #[derive(Debug)]
 pub struct PgBouncer {
@@ -47,7 +40,7 @@ impl PgBouncer {
             find("pgbouncer").expect("no PgBouncer is installed: apt-get install pgbouncer");
         let (folder, port, owner) = (folder(), free_port(), unprivileged("postgres"));
         hand_over(&folder, owner);
-        let (server_port, mode) = (server_port(), mode.name());
+        let (server_port, mode) = (port_of(Server::Postgres.address()), mode.name());
         let settings = folder.join("pgbouncer.ini");
         let text = format!(
             "[databases]\n\
@@ -77,16 +70,13 @@ impl PgBouncer {
     /// The same, with a version that keeps the clients' prepared statements on every connection to the server, in a container.
     pub fn start_newer(mode: PoolMode, server_connections: usize) -> Self {
         let port = free_port();
-        start_pgbouncer(port, server_port(), mode.name(), server_connections);
+        let server_port = port_of(Server::Postgres.address());
+        start_pgbouncer(port, server_port, mode.name(), server_connections);
         PgBouncer { port }
     }
 
     /// The address of `database` behind the pooler.
     pub fn url(&self, database: &Database) -> String {
-        let (_, name) = database
-            .url()
-            .rsplit_once('/')
-            .expect("a URL has a database");
-        format!("postgres://postgres@127.0.0.1:{}/{name}", self.port)
+        on_port(database.url(), self.port)
     }
 }

@@ -78,34 +78,63 @@ pub enum Messages {
 }
 
 /// PostgreSQL, with one more setting.
-pub fn postgres(fsync: &str, messages: Messages) -> Result<Installed, String> {
+pub fn postgres(setting: &str, messages: Messages) -> Result<Installed, String> {
+    let bin = postgres_programs()?;
+    let mut postgres = postgres_with(&bin, &[setting], |data, owner| {
+        run(as_user(bin.join("initdb"), owner)
+            .arg("-D")
+            .arg(data)
+            .args([
+                "-U",
+                "postgres",
+                "--auth=trust",
+                "--no-sync",
+                "--encoding=UTF8",
+                "--locale=C.UTF-8",
+            ]));
+    });
+    if messages == Messages::Two {
+        // For the test that errors are recognized by more than their English text.
+        let locales = postgres.folder.join("locales");
+        fs::create_dir(&locales).expect("a folder for locales");
+        hand_over(&locales, postgres.owner); // to whom the keeper belongs, which deletes it
+        run(as_user("localedef".into(), postgres.owner)
+            .args(["-i", "de_DE", "-f", "UTF-8"])
+            .arg(locales.join("de_DE.UTF-8")));
+        let locales = locales.into_os_string();
+        postgres.environment.push(("LOCPATH", locales));
+    }
+    Ok(postgres)
+}
+
+/// The folder of PostgreSQL's programs, or what is not installed.
+pub fn postgres_programs() -> Result<PathBuf, String> {
     let missing = "no PostgreSQL server is installed: apt-get install postgresql";
-    let bin = newest(Path::new("/usr/lib/postgresql"))
+    newest(Path::new("/usr/lib/postgresql"))
         .map(|version| version.join("bin"))
         .filter(|bin| bin.join("postgres").exists())
         .or_else(|| Some(find("postgres")?.parent()?.to_owned()))
-        .ok_or(missing)?;
+        .ok_or_else(|| missing.to_owned())
+}
+
+/// PostgreSQL with these settings, which nothing can override, on data that `create` has put there.
+pub fn postgres_with(
+    bin: &Path,
+    settings: &[&str],
+    create: impl FnOnce(&Path, Option<(u32, u32)>),
+) -> Installed {
     let folder = folder();
     let owner = unprivileged("postgres");
     hand_over(&folder, owner);
     let data = folder.join("data");
-    let mut initdb = as_user(bin.join("initdb"), owner);
-    initdb.arg("-D").arg(&data);
-    run(initdb.args([
-        "-U",
-        "postgres",
-        "--auth=trust",
-        "--no-sync",
-        "--encoding=UTF8",
-        "--locale=C.UTF-8",
-    ]));
+    create(&data, owner);
     let port = free_port();
-    let mut postgres = vec![
+    let mut command = vec![
         bin.join("postgres").into_os_string(),
         "-D".into(),
         data.into(),
     ];
-    postgres.extend([
+    command.extend([
         "-k".into(),
         folder.clone().into(),
         "-p".into(),
@@ -116,29 +145,20 @@ pub fn postgres(fsync: &str, messages: Messages) -> Result<Installed, String> {
         "max_connections=300",
         "shared_preload_libraries=pg_stat_statements",
         "max_prepared_transactions=10",
-        fsync,
-    ] {
-        postgres.extend(["-c".into(), setting.into()]);
+    ]
+    .iter()
+    .chain(settings)
+    {
+        command.extend(["-c".into(), setting.into()]);
     }
-    let mut environment = vec![];
-    if messages == Messages::Two {
-        // For the test that errors are recognized by more than their English text.
-        let locales = folder.join("locales");
-        fs::create_dir(&locales).expect("a folder for locales");
-        hand_over(&locales, owner); // to whom the keeper belongs, which deletes it
-        run(as_user("localedef".into(), owner)
-            .args(["-i", "de_DE", "-f", "UTF-8"])
-            .arg(locales.join("de_DE.UTF-8")));
-        environment.push(("LOCPATH", locales.into_os_string()));
-    }
-    Ok(Installed {
+    Installed {
         server: Server::Postgres,
-        command: postgres,
+        command,
         owner,
-        environment,
+        environment: vec![],
         folder,
         address: format!("postgres://postgres@127.0.0.1:{port}"),
-    })
+    }
 }
 
 /// Where MariaDB puts its temporary tables. A server in another namespace may have the same process id, and so the same names.

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::in_front::{on_port, port_of};
+
 /// Where a connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
@@ -36,9 +38,7 @@ struct Plan {
 impl Proxy {
     /// A proxy before the server of `url`; and the URL of the same database through it.
     pub fn before(url: &str) -> (Self, String) {
-        let (scheme, rest) = url.split_once("127.0.0.1:").expect("a server on loopback");
-        let (port, path) = rest.split_once('/').expect("a database");
-        let server: u16 = port.parse().expect("a port");
+        let server = port_of(url);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("its address").port();
         let plan = Arc::new(Plan {
@@ -56,12 +56,12 @@ impl Proxy {
             }
         });
         // mysql_async goes around a proxy on loopback otherwise, by the server's Unix socket.
-        let options = if scheme.starts_with("mysql") {
+        let options = if url.starts_with("mysql") {
             "?prefer_socket=false"
         } else {
             ""
         };
-        let url = format!("{scheme}127.0.0.1:{port}/{path}{options}");
+        let url = format!("{}{options}", on_port(url, port));
         (Proxy { port, plan }, url)
     }
 

@@ -198,6 +198,39 @@ where
     downloads::table: QueryFragment<Conn::Backend>,
     measures::table: QueryFragment<Conn::Backend>,
 {
+    create_parents(conn);
+    create_shards(conn, ShardsTable::of(videos::table));
+    create_shards(conn, ShardsTable::of(watchlists::table));
+    create_shards(conn, ShardsTable::of(downloads::table));
+    create_shards(conn, ShardsTable::of(measures::table));
+}
+
+/// The same with triggers in place of foreign keys.
+pub fn create_without_foreign_keys<Conn>(conn: &mut Conn)
+where
+    Conn: LoadConnection<Backend: BackendOf<Conn>>,
+    videos::table: QueryFragment<Conn::Backend>,
+    watchlists::table: QueryFragment<Conn::Backend>,
+    downloads::table: QueryFragment<Conn::Backend>,
+    measures::table: QueryFragment<Conn::Backend>,
+{
+    create_parents(conn);
+    create_shards(conn, ShardsTable::of(videos::table).without_foreign_key());
+    create_shards(
+        conn,
+        ShardsTable::of(watchlists::table).without_foreign_key(),
+    );
+    create_shards(
+        conn,
+        ShardsTable::of(downloads::table).without_foreign_key(),
+    );
+    create_shards(conn, ShardsTable::of(measures::table).without_foreign_key());
+}
+
+fn create_parents<Conn>(conn: &mut Conn)
+where
+    Conn: LoadConnection<Backend: BackendOf<Conn>>,
+{
     let dialect = Conn::Backend::backend_of(conn).dialect();
     let (double, watchlists) = match dialect {
         Dialect::Mysql => ("DOUBLE", r#"`Watch "lists"`"#),
@@ -226,18 +259,13 @@ where
         conn.batch_execute(statement)
             .unwrap_or_else(|e| panic!("{statement}: {e}"));
     }
-    create_shards(conn, videos::table);
-    create_shards(conn, watchlists::table);
-    create_shards(conn, downloads::table);
-    create_shards(conn, measures::table);
 }
 
-fn create_shards<T, Conn>(conn: &mut Conn, table: T)
+pub(crate) fn create_shards<T, Conn>(conn: &mut Conn, shards_table: ShardsTable<T>)
 where
     T: ShardedTable + QueryFragment<Conn::Backend>,
     Conn: LoadConnection<Backend: BackendOf<Conn>>,
 {
-    ShardsTable::of(table)
-        .create(conn)
-        .unwrap_or_else(|e| panic!("{}: {e}", T::SHARDS_TABLE));
+    let created = shards_table.create(conn);
+    created.unwrap_or_else(|e| panic!("{shards_table:?}: {e}"));
 }

@@ -34,8 +34,10 @@ const ROOTS: &[&str] = &[
     "benches/galera.rs",
     "benches/lib.rs",
     "benches/life.rs",
+    "benches/simulation.rs",
     "benches/soak.rs",
     "benches/processes.rs",
+    "benches/storage.rs",
     "benches/tests/figures.rs",
     "benches/totals.rs",
     "chaos/src/lib.rs",
@@ -43,6 +45,7 @@ const ROOTS: &[&str] = &[
     "chaos/tests/checker.rs",
     "cli/src/main.rs",
     "derive/src/lib.rs",
+    "tests/model/src/lib.rs",
 ];
 
 /// Every file in these folders belongs to one of the crates.
@@ -53,6 +56,7 @@ const FOLDERS: &[&str] = &[
     "chaos/tests",
     "cli/src",
     "derive/src",
+    "tests/model/src",
 ];
 
 /// Files that belong to none: the documentation includes their text.

@@ -1,9 +1,10 @@
-//! PgBouncer between the application and PostgreSQL. With transaction pooling each transaction may reach another server
-//! connection, on which the name of a prepared statement may stand for another text: two tables of one shape show where a
-//! count lands then.
+//! Poolers and proxies between the application and its database. With PgBouncer's transaction pooling each transaction may reach
+//! another server connection, on which the name of a prepared statement may stand for another text: two tables of one shape show
+//! where a count lands then.
 
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use diesel::prelude::*;
@@ -18,6 +19,11 @@ use diesel_sharded::{
 };
 use diesel_sharded_tests::pgbouncer::{PgBouncer, PoolMode};
 use diesel_sharded_tests::{Database, TestConnection};
+
+#[path = "poolers/haproxy.rs"]
+mod haproxy;
+#[path = "poolers/pgpool.rs"]
+mod pgpool;
 
 diesel::table! {
     lefts (id) {
@@ -177,7 +183,8 @@ fn count_once(
     tally: &mut Tally,
     conn: &mut PgConnection,
 ) -> QueryResult<()> {
-    let request = format!("{client} {round}");
+    static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+    let request = format!("request {}", REQUESTS.fetch_add(1, Ordering::Relaxed));
     let way = (client + round / 2) % 7;
     let is_left = (client + round).is_multiple_of(2);
     if way == 6 {

@@ -425,6 +425,7 @@ fn name_of(error: &Error) -> Option<&'static str> {
         {
             Some("`ReadOnlyTransaction`")
         }
+        Error::NodeNotReady { .. } => Some("`NodeNotReady`"),
         Error::RefusedBySetting { .. } => Some("`RefusedBySetting`"),
         // The coalescer keeps retrying, and reports why it has not succeeded yet.
         Error::FlushPending { reason, .. } if reason.contains("refuses") => Some("`FlushPending`"),

@@ -37,11 +37,12 @@ impl<F> Judgement<F> {
 }
 
 /// The kinds of errors that the library's own operations may report under faults. Each tells the outcome, or that it is unknown.
-pub(crate) const TOLD: [&str; 6] = [
+pub(crate) const TOLD: [&str; 7] = [
     "ConflictPersisted",
     "ConnectionLost",
     "DeadlinePassed",
     "DiskFull",
+    "NodeNotReady",
     "OutcomeUnknown",
     NO_CONNECTION,
 ];

@@ -32,10 +32,12 @@ fn run(extent: &Extent, backend: Backend) -> Line {
         processes: vec![
             Process {
                 clients: 64,
+                awaited: false,
                 mix: writing,
             },
             Process {
                 clients: 2,
+                awaited: false,
                 mix: other,
             },
         ],

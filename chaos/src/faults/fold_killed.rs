@@ -57,6 +57,7 @@ fn run_on<Conn: Stepping>(extent: &Extent, backend: Backend) -> Line {
         processes: vec![
             Process {
                 clients: extent.choose(2, 1),
+                awaited: false,
                 mix: everything().into_iter().filter(is_of_clients).collect(),
             };
             // SQLite has one writer at a time and makes the others wait.

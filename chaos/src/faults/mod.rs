@@ -6,6 +6,7 @@ mod client_killed;
 mod clocks;
 mod connection_cut;
 mod disk_full;
+mod failover;
 pub mod fold_killed;
 mod parents_replaced;
 mod server_killed;
@@ -19,6 +20,7 @@ pub const ALL: &[Fault] = &[
     client_killed::FAULT,
     connection_cut::FAULT,
     server_killed::FAULT,
+    failover::FAULT,
     server_stopped::FAULT,
     backends_terminated::FAULT,
     storms::DEADLOCKS,

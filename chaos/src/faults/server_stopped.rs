@@ -39,6 +39,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
         .partition(|(kind, _)| *kind == Kind::CountCoalesced);
     let process = |mix: &Mix| Process {
         clients: CLIENTS,
+        awaited: false,
         mix: mix.clone(),
     };
     let crew = Crew {

@@ -44,6 +44,7 @@ fn run(name: &'static str, begin: Begin, extent: &Extent, backend: Backend) -> L
         processes: vec![
             Process {
                 clients: 4,
+                awaited: false,
                 mix: vec![(Kind::Crossing(begin), 40), (Kind::ReadRows, 1)],
             };
             2

@@ -13,7 +13,7 @@ use diesel_sharded::{ShardsTable, update};
 use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, downloads, videos};
 
-use super::{command, empty_database, refused, run, run_noting};
+use super::{command, empty_database, refused, run, run_noting, shard};
 use crate::Conn;
 
 type Backend = <Conn as Connection>::Backend;
@@ -223,6 +223,53 @@ fn the_folder_is_the_one_of_diesel_toml() {
     assert!(says.contains("diesel.toml: "), "{says}");
 }
 
+/// The schema of the tables themselves, by which each of them can be named too.
+fn own_schema(database: &Database) -> &str {
+    let url = database.url();
+    match url.split_once("://") {
+        Some(("postgres" | "postgresql", _)) => "public",
+        Some(_) => url.rsplit('/').next().unwrap(),
+        None => "main",
+    }
+}
+
+#[test]
+fn a_name_with_its_schema_leads_to_its_table() {
+    let (database, mut conn) = empty_database();
+    conn.batch_execute(
+        "CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, m BIGINT NOT NULL);
+         CREATE TABLE u (id BIGINT NOT NULL PRIMARY KEY, t_id BIGINT NOT NULL);
+         INSERT INTO t VALUES (1, 10);
+         INSERT INTO t VALUES (2, 20)",
+    )
+    .unwrap();
+    let schema = own_schema(&database);
+    let name = format!("{schema}.t");
+    let (counted, view) = (format!("{schema}.u.t_id"), "t_totals");
+    shard(
+        &database,
+        &mut conn,
+        &name,
+        &["m", &format!("--view={view}")],
+    );
+    conn.batch_execute("INSERT INTO t_shards (id, shard, m) VALUES (1, 0, 5)")
+        .unwrap();
+    let status = run(&database, &["status", &name], 0);
+    assert!(status.contains(&name) && status.contains("35"), "{status}");
+    let arguments = ["generate", "--counts", &counted, &name, "m", "--print"];
+    let triggers = run(&database, &arguments, 0);
+    assert!(triggers.contains(schema), "{triggers}");
+    let folded = run(&database, &["fold", &name], 0);
+    assert!(folded.contains("1 row folded"), "{folded}");
+    let base = diesel::dsl::sql::<diesel::sql_types::BigInt>("SELECT m FROM t_totals WHERE id = 1");
+    assert_eq!(base.get_result::<i64>(&mut conn), Ok(15));
+    let recount = ["verify", &name, "m", "--recount", "SELECT id, m FROM t"];
+    run(&database, &recount, 0);
+    // The same table by its plain name.
+    let status = run(&database, &["status", "t"], 0);
+    assert!(status.contains("35"), "{status}");
+}
+
 #[test]
 fn what_cannot_work_is_refused() {
     let (database, mut conn) = unsharded();
@@ -239,7 +286,7 @@ fn what_cannot_work_is_refused() {
     for (arguments, says) in [
         (&["nothing", "n"][..], "there is no table `nothing`"),
         (&["Taken", "n"], "did you mean `taken`?"),
-        (&["public.t", "m"], "`public.t`"),
+        (&["nowhere.t", "m"], "there is no table `nowhere.t`"),
         (&["v", "m"], "a view"),
         (&["no_key", "n"], "no primary key"),
         (&["t", "o"], "it has id, n, name, m"),
@@ -260,5 +307,32 @@ fn what_cannot_work_is_refused() {
         (&["measures_shards", "f"], "itself a shards table"),
     ] {
         refused(&database, arguments, says);
+    }
+}
+
+#[test]
+fn without_a_foreign_key_it_is_found_by_its_name() {
+    let backend = Backend::default();
+    let table = ShardsTable::of(videos::table);
+    for (option, table) in [
+        ("--no-foreign-key", table.without_foreign_key()),
+        ("--no-triggers", table.without_triggers()),
+    ] {
+        let (database, mut conn) = unsharded();
+        let arguments = ["generate", "videos", "views", "likes", option, "--print"];
+        let [up, down] = [table.create_sql(&backend), table.drop_sql(&backend)].map(Result::unwrap);
+        assert_eq!(
+            run(&database, &arguments, 0),
+            format!("-- shard_videos/up.sql\n{up};\n\n-- shard_videos/down.sql\n{down};\n")
+        );
+        table.create(&mut conn).unwrap();
+        let counted = update(videos::table.find(1))
+            .set(videos::views.eq(videos::views + 1))
+            .execute(&mut conn);
+        assert_eq!(counted, Ok(1));
+        let folded = run(&database, &["fold", "videos"], 0);
+        assert!(folded.contains("views"), "{folded}");
+        let removed = run(&database, &["remove-orphans", "videos"], 0);
+        assert_eq!(removed, "videos: removed 0 shards without a row\n");
     }
 }

@@ -151,7 +151,7 @@ fn shards(conn: &mut Conn) -> i64 {
         .unwrap()
 }
 
-/// What an update of the base fires, and what holds for the base alone, by name; with a way to leave folds out that does.
+/// The triggers that an update of the base fires, and the checks that hold for the base alone, by name; with a way to leave folds out that does.
 #[test]
 fn triggers_and_checks_on_counted_tables_are_named() {
     let (database, mut conn) = empty_database();

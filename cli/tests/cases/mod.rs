@@ -1,9 +1,10 @@
-//! What holds on every database.
+//! Tests that every database runs.
 
 mod counts;
 pub mod fold;
 mod generate;
 mod life;
+mod peaks;
 mod recount;
 
 use std::path::Path;

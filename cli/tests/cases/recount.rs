@@ -79,7 +79,7 @@ fn what_is_counted_meanwhile_stays_counted() {
                 let mut video = thread * 50;
                 while !stop.load(Ordering::SeqCst) {
                     video = video % 200 + 1;
-                    // What is counted, and the count, in one transaction.
+                    // The counted row and the count, in one transaction.
                     let done = retry::transaction(&mut conn, RetryPolicy::default(), |conn| {
                         diesel::sql_query(format!("INSERT INTO events VALUES ({video})"))
                             .execute(conn)?;

@@ -1,4 +1,4 @@
-//! What only servers do: row locks that others hold.
+//! Row locks that others hold, which only servers have.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;

@@ -1,5 +1,7 @@
 //! Videos, and all that is counted on them. Nothing here names a database.
 
+use chrono::NaiveDateTime;
+use diesel::dsl::now;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::operation::Amount;
@@ -8,7 +10,7 @@ use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, counters, fold, top, update};
 
 use crate::database::AnyConnection;
-use crate::schema::videos::dsl::{likes, videos as all, views};
+use crate::schema::videos::dsl::{last_watched_at, likes, videos as all, views};
 use crate::schema::{video_likes, videos, videos_shards};
 use crate::visitor::Visitor;
 
@@ -23,6 +25,9 @@ pub struct Video {
     pub views: i64,
     #[sharded]
     pub likes: i32,
+    /// UTC.
+    #[sharded(max)]
+    pub last_watched_at: Option<NaiveDateTime>,
 }
 
 impl Video {
@@ -59,10 +64,15 @@ impl Totals {
     }
 }
 
-/// Adds a view.
+/// When a video was last watched, by the clock of the database, in UTC.
+pub fn last_watched(video: i64, conn: &mut AnyConnection) -> QueryResult<Option<NaiveDateTime>> {
+    all.find(video).select(last_watched_at.total()).first(conn)
+}
+
+/// Adds a view, now.
 pub fn count_view(video: i64, conn: &mut AnyConnection) -> QueryResult<()> {
     let counted = update(all.find(video))
-        .set(views.eq(views + 1))
+        .set((views.eq(views + 1), last_watched_at.max(now)))
         .execute(conn)?;
     match counted {
         0 => Err(diesel::NotFound),

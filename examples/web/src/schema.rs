@@ -14,6 +14,7 @@ diesel::table! {
         seconds -> Integer,
         views -> BigInt,
         likes -> Integer,
+        last_watched_at -> Nullable<Timestamp>,
     }
 }
 

@@ -41,6 +41,11 @@ impl Dialect {
             DatabaseErrorKind::UnableToSendCommand if self == Dialect::Postgres => {
                 Failure::ConnectionLost
             }
+            // A standby, or a session whose transactions are read-only. PostgreSQL's drivers look at both before they take a server for
+            // one that takes writes.
+            DatabaseErrorKind::ReadOnlyTransaction if self == Dialect::Postgres => {
+                Failure::NodeNotReady
+            }
             // A shard out of range is reported through the CHECK of the shards table.
             DatabaseErrorKind::CheckViolation => Failure::Overflow,
             DatabaseErrorKind::Unknown => self.classify_text(information.message()),
@@ -69,6 +74,29 @@ impl Dialect {
                 DatabaseErrorKind::Unknown => mysql::ends_transaction(information.message()),
                 _ => false,
             }
+    }
+
+    /// Whether an error is one that only a commit gives, as of Group Replication.
+    pub(crate) fn is_of_a_commit(self, error: &DieselError) -> bool {
+        let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
+            return false;
+        };
+        self == Dialect::Mysql && mysql::is_of_a_commit(information.message())
+    }
+
+    /// Whether a shard was refused because its row is gone: a violated foreign key of the shards table, or MySQL's trigger in its
+    /// place.
+    pub(crate) fn is_parent_gone(self, error: &DieselError) -> bool {
+        let DieselError::DatabaseError(kind, information) = error else {
+            return false;
+        };
+        match kind {
+            DatabaseErrorKind::ForeignKeyViolation => true,
+            DatabaseErrorKind::Unknown => {
+                self == Dialect::Mysql && mysql::is_parent_gone(information.message())
+            }
+            _ => false,
+        }
     }
 
     /// The setting of a session that refused a statement, and the remedy.

@@ -4,6 +4,10 @@ use crate::conflict::{Conflict, Failure};
 
 /// Tells the meaning of an error by its text.
 pub(super) fn classify(message: &str) -> Failure {
+    let message = behind_vitess(message);
+    if is_deadlock_at_commit(message) {
+        return Failure::Conflict(Conflict::Deadlock);
+    }
     // 1180 of a cluster's node that lost the majority meanwhile: the other nodes may have committed, or not.
     if message.starts_with("Got error ") && message.ends_with(" during COMMIT") {
         return Failure::ConnectionLost;
@@ -16,10 +20,40 @@ pub(super) fn classify(message: &str) -> Failure {
     known.map_or(Failure::Other, |(_, failure)| *failure)
 }
 
-/// Whether an error of an unknown kind has ended the whole transaction: MySQL's 1213 and MariaDB's 1020.
+/// The text of the server behind Vitess, which puts the place of the failure before it:
+/// `target: app.-80.primary: vttablet: rpc error: code = Aborted desc = Deadlock found … (errno 1213) (sqlstate 40001)`.
+fn behind_vitess(message: &str) -> &str {
+    let place = message.strip_prefix("target: ");
+    let behind = place.and_then(|place| place.split_once(": vttablet: rpc error: code = "));
+    let described = behind.and_then(|(_, code)| code.split_once(" desc = "));
+    described.map_or(message, |(_, text)| text)
+}
+
+/// Whether a trigger in place of a foreign key refused a shard whose row is gone, by a subquery of two rows: 1242.
+pub(super) fn is_parent_gone(message: &str) -> bool {
+    message.starts_with("Subquery returns more than 1 row")
+}
+
+/// 3101 of Group Replication: another node has committed a write to one of the same rows.
+const CERTIFICATION_FAILED: &str =
+    "Plugin instructed the server to rollback the current transaction";
+
+/// Whether an error of an unknown kind has ended the whole transaction: MySQL's 1213 and 3101, and MariaDB's 1020.
 pub(super) fn ends_transaction(message: &str) -> bool {
+    let message = behind_vitess(message);
     message.starts_with("Deadlock found when trying to get lock")
         || message.starts_with("Record has changed since last read")
+        || is_of_a_commit(message)
+}
+
+/// Whether an error is one that only a commit gives: those of Group Replication's certification.
+pub(super) fn is_of_a_commit(message: &str) -> bool {
+    message.starts_with(CERTIFICATION_FAILED) || is_deadlock_at_commit(message)
+}
+
+/// Whether a write of another node aborted a transaction of Group Replication as it was about to commit: 1180 with InnoDB's 149.
+fn is_deadlock_at_commit(message: &str) -> bool {
+    message.starts_with("Got error 149 ") && message.ends_with(" during COMMIT")
 }
 
 /// The setting of a session that refused a statement, and the remedy.
@@ -28,7 +62,14 @@ pub(super) fn refused_by(message: &str) -> Option<(&'static str, &'static str)> 
     refusal.map(|(_, setting, remedy)| (*setting, *remedy))
 }
 
-const REFUSALS: [(&str, &str, &str); 3] = [
+const REFUSALS: [(&str, &str, &str); 4] = [
+    (
+        // 3098
+        "The table does not comply with the requirements by an external plugin",
+        "group_replication_enforce_update_everywhere_checks",
+        "create the shards table by `ShardsTable::of(..).without_foreign_key()`, and the library's own by \
+         `MIGRATIONS.without_foreign_key()`; MySQL Group Replication also wants a primary key and InnoDB of every table",
+    ),
     (
         // 1665
         "Cannot execute statement: impossible to write to binary log since BINLOG_FORMAT = STATEMENT",
@@ -71,6 +112,10 @@ const MESSAGES: &[(&str, Failure)] = &[
     // 1020, MariaDB under innodb_snapshot_isolation
     (
         "Record has changed since last read",
+        Failure::Conflict(Conflict::Serialization),
+    ),
+    (
+        CERTIFICATION_FAILED,
         Failure::Conflict(Conflict::Serialization),
     ),
     // 3024 (MySQL), 1969 (MariaDB)
@@ -121,6 +166,11 @@ const MESSAGES: &[(&str, Failure)] = &[
     // 1180 of MariaDB Galera, whatever was replicated: at COMMIT, of a node that lost the majority meanwhile
     (
         "Error while appending streaming replication fragment",
+        Failure::ConnectionLost,
+    ),
+    // 3100 of Group Replication: at COMMIT, of a node that left the group meanwhile
+    (
+        "Error on observer while running replication hook",
         Failure::ConnectionLost,
     ),
     // 1047 of Galera; 1290, of which other options have other texts

@@ -4,11 +4,13 @@
 //! superuser may change.
 
 mod messages;
+mod standby;
 
 use self::messages::{
     AMBIGUOUS, DEADLOCK, DISK_FULL, LOCK_TIMEOUT, OVERFLOW, SERIALIZATION, STATEMENT_LOST,
     STATEMENT_TIMEOUT, TERMINATED,
 };
+use self::standby::NODE_NOT_READY;
 use crate::conflict::{Conflict, Failure};
 
 /// Stands in the error of a guarded statement, in whatever language the server writes it.
@@ -52,6 +54,7 @@ const PATTERNS: &[(&[&str], Failure)] = &[
     (OVERFLOW, Failure::Overflow),
     (AMBIGUOUS, Failure::ConnectionLost),
     (TERMINATED, Failure::ConnectionLost),
+    (NODE_NOT_READY, Failure::NodeNotReady),
     (DISK_FULL, Failure::DiskFull),
     (STATEMENT_LOST, Failure::Conflict(Conflict::StatementLost)),
 ];

@@ -36,6 +36,27 @@ fn a_node_without_a_majority_refuses_and_does_not_know_its_last_commits() {
     }
 }
 
+/// What PostgreSQL 15 answers on a standby, which knows no serializable transactions either.
+#[test]
+fn a_standby_refuses() {
+    let refused = "cannot execute UPDATE in a read-only transaction";
+    let refused = || error(DatabaseErrorKind::ReadOnlyTransaction, refused);
+    assert_eq!(
+        Dialect::Postgres.classify(&refused()),
+        Failure::NodeNotReady
+    );
+    // MySQL's 1792 comes from the session alone.
+    assert_eq!(Dialect::Mysql.classify(&refused()), Failure::Other);
+    for text in [
+        "cannot use serializable mode in a hot standby",
+        "cannot set transaction read-write mode during recovery",
+        "kann serialisierbaren Modus nicht in einem Hot Standby verwenden",
+    ] {
+        let failure = Dialect::Postgres.classify_text(text);
+        assert_eq!(failure, Failure::NodeNotReady, "{text}");
+    }
+}
+
 /// `diesel_async`'s drivers give their errors no kind, or another kind than Diesel's own.
 #[test]
 fn errors_of_asynchronous_drivers() {
@@ -122,6 +143,39 @@ fn errors_of_other_clusters() {
             Failure::Conflict(Conflict::Serialization),
         ),
         ("execution result undetermined", Failure::ConnectionLost),
+        // Group Replication of MySQL 9.7: a failed certification, and a commit of a node that left the group meanwhile.
+        (
+            "Plugin instructed the server to rollback the current transaction.",
+            Failure::Conflict(Conflict::Serialization),
+        ),
+        (
+            "Got error 149 - 'Lock deadlock; Retry transaction' during COMMIT",
+            Failure::Conflict(Conflict::Deadlock),
+        ),
+        (
+            "Error on observer while running replication hook 'before_commit'.",
+            Failure::ConnectionLost,
+        ),
+        // Vitess hands on the text of its server behind the place of the failure.
+        (
+            "target: app.-80.primary: vttablet: rpc error: code = Aborted desc = Deadlock found when trying to get lock; \
+             try restarting transaction (errno 1213) (sqlstate 40001) (CallerID: app): Sql: \"commit\", BindVars: {}",
+            Failure::Conflict(Conflict::Deadlock),
+        ),
+        (
+            "target: app.-80.primary: vttablet: rpc error: code = DeadlineExceeded desc = Lock wait timeout exceeded; \
+             try restarting transaction (errno 1205) (sqlstate HY000) (CallerID: app): Sql: \"update videos\"",
+            Failure::Conflict(Conflict::LockTimeout),
+        ),
+        (
+            "target: app.-80.primary: vttablet: rpc error: code = AlreadyExists desc = Duplicate entry \
+             'Deadlock found when trying to get lock' for key 'slug' (errno 1062) (sqlstate 23000)",
+            Failure::Other,
+        ),
+        (
+            "target: Deadlock found when trying to get lock",
+            Failure::Other,
+        ),
     ] {
         assert_eq!(Dialect::Mysql.classify_text(text), expected, "{text}");
     }
@@ -135,6 +189,23 @@ fn errors_of_other_clusters() {
             Failure::ConnectionLost,
         ),
         ("the result is ambiguous", Failure::Other),
+        // Aurora DSQL, in the words of its documentation then and now.
+        (
+            "change conflicts with another transaction, please retry: (OC000)",
+            Failure::Conflict(Conflict::Serialization),
+        ),
+        (
+            "mutation conflicts with another transaction, retry as needed (OC000)",
+            Failure::Conflict(Conflict::Serialization),
+        ),
+        (
+            "schema has been updated by another transaction, please retry: (OC001)",
+            Failure::Conflict(Conflict::Serialization),
+        ),
+        (
+            "invalid input: change conflicts with another transaction, please retry: (OC000)",
+            Failure::Other,
+        ),
     ] {
         assert_eq!(Dialect::Postgres.classify_text(text), expected, "{text}");
     }
@@ -384,7 +455,6 @@ fn hostile_error_texts_are_no_conflicts() {
                 DatabaseErrorKind::UniqueViolation,
                 DatabaseErrorKind::ForeignKeyViolation,
                 DatabaseErrorKind::NotNullViolation,
-                DatabaseErrorKind::ReadOnlyTransaction,
             ] {
                 let failure = dialect.classify(&error(kind, &text));
                 assert_eq!(failure, Failure::Other, "{text:?}, seed {seed}");

@@ -26,7 +26,7 @@ fn plan(dialect: Dialect) -> Plan {
         by_key: true,
         filter: None,
         returning: false,
-        rounds: false,
+        loads_apart: false,
         once: false,
         alone: false,
         inserts: false,
@@ -512,7 +512,7 @@ fn a_missing_parent_counts_nothing() {
 fn what_an_attempt_counted_is_forgotten_when_it_is_taken_back() {
     let returning = Plan {
         returning: true,
-        rounds: true, // by a transaction
+        loads_apart: true, // by a transaction
         ..by_filter(Dialect::Postgres)
     };
     let outcomes = vec![
@@ -742,7 +742,7 @@ fn wanted_rows_come_with_the_count_on_postgres() {
         let steps = walk(inside, RetryPolicy::new(), vec![Err(unreadable())]);
         assert_eq!(steps, ["CountAndLoad", "Diesel"]);
         let rounding = Plan {
-            rounds: true,
+            loads_apart: true,
             ..returning
         };
         let steps = walk(rounding, RetryPolicy::new(), vec![]);

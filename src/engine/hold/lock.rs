@@ -12,7 +12,7 @@ use crate::engine::keyed::Parents;
 use crate::engine::retry_loop::RetryLoop;
 use crate::model::Amount;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Fields, FindShardsPolicy, KeysAre, LockParents, NotLocked, Sums};
+use crate::query_builder::{Fields, FindPolicy, KeysAre, LockParents, NotLocked, Sums};
 use crate::unfit::Unfit;
 
 use super::locked::{HoldError, Locked};
@@ -188,7 +188,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
         let (true, Some(key)) = (hides_rows, self.locked.first()) else {
             return Ok(());
         };
-        let find = FindShardsPolicy(self.of.names().shards_table);
+        let find = FindPolicy(self.of.names().shards_table);
         let active = link.load::<i32, _>(find).await?;
         match active.is_empty() {
             true => Ok(()),

@@ -34,6 +34,9 @@ where
     where
         M: LoadIo<Conn, Backend = DB>,
     {
+        if fields.is_empty() {
+            return Ok(vec![vec![]; self.parents]);
+        }
         let of = self.rows(RowKind::Parents);
         let read = ReadStates { of, fields, sums };
         let texts = link.load::<Option<String>, _>(read);

@@ -50,13 +50,16 @@ where
                 sums,
             });
         }
-        let fields: Vec<_> = self.names.fields.iter().collect();
+        let all: Vec<_> = self.names.fields.iter().collect();
+        let (fields, peaks): (Vec<_>, Vec<_>) = all.iter().partition(|field| field.is_sum());
         let before = self.states(link, &fields, Sums::Read).await?;
+        let peaks_before = self.peaks(link, &peaks).await?;
         let mut added = before.clone();
         let mut expected = before.clone();
         for (added, expected) in added.iter_mut().zip(&mut expected) {
-            let states = added.iter_mut().zip(expected).zip(self.names.fields);
-            for (((added, expected), field), sum) in states.zip(&mut sums) {
+            let sums = self.names.fields.iter().zip(&mut sums);
+            let sums = sums.filter(|(field, _)| field.is_sum());
+            for ((added, expected), (field, sum)) in added.iter_mut().zip(expected).zip(sums) {
                 added.base += &added.shards;
                 *sum += &added.shards;
                 *expected = FieldState {
@@ -69,11 +72,13 @@ where
         let parents = link.execute(AddShardsToBases { of }).await?;
         // A trigger on the parent may have added to shards: that must not be emptied with the rest.
         self.check(link, &fields, &before, &added).await?;
-        let shards = self.empty(link, &fields).await?;
+        self.check_peaks(link, &peaks, &peaks_before).await?;
+        let shards = self.empty(link, &all).await?;
         if self.filled.is_some_and(|filled| shards > filled) {
             return Err(appeared().into());
         }
         self.check(link, &fields, &added, &expected).await?;
+        self.check_peaks(link, &peaks, &peaks_before).await?;
         Ok(Moved {
             parents,
             shards,

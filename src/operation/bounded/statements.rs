@@ -10,7 +10,8 @@ use crate::backend::ShardedBackend;
 use crate::model::{SHARD, ShardedColumn};
 use crate::operation::row_counter::AddTo;
 use crate::query_builder::{
-    Keep, KeyIs, no_query_id, push_bind, push_column, push_shard_is, push_shards_as_parent,
+    Keep, KeyIs, no_query_id, push_aliased_column, push_bind, push_column, push_shard_is,
+    push_shards_as_parent, push_under_alias,
 };
 
 /// `UPDATE shards AS parent SET … WHERE key AND parent.shard = $n AND (parent.field + $n) >= 0`, or `<= 0`; where it gives,
@@ -33,14 +34,14 @@ where
         out.push_sql("UPDATE ");
         push_shards_as_parent::<C::Table, DB>(out.reborrow())?;
         out.push_sql(" SET ");
-        self.add.walk_ast(out.reborrow())?;
-        self.key.walk_ast(out.reborrow())?;
+        push_under_alias::<C::Table, _, DB>(&self.add, out.reborrow())?;
+        push_under_alias::<C::Table, _, DB>(&self.key, out.reborrow())?;
         out.push_sql(" AND ");
         push_shard_is::<C::Table, DB>(&self.shard, out.reborrow())?;
         out.push_sql(" AND ");
         match self.gives {
-            true => push_column::<C::Table, DB>(C::NAME, out.reborrow())?,
-            false => self.add.push_sum(out.reborrow())?,
+            true => push_aliased_column::<C::Table, DB>(C::NAME, out.reborrow())?,
+            false => push_under_alias::<C::Table, _, DB>(self.add.sum(), out.reborrow())?,
         }
         out.push_sql(match (self.upwards, self.gives) {
             (false, false) => " >= 0",

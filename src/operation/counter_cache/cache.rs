@@ -218,9 +218,10 @@ where
         Child: ChildTable<DB>,
         W: QueryFragment<DB>,
     {
-        let (table, columns) = Child::names(backend)?;
+        let (mut table, columns) = Child::names(backend)?;
         let child = ChildNames {
-            table,
+            table: table.pop().unwrap_or_default(),
+            schema: table.pop(),
             columns,
             by: self.by.iter().map(|name| (*name).to_owned()).collect(),
             amount: self.amount.map(str::to_owned),

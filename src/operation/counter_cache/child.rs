@@ -8,7 +8,7 @@ use diesel::query_builder::{QueryBuilder, QueryFragment};
 use diesel::sql_types::{self, IntoNullable, Nullable};
 
 use crate::backend::ShardedBackend;
-use crate::error::Error;
+use crate::operation::shards_table::identifiers;
 
 /// The columns of a child's table that hold the key of a row of `Parent`: one column, or a tuple for a composite key.
 ///
@@ -137,9 +137,9 @@ where
     note = "say which rows are counted: `CounterCache::of(posts::comments_count).counts(comments::post_id)`"
 )]
 pub trait ChildTable<DB: ShardedBackend>: Table {
-    /// The table's name and those of its columns, as they are.
+    /// The names before and of the table, and those of its columns, as they are.
     #[doc(hidden)]
-    fn names(backend: &DB) -> QueryResult<(String, Vec<String>)>;
+    fn names(backend: &DB) -> QueryResult<(Vec<String>, Vec<String>)>;
 }
 
 impl<T, DB> ChildTable<DB> for T
@@ -148,11 +148,14 @@ where
     T::AllColumns: QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    fn names(backend: &DB) -> QueryResult<(String, Vec<String>)> {
-        let table = unqualified(text(&T::table(), backend)?)?;
+    fn names(backend: &DB) -> QueryResult<(Vec<String>, Vec<String>)> {
+        let table = identifiers(&text(&T::table(), backend)?);
         // Each column stands behind its table.
         let columns = identifiers(&text(&T::all_columns(), backend)?);
-        let columns = columns.into_iter().skip(1).step_by(2);
+        let columns = columns
+            .into_iter()
+            .skip(table.len())
+            .step_by(table.len() + 1);
         Ok((table, columns.collect()))
     }
 }
@@ -165,58 +168,4 @@ pub(super) fn text<DB: ShardedBackend>(
     let mut builder = backend.query_builder();
     fragment.to_sql(&mut builder, backend)?;
     Ok(builder.finish())
-}
-
-/// The name in the quoted one.
-///
-/// # Errors
-/// [`QualifiedTable`](Error::QualifiedTable) if it is inside a schema.
-pub(super) fn unqualified(quoted: String) -> QueryResult<String> {
-    let mut names = identifiers(&quoted);
-    match (names.pop(), names.is_empty()) {
-        (Some(name), true) => Ok(name),
-        _ => Err(Error::QualifiedTable { table: quoted }.into()),
-    }
-}
-
-/// The names in a text of quoted names, as they are: `` `comments`.`id`, `comments`.`post_id` ``.
-fn identifiers(text: &str) -> Vec<String> {
-    let Some(quote) = text.chars().next() else {
-        return vec![];
-    };
-    let mut names = vec![];
-    let mut rest = text.chars().peekable();
-    while rest.any(|c| c == quote) {
-        let mut name = String::new();
-        while let Some(c) = rest.next() {
-            if c == quote && rest.next_if_eq(&quote).is_none() {
-                break;
-            }
-            name.push(c);
-        }
-        names.push(name);
-    }
-    names
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_read_from_their_quotes() {
-        assert_eq!(
-            identifiers(r##""comments"."id", "comments"."it's ""new"", """"##),
-            ["comments", "id", "comments", r#"it's "new", ""#]
-        );
-        assert_eq!(identifiers("`a``b`.`c`"), ["a`b", "c"]);
-        assert_eq!(identifiers(""), [""; 0]);
-    }
-
-    #[test]
-    fn a_name_inside_a_schema_is_refused() {
-        assert_eq!(unqualified("`comments`".to_owned()).unwrap(), "comments");
-        let refused = Error::from(unqualified(r#""a"."b""#.to_owned()).unwrap_err());
-        assert!(matches!(refused, Error::QualifiedTable { .. }), "{refused}");
-    }
 }

@@ -48,7 +48,7 @@ where
     ///
     /// # Errors
     /// [`BindInTrigger`](crate::Error::BindInTrigger) if the condition holds a bound value, [`InvalidShardCount`](crate::Error::InvalidShardCount),
-    /// [`QualifiedTable`](crate::Error::QualifiedTable), [`QueryBuilderError`](diesel::result::Error::QueryBuilderError) if a name cannot be
+    /// [`OtherSchema`](crate::Error::OtherSchema), [`QueryBuilderError`](diesel::result::Error::QueryBuilderError) if a name cannot be
     /// quoted.
     pub fn create_sql<DB>(&self, backend: &DB) -> QueryResult<String>
     where

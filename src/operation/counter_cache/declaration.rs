@@ -8,15 +8,14 @@ use fnv::FnvHasher;
 use crate::backend::{Dialect, ShardedBackend};
 use crate::error::Error;
 use crate::model::MAX_SHARDS;
-use crate::operation::shards_table::{Quoted, identifier};
-use crate::query_builder::Names;
-
-use super::child::unqualified;
+use crate::operation::shards_table::{Quoted, identifier, identifiers};
+use crate::query_builder::{Names, with_other_table};
 
 /// The names of the counted table, as they are, and of its columns: those of a type, or those that a tool has read from the
 /// database.
 #[derive(Debug, Clone)]
 pub(super) struct ChildNames {
+    pub(super) schema: Option<String>,
     pub(super) table: String,
     /// All columns that a condition may mention.
     pub(super) columns: Vec<String>,
@@ -31,7 +30,10 @@ pub(super) struct Declaration<'a> {
     pub(super) tables: Quoted<'a>,
     /// The sharded field.
     pub(super) field: String,
+    /// The counted table without its schema: the name under which its rows stand in each statement.
     pub(super) child: String,
+    /// The counted table.
+    pub(super) child_table: String,
     pub(super) columns: Vec<String>,
     pub(super) by: Vec<String>,
     pub(super) amount: Option<String>,
@@ -48,10 +50,12 @@ pub(super) struct TriggerNames {
     pub(super) delete: String,
     pub(super) truncate: String,
     pub(super) rename: String,
+    /// `"analytics".`, or nothing: the schema of all of these. A trigger is in that of its table.
+    pub(super) schema: String,
 }
 
 impl TriggerNames {
-    fn new<DB: ShardedBackend>(name: &str, backend: &DB) -> QueryResult<Self> {
+    fn new<DB: ShardedBackend>(schema: String, name: &str, backend: &DB) -> QueryResult<Self> {
         let of = |event: &str| identifier(&format!("{name}_{event}"), backend);
         Ok(TriggerNames {
             function: identifier(name, backend)?,
@@ -60,6 +64,7 @@ impl TriggerNames {
             delete: of("delete")?,
             truncate: of("truncate")?,
             rename: of("rename")?,
+            schema,
         })
     }
 }
@@ -83,17 +88,39 @@ impl<'a> Declaration<'a> {
             names.iter().map(|name| identifier(name, backend)).collect()
         };
         let tables = Quoted::new(names, backend)?;
-        let parent = unqualified(tables.parent.clone())?;
+        let schema = child.schema.as_deref();
+        if tables.dialect == Dialect::Sqlite && schema != tables.shards_table.schema() {
+            return Err(Error::OtherSchema {
+                table: [schema.unwrap_or("main"), &child.table].join("."),
+                other: tables.shards_table.to_string(),
+            }
+            .into());
+        }
+        let schema = match schema {
+            Some(schema) => identifier(schema, backend)? + ".",
+            None => String::new(),
+        };
+        let child_name = identifier(&child.table, backend)?;
+        let child_table = format!("{schema}{child_name}");
+        // The condition was written for the table; its rows stand under the bare name.
+        let condition = condition.map(|sql| match child.schema {
+            Some(_) => with_other_table(&sql, &child_table, &child_name, tables.dialect),
+            None => sql,
+        });
+        // Of two parents of one name each has its own triggers.
+        let parent = identifiers(&tables.parent).join("_");
+        let name = name(&child.table, &child.by, &parent, field);
         let amount = child.amount.as_ref();
         Ok(Declaration {
             field: identifier(field, backend)?,
-            child: identifier(&child.table, backend)?,
+            child: child_name,
+            child_table,
             columns: quoted(&child.columns)?,
             by: quoted(&child.by)?,
             amount: amount.map(|name| identifier(name, backend)).transpose()?,
             condition,
             shards,
-            names: TriggerNames::new(&name(&child.table, &child.by, &parent, field), backend)?,
+            names: TriggerNames::new(schema, &name, backend)?,
             tables,
         })
     }

@@ -14,6 +14,8 @@ use super::declaration::{ChildNames, Declaration};
 pub struct DescribedCache {
     /// The sharded field that holds the number.
     pub field: String,
+    /// The schema of the table whose rows are counted.
+    pub schema: Option<String>,
     /// The table whose rows are counted.
     pub child: String,
     /// All of its columns.
@@ -71,6 +73,7 @@ impl DescribedCache {
         DB: ShardedBackend,
     {
         let child = ChildNames {
+            schema: self.schema.clone(),
             table: self.child.clone(),
             columns: self.columns.clone(),
             by: self.by.clone(),

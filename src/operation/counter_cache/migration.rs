@@ -57,7 +57,7 @@ where
             cache,
             name: CounterCacheName {
                 version,
-                shards_table: <C::Table as ShardedTable>::SHARDS_TABLE,
+                shards_table: <C::Table as ShardedTable>::SHARDS_TABLE.as_str(),
                 field: C::NAME,
             },
         }

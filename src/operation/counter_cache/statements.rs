@@ -49,9 +49,17 @@ impl Declaration<'_> {
     /// Adds the numbers of both sides to a shard of each parent, in the order of their keys. A parent that is not there is left out:
     /// it takes its shards with it.
     pub(super) fn add(&self, sides: &[Side]) -> String {
+        self.add_to(&self.tables.parent, &self.tables.shards, sides)
+    }
+
+    /// The same without schemas, for a trigger on SQLite.
+    pub(super) fn add_to_bare(&self, sides: &[Side]) -> String {
+        self.add_to(&self.tables.bare_parent, &self.tables.bare_shards, sides)
+    }
+
+    fn add_to(&self, parent: &str, shards: &str, sides: &[Side]) -> String {
         let tables = &self.tables;
         let counts = self.counts(sides);
-        let parent = &tables.parent;
         let key = each(&tables.key, ", ", |_, c| format!("{parent}.{}", c.name));
         let is_parent = each(&tables.key, " AND ", |i, c| {
             format!("{parent}.{} = sharded_counts.key{i}", c.name)
@@ -63,20 +71,19 @@ impl Declaration<'_> {
     {join} {parent} ON {is_parent}
     WHERE sharded_counts.n <> 0 ORDER BY {key}
     {or_add}",
-            shards = tables.shards,
             key_names = tables.key_names(),
             shard = tables.shard,
             field = self.field,
             number = self.shard(),
             join = self.dialect().joins_to_few(),
-            or_add = self.or_add(),
+            or_add = self.or_add(shards),
         )
     }
 
     /// Adds to the shard that is there already.
-    fn or_add(&self) -> String {
+    fn or_add(&self, shards: &str) -> String {
         let (tables, field) = (&self.tables, &self.field);
-        let sum = format!("{field} = {}.{field} +", tables.shards);
+        let sum = format!("{field} = {shards}.{field} +");
         match self.dialect().names_conflict_target() {
             true => format!(
                 "ON CONFLICT ({}, {}) DO UPDATE SET {sum} excluded.{field}",
@@ -157,7 +164,15 @@ impl Declaration<'_> {
                     .collect();
                 format!("(SELECT {}) AS {child}", columns.join(", "))
             }
-            Rows::All | Rows::OfOldParent | Rows::None => child.clone(),
+            Rows::All | Rows::OfOldParent | Rows::None => self.child_rows(),
+        }
+    }
+
+    /// The child's table under its bare name.
+    fn child_rows(&self) -> String {
+        match self.child == self.child_table {
+            true => self.child.clone(),
+            false => format!("{} AS {}", self.child_table, self.child),
         }
     }
 
@@ -202,7 +217,8 @@ impl Declaration<'_> {
         conditions.extend(self.condition.iter().map(|sql| format!("({sql})")));
         let by = by.join(", ");
         format!(
-            "SELECT {by}, {number} FROM {child} WHERE {} GROUP BY {by}",
+            "SELECT {by}, {number} FROM {} WHERE {} GROUP BY {by}",
+            self.child_rows(),
             conditions.join(" AND ")
         )
     }

@@ -5,6 +5,7 @@ use diesel::sqlite::Sqlite;
 
 use super::{CounterCache, literal};
 use crate::error::Error;
+use crate::test_schema::analytics::{sites, visits};
 use crate::test_schema::{downloads, sql, videos};
 
 diesel::table! {
@@ -295,4 +296,34 @@ fn what_no_trigger_can_hold_is_refused() {
             "{shards:?}"
         );
     }
+}
+
+#[test]
+fn triggers_inside_a_schema() {
+    let cache = CounterCache::of(sites::hits)
+        .counts(visits::site_id)
+        .filter(visits::counted);
+    let sql = cache.create_sql(&Mysql).unwrap();
+    for part in [
+        "LOCK TABLES `analytics`.`visits` WRITE",
+        "CREATE TRIGGER `analytics`.`visits_site_id_analytics_sites_hits_insert` AFTER INSERT ON `analytics`.`visits` FOR EACH ROW",
+        "AS `visits` WHERE (`visits`.`counted`)",
+        "INSERT INTO `analytics`.`sites_shards` (`id`, `shard`, `hits`)",
+    ] {
+        assert!(sql.contains(part), "{part} in {sql}");
+    }
+    let sql = cache.create_sql(&Sqlite).unwrap();
+    assert!(
+        sql.contains("AFTER DELETE ON `visits` BEGIN\nINSERT INTO `sites_shards`"),
+        "{sql}"
+    );
+    assert_eq!(
+        cache.drop_sql(&Pg).unwrap(),
+        r#"DROP FUNCTION IF EXISTS "analytics"."visits_site_id_analytics_sites_hits"() CASCADE"#
+    );
+    // SQLite's triggers end at their database.
+    let across = CounterCache::of(sites::hits).counts(comments::id);
+    let refused = Error::from(across.create_sql(&Sqlite).unwrap_err());
+    assert!(matches!(refused, Error::OtherSchema { .. }), "{refused}");
+    assert!(across.create_sql(&Pg).is_ok());
 }

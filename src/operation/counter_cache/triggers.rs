@@ -59,7 +59,7 @@ impl Declaration<'_> {
             Dialect::Postgres => statements.push(self.create_function_and_triggers()),
             Dialect::Mysql => {
                 // All appear at once. MariaDB would not prepare a statement anew for the second one.
-                statements.push(format!("LOCK TABLES {} WRITE", self.child));
+                statements.push(format!("LOCK TABLES {} WRITE", self.child_table));
                 statements.extend(row_triggers());
                 statements.push(UNLOCK.to_owned());
             }
@@ -73,14 +73,22 @@ impl Declaration<'_> {
         match self.dialect() {
             // Its triggers go with it, at once.
             Dialect::Postgres => {
-                format!("DROP FUNCTION IF EXISTS {}() CASCADE", self.names.function)
+                format!("DROP FUNCTION IF EXISTS {}() CASCADE", self.function())
             }
             _ => {
-                let drop = Event::ALL
-                    .map(|event| format!("DROP TRIGGER IF EXISTS {}", event.trigger(&self.names)));
+                let schema = &self.names.schema;
+                let drop = Event::ALL.map(|event| {
+                    let name = event.trigger(&self.names);
+                    format!("DROP TRIGGER IF EXISTS {schema}{name}")
+                });
                 drop.join(";\n")
             }
         }
+    }
+
+    /// The function's name with its schema.
+    fn function(&self) -> String {
+        format!("{}{}", self.names.schema, self.names.function)
     }
 
     /// The numbers that a change of the child's rows adds.
@@ -93,22 +101,26 @@ impl Declaration<'_> {
     }
 
     fn create_row_trigger(&self, event: Event) -> String {
-        let name = event.trigger(&self.names);
-        let add = self.add(&self.sides(event));
-        let (on, child) = (event.sql(), &self.child);
+        let name = format!("{}{}", self.names.schema, event.trigger(&self.names));
+        let (on, sides) = (event.sql(), self.sides(event));
         match self.dialect() {
+            // All tables are those of its own database.
             Dialect::Sqlite => {
+                let (child, add) = (&self.child, self.add_to_bare(&sides));
                 format!("CREATE TRIGGER {name} AFTER {on} ON {child} BEGIN\n{add};\nEND")
             }
             // One statement alone: a client that splits the text at semicolons leaves it whole.
-            _ => format!("CREATE TRIGGER {name} AFTER {on} ON {child} FOR EACH ROW\n{add}"),
+            _ => {
+                let (child, add) = (&self.child_table, self.add(&sides));
+                format!("CREATE TRIGGER {name} AFTER {on} ON {child} FOR EACH ROW\n{add}")
+            }
         }
     }
 
     /// One function for all triggers. It runs with the privileges of its owner and on the owner's tables, as the actions of foreign
     /// keys do: no row security hides a parent, or it fails, and nobody needs a privilege on the shards table.
     fn create_function_and_triggers(&self) -> String {
-        let function = &self.names.function;
+        let function = &self.function();
         let body = dollar_quoted(&self.function_body());
         let path = fix_search_path(function);
         let triggers = self.create_statement_triggers();
@@ -131,7 +143,7 @@ REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;
             self.dialect(),
             &format!(
                 "{}: truncate it in a transaction that is READ COMMITTED; in any other some of its rows may not be seen",
-                self.child
+                self.child_table
             ),
         );
         format!(
@@ -159,8 +171,8 @@ END"
     }
 
     fn create_statement_triggers(&self) -> String {
-        let (child, parent) = (&self.child, &self.tables.parent);
-        let function = &self.names.function;
+        let (child, parent) = (&self.child_table, &self.tables.parent);
+        let function = &self.function();
         let triggers = Event::ALL.map(|event| {
             let rows = match event {
                 Event::Insert => format!("NEW TABLE AS {NEW_ROWS}"),

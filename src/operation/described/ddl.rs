@@ -4,15 +4,29 @@ use diesel::prelude::*;
 
 use super::DescribedTable;
 use crate::backend::ShardedBackend;
-use crate::operation::shards_table;
+use crate::operation::shards_table::{self, Integrity};
 
 impl DescribedTable {
+    /// See [`ShardsTable::without_foreign_key`](crate::ShardsTable::without_foreign_key).
+    #[must_use]
+    pub fn without_foreign_key(self) -> Self {
+        let integrity = Integrity::Triggers;
+        DescribedTable { integrity, ..self }
+    }
+
+    /// See [`ShardsTable::without_triggers`](crate::ShardsTable::without_triggers).
+    #[must_use]
+    pub fn without_triggers(self) -> Self {
+        let integrity = Integrity::Application;
+        DescribedTable { integrity, ..self }
+    }
+
     /// As [`ShardsTable::create_sql`](crate::ShardsTable::create_sql).
     ///
     /// # Errors
     /// As there.
     pub fn create_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
-        shards_table::create_sql(self.names(), backend)
+        shards_table::create_sql(self.names(), self.integrity, backend)
     }
 
     /// As [`ShardsTable::drop_sql`](crate::ShardsTable::drop_sql).
@@ -20,7 +34,7 @@ impl DescribedTable {
     /// # Errors
     /// As there.
     pub fn drop_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
-        shards_table::drop_sql(self.names(), backend)
+        shards_table::drop_sql(self.names(), self.integrity, backend)
     }
 
     /// As [`ShardsTable::add_function_sql`](crate::ShardsTable::add_function_sql).
@@ -61,7 +75,7 @@ impl DescribedTable {
         view: &str,
         backend: &DB,
     ) -> QueryResult<String> {
-        shards_table::drop_view_sql(view, backend)
+        shards_table::drop_view_sql(self.names(), view, backend)
     }
 
     /// The statements that create the triggers on SQLite which are not among the names that were `found`.

@@ -216,7 +216,7 @@ impl<P> Folding<P> {
         });
         let explained = |error| explain_of(self.of.names(), &link.backend(), error);
         let (moved, removed, not_locked) = folded.map_err(explained)?;
-        let table = self.of.names().shards_table;
+        let table = self.of.names().shards_table.as_str();
         observe::folded(self.dialect, table, moved.parents, moved.shards, removed);
         Ok((moved, removed, not_locked))
     }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
-use diesel::sql_types::{BigInt, Integer};
+use diesel::sql_types::Integer;
 
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo, in_any_transaction};
-use crate::engine::{KeyedTable, Parents, RetryLoop, explain_of, retry_loop};
+use crate::engine::{After, KeyedTable, Parents, RetryLoop, explain_of, retry_loop};
 use crate::model::{SHARD, ShardedTable};
 use crate::operation::shards_table::check_triggers;
 use crate::query_builder::{Names, no_query_id, push_bind};
@@ -94,13 +94,13 @@ impl<P> Folding<P> {
         let batch = pace.map_or(batches.batch, |rate| batches.batch.min(rate as usize));
         let mut due = Instant::now();
         loop {
-            let after = folded.last.as_ref().map(|last| self.of.is_after(last));
             let reading = RetryLoop::read(link, self.retry.clone())?;
             let keys = retry_loop!(link, reading, {
+                let after = folded.last.as_ref().map(|last| self.of.is_after(last));
                 let pick = PickFoldable::<P, W, DB> {
                     names: self.of.names(),
                     filter: &batches.filter,
-                    after: after.as_ref(),
+                    after: after.map(After::<P, DB>),
                     first_to_remove: self.first_to_remove().map(i32::from),
                     limit: batch as i64,
                 };
@@ -111,7 +111,8 @@ impl<P> Folding<P> {
             folded.finished = keys.len() < batch;
             if let Some(last) = keys.last().cloned() {
                 let parents = keys.len();
-                let told = observe::fold(self.dialect, self.of.names().shards_table, parents);
+                let table = self.of.names().shards_table.as_str();
+                let told = observe::fold(self.dialect, table, parents);
                 let moving = self.fold(keys, folded, link);
                 told.within(moving).await?;
                 folded.last = Some(last);
@@ -141,7 +142,7 @@ impl<P> Folding<P> {
 struct PickFoldable<'a, P: Parents<DB>, W, DB: ShardedBackend> {
     names: Names<'a, DB>,
     filter: &'a W,
-    after: Option<&'a P::KeyAfter>,
+    after: Option<After<P, DB>>,
     first_to_remove: Option<i32>,
     limit: i64,
 }
@@ -151,6 +152,11 @@ where
     DB: ShardedBackend,
     P: Parents<DB>,
 {
+    fn push_next<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let after = self.after.as_ref();
+        self.names.push_next_keys(after, &self.limit, out)
+    }
+
     /// `(table.field <> 0 OR … OR table.shard >= $n)`, where `push_column` writes a column of the shards table.
     fn push_has_work<'b>(
         &'b self,
@@ -160,7 +166,7 @@ where
         for (i, field) in self.names.fields.iter().enumerate() {
             out.push_sql(if i == 0 { "(" } else { " OR " });
             push_column(&field.name, out.reborrow())?;
-            out.push_sql(" <> 0");
+            out.push_sql(field.merge.is_filled());
         }
         if let Some(first) = &self.first_to_remove {
             out.push_sql(" OR ");
@@ -169,39 +175,6 @@ where
             push_bind::<Integer, i32, DB>(first, out.reborrow())?;
         }
         out.push_sql(")");
-        Ok(())
-    }
-
-    /// ` AND parent.key > $n ORDER BY parent.key LIMIT $m`
-    fn push_next<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        if let Some(after) = self.after {
-            out.push_sql(" AND ");
-            P::push_after(after, out.reborrow())?;
-        }
-        out.push_sql(" ORDER BY ");
-        self.names.push_key(out.reborrow())?;
-        out.push_sql(" LIMIT ");
-        push_bind::<BigInt, i64, DB>(&self.limit, out)
-    }
-
-    /// The keys in the shards table, under the parent's name. They are read outside, where a cast may change them.
-    fn push_from_shards<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = self.names;
-        out.push_sql("SELECT ");
-        names.push_key_to_read(out.reborrow())?;
-        out.push_sql(" FROM (SELECT DISTINCT ");
-        names.push_key(out.reborrow())?;
-        out.push_sql(" FROM ");
-        names.push_shards_as_parent(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        self.push_has_work(out.reborrow(), |name, out| names.push_column(name, out))?;
-        self.push_next(out.reborrow())?;
-        out.push_sql(") AS ");
-        names.parent.walk_ast(out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        names.push_key(out.reborrow())?;
-        // The limit inside does not keep a session's setting from cutting what is read outside.
-        out.push_sql(out.backend().dialect().all_rows());
         Ok(())
     }
 }
@@ -214,12 +187,16 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if self.filter.is_noop(out.backend())? {
-            return self.push_from_shards(out);
+            let names = self.names.under_alias();
+            return self.names.push_keys_of_shards(out, |mut out| {
+                self.push_has_work(out.reborrow(), |name, out| names.push_column(name, out))?;
+                self.push_next(out)
+            });
         }
         let names = self.names;
         names.push_select_keys_as_parent(self.filter, out.reborrow())?;
         out.push_sql(" WHERE (SELECT 1");
-        names.push_from_shards(None, out.reborrow())?;
+        names.under_alias().push_from_shards(None, out.reborrow())?;
         out.push_sql(" AND ");
         self.push_has_work(out.reborrow(), |name, out| {
             names.push_shards_column(name, out)
@@ -256,7 +233,7 @@ mod tests {
         let pick = PickFoldable::<videos::table, _, Pg> {
             names: Names::of::<videos::table>(),
             filter: &filter.where_clause,
-            after: Some(&videos::table::key_after(&7)),
+            after: Some(After(videos::table::key_after(&7))),
             first_to_remove: Some(16),
             limit: 100,
         };
@@ -268,7 +245,7 @@ mod tests {
         let pick = PickFoldable::<downloads::table, _, Mysql> {
             names: Names::of::<downloads::table>(),
             filter: &all.where_clause,
-            after: Some(&downloads::table::key_after(&(1, "x".to_owned()))),
+            after: Some(After(downloads::table::key_after(&(1, "x".to_owned())))),
             first_to_remove: Some(16),
             limit: 100,
         };

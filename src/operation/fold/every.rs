@@ -135,7 +135,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> FolderBuilder<Q, Run> {
         };
         let passes = Passes {
             state: Arc::new(FolderState::default()),
-            table: <Q::Table as ShardedTable>::SHARDS_TABLE,
+            table: <Q::Table as ShardedTable>::SHARDS_TABLE.as_str(),
             schedule: Schedule {
                 interval: self.interval,
                 jitter: self.jitter,

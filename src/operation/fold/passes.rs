@@ -45,7 +45,7 @@ pub struct FolderStats {
     pub last_error: Option<String>,
 }
 
-/// What a pass moved and left, without the type of its keys.
+/// The amounts that a pass moved and left, without the type of its keys.
 pub(super) struct PassOutcome {
     parents: u64,
     shards_removed: u64,

@@ -13,7 +13,9 @@ use crate::connection::{Io, Link};
 use crate::engine::{self, Plan, Sender, Statement, explain};
 use crate::model::ShardedTable;
 use crate::operation::update::Ready;
-use crate::query_builder::{CountByKey, Keep, push_shard_is, push_shards_as_parent, query_ids};
+use crate::query_builder::{
+    CountByKey, Keep, push_shard_is, push_shards_as_parent, push_under_alias, query_ids,
+};
 
 /// Claims the key and counts, where one statement can do that: outside a caller's transaction, by key. `None` if it cannot, or if it
 /// did neither: the key is known, or the shard is not there.
@@ -161,7 +163,7 @@ where
         // The look comes first, so that a missing shard is no error, which would abort a transaction that Diesel does not know.
         out.push_sql(" WHERE EXISTS (SELECT 1 FROM ");
         push_shards_as_parent::<T, DB>(out.reborrow())?;
-        self.count.filter.walk_ast(out.reborrow())?;
+        push_under_alias::<T, _, DB>(self.count.filter, out.reborrow())?;
         out.push_sql(" AND ");
         push_shard_is::<T, DB>(&self.count.shard, out.reborrow())?;
         out.push_sql(") ON CONFLICT (");

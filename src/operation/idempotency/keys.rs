@@ -79,6 +79,7 @@ impl InsertKeys<'_> {
 ///
 /// ```sql
 /// SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, …)
+/// -- PostgreSQL: FOR KEY SHARE, so that the answer waits for a synchronous standby
 /// -- MySQL: LIMIT 18446744073709551615 FOR UPDATE, or a transaction would not see what was committed since it began
 /// ```
 pub(super) struct FindKeys<'a>(pub(super) Vec<&'a [u8]>);
@@ -90,7 +91,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for FindKeys<'_> {
         push_key_is_one_of(&self.0, out.reborrow())?;
         let dialect = out.backend().dialect();
         out.push_sql(dialect.all_rows());
-        out.push_sql(dialect.reads_what_is_locked());
+        out.push_sql(dialect.reads_what_is_safe());
         Ok(())
     }
 }
@@ -315,8 +316,9 @@ mod tests {
         let find = FindKeys(vec![b"a", b"b"]);
         assert_eq!(
             sql!(Pg, find),
-            r#"SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, $2)"#
+            r#"SELECT "key", "fingerprint", "claim", "counted" FROM "diesel_sharded_idempotency_keys" WHERE "key" IN ($1, $2) FOR KEY SHARE"#
         );
+        assert!(sql!(Sqlite, find).ends_with("WHERE `key` IN (?, ?)"));
         assert!(
             sql!(Mysql, find)
                 .ends_with("WHERE `key` IN (?, ?) LIMIT 18446744073709551615 FOR UPDATE")

@@ -45,7 +45,8 @@
 //! BEGIN;                                                                    -- MySQL: READ COMMITTED; SQLite: IMMEDIATE
 //! INSERT INTO "diesel_sharded_idempotency_keys" ("key", "fingerprint", "claim", "counted", "created")
 //! VALUES ($1, $2, $3, 1, now) ON CONFLICT ("key") DO NOTHING;               -- MySQL: ON DUPLICATE KEY UPDATE, which changes nothing
-//! SELECT "key", "fingerprint", "claim", "counted" FROM … WHERE "key" IN ($1);  -- only if it was there; on MySQL always
+//! SELECT "key", "fingerprint", "claim", "counted" FROM … WHERE "key" IN ($1)   -- only if it was there; on MySQL always
+//!     FOR KEY SHARE;                                                        -- MySQL: FOR UPDATE; SQLite: none
 //! UPDATE "videos_shards" AS "videos" SET …;                                 -- only if it was not
 //! COMMIT
 //! ```
@@ -67,6 +68,8 @@
 //! [removed](remove_older_than). Through a [`Coalescer`](crate::coalescer::Coalescer), a batch inserts all its keys by one statement.
 //!
 //! # Answers to repeats
+//!
+//! On PostgreSQL with a synchronous standby, a repeat is answered when the standby has the first count too. Its lock makes its commit wait.
 //!
 //! The number of rows that were counted the first time ([`Cached::add`](crate::cached::Cached::add) returns 0: nothing was added
 //! to the cached total). Returned rows (`get_result`) are read in their current state. An update that counted nothing, because it

@@ -200,7 +200,7 @@ where
         DB: ShardedBackend,
     {
         Ok(Request::new(key, |text| {
-            text.write_str(T::SHARDS_TABLE)?;
+            text.write_str(T::SHARDS_TABLE.as_str())?;
             text.write_fragment::<DB>(&self.changes.changeset)?;
             text.write_fragment::<DB>(&self.filter)
         })?)

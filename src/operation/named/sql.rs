@@ -50,7 +50,7 @@ pub(crate) fn explain_counters<DB: ShardedBackend>(
     error: DieselError,
 ) -> DieselError {
     let error = explain_missing(backend, "diesel_sharded_counters", error);
-    explain_missing(backend, counters::table::SHARDS_TABLE, error)
+    explain_missing(backend, counters::table::SHARDS_TABLE.as_str(), error)
 }
 
 /// Reads names with totals, or with bases.

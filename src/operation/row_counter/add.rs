@@ -17,6 +17,12 @@ use crate::query_builder::{KeyIs, push_bind, push_column};
 /// The amount is bound as a `BigInt` for every type of column, because it may be negative even if the column is unsigned.
 #[derive(Debug)]
 pub struct AddTo<C> {
+    sum: Sum<C>,
+}
+
+/// `("videos"."views" + $1)`
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sum<C> {
     n: i64,
     column: PhantomData<C>,
 }
@@ -24,17 +30,25 @@ pub struct AddTo<C> {
 impl<C: ShardedColumn> AddTo<C> {
     pub(crate) fn new(n: i64) -> Self {
         AddTo {
-            n,
-            column: PhantomData,
+            sum: Sum {
+                n,
+                column: PhantomData,
+            },
         }
     }
 
-    /// Writes `("videos"."views" + $1)`.
-    pub(crate) fn push_sum<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        C::Table: QueryFragment<DB>,
-        DB: ShardedBackend,
-    {
+    /// The sum alone.
+    pub(crate) fn sum(&self) -> &Sum<C> {
+        &self.sum
+    }
+}
+
+impl<C, DB> QueryFragment<DB> for Sum<C>
+where
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("(");
         push_column::<C::Table, DB>(C::NAME, out.reborrow())?;
         out.push_sql(" + ");
@@ -61,7 +75,7 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_identifier(C::NAME)?;
         out.push_sql(" = ");
-        self.push_sum(out)
+        self.sum.walk_ast(out)
     }
 }
 

@@ -8,7 +8,7 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{Binds, ShardedBackend};
 use crate::error::Error;
-use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn, Value};
+use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn, Value, has_sums};
 use crate::query_builder::{push_bind, push_zeros};
 
 /// The assignments that [`SetTotal`](crate::operation::SetTotal) writes to the bases, and the fields that they set.
@@ -51,19 +51,25 @@ where
     }
 }
 
-/// `"views" = 0, "likes" = 0`
+/// `"views" = 0, "likes" = 0`, of all fields that are counted
 #[derive(Debug)]
 pub struct ToZero<T>(PhantomData<T>);
 
-impl<T> ToZero<T> {
+impl<T: ShardedTable> ToZero<T> {
     pub(crate) fn new() -> Self {
+        const {
+            assert!(
+                has_sums(T::FIELDS),
+                "no field of this table is counted: a greatest or least value has no zero"
+            );
+        }
         ToZero(PhantomData)
     }
 }
 
 impl<T: ShardedTable> Assignment for ToZero<T> {
     fn sets(&self, field: &ShardsColumn) -> Option<Amount> {
-        Some(Amount::zero(field.column_type))
+        field.is_sum().then(|| Amount::zero(field.column_type))
     }
 }
 
@@ -72,7 +78,7 @@ where
     T: ShardedTable,
     DB: ShardedBackend,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_zeros(T::FIELDS.iter(), out.reborrow())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        push_zeros(T::FIELDS.iter().filter(|field| field.is_sum()), out)
     }
 }

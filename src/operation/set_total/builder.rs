@@ -95,8 +95,8 @@ where
     SetTotal::of(source, ToValue(total))
 }
 
-/// Begins to set the totals of all sharded fields to zero: [`set_total`] of each, at once, with the same locks, isolation,
-/// effect and errors.
+/// Begins to set the totals of all counted fields to zero: [`set_total`] of each, at once, with the same locks, isolation,
+/// effect and errors. A field with `#[sharded(max)]` or `#[sharded(min)]` stays as it is.
 ///
 /// ```sql
 /// UPDATE "videos" SET "views" = 0, "likes" = 0 WHERE …;

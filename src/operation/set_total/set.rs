@@ -157,9 +157,9 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let names = Names::of::<T>();
         names.push_select_keys_as_parent(self.filter, out.reborrow())?;
-        self.keys.walk_ast(out.reborrow())?;
+        names.push_under_alias(self.keys, out.reborrow())?;
         out.push_sql(" ORDER BY ");
-        names.push_key(out.reborrow())?;
+        names.under_alias().push_key(out.reborrow())?;
         out.push_sql(out.backend().dialect().all_rows());
         Ok(())
     }

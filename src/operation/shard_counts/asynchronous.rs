@@ -7,7 +7,7 @@ use super::number;
 use super::refresh::read_all;
 use crate::backend::BackendOf;
 use crate::connection::{BoxFuture, Link};
-use crate::model::ShardedColumn;
+use crate::model::TotalColumn;
 
 /// See [`ShardCount`](crate::shard_counts::ShardCount).
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ pub struct ShardCount(number::ShardCount);
 
 impl ShardCount {
     /// The number of a field.
-    pub fn of<C: ShardedColumn>(column: C) -> Self {
+    pub fn of<C: TotalColumn>(column: C) -> Self {
         ShardCount(number::ShardCount::of(column))
     }
 

@@ -16,7 +16,7 @@ pub(crate) fn known<'f, T: ShardedTable>(fields: impl Iterator<Item = &'f str>) 
     fields
         .map(|field| {
             known
-                .number(T::SHARDS_TABLE, field.as_bytes())
+                .number(T::SHARDS_TABLE.as_str(), field.as_bytes())
                 .unwrap_or(T::SHARDS)
         })
         .max()

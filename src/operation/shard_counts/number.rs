@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::model::{MAX_SHARDS, ShardedColumn, ShardedTable};
+use crate::model::{MAX_SHARDS, ShardedTable, TotalColumn};
 
 /// The number of shards of one field, or of one named counter, as the database keeps it.
 ///
@@ -23,9 +23,9 @@ impl ShardCount {
     pub const MAX: u16 = MAX_SHARDS;
 
     /// The number of a sharded field.
-    pub fn of<C: ShardedColumn>(_column: C) -> Self {
+    pub fn of<C: TotalColumn>(_column: C) -> Self {
         ShardCount {
-            table: Cow::Borrowed(<C::Table as ShardedTable>::SHARDS_TABLE),
+            table: Cow::Borrowed(<C::Table as ShardedTable>::SHARDS_TABLE.as_str()),
             counter: C::NAME.into(),
             default: <C::Table as ShardedTable>::SHARDS,
         }
@@ -43,7 +43,7 @@ impl ShardCount {
     /// Of one counter among others in the same column. The zero keeps it apart from a field's: no column's name has one.
     pub(crate) fn of_counter<T: ShardedTable>(counter: &[u8]) -> Self {
         ShardCount {
-            table: Cow::Borrowed(T::SHARDS_TABLE),
+            table: Cow::Borrowed(T::SHARDS_TABLE.as_str()),
             counter: [b"\0", counter].concat(),
             default: T::SHARDS,
         }

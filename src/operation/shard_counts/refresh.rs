@@ -35,7 +35,10 @@ where
     if inside {
         return Ok(known());
     }
-    match read_table(link, T::SHARDS_TABLE).await.map_err(Error::from) {
+    match read_table(link, T::SHARDS_TABLE.as_str())
+        .await
+        .map_err(Error::from)
+    {
         Ok(numbers) => Ok(largest(&numbers, T::FIELDS, Some(T::SHARDS)).unwrap_or(T::SHARDS)),
         Err(Error::MissingShardsTable { .. }) => Ok(known()),
         Err(error) => Err(error.into()),

@@ -5,10 +5,11 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
 use crate::backend::Dialect;
 use crate::error::Error;
-use crate::model::{ColumnType, ShardedTable, ShardsColumn};
+use crate::model::{ColumnType, Merge, ShardedTable, ShardsColumn};
 use crate::query_builder::literal;
 
-use super::quoted::{Column, Quoted, as_one, each};
+use super::integrity::Integrity;
+use super::quoted::{Column, Quoted, as_one, each, identifiers};
 use super::triggers::Trigger;
 
 impl Quoted<'_> {
@@ -23,15 +24,39 @@ impl Quoted<'_> {
 
     /// The same, for a transaction that is rolled back at an error.
     pub(super) fn create_statements(&self) -> Vec<String> {
-        let mut statements = vec![match self.dialect {
+        let mut statements = match self.dialect {
             Dialect::Postgres if self.key.iter().any(is_collated) => self.create_like_parent(),
-            _ => self.create_table(),
-        }];
+            _ => vec![self.create_table()],
+        };
         if self.dialect.has_triggers() {
-            let create = Trigger::ALL.map(|trigger| self.create_trigger(trigger, ""));
+            let create = Trigger::ALL.map(|trigger| self.create_trigger(trigger, &self.schema));
             statements.extend(create);
         }
-        statements
+        statements.extend(self.integrity_statements());
+        self.in_a_block(statements)
+    }
+
+    /// The statements that create triggers in place of the foreign key, beside a table that is there. (SQLite has its own.)
+    pub(super) fn create_integrity(&self) -> Vec<String> {
+        self.in_a_block(self.integrity_statements())
+    }
+
+    fn integrity_statements(&self) -> Vec<String> {
+        match self.integrity {
+            Integrity::Triggers if !self.dialect.has_triggers() => self.create_parent_triggers(),
+            _ => vec![],
+        }
+    }
+
+    /// Several statements form one step on PostgreSQL.
+    fn in_a_block(&self, statements: Vec<String>) -> Vec<String> {
+        match self.dialect {
+            Dialect::Postgres if statements.len() > 1 => {
+                let statements = statements.join(";\n    ");
+                vec![as_one("", &format!("    {statements};\n"))]
+            }
+            _ => statements,
+        }
     }
 
     fn create_table(&self) -> String {
@@ -41,7 +66,8 @@ impl Quoted<'_> {
             .map(|column| format!("{} {} NOT NULL", column.name, self.key_type(column)));
         let lines: Vec<_> = key
             .chain(self.own_columns())
-            .chain([self.primary_key(), self.foreign_key()])
+            .chain([self.primary_key()])
+            .chain(self.foreign_key())
             .collect();
         let options = self.dialect.table_options();
         format!(
@@ -53,26 +79,22 @@ impl Quoted<'_> {
 
     /// With the key's columns from the parent, because only these have a text's collation on PostgreSQL. With another collation
     /// than the parent's key, the index of the shards would not serve a total.
-    fn create_like_parent(&self) -> String {
+    fn create_like_parent(&self) -> Vec<String> {
         let Quoted { shards, parent, .. } = self;
         let key = each(&self.key, ", ", |_, column| match column.sql_type {
             Some(sql_type) => format!("CAST({0} AS {sql_type}) AS {0}", column.name),
             None => column.name.clone(),
         });
         let own = self.own_columns().map(|column| format!("ADD {column}"));
-        let constraints = [self.primary_key(), self.foreign_key()].map(|c| format!("ADD {c}"));
+        let constraints = [self.primary_key()].into_iter().chain(self.foreign_key());
+        let constraints = constraints.map(|constraint| format!("ADD {constraint}"));
         let alter: Vec<_> = own.chain(constraints).collect();
         let options = self.dialect.table_options();
         let alter = alter.join(",\n        ");
-        as_one(
-            "",
-            &format!(
-                "    CREATE TABLE {shards}{options} AS SELECT {key} FROM {parent} WITH NO DATA;
-    ALTER TABLE {shards}
-        {alter};
-"
-            ),
-        )
+        vec![
+            format!("CREATE TABLE {shards}{options} AS SELECT {key} FROM {parent} WITH NO DATA"),
+            format!("ALTER TABLE {shards}\n        {alter}"),
+        ]
     }
 
     /// `shard` and the sharded fields
@@ -83,12 +105,20 @@ impl Quoted<'_> {
             } = column;
             let sql_type = column
                 .sql_type
-                .unwrap_or_else(|| self.dialect.field_type(*column_type));
-            let check = match self.dialect.shard_check(*column_type, column.sql_type) {
+                .unwrap_or_else(|| self.dialect.field_type(*column_type, column.merge));
+            let check = match self
+                .dialect
+                .shard_check(column.merge, *column_type, column.sql_type)
+            {
                 Some(range) => format!(" CHECK ({name}{range})"),
                 None => String::new(),
             };
-            format!("{name} {sql_type} NOT NULL DEFAULT 0{check}")
+            let default = match column.merge {
+                Merge::Sum => "NOT NULL DEFAULT 0",
+                // MySQL's `TIMESTAMP` is not nullable by itself.
+                Merge::Max | Merge::Min => "NULL",
+            };
+            format!("{name} {sql_type} {default}{check}")
         });
         std::iter::once(format!("{} INTEGER NOT NULL", self.shard)).chain(fields)
     }
@@ -97,13 +127,20 @@ impl Quoted<'_> {
         format!("PRIMARY KEY ({}, {})", self.key_names(), self.shard)
     }
 
-    fn foreign_key(&self) -> String {
+    pub(super) fn foreign_key(&self) -> Option<String> {
+        if self.integrity != Integrity::ForeignKey {
+            return None;
+        }
         let key = self.key_names();
         let actions = self.dialect.foreign_key_actions();
-        format!(
-            "FOREIGN KEY ({key}) REFERENCES {} ({key}){actions}",
-            self.parent
-        )
+        // SQLite looks for it in the database of the shards table.
+        let parent = match self.dialect {
+            Dialect::Sqlite => &self.bare_parent,
+            _ => &self.parent,
+        };
+        Some(format!(
+            "FOREIGN KEY ({key}) REFERENCES {parent} ({key}){actions}"
+        ))
     }
 }
 
@@ -139,16 +176,22 @@ pub(super) fn explain_key<T: ShardedTable>(
     let Some(column) = T::KEY.iter().find(is_chosen).or(T::KEY.first()) else {
         return error;
     };
-    let parent = quoted.parent.trim_matches('`').replace("``", "`");
+    let Some(parent) = identifiers(&quoted.bare_parent).pop() else {
+        return error;
+    };
+    let schema = match quoted.shards_table.schema() {
+        Some(schema) => literal(quoted.dialect, schema),
+        None => "DATABASE()".to_owned(),
+    };
     let sql = format!(
         "SELECT CONCAT(COLUMN_TYPE, COALESCE(CONCAT(' CHARACTER SET ', CHARACTER_SET_NAME, ' COLLATE ', COLLATION_NAME), '')) \
-         FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = {} AND COLUMN_NAME = {}",
+         FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = {schema} AND TABLE_NAME = {} AND COLUMN_NAME = {}",
         literal(quoted.dialect, &parent),
         literal(quoted.dialect, &column.name),
     );
     match read(sql).ok().and_then(|mut found| found.pop()) {
         Some(sql_type) => Error::KeyTypeMismatch {
-            table: T::SHARDS_TABLE.to_owned(),
+            table: T::SHARDS_TABLE.to_string(),
             column: column.name.to_string(),
             sql_type,
             source: error,

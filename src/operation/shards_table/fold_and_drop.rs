@@ -4,13 +4,13 @@
 //! earlier base plus its sum, and each shard must have a row. This check finds a trigger, a policy or a column that suppresses,
 //! changes, rounds or cuts the update, on every database. Then nothing is dropped, and every count stays where it was.
 
-use crate::backend::{Dialect, TotalForm};
-use crate::model::ColumnType;
+use crate::backend::Dialect;
 use crate::query_builder::literal;
 
+use super::fold_check::total;
+use super::integrity::Integrity;
 use super::quoted::{Column, Quoted, as_one, each};
 use super::triggers::Trigger;
-use super::unfit_text::{COLON, GAVE, KEY, NO_ROW, NOTHING, PLUS};
 
 /// The program that runs the text of SQLite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +59,8 @@ impl Quoted<'_> {
             ": drop it in a transaction that is READ COMMITTED; in any other some counts may not be seen",
         );
         let seen = literal(self.dialect, shards);
+        let drop_triggers = self.drop_triggers().map(|drop| format!("    {drop};\n"));
+        let drop_triggers = drop_triggers.collect::<String>();
         as_one(
             "DECLARE\n    unfit TEXT;\n",
             &format!(
@@ -80,7 +82,7 @@ impl Quoted<'_> {
     END IF;
     DROP TABLE pg_temp.diesel_sharded_totals;
     DROP TABLE {shards};
-"
+{drop_triggers}"
             ),
         )
     }
@@ -104,6 +106,8 @@ EXECUTE diesel_sharded"
             )
         };
         let (commit, drop) = (unless_unfit("'COMMIT'"), unless_unfit(&drop));
+        let drop_triggers = self.drop_triggers().map(|drop| format!(";\n{drop}"));
+        let drop_triggers = drop_triggers.collect::<String>();
         format!(
             "SET @diesel_sharded_row = 'not checked', @diesel_sharded_unfit = 'not checked', @diesel_sharded_autocommit = @@autocommit;
 SET autocommit = 0;
@@ -126,8 +130,15 @@ SET autocommit = @diesel_sharded_autocommit;
 CREATE TEMPORARY TABLE `diesel_sharded_unfit` (PRIMARY KEY (unfit)) ENGINE = InnoDB AS
     SELECT CAST(@diesel_sharded_unfit AS CHAR(180)) AS unfit FROM (SELECT 1 UNION ALL SELECT 2) AS twice
     WHERE @diesel_sharded_unfit IS NOT NULL;
-DROP TEMPORARY TABLE `diesel_sharded_unfit`"
+DROP TEMPORARY TABLE `diesel_sharded_unfit`{drop_triggers}"
         )
+    }
+
+    /// On MySQL behind all that may fail: no statement drops a trigger under a condition.
+    pub(super) fn drop_triggers(&self) -> impl Iterator<Item = String> {
+        let are_there = self.integrity == Integrity::Triggers && !self.dialect.has_triggers();
+        let drop = are_there.then(|| self.drop_parent_triggers());
+        drop.into_iter().flatten()
     }
 
     /// A program that continues after an error must not drop shards that it could not fold. So the table is renamed first: if
@@ -135,6 +146,7 @@ DROP TEMPORARY TABLE `diesel_sharded_unfit`"
     /// time only its own statement is undone, so that a program that stops there finds its transaction open.
     fn on_sqlite(&self, program: Program) -> String {
         const DROPPED: &str = "`diesel_sharded_dropped`";
+        let in_schema = format!("{}{DROPPED}", self.schema);
         let mut statements = vec![];
         if program == Program::Any {
             statements.push("SAVEPOINT diesel_sharded".to_owned());
@@ -144,7 +156,7 @@ DROP TEMPORARY TABLE `diesel_sharded_unfit`"
             Program::StopsAtErrors => None,
         }));
         let dropped = match program {
-            Program::Any => DROPPED,
+            Program::Any => &in_schema,
             Program::StopsAtErrors => &self.shards,
         };
         let message = format!(
@@ -178,7 +190,10 @@ DROP TEMPORARY TABLE `diesel_sharded_unfit`"
 
     /// Up to the row that does not fit, which is in a temporary table then.
     pub(super) fn fold_on_sqlite(&self, renamed: Option<&str>) -> Vec<String> {
-        let shards = renamed.unwrap_or(&self.shards);
+        let shards = match renamed {
+            Some(renamed) => &format!("{}{renamed}", self.schema),
+            None => &self.shards,
+        };
         let columns =
             |columns: &[Column], name: &str| each(columns, ", ", |i, _| format!("{name}{i}"));
         let mut statements = Trigger::ALL
@@ -192,7 +207,7 @@ DROP TEMPORARY TABLE `diesel_sharded_unfit`"
         ));
         statements.push("CREATE TEMPORARY TABLE diesel_sharded_unfit (unfit)".to_owned());
         if let Some(renamed) = renamed {
-            statements.push(format!("ALTER TABLE {} RENAME TO {renamed}", self.shards));
+            statements.push(format!("ALTER TABLE {} RENAME TO {renamed}", self.shards)); // stays in its schema
         }
         statements.push(format!(
             "INSERT INTO temp.diesel_sharded_totals\n    {}",
@@ -232,7 +247,7 @@ INSERT INTO temp.diesel_sharded_unfit SELECT COALESCE(({}), ({}))",
         });
         let group = each(&self.key, ", ", |_, c| format!("{shards}.{}", c.name));
         let summed = each(&self.fields, ", ", |i, c| {
-            format!("SUM({shards}.{}) AS sum{i}", c.name)
+            format!("{}({shards}.{}) AS sum{i}", c.merge.aggregate(), c.name)
         });
         let on = each(&self.key, " AND ", |i, c| {
             format!("diesel_sharded_sums.key{i} = {parent}.{}", c.name)
@@ -249,7 +264,7 @@ INSERT INTO temp.diesel_sharded_unfit SELECT COALESCE(({}), ({}))",
         let is_row = self.is_row();
         let assignments = |table: &str| {
             each(&self.fields, ", ", |i, c| {
-                format!("{table}{} = {}", c.name, total(i))
+                format!("{table}{} = {}", c.name, total(i, c))
             })
         };
         match self.dialect {
@@ -266,120 +281,11 @@ INSERT INTO temp.diesel_sharded_unfit SELECT COALESCE(({}), ({}))",
             ),
         }
     }
-
-    /// `"videos"."id" = diesel_sharded_totals.key1`
-    fn is_row(&self) -> String {
-        let parent = &self.parent;
-        each(&self.key, " AND ", |i, c| {
-            format!("{parent}.{} = diesel_sharded_totals.key{i}", c.name)
-        })
-    }
-
-    fn totals_table(&self) -> &'static str {
-        match self.dialect {
-            Dialect::Postgres => "pg_temp.diesel_sharded_totals",
-            Dialect::Mysql => "diesel_sharded_totals",
-            Dialect::Sqlite => "temp.diesel_sharded_totals",
-        }
-    }
-
-    /// A row that did not accept the values of its shards, as a text that [`told`](super::unfit_text::told) reads.
-    fn unfit(&self) -> String {
-        let parent = &self.parent;
-        let numbers = |name: &str| {
-            self.listed(&self.fields, |i, _| {
-                format!("diesel_sharded_totals.{name}{i}")
-            })
-        };
-        let found = self.listed(&self.fields, |_, c| format!("{parent}.{}", c.name));
-        let found = format!("COALESCE({found}, '{NOTHING}')");
-        let key = self.key_as_text("diesel_sharded_totals", |i, _| format!("key{i}"));
-        let text = self.concatenated(&[
-            literal(self.dialect, &format!("{}{KEY}", self.shards_table)),
-            key,
-            format!("'{COLON}'"),
-            numbers("base"),
-            format!("'{PLUS}'"),
-            numbers("sum"),
-            format!("'{GAVE}'"),
-            found,
-        ]);
-        let fits = each(&self.fields, " AND ", |i, c| {
-            let is_total = format!("{parent}.{} = {}", c.name, total(i));
-            match self.dialect.total_form(c.column_type) {
-                TotalForm::Checked(condition) => format!(
-                    "{is_total} AND EXISTS (SELECT 1 FROM (SELECT {} AS total) WHERE {condition})",
-                    total(i)
-                ),
-                _ => is_total,
-            }
-        });
-        format!(
-            "SELECT {text} FROM {} LEFT JOIN {parent} ON {} WHERE NOT COALESCE({fits}, FALSE) LIMIT 1",
-            self.totals_table(),
-            self.is_row()
-        )
-    }
-
-    /// A shard that has no row, as a text that [`told`](super::unfit_text::told) reads.
-    fn orphan(&self, shards: &str) -> String {
-        let key = self.key_as_text(shards, |_, column| column.name.clone());
-        let text = self.concatenated(&[
-            literal(self.dialect, &format!("{}{KEY}", self.shards_table)),
-            key,
-            format!("'{NO_ROW}'"),
-        ]);
-        let on = each(&self.key, " AND ", |i, c| {
-            format!("{shards}.{} = diesel_sharded_totals.key{i}", c.name)
-        });
-        format!(
-            "SELECT {text} FROM {shards} LEFT JOIN {} ON {on} WHERE diesel_sharded_totals.key1 IS NULL LIMIT 1",
-            self.totals_table()
-        )
-    }
-
-    fn key_as_text(&self, table: &str, name: impl Fn(usize, &Column) -> String) -> String {
-        self.listed(&self.key, |i, column| {
-            let value = format!("{table}.{}", name(i, column));
-            match (column.column_type, self.dialect) {
-                (ColumnType::Binary, Dialect::Postgres) => format!("encode({value}, 'hex')"),
-                (ColumnType::Binary, _) => format!("HEX({value})"),
-                _ => value,
-            }
-        })
-    }
-
-    /// The values of columns as one text, with commas in between.
-    fn listed(&self, columns: &[Column], value: impl Fn(usize, &Column) -> String) -> String {
-        let text_type = self.dialect.text_type();
-        let comma = match self.dialect {
-            Dialect::Mysql => ", ', ', ",
-            _ => " || ', ' || ",
-        };
-        let values = each(columns, comma, |i, column| {
-            format!("CAST({} AS {text_type})", value(i, column))
-        });
-        match self.dialect {
-            Dialect::Mysql => format!("CONCAT({values})"),
-            _ => values,
-        }
-    }
-
-    fn concatenated(&self, values: &[String]) -> String {
-        match self.dialect {
-            Dialect::Mysql => format!("CONCAT({})", values.join(", ")),
-            _ => values.join(" || "),
-        }
-    }
 }
 
 const DROP_TEMPORARY_ON_SQLITE: [&str; 2] = [
     "DROP TABLE temp.diesel_sharded_unfit",
     "DROP TABLE temp.diesel_sharded_totals",
 ];
-
-fn total(field: usize) -> String {
-    format!("diesel_sharded_totals.base{field} + diesel_sharded_totals.sum{field}")
-}
 
 const HINT: &str = "Nothing was changed. Look for a trigger, a policy, or a column that rounds or cuts what it is given.";

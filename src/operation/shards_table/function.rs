@@ -13,6 +13,13 @@ impl Quoted<'_> {
     /// The text that creates the function, or MySQL's procedure.
     pub(super) fn create_function(&self) -> QueryResult<String> {
         match self.dialect {
+            Dialect::Postgres | Dialect::Mysql if self.sums().next().is_none() => {
+                let message = format!(
+                    "no field of {} is counted: there is nothing to add to",
+                    self.shards
+                );
+                Err(DieselError::QueryBuilderError(message.into()))
+            }
             Dialect::Postgres => Ok(self.function_on_postgres()),
             Dialect::Mysql => Ok(self.procedure_on_mysql()),
             Dialect::Sqlite => Err(none_on_sqlite()),
@@ -34,7 +41,7 @@ impl Quoted<'_> {
         let name = &self.add_function;
         let field = self.key.len() + 1;
         let delta = field + 1;
-        let branches = each(&self.fields, "ELSIF ", |_, column| {
+        let branches = each(self.sums(), "ELSIF ", |_, column| {
             let text = literal(self.dialect, column.raw);
             format!(
                 "${field} = {text} THEN\n{};\n",
@@ -79,10 +86,10 @@ END"
             let text = literal(self.dialect, raw);
             format!("IF(sharded_field = {text}, sharded_delta, 0)")
         };
-        let known = each(&self.fields, ", ", |_, c| literal(self.dialect, c.raw));
-        let names = each(&self.fields, ", ", |_, c| c.name.clone());
-        let values = each(&self.fields, ", ", |_, c| of(c.raw));
-        let sums = each(&self.fields, ", ", |_, c| {
+        let known = each(self.sums(), ", ", |_, c| literal(self.dialect, c.raw));
+        let names = each(self.sums(), ", ", |_, c| c.name.clone());
+        let values = each(self.sums(), ", ", |_, c| of(c.raw));
+        let sums = each(self.sums(), ", ", |_, c| {
             format!("{0} = {1}.{0} + {2}", c.name, self.shards, of(c.raw))
         });
         let parent = &self.parent;
@@ -128,7 +135,7 @@ ON CONFLICT ({key_names}, {shard}) DO UPDATE SET {field} = {shards}.{field} + ex
 
     /// The type of an amount that each of the fields takes.
     fn delta_type(&self) -> &'static str {
-        let has = |column_type| self.fields.iter().any(|c| c.column_type == column_type);
+        let has = |column_type| self.sums().any(|c| c.column_type == column_type);
         self.dialect.key_type(match () {
             () if has(ColumnType::Double) => ColumnType::Double,
             () if has(ColumnType::Numeric) => ColumnType::Numeric,

@@ -8,12 +8,14 @@ use diesel::migration::{
     Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion,
 };
 use diesel::query_builder::QueryFragment;
+use diesel::result::QueryResult;
 
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::ShardedTable;
 use crate::query_builder::Names;
 
 use super::fold_and_drop::{CLEAN_UP, Program};
+use super::integrity::Integrity;
 use super::quoted::Quoted;
 use super::unfit_text::explain_unfit;
 
@@ -21,6 +23,7 @@ use super::unfit_text::explain_unfit;
 #[derive(Debug)]
 pub struct ShardsMigration<T> {
     name: ShardsMigrationName,
+    integrity: Integrity,
     table: PhantomData<T>,
 }
 
@@ -55,15 +58,14 @@ where
 {
     fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
         let backend = backend_behind(conn)?;
-        let sql = Quoted::new(Names::<DB>::of::<T>(), &backend)?.create();
+        let sql = self.quoted(&backend)?.create();
         Ok(conn.batch_execute(&sql)?)
     }
 
     fn revert(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
         let backend = backend_behind(conn)?;
         let dialect = backend.dialect();
-        let quoted = Quoted::new(Names::<DB>::of::<T>(), &backend)?;
-        let sql = quoted.fold_and_drop(Program::StopsAtErrors);
+        let sql = self.quoted(&backend)?.fold_and_drop(Program::StopsAtErrors);
         conn.batch_execute(&sql).map_err(|error| {
             if dialect == Dialect::Mysql {
                 let _ = conn.batch_execute(CLEAN_UP); // the failure is what is reported
@@ -93,14 +95,24 @@ where
 }
 
 impl<T: ShardedTable> ShardsMigration<T> {
-    pub(super) fn new(version: String) -> Self {
+    pub(super) fn new(version: String, integrity: Integrity) -> Self {
         ShardsMigration {
             name: ShardsMigrationName {
                 version,
-                created: T::SHARDS_TABLE.to_owned(),
+                created: T::SHARDS_TABLE.to_string(),
             },
+            integrity,
             table: PhantomData,
         }
+    }
+
+    fn quoted<DB>(&self, backend: &DB) -> QueryResult<Quoted<'_>>
+    where
+        T: QueryFragment<DB>,
+        DB: ShardedBackend,
+    {
+        let quoted = Quoted::new(Names::<DB>::of::<T>(), backend)?;
+        Ok(quoted.kept_by(self.integrity))
     }
 }
 
@@ -108,6 +120,7 @@ impl<T> Clone for ShardsMigration<T> {
     fn clone(&self) -> Self {
         ShardsMigration {
             name: self.name.clone(),
+            integrity: self.integrity,
             table: PhantomData,
         }
     }

@@ -1,9 +1,14 @@
 //! The shards table: its `CREATE TABLE` and `DROP TABLE`, as text and as a Diesel migration.
 
+mod by_names;
 mod create;
 mod fold_and_drop;
+mod fold_check;
 mod function;
+mod integrity;
 mod migration;
+mod orphans;
+mod parent_triggers;
 mod quoted;
 mod table;
 mod triggers;
@@ -19,13 +24,18 @@ mod view_migration;
 ))]
 mod tests;
 
+pub(crate) use self::by_names::{
+    adapted_create, adapted_drop, add_function_sql, create_sql, drop_function_sql, drop_sql,
+    missing_triggers,
+};
+pub(crate) use self::integrity::Integrity;
 pub use self::migration::ShardsMigration;
 pub(crate) use self::migration::{InTransaction, backend_behind};
-pub(crate) use self::quoted::{Quoted, as_one, dollar_quoted, each, fix_search_path, identifier};
-pub use self::table::ShardsTable;
-pub(crate) use self::table::{
-    add_function_sql, create_sql, drop_function_sql, drop_sql, missing_triggers,
+pub(crate) use self::orphans::remove_orphans;
+pub(crate) use self::quoted::{
+    Quoted, as_one, dollar_quoted, each, fix_search_path, identifier, identifiers,
 };
+pub use self::table::ShardsTable;
 pub(crate) use self::triggers::check_triggers;
 pub use self::view::TotalsView;
 pub(crate) use self::view::{create_view_sql, drop_view_sql};

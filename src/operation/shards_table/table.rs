@@ -17,8 +17,10 @@ use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::query_builder::Names;
 
+use super::by_names::{add_function_sql, create_sql, drop_function_sql, drop_sql};
 use super::create::explain_key;
 use super::fold_and_drop::{CLEAN_UP, Program, select_unfit};
+use super::integrity::Integrity;
 use super::migration::ShardsMigration;
 use super::quoted::Quoted;
 use super::triggers::texts_of;
@@ -74,13 +76,87 @@ use super::unfit_text::{explain_unfit, told};
 /// ```
 #[must_use = "a description of a table; `create` or `migration` makes one of it"]
 pub struct ShardsTable<T> {
+    integrity: Integrity,
     table: PhantomData<T>,
 }
 
 impl<T: ShardedTable> ShardsTable<T> {
     /// The shards table of a table with sharded fields: `ShardsTable::of(videos::table)`.
     pub const fn of(_table: T) -> Self {
-        ShardsTable { table: PhantomData }
+        ShardsTable {
+            integrity: Integrity::ForeignKey,
+            table: PhantomData,
+        }
+    }
+
+    /// Without a foreign key: triggers take its place. For servers that refuse foreign keys, such as MySQL Group Replication whose
+    /// nodes all take writes.
+    ///
+    /// The triggers do what the foreign key does, for the same price: they delete the shards of a row with the row, create none for a
+    /// row that is not there, and on PostgreSQL rename and truncate them with their rows. MySQL differs:
+    ///
+    /// - The key of a row that has shards cannot be changed: the update fails with 1242, `Subquery returns more than 1 row`.
+    ///   `fold(videos.find(7)).keep_shards(0)` removes the shards first.
+    /// - A statement that deletes or inserts rows may not read their totals (1442).
+    /// - A new row removes shards that it finds under its key. That locks the gap where they would be until the transaction ends,
+    ///   unless it is `READ COMMITTED`.
+    /// - `TRUNCATE` fires no trigger, and a node of a cluster may create a shard while another one deletes its row.
+    ///   [`remove_orphans`](Self::remove_orphans) finds both.
+    /// - The triggers run as the user who creates them, and nobody compares the type of the key with the parent's.
+    ///
+    /// ```sql
+    /// -- PostgreSQL, in one block with the table
+    /// CREATE FUNCTION "videos_shards_keep"() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER …;
+    /// CREATE TRIGGER "videos_shards_create" AFTER INSERT ON "videos_shards" …;      -- locks the parent, or fails
+    /// CREATE TRIGGER "videos_shards_delete" AFTER DELETE ON "videos" …;             -- and "…_rename", "…_truncate"
+    /// -- MySQL, MariaDB
+    /// CREATE TRIGGER `videos_shards_create` BEFORE INSERT ON `videos_shards` …;     -- locks the parent, or fails
+    /// CREATE TRIGGER `videos_shards_delete` AFTER DELETE ON `videos` FOR EACH ROW
+    ///     DELETE FROM `videos_shards` WHERE `videos_shards`.`id` = OLD.`id`;        -- and `…_insert`, `…_rename`
+    /// ```
+    ///
+    /// SQLite has its triggers in either case. A [`drop`](Self::drop), [`drop_sql`](Self::drop_sql) or [`migration`](Self::migration) of this
+    /// value drops the triggers too, on MySQL last: for a moment the parent's rows cannot be inserted or deleted.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// use diesel_sharded::ShardsTable;
+    ///
+    /// let shards_table = ShardsTable::of(videos::table).without_foreign_key();
+    /// assert!(!shards_table.create_sql(&diesel::sqlite::Sqlite)?.contains("FOREIGN KEY"));
+    /// # diesel::QueryResult::Ok(())
+    /// ```
+    pub const fn without_foreign_key(self) -> Self {
+        ShardsTable {
+            integrity: Integrity::Triggers,
+            ..self
+        }
+    }
+
+    /// Without a foreign key and without triggers, for servers that refuse both, such as PlanetScale and Aurora DSQL. SQLite keeps its
+    /// triggers.
+    ///
+    /// The application then deletes the shards of a row with the row, and never changes a key. A new row with a used key begins with the
+    /// counts that were left, unless [`remove_orphans`](Self::remove_orphans) removes them before that.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+    /// # use schema::videos;
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// use diesel_sharded::ShardsTable;
+    ///
+    /// let sql = ShardsTable::of(videos::table).without_triggers().create_sql(&diesel::sqlite::Sqlite)?;
+    /// # assert!(!sql.contains("FOREIGN KEY")); diesel::QueryResult::Ok(())
+    /// ```
+    pub const fn without_triggers(self) -> Self {
+        ShardsTable {
+            integrity: Integrity::Application,
+            ..self
+        }
     }
 
     /// The statements that create it, separated by semicolons: `create_sql(&Pg)`.
@@ -94,7 +170,7 @@ impl<T: ShardedTable> ShardsTable<T> {
         DB: ShardedBackend,
         T: QueryFragment<DB>,
     {
-        create_sql(Names::of::<T>(), backend)
+        create_sql(Names::of::<T>(), self.integrity, backend)
     }
 
     /// The statements that fold every shard into its parent and then drop the shards table: no count is lost. They hold a lock on
@@ -133,7 +209,7 @@ impl<T: ShardedTable> ShardsTable<T> {
         DB: ShardedBackend,
         T: QueryFragment<DB>,
     {
-        drop_sql(Names::of::<T>(), backend)
+        drop_sql(Names::of::<T>(), self.integrity, backend)
     }
 
     /// The statement that creates a function for triggers of the application's own: `videos_shards_add(id, field, delta)` adds to a
@@ -204,7 +280,8 @@ impl<T: ShardedTable> ShardsTable<T> {
         T: QueryFragment<Conn::Backend>,
     {
         let backend = Conn::Backend::backend_of(conn);
-        let quoted = Quoted::new(Names::<Conn::Backend>::of::<T>(), &backend)?;
+        let quoted =
+            Quoted::new(Names::<Conn::Backend>::of::<T>(), &backend)?.kept_by(self.integrity);
         let sql = quoted.create_statements().join(";\n");
         let created = match backend.dialect() {
             Dialect::Mysql => {
@@ -232,7 +309,8 @@ impl<T: ShardedTable> ShardsTable<T> {
     {
         let backend = Conn::Backend::backend_of(conn);
         let dialect = backend.dialect();
-        let quoted = Quoted::new(Names::<Conn::Backend>::of::<T>(), &backend)?;
+        let quoted =
+            Quoted::new(Names::<Conn::Backend>::of::<T>(), &backend)?.kept_by(self.integrity);
         let sql = quoted.fold_and_drop(Program::StopsAtErrors);
         let options = TransactionOptions {
             isolation: dialect.holding_isolation(),
@@ -266,7 +344,7 @@ impl<T: ShardedTable> ShardsTable<T> {
     /// A migration that creates the table, and folds and drops it when reverted. `version` orders it among the application's own
     /// migrations; Diesel's own form is a time, `20260101000000`.
     pub fn migration(&self, version: impl Into<String>) -> ShardsMigration<T> {
-        ShardsMigration::new(version.into())
+        ShardsMigration::new(version.into(), self.integrity)
     }
 }
 
@@ -284,38 +362,6 @@ impl<T: ShardedTable> fmt::Debug for ShardsTable<T> {
     }
 }
 
-/// See [`ShardsTable::create_sql`].
-pub(crate) fn create_sql<DB: ShardedBackend>(
-    names: Names<'_, DB>,
-    backend: &DB,
-) -> QueryResult<String> {
-    Ok(Quoted::new(names, backend)?.create())
-}
-
-/// See [`ShardsTable::drop_sql`].
-pub(crate) fn drop_sql<DB: ShardedBackend>(
-    names: Names<'_, DB>,
-    backend: &DB,
-) -> QueryResult<String> {
-    Ok(Quoted::new(names, backend)?.fold_and_drop(Program::Any))
-}
-
-/// See [`ShardsTable::add_function_sql`].
-pub(crate) fn add_function_sql<DB: ShardedBackend>(
-    names: Names<'_, DB>,
-    backend: &DB,
-) -> QueryResult<String> {
-    Quoted::new(names, backend)?.create_function()
-}
-
-/// See [`ShardsTable::drop_function_sql`].
-pub(crate) fn drop_function_sql<DB: ShardedBackend>(
-    names: Names<'_, DB>,
-    backend: &DB,
-) -> QueryResult<String> {
-    Quoted::new(names, backend)?.drop_function()
-}
-
 /// Inside a transaction that the next statements would commit.
 pub(super) fn refuse_inside<Conn>(conn: &mut Conn) -> QueryResult<()>
 where
@@ -325,18 +371,6 @@ where
     match now(in_any_transaction(&mut Link::blocking(conn)))? {
         true => Err(diesel::result::Error::AlreadyInTransaction),
         false => Ok(()),
-    }
-}
-
-/// The statements that create the triggers of a shards table on SQLite which are not among `found`.
-pub(crate) fn missing_triggers<DB: ShardedBackend>(
-    names: Names<'_, DB>,
-    backend: &DB,
-    found: &[String],
-) -> QueryResult<Option<String>> {
-    match backend.dialect().has_triggers() {
-        true => Ok(Quoted::new(names, backend)?.missing_triggers(None, found)),
-        false => Ok(None),
     }
 }
 

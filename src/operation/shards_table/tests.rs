@@ -1,5 +1,7 @@
 use super::*;
-use crate::test_schema::{downloads, pages, videos};
+use crate::error::Error;
+use crate::test_schema::analytics::sites;
+use crate::test_schema::{downloads, pages, players, videos};
 use diesel::mysql::Mysql;
 use diesel::pg::Pg;
 use diesel::sqlite::Sqlite;
@@ -167,4 +169,206 @@ DROP TABLE temp.diesel_sharded_unfit;
 DROP TABLE temp.diesel_sharded_totals;
 RELEASE diesel_sharded"
         );
+}
+
+/// A greatest or least value begins at NULL, and has the type of its base.
+#[test]
+fn create_with_greatest_and_least_values() {
+    let table = ShardsTable::of(players::table);
+    assert_eq!(
+        table.create_sql(&Pg).unwrap(),
+        r#"CREATE TABLE "players_shards" (
+    "id" BIGINT NOT NULL,
+    "shard" INTEGER NOT NULL,
+    "games" BIGINT NOT NULL DEFAULT 0,
+    "best" INTEGER NULL,
+    "last_game" TIMESTAMP NULL,
+    "fastest" DOUBLE PRECISION NULL CHECK ("fastest" NOT IN ('NaN', 'Infinity', '-Infinity')),
+    PRIMARY KEY ("id", "shard"),
+    FOREIGN KEY ("id") REFERENCES "players" ("id") ON UPDATE CASCADE ON DELETE CASCADE
+) WITH (fillfactor = 90)"#
+    );
+    let columns = |sql: String| {
+        let from = sql.find("`best`").unwrap();
+        sql[from..sql.find(",\n    PRIMARY").unwrap()].to_owned()
+    };
+    assert_eq!(
+        columns(table.create_sql(&Mysql).unwrap()),
+        "`best` INTEGER NULL,\n    `last_game` DATETIME(6) NULL,\n    `fastest` DOUBLE NULL"
+    );
+    assert_eq!(
+        columns(table.create_sql(&Sqlite).unwrap()),
+        "`best` INTEGER NULL,\n    `last_game` TIMESTAMP NULL,\n    `fastest` DOUBLE NULL CHECK (`fastest` BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308)"
+    );
+}
+
+#[test]
+fn fold_and_drop_greatest_and_least_values() {
+    let sql = ShardsTable::of(players::table).drop_sql(&Pg).unwrap();
+    let has = |part: &str| assert!(sql.contains(part), "{sql}");
+    has(r#"MAX("players_shards"."best") AS sum2"#);
+    has(r#"MIN("players_shards"."fastest") AS sum4"#);
+    let total = "CASE WHEN diesel_sharded_totals.base4 IS NULL OR diesel_sharded_totals.sum4 < diesel_sharded_totals.base4 THEN diesel_sharded_totals.sum4 ELSE diesel_sharded_totals.base4 END";
+    has(&format!(r#""fastest" = {total} FROM"#));
+    has(&format!(
+        r#"("players"."fastest" = {total} OR ("players"."fastest" IS NULL AND {total} IS NULL))"#
+    ));
+    has(
+        r#"COALESCE(CASE WHEN "players"."id" IS NOT NULL THEN CAST("players"."games" AS TEXT) || ', ' || COALESCE(CAST("players"."best" AS TEXT), 'NULL')"#,
+    );
+}
+
+#[test]
+fn create_inside_a_schema() {
+    let table = ShardsTable::of(sites::table);
+    assert_eq!(
+        table.create_sql(&Pg).unwrap(),
+        r#"CREATE TABLE "analytics"."sites_shards" (
+    "id" BIGINT NOT NULL,
+    "shard" INTEGER NOT NULL,
+    "hits" BIGINT NOT NULL DEFAULT 0,
+    PRIMARY KEY ("id", "shard"),
+    FOREIGN KEY ("id") REFERENCES "analytics"."sites" ("id") ON UPDATE CASCADE ON DELETE CASCADE
+) WITH (fillfactor = 90)"#
+    );
+    let sql = table.create_sql(&Sqlite).unwrap();
+    assert!(
+        sql.contains("CREATE TABLE `analytics`.`sites_shards` ("),
+        "{sql}"
+    );
+    assert!(sql.contains("REFERENCES `sites` (`id`)"), "{sql}");
+    assert!(
+        sql.contains(
+            "CREATE TRIGGER `analytics`.`sites_shards_delete` AFTER DELETE ON `sites` BEGIN DELETE FROM `sites_shards` WHERE"
+        ),
+        "{sql}"
+    );
+    let sql = table.drop_function_sql(&Mysql).unwrap();
+    assert_eq!(
+        sql,
+        "DROP PROCEDURE IF EXISTS `analytics`.`sites_shards_add`"
+    );
+    let view = table.view("sites_totals");
+    assert_eq!(
+        view.drop_sql(&Pg).unwrap(),
+        r#"DROP VIEW "analytics"."sites_totals""#
+    );
+}
+
+diesel::table! {
+    reports.clicks (id) {
+        id -> BigInt,
+        number -> BigInt,
+    }
+}
+
+#[derive(crate::ShardedField)]
+#[sharded(schema = report)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Click {
+    id: i64,
+    #[sharded]
+    number: i64,
+}
+
+#[test]
+fn another_schema_than_the_parents_is_refused() {
+    let refused = ShardsTable::of(clicks::table).create_sql(&Pg).unwrap_err();
+    match Error::from(refused) {
+        Error::OtherSchema { table, other } => {
+            assert_eq!(
+                (&*table, &*other),
+                ("report.clicks_shards", "reports.clicks")
+            );
+        }
+        error => panic!("{error}"),
+    }
+}
+
+/// The definition of the columns stays the same.
+fn without_the_foreign_key(created: &str) -> String {
+    let (table, rest) = created.split_once(",\n    FOREIGN KEY").unwrap();
+    let (_, options) = rest.split_once('\n').unwrap();
+    format!("{table}\n{options}")
+}
+
+#[test]
+fn create_without_a_foreign_key_on_mysql() {
+    let table = ShardsTable::of(downloads::table);
+    let created = table.without_foreign_key().create_sql(&Mysql).unwrap();
+    let plain = without_the_foreign_key(&table.create_sql(&Mysql).unwrap());
+    assert_eq!(
+        created,
+        plain.clone()
+            + ";
+CREATE TRIGGER `download \"counts\"_create` BEFORE INSERT ON `download \"counts\"` FOR EACH ROW SET NEW.`shard` = IF(EXISTS (SELECT 1 FROM `downloads` WHERE `downloads`.`version` = NEW.`version` AND `downloads`.`day` = NEW.`day` LOCK IN SHARE MODE), NEW.`shard`, (SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS refused));
+CREATE TRIGGER `download \"counts\"_delete` AFTER DELETE ON `downloads` FOR EACH ROW DELETE FROM `download \"counts\"` WHERE `download \"counts\"`.`version` = OLD.`version` AND `download \"counts\"`.`day` = OLD.`day`;
+CREATE TRIGGER `download \"counts\"_insert` AFTER INSERT ON `downloads` FOR EACH ROW DELETE FROM `download \"counts\"` WHERE `download \"counts\"`.`version` = NEW.`version` AND `download \"counts\"`.`day` = NEW.`day`;
+CREATE TRIGGER `download \"counts\"_rename` BEFORE UPDATE ON `downloads` FOR EACH ROW SET NEW.`version` = IF(NEW.`version` = OLD.`version` AND NEW.`day` = OLD.`day` OR NOT EXISTS (SELECT 1 FROM `download \"counts\"` WHERE `download \"counts\"`.`version` = OLD.`version` AND `download \"counts\"`.`day` = OLD.`day` OR `download \"counts\"`.`version` = NEW.`version` AND `download \"counts\"`.`day` = NEW.`day`), NEW.`version`, (SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS refused))"
+    );
+    assert_eq!(table.without_triggers().create_sql(&Mysql), Ok(plain));
+    let dropped = table.without_foreign_key().drop_sql(&Mysql).unwrap();
+    assert_eq!(
+        dropped,
+        table.drop_sql(&Mysql).unwrap()
+            + ";
+DROP TRIGGER IF EXISTS `download \"counts\"_delete`;
+DROP TRIGGER IF EXISTS `download \"counts\"_insert`;
+DROP TRIGGER IF EXISTS `download \"counts\"_rename`"
+    );
+}
+
+#[test]
+fn create_without_a_foreign_key_on_postgres() {
+    let table = ShardsTable::of(videos::table);
+    let plain = without_the_foreign_key(&table.create_sql(&Pg).unwrap());
+    assert_eq!(table.without_triggers().create_sql(&Pg).unwrap(), plain);
+    assert_eq!(
+        table.without_foreign_key().create_sql(&Pg).unwrap(),
+        format!(
+            r#"DO $diesel_sharded_1$
+BEGIN
+    {plain};
+    CREATE FUNCTION "videos_shards_keep"() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS $diesel_sharded$
+#variable_conflict use_column
+BEGIN
+IF TG_NARGS > 0 THEN
+PERFORM 1 FROM "videos" WHERE "videos"."id" = NEW."id" FOR KEY SHARE;
+IF NOT FOUND THEN
+RAISE foreign_key_violation USING MESSAGE = 'videos_shards: there is no row with the key of a shard';
+END IF;
+ELSIF TG_OP = 'DELETE' THEN
+DELETE FROM "videos_shards" WHERE "videos_shards"."id" = OLD."id";
+ELSIF TG_OP = 'UPDATE' THEN
+UPDATE "videos_shards" SET "id" = NEW."id" WHERE "videos_shards"."id" = OLD."id";
+ELSE
+TRUNCATE "videos_shards";
+END IF;
+RETURN NULL;
+END
+$diesel_sharded$;
+    REVOKE ALL ON FUNCTION "videos_shards_keep"() FROM PUBLIC;
+    -- The tables are those that are found now, whatever the path of a session is, and no temporary ones.
+EXECUTE 'ALTER FUNCTION "videos_shards_keep" SET search_path = ' || COALESCE((SELECT string_agg(quote_ident(path.name), ', ' ORDER BY path.place)
+    FROM unnest(current_schemas(false)) WITH ORDINALITY AS path(name, place)) || ', ', '') || 'pg_temp';
+    CREATE TRIGGER "videos_shards_create" AFTER INSERT ON "videos_shards" FOR EACH ROW EXECUTE FUNCTION "videos_shards_keep"('row');
+    CREATE TRIGGER "videos_shards_delete" AFTER DELETE ON "videos" FOR EACH ROW EXECUTE FUNCTION "videos_shards_keep"();
+    CREATE TRIGGER "videos_shards_rename" AFTER UPDATE ON "videos" FOR EACH ROW WHEN (ROW(OLD."id") IS DISTINCT FROM ROW(NEW."id")) EXECUTE FUNCTION "videos_shards_keep"();
+    CREATE TRIGGER "videos_shards_truncate" AFTER TRUNCATE ON "videos" FOR EACH STATEMENT EXECUTE FUNCTION "videos_shards_keep"();
+END
+$diesel_sharded_1$"#
+        )
+    );
+    let dropped = table.without_foreign_key().drop_sql(&Pg).unwrap();
+    let end = "    DROP TABLE \"videos_shards\";\n    DROP FUNCTION IF EXISTS \"videos_shards_keep\"() CASCADE;\nEND";
+    assert!(dropped.contains(end), "{dropped}");
+}
+
+#[test]
+fn sqlite_keeps_its_triggers() {
+    let table = ShardsTable::of(videos::table);
+    let plain = without_the_foreign_key(&table.create_sql(&Sqlite).unwrap());
+    for table in [table.without_foreign_key(), table.without_triggers()] {
+        assert_eq!(table.create_sql(&Sqlite).unwrap(), plain);
+    }
 }

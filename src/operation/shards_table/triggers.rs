@@ -14,7 +14,7 @@ use crate::connection::{Link, LoadIo, now};
 use crate::error::Error;
 use crate::query_builder::{Names, literal, no_query_id};
 
-use super::quoted::{Quoted, each};
+use super::quoted::{Quoted, each, quoted_on};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trigger {
@@ -42,11 +42,12 @@ impl Trigger {
 
 impl Quoted<'_> {
     fn trigger_name(&self, trigger: Trigger) -> String {
-        schema_name(&trigger.name(self.shards_table))
+        schema_name(&trigger.name(self.shards_table.name()))
     }
 
     pub(super) fn create_trigger(&self, trigger: Trigger, schema: &str) -> String {
-        let Quoted { parent, shards, .. } = self;
+        // Both are those of the trigger's own database.
+        let (parent, shards) = (&self.bare_parent, &self.bare_shards);
         let name = self.trigger_name(trigger);
         let key_is = |row: &str| {
             each(&self.key, " AND ", |_, c| {
@@ -79,7 +80,8 @@ impl Quoted<'_> {
     }
 
     pub(super) fn drop_trigger(&self, trigger: Trigger) -> String {
-        format!("DROP TRIGGER IF EXISTS {}", self.trigger_name(trigger)) // rebuilding the parent's table drops them
+        let name = self.trigger_name(trigger);
+        format!("DROP TRIGGER IF EXISTS {}{name}", self.schema) // rebuilding the parent's table drops them
     }
 }
 
@@ -102,10 +104,11 @@ where
 {
     let backend = link.backend();
     let quoted = Quoted::new(names, &backend)?;
-    let is_there = |found: &[String]| found.iter().any(|name| name == names.shards_table);
-    let mut schema = None;
-    let mut found = texts::<DB, _, _>(link, quoted.select_triggers("main")).await?;
-    if !is_there(&found) {
+    let own = names.shards_table.schema();
+    let is_there = |found: &[String]| found.iter().any(|name| name == names.shards_table.name());
+    let mut schema = own.map(str::to_owned);
+    let mut found = texts::<DB, _, _>(link, quoted.select_triggers(own.unwrap_or("main"))).await?;
+    if own.is_none() && !is_there(&found) {
         // Not in the main database, but in the temporary one or in one that is attached.
         let schemas = "SELECT name FROM pragma_database_list WHERE name <> 'main' ORDER BY seq";
         for name in texts::<DB, _, _>(link, schemas.to_owned()).await? {
@@ -122,7 +125,7 @@ where
     };
     match missing {
         Some(sql) => {
-            let table = names.shards_table.to_owned();
+            let table = names.shards_table.to_string();
             Err(Error::MissingTriggers { table, sql }.into())
         }
         None => Ok(()),
@@ -132,11 +135,11 @@ where
 impl Quoted<'_> {
     /// The shards table and its triggers, as far as they are in a database of the connection.
     fn select_triggers(&self, schema: &str) -> String {
-        let triggers = Trigger::ALL.map(|trigger| trigger.name(self.shards_table));
+        let triggers = Trigger::ALL.map(|trigger| trigger.name(self.shards_table.name()));
         let names = triggers
             .iter()
             .map(String::as_str)
-            .chain([self.shards_table]);
+            .chain([self.shards_table.name()]);
         let names: Vec<_> = names.map(|name| literal(Dialect::Sqlite, name)).collect();
         format!(
             "SELECT name FROM {}.sqlite_master WHERE name IN ({})",
@@ -153,10 +156,10 @@ impl Quoted<'_> {
     ) -> Option<String> {
         let schema = schema
             .map(|schema| schema_name(schema) + ".")
-            .unwrap_or_default();
+            .unwrap_or_else(|| self.schema.clone());
         let missing = Trigger::ALL
             .into_iter()
-            .filter(|trigger| !found.contains(&trigger.name(self.shards_table)));
+            .filter(|trigger| !found.contains(&trigger.name(self.shards_table.name())));
         let create: Vec<_> = missing
             .map(|trigger| self.create_trigger(trigger, &schema) + ";")
             .collect();
@@ -165,7 +168,7 @@ impl Quoted<'_> {
 }
 
 fn schema_name(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
+    quoted_on(Dialect::Sqlite, name)
 }
 
 /// Reads the rows of a query of one column of texts.

@@ -18,8 +18,8 @@ pub(super) const NO_ROW: &str = ": it has shards and no row";
 
 /// The error that such a text describes.
 pub(super) fn told<T: ShardedTable>(text: &str) -> Option<DieselError> {
-    let (key, reason) = read(text, T::SHARDS_TABLE, T::FIELDS)?;
-    let table = T::SHARDS_TABLE.to_owned();
+    let (key, reason) = read(text, T::SHARDS_TABLE.as_str(), T::FIELDS)?;
+    let table = T::SHARDS_TABLE.to_string();
     Some(Error::Unfit { table, key, reason }.into())
 }
 
@@ -44,8 +44,21 @@ fn read(text: &str, shards_table: &str, fields: &[ShardsColumn]) -> Option<(Stri
     Some((key.to_owned(), reason))
 }
 
-/// Why a base is not its earlier value plus the sum of its shards, if it is not.
+/// Why a base is not its earlier value plus the sum of its shards, if it is not. In place of that sum a greatest or least value has
+/// the one that the base was to become.
 fn reason(field: &ShardsColumn, base: &str, sum: &str, found: &str) -> Option<Unfit> {
+    if !field.is_sum() {
+        let name = field.name.to_string();
+        return match found {
+            found if found == sum => None,
+            found if found == base => Some(Unfit::NotWritten { field: name }),
+            found => Some(Unfit::Altered {
+                field: name,
+                expected: sum.to_owned(),
+                found: found.to_owned(),
+            }),
+        };
+    }
     let amount = |text: &str| Amount::parse(text, field.column_type).ok();
     let mut expected = amount(base)?;
     expected += &amount(sum)?;
@@ -113,18 +126,21 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
+    use crate::model::Merge;
 
     const FIELDS: &[ShardsColumn] = &[
-        field("views", ColumnType::BigInt),
-        field("likes", ColumnType::SmallInt),
-        field("score", ColumnType::Double),
+        field("views", ColumnType::BigInt, Merge::Sum),
+        field("likes", ColumnType::SmallInt, Merge::Sum),
+        field("score", ColumnType::Double, Merge::Sum),
+        field("best", ColumnType::Timestamp, Merge::Max),
     ];
 
-    const fn field(name: &'static str, column_type: ColumnType) -> ShardsColumn {
+    const fn field(name: &'static str, column_type: ColumnType, merge: Merge) -> ShardsColumn {
         ShardsColumn {
             name: Cow::Borrowed(name),
             column_type,
             sql_type: None,
+            merge,
         }
     }
 
@@ -136,6 +152,22 @@ mod tests {
                 "7",
                 Unfit::NotWritten {
                     field: "views".into(),
+                },
+            ),
+            (
+                "s, key 7: 1, 1, 1, NULL + 1, 0, 0, 2026-01-01 10:00:00 gave 2, 1, 1, NULL",
+                "7",
+                Unfit::NotWritten {
+                    field: "best".into(),
+                },
+            ),
+            (
+                "s, key 7: 1, 1, 1, NULL + 1, 0, 0, 2026-01-01 10:00:00 gave 2, 1, 1, 2026-01-01 10:00:01",
+                "7",
+                Unfit::Altered {
+                    field: "best".into(),
+                    expected: "2026-01-01 10:00:00".into(),
+                    found: "2026-01-01 10:00:01".into(),
                 },
             ),
             (

@@ -67,7 +67,8 @@ pub struct TotalsView<T> {
 }
 
 impl<T: ShardedTable> ShardsTable<T> {
-    /// A view with totals in place of bases, for readers that are not Diesel: `view("videos_totals")`. See [`TotalsView`].
+    /// A view with totals in place of bases, for readers that are not Diesel: `view("videos_totals")`. It is in the table's schema. See
+    /// [`TotalsView`].
     pub fn view(&self, name: impl Into<String>) -> TotalsView<T> {
         TotalsView {
             name: name.into(),
@@ -94,8 +95,12 @@ impl<T: ShardedTable> TotalsView<T> {
     ///
     /// # Errors
     /// As [`create_sql`](Self::create_sql).
-    pub fn drop_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
-        drop_view_sql(&self.name, backend)
+    pub fn drop_sql<DB>(&self, backend: &DB) -> QueryResult<String>
+    where
+        DB: ShardedBackend,
+        T: QueryFragment<DB>,
+    {
+        drop_view_sql(Names::of::<T>(), &self.name, backend)
     }
 
     /// Creates it. The shards table has to be there.
@@ -121,6 +126,7 @@ impl<T: ShardedTable> TotalsView<T> {
     where
         Conn: LoadConnection,
         Conn::Backend: BackendOf<Conn>,
+        T: QueryFragment<Conn::Backend>,
     {
         let sql = self.drop_sql(&Conn::Backend::backend_of(conn))?;
         run(conn, &sql)
@@ -173,8 +179,13 @@ pub(crate) fn create_view_sql<DB: ShardedBackend>(
 }
 
 /// See [`TotalsView::drop_sql`].
-pub(crate) fn drop_view_sql<DB: ShardedBackend>(view: &str, backend: &DB) -> QueryResult<String> {
-    text_of(&DropView(view), backend)
+pub(crate) fn drop_view_sql<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    view: &str,
+    backend: &DB,
+) -> QueryResult<String> {
+    let schema = names.shards_table.schema();
+    text_of(&DropView { schema, view }, backend)
 }
 
 fn text_of<DB: ShardedBackend>(

@@ -39,7 +39,7 @@ where
     {
         let plan = Plan {
             returning: true,
-            rounds: self.rounds(link.dialect()),
+            loads_apart: self.loads_apart(link.dialect()),
             ..self.plan(link)?
         };
         let retry = self.retry();

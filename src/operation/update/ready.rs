@@ -122,7 +122,7 @@ where
         let shard_choice = shard_choice.unwrap_or_else(ShardChoice::global);
         let key = match shard_choice {
             ShardChoice::Adaptive if dialect.has_row_locks() => {
-                placement::hash_of::<DB>(T::SHARDS_TABLE, &self.filter)
+                placement::hash_of::<DB>(T::SHARDS_TABLE.as_str(), &self.filter)
             }
             _ => 0,
         };
@@ -131,25 +131,26 @@ where
             by_key: self.by_key,
             filter: W::query_id().filter(|_| !self.by_key),
             returning: false,
-            rounds: false, // asked only where rows are wanted
+            loads_apart: T::SHARDS_TABLE.is_qualified(), // asked only where rows are wanted
             once: false,
             inserts: self.insert.is_some(),
             in_transaction: in_transaction(link)?,
             alone: self.alone,
             dialect,
             shard_choice,
-            table: T::SHARDS_TABLE,
+            table: T::SHARDS_TABLE.as_str(),
             keys: observe::Keys::of::<T>(dialect),
             key,
             shards: shards.unwrap_or_else(|| shard_counts::known::<T>(self.fields.iter().copied())),
         })
     }
 
-    /// Whether a difference between two values of a counted field may not be exact.
-    pub(super) fn rounds(&self, dialect: Dialect) -> bool {
-        T::FIELDS.iter().any(|field| {
-            dialect.rounds_sums(field.column_type) && self.fields.contains(&&*field.name)
-        })
+    /// See [`Plan::loads_apart`].
+    pub(super) fn loads_apart(&self, dialect: Dialect) -> bool {
+        T::SHARDS_TABLE.is_qualified()
+            || T::FIELDS.iter().any(|field| {
+                dialect.rounds_sums(field.column_type) && self.fields.contains(&&*field.name)
+            })
     }
 
     pub(crate) fn retry(&self) -> RetryPolicy {

@@ -13,7 +13,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
-use crate::model::{ShardedColumn, ShardedTable, TotalOf};
+use crate::model::{ShardedTable, TotalColumn, TotalOf};
 use crate::query_builder::{Total, TotalInRow, push_total};
 
 /// A selection of `T`'s columns that can be returned with totals: columns, totals, tuples of them, and `Model::as_returning()` /
@@ -90,7 +90,7 @@ where
 
 impl<C, U, DB> ReadAs<U, DB> for TotalInRow<C>
 where
-    C: ShardedColumn,
+    C: TotalColumn,
     DB: diesel::backend::Backend,
     U: FromSqlRow<TotalOf<C::SqlType>, DB>,
 {
@@ -124,7 +124,7 @@ impl<T, C: Column<Table = T>> SelectTotals<T, IsTotal> for Total<C> {
     }
 }
 
-impl<T, C: ShardedColumn<Table = T>> SelectTotals<T, IsTotal> for TotalInRow<C> {
+impl<T, C: TotalColumn<Table = T>> SelectTotals<T, IsTotal> for TotalInRow<C> {
     type Output = Self;
 
     fn with_totals(self) -> Self {

@@ -33,7 +33,7 @@ where
     match link.load::<i32, _>(find).await?.is_empty() {
         true => Ok(()),
         false => Err(Error::PaddedKey {
-            shards_table: T::SHARDS_TABLE,
+            shards_table: T::SHARDS_TABLE.as_str(),
         }
         .into()),
     }

@@ -36,20 +36,14 @@ where
         for (i, field) in names.fields.iter().enumerate() {
             out.push_sql(if i == 0 { " AND (" } else { " OR " });
             names.push_shards_column(&field.name, out.reborrow())?;
-            out.push_sql(" <> 0");
+            out.push_sql(field.merge.is_filled());
         }
         out.push_sql(")");
         out.push_sql(dialect.reads_what_is_locked());
         out.push_sql(") >= ");
         push_bind::<Integer, i32, DB>(&self.shards, out.reborrow())?;
-        out.push_sql(" THEN 1 ELSE 0 END FROM ");
-        names.parent.walk_ast(out.reborrow())?;
-        self.of.push_where(out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        names.push_key(out.reborrow())?;
-        out.push_sql(dialect.all_rows());
-        out.push_sql(dialect.reads_what_is_locked());
-        Ok(())
+        out.push_sql(" THEN 1 ELSE 0 END");
+        self.of.push_from_parents(out)
     }
 }
 

@@ -4,16 +4,16 @@ use std::marker::PhantomData;
 
 use diesel::backend::Backend;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment};
+use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::sql_types::Integer;
 
 use crate::backend::ShardedBackend;
 use crate::model::SHARD;
 use crate::query_builder::keys::KeysAre;
-use crate::query_builder::literal::literal;
 use crate::query_builder::names::Names;
 use crate::query_builder::no_query_id;
 
+use super::policy::push_row_security_active;
 use super::rows::HeldRows;
 
 /// Locks parents in key order, and reads their keys.
@@ -72,42 +72,14 @@ where
             out.push_sql(" AND NOT ");
             self.locked.push_any(out.reborrow())?;
         }
-        let mut table = out.backend().query_builder();
-        self.names.parent.to_sql(&mut table, out.backend())?;
-        out.push_sql(" AND row_security_active(");
-        out.push_sql(&literal(out.backend().dialect(), &table.finish()));
-        out.push_sql(")");
-        Ok(())
+        out.push_sql(" AND ");
+        push_row_security_active(self.names.parent, out)
     }
 }
 
 impl<P, ST, DB: Backend> Query for NotLocked<'_, P, ST, DB> {
     type SqlType = ST;
 }
-
-/// Reads a row if row security applies to this role's view of the shards table.
-///
-/// ```sql
-/// SELECT 1 WHERE row_security_active('"videos_shards"')
-/// ```
-pub(crate) struct FindShardsPolicy<'a>(pub(crate) &'a str);
-
-impl<DB: ShardedBackend> QueryFragment<DB> for FindShardsPolicy<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let mut table = out.backend().query_builder();
-        table.push_identifier(self.0)?;
-        out.push_sql("SELECT 1 WHERE row_security_active(");
-        out.push_sql(&literal(out.backend().dialect(), &table.finish()));
-        out.push_sql(")");
-        Ok(())
-    }
-}
-
-impl Query for FindShardsPolicy<'_> {
-    type SqlType = Integer;
-}
-
-no_query_id!([] FindShardsPolicy<'_>);
 
 /// Locks shards in the order in which counts lock them, and reads which of them are not empty.
 ///
@@ -131,16 +103,16 @@ where
             if i > 0 {
                 out.push_sql(" OR ");
             }
-            self.of.names.push_column(&field.name, out.reborrow())?;
-            out.push_sql(" <> 0");
+            self.of.names().push_column(&field.name, out.reborrow())?;
+            out.push_sql(field.merge.is_filled());
         }
         out.push_sql(" THEN 1 ELSE 0 END FROM ");
         self.of.push_table(out.reborrow())?;
         self.of.push_where(out.reborrow())?;
         out.push_sql(" ORDER BY ");
-        self.of.names.push_key(out.reborrow())?;
+        self.of.names().push_key(out.reborrow())?;
         out.push_sql(", ");
-        self.of.names.push_column(SHARD, out.reborrow())?;
+        self.of.names().push_column(SHARD, out.reborrow())?;
         out.push_sql(out.backend().dialect().all_rows());
         out.push_sql(self.clause);
         Ok(())
@@ -167,7 +139,7 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.push_sql("SELECT ");
-        self.of.names.push_column(SHARD, out.reborrow())?;
+        self.of.names().push_column(SHARD, out.reborrow())?;
         out.push_sql(" FROM ");
         self.of.push_table(out.reborrow())?;
         self.of.push_where(out.reborrow())?;

@@ -72,14 +72,7 @@ where
             out.push_sql(as_text);
         }
         out.push_sql(end);
-        out.push_sql(" FROM ");
-        self.of.names.parent.walk_ast(out.reborrow())?;
-        self.of.push_where(out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        self.of.names.push_key(out.reborrow())?;
-        out.push_sql(dialect.all_rows());
-        out.push_sql(dialect.reads_what_is_locked());
-        Ok(())
+        self.of.push_from_parents(out)
     }
 }
 

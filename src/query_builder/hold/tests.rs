@@ -152,3 +152,91 @@ fn hot_parents_have_several_filled_shards() {
         "SELECT CASE WHEN (SELECT COUNT(*) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` AND (`videos_shards`.`views` <> 0 OR `videos_shards`.`likes` <> 0) FOR UPDATE) >= ? THEN 1 ELSE 0 END FROM `videos` WHERE ((`videos`.`id` = ?)) ORDER BY `videos`.`id` LIMIT 18446744073709551615 FOR UPDATE"
     );
 }
+
+#[test]
+fn a_fold_of_a_greatest_value_leaves_it_in_the_base() {
+    use crate::test_schema::players::{dsl::id, table as players};
+    let keys = KeysAre(vec![id.eq(1)]);
+    macro_rules! rows {
+        ($rows:ident) => {
+            HeldRows {
+                rows: RowKind::$rows,
+                names: Names::of::<players>(),
+                keys: &keys,
+                shard: None,
+            }
+        };
+    }
+    let fields: Vec<_> = players::FIELDS.iter().collect();
+    macro_rules! read {
+        () => {
+            ReadPeaks {
+                of: rows!(Parents),
+                fields: &fields[1..2],
+            }
+        };
+    }
+    let total = |from: &str| {
+        format!(
+            "COALESCE((SELECT MAX(`players_shards`.`best`) FROM `players_shards` WHERE `players_shards`.`id` = `players`.`id` AND (`players`.`best` IS NULL OR `players_shards`.`best` > `players`.`best`){from}), `players`.`best`)"
+        )
+    };
+    assert_eq!(
+        sql!(Mysql, read!()),
+        format!(
+            "SELECT CONCAT(REPLACE(COALESCE(CAST(`players`.`best` AS CHAR), 'NULL'), ' ', 'T'), ' ', REPLACE(COALESCE(CAST({} AS CHAR), 'NULL'), ' ', 'T')) FROM `players` WHERE ((`players`.`id` = ?)) ORDER BY `players`.`id` LIMIT 18446744073709551615 FOR UPDATE",
+            total(" FOR UPDATE")
+        )
+    );
+    assert_eq!(
+        sql!(Sqlite, read!()),
+        format!(
+            "SELECT REPLACE(quote(`players`.`best`), ' ', 'T') || ' ' || REPLACE(quote({}), ' ', 'T') FROM `players` WHERE ((`players`.`id` = ?)) ORDER BY `players`.`id`",
+            total("")
+        )
+    );
+    let add = sql!(Sqlite, AddShardsToBases { of: rows!(Parents) });
+    assert!(
+        add.contains(&format!(", `best` = {}, ", total(""))),
+        "{add}"
+    );
+    assert!(
+        add.ends_with("AND (`players_shards`.`games` <> 0 OR `players_shards`.`best` IS NOT NULL OR `players_shards`.`last_game` IS NOT NULL OR `players_shards`.`fastest` IS NOT NULL))"),
+        "{add}"
+    );
+    let empty = EmptyShards {
+        of: rows!(Shards),
+        fields: &fields[..2],
+    };
+    assert_eq!(
+        sql!(Sqlite, empty),
+        "UPDATE `players_shards` AS `players` SET `games` = 0, `best` = NULL WHERE ((`players`.`id` = ?)) AND (`players`.`games` <> 0 OR `players`.`best` IS NOT NULL)"
+    );
+    let remove = RemoveShards {
+        of: rows!(Shards),
+        first: 4,
+    };
+    assert!(
+        sql!(Pg, remove).ends_with(r#" AND "players"."games" = 0 AND "players"."best" IS NULL AND "players"."last_game" IS NULL AND "players"."fastest" IS NULL"#)
+    );
+}
+
+#[test]
+fn shards_without_a_parent_are_removed() {
+    let keys = KeysAre(vec![id.eq(1)]);
+    let of = rows!(Shards, keys, None);
+    assert_eq!(
+        sql!(Pg, RemoveOrphans { of }),
+        r#"DELETE FROM "videos_shards" AS "videos" WHERE (("videos"."id" = $1)) AND NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" WHERE "diesel_sharded_parents"."id" = "videos"."id")"#
+    );
+    let of = rows!(Shards, keys, None);
+    assert_eq!(
+        sql!(Mysql, RemoveOrphans { of }),
+        "DELETE `videos` FROM `videos_shards` AS `videos` WHERE ((`videos`.`id` = ?)) AND NOT EXISTS (SELECT 1 FROM `videos` AS `diesel_sharded_parents` WHERE `diesel_sharded_parents`.`id` = `videos`.`id`)"
+    );
+    let find = FindPolicy(table::table);
+    assert_eq!(
+        sql!(Pg, find),
+        r#"SELECT 1 WHERE row_security_active('"videos"')"#
+    );
+}

@@ -35,7 +35,7 @@ where
         out.push_sql("UPDATE ");
         self.of.push_table(out.reborrow())?;
         out.push_sql(" SET ");
-        self.assignments.walk_ast(out.reborrow())?;
+        self.of.push(self.assignments, out.reborrow())?;
         self.of.push_where(out)
     }
 }
@@ -77,7 +77,7 @@ where
             self.of
                 .names
                 .push_shards_column(&field.name, out.reborrow())?;
-            out.push_sql(" <> 0");
+            out.push_sql(field.merge.is_filled());
         }
         out.push_sql("))");
         Ok(())
@@ -108,8 +108,8 @@ where
         self.of.push_where(out.reborrow())?;
         for (i, field) in self.fields.iter().enumerate() {
             out.push_sql(if i == 0 { " AND (" } else { " OR " });
-            self.of.names.push_column(&field.name, out.reborrow())?;
-            out.push_sql(" <> 0");
+            self.of.names().push_column(&field.name, out.reborrow())?;
+            out.push_sql(field.merge.is_filled());
         }
         out.push_sql(")");
         Ok(())
@@ -134,22 +134,15 @@ where
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("DELETE ");
-        if out.backend().dialect().deletes_by_alias() {
-            self.of.names.parent.walk_ast(out.reborrow())?;
-            out.push_sql(" ");
-        }
-        out.push_sql("FROM ");
-        self.of.push_table(out.reborrow())?;
-        self.of.push_where(out.reborrow())?;
+        self.of.push_delete(out.reborrow())?;
         out.push_sql(" AND ");
-        self.of.names.push_column(SHARD, out.reborrow())?;
+        self.of.names().push_column(SHARD, out.reborrow())?;
         out.push_sql(" >= ");
         push_bind::<Integer, i32, DB>(&self.first, out.reborrow())?;
         for field in self.of.names.fields {
             out.push_sql(" AND ");
-            self.of.names.push_column(&field.name, out.reborrow())?;
-            out.push_sql(" = 0");
+            self.of.names().push_column(&field.name, out.reborrow())?;
+            out.push_sql(field.merge.is_empty());
         }
         Ok(())
     }

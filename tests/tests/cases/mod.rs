@@ -16,6 +16,7 @@ mod counter_cache;
 mod fold;
 mod folder;
 mod idempotency;
+mod in_schema;
 mod keys_and_fields;
 mod life;
 mod migrating;
@@ -23,6 +24,7 @@ mod models;
 mod named;
 mod named_values;
 mod or_insert;
+mod peaks;
 mod properties;
 mod returning;
 mod row_counter;
@@ -37,6 +39,7 @@ mod totals;
 mod transactions;
 mod verify;
 mod view;
+mod without_foreign_key;
 
 /// Runs `work` on as many threads, each with a connection of its own; a panic in one is a panic here.
 fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) + Sync) {
@@ -48,7 +51,7 @@ fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) +
     });
 }
 
-/// What `work` returns, and the statements that it sends.
+/// The value that `work` returns, and the statements that it sends.
 fn sent<T>(conn: &mut Conn, work: impl FnOnce(&mut Conn) -> T) -> (T, Vec<String>) {
     let sent = Arc::new(Mutex::new(vec![]));
     let sending = Arc::clone(&sent);

@@ -204,31 +204,3 @@ fn shards_stay_within_their_number() {
         .order(videos_shards::shard);
     assert_eq!(numbers.load(conn), Ok(vec![0, 1, 2, 3]));
 }
-
-mod schema_qualified {
-    diesel::table! {
-        analytics.pages (id) {
-            id -> BigInt,
-            hits -> BigInt,
-        }
-    }
-
-    #[derive(diesel_sharded::ShardedField)]
-    #[expect(dead_code, reason = "the derive reads the fields' types")]
-    pub struct Page {
-        id: i64,
-        #[sharded]
-        hits: i64,
-    }
-}
-
-#[test]
-fn a_table_inside_a_schema_is_refused_with_a_reason() {
-    use schema_qualified::pages::dsl::*;
-    let (_database, mut conn) = database();
-    let error = update(pages.find(1))
-        .set(hits.eq(hits + 1))
-        .execute(&mut conn);
-    let error = Error::from(error.unwrap_err());
-    assert!(matches!(error, Error::QualifiedTable { .. }), "{error:?}");
-}

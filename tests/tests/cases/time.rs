@@ -56,7 +56,7 @@ fn windows_are_sums_over_buckets() {
     );
     let hot = top(downloads.filter(day.eq(8)), number, 10).select((version, number));
     assert_eq!(hot.load::<(i32, i32)>(conn), Ok(vec![(2, 3)]));
-    // What is over is folded, and goes in the end; nothing else changes.
+    // A bucket that is over is folded, and goes in the end; nothing else changes.
     assert_eq!(
         fold(downloads.filter(day.lt(10)))
             .run(conn)

@@ -28,7 +28,7 @@ fn sent<Conn: Connection>(conn: &mut Conn, work: impl FnOnce(&mut Conn)) -> Vec<
     sent.lock().unwrap().clone()
 }
 
-/// What each of these updates sends: by key, by key again, by a filter on a parent without shards, the same again, by a filter on
+/// The statements that each of these updates sends: by key, by key again, by a filter on a parent without shards, the same again, by a filter on
 /// two parents, with rows wanted by that filter and by key, and by a key and a slug that are not there.
 macro_rules! sent {
     ($conn:ty) => {{

@@ -5,7 +5,8 @@ CREATE TABLE videos (
     channel VARCHAR(100) NOT NULL,
     seconds INTEGER NOT NULL,
     views BIGINT NOT NULL DEFAULT 0,
-    likes INTEGER NOT NULL DEFAULT 0
+    likes INTEGER NOT NULL DEFAULT 0,
+    last_watched_at TIMESTAMP NULL
 );
 
 CREATE TABLE video_likes (

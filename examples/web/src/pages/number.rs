@@ -54,6 +54,17 @@ pub fn duration(seconds: i32) -> String {
     }
 }
 
+/// The time since so many seconds, in its greatest unit. Clocks differ, so that it may be none yet.
+pub fn ago(seconds: i64) -> String {
+    let (number, unit) = match seconds.max(0).unsigned_abs() {
+        0..60 => return "just now".to_owned(),
+        seconds @ 60..3_600 => (seconds / 60, "minute"),
+        seconds @ 3_600..86_400 => (seconds / 3_600, "hour"),
+        seconds => (seconds / 86_400, "day"),
+    };
+    format!("{} ago", counted(number, unit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +116,20 @@ mod tests {
                 "1.2M",
                 "-1.5K",
                 "9,223,372,036B"
+            ]
+        );
+    }
+
+    #[test]
+    fn times_are_told_in_their_greatest_unit() {
+        assert_eq!(
+            [-5, 59, 60, 7_300, 86_400 * 3].map(ago),
+            [
+                "just now",
+                "just now",
+                "1 minute ago",
+                "2 hours ago",
+                "3 days ago"
             ]
         );
     }

@@ -8,13 +8,14 @@ use axum::http::HeaderMap;
 use axum::http::header::ACCEPT;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Redirect, Response};
+use chrono::{NaiveDateTime, Utc};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use tokio_stream::{Stream, StreamExt};
 
 use super::drawing::{still, thumb};
 use super::layout::Page;
-use super::number::{duration, grouped};
+use super::number::{ago, duration, grouped};
 use super::video_id;
 use crate::error::PageError;
 use crate::models::{self, Totals, Video};
@@ -39,6 +40,7 @@ pub async fn page(
     let cookie = visitor.is_none().then(Visitor::new); // it comes before the first like, so that two quick ones are one
     let reading = Arc::clone(&shared);
     let read = move |conn: &mut _| {
+        let last_watched = models::last_watched(video, conn)?; // before this view
         if is_view {
             models::count_view(video, conn)?;
         }
@@ -47,10 +49,10 @@ pub async fn page(
             None => false,
         };
         let video = Video::find(video, conn)?;
-        Ok((video, liked, reading.pages_served(conn)?))
+        Ok((video, last_watched, liked, reading.pages_served(conn)?))
     };
-    let (video, liked, served) = shared.database.run(read).await?;
-    let page = Page::new(video.title.clone(), main(&video, liked))
+    let (video, last_watched, liked, served) = shared.database.run(read).await?;
+    let page = Page::new(video.title.clone(), main(&video, last_watched, liked))
         .script(include_str!("watch.js"))
         .served(served);
     let cookie = cookie.as_ref().map(Visitor::cookie);
@@ -60,7 +62,8 @@ pub async fn page(
     })
 }
 
-fn main(video: &Video, liked: bool) -> Markup {
+fn main(video: &Video, last_watched: Option<NaiveDateTime>, liked: bool) -> Markup {
+    let since = last_watched.map(|at| (Utc::now().naive_utc() - at).num_seconds());
     html! {
         article.watch {
             div.screen {
@@ -71,6 +74,9 @@ fn main(video: &Video, liked: bool) -> Markup {
             div.under {
                 p.by { (video.channel) }
                 p.views { strong id="views" data-live="views" { (grouped(video.views)) } " views" }
+                @if let Some(seconds) = since {
+                    p.by { "Last watched " span id="last-watched" { (ago(seconds)) } }
+                }
                 form.like method="post" action={ "/watch/" (video.id) "/like" } {
                     input type="hidden" name="liked" value=(!liked);
                     button aria-pressed=(liked) {

@@ -85,6 +85,10 @@ pub async fn the_pages_show_what_the_database_has(database: &Database) {
         let once: HashSet<_> = ids.iter().collect();
         assert_eq!(ids.len(), once.len(), "{ids:?}");
     }
+    // The first visitor's own view came after the page was read.
+    assert!(!watch.contains("Last watched"));
+    let again = site.page("/watch/7").await;
+    assert!(again.contains("<span id=\"last-watched\">just now</span>"));
     site.stop().await;
 }
 

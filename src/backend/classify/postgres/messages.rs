@@ -1,7 +1,6 @@
 //! The texts of those of PostgreSQL's errors that matter here, in every language that it ships.
 //!
-//! Source: the message catalogues (`postgres-*.mo`) of PostgreSQL 15 and 18. `%s` stands for the name of a relation, or at the end of
-//! a text for whatever follows.
+//! Source: the message catalogues (`postgres-*.mo`) of PostgreSQL 15 and 18. `%s` is the name of a relation, or at the end the rest.
 
 /// 53100, in English only: the reason at the end comes from the C library, in the C library's language.
 pub(super) const DISK_FULL: &[&str] = &[
@@ -251,6 +250,10 @@ pub(super) const STATEMENT_TIMEOUT: &[&str] = &[
 /// 40001. Diesel reports it by a kind, but an application's own error may carry only the text.
 pub(super) const SERIALIZATION: &[&str] = &[
     "restart transaction%s", // CockroachDB
+    // Aurora DSQL: a row that another transaction changed, the same in later versions, and a catalog that another one changed.
+    "change conflicts with another transaction%s(OC000)",
+    "mutation conflicts with another transaction%s(OC000)",
+    "schema has been updated by another transaction%s(OC001)",
     "could not serialize access due to concurrent update",
     "konnte Zugriff nicht serialisieren wegen gleichzeitiger Aktualisierung",
     "no se pudo serializar el acceso debido a un update concurrente",

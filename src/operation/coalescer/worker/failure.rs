@@ -22,7 +22,7 @@ pub(super) fn is_a_rows_fault(dialect: Dialect, error: &DieselError) -> bool {
 }
 
 /// The meaning of an error that came before the batch's own COMMIT. The crate's own operations report a connection that Diesel gave
-/// up, or that was lost while the coalescer's row was made, by errors of their own. Neither has counted anything.
+/// up, or that was lost or led to a standby while the coalescer's row was made, by errors of their own. None has counted anything.
 pub(super) fn classify(dialect: Dialect, error: &DieselError) -> Failure {
     let own = match error {
         DieselError::QueryBuilderError(error) => error.downcast_ref::<Error>(),
@@ -32,6 +32,7 @@ pub(super) fn classify(dialect: Dialect, error: &DieselError) -> Failure {
         Some(Error::ConnectionLost { .. } | Error::OutcomeUnknown { .. }) => {
             Failure::ConnectionLost
         }
+        Some(Error::NodeNotReady { .. }) => Failure::NodeNotReady,
         _ => dialect.classify(error),
     }
 }

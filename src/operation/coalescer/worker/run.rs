@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::connection::LoadConnection;
+use diesel::connection::{LoadConnection, TransactionManager};
 use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, ShardedBackend};
@@ -266,7 +266,10 @@ where
                 self.shared.note(|stats| stats.connections_lost += 1);
                 BatchOutcome::Away(error.to_string()) // and the connection is dropped
             }
-            Failure::NodeNotReady => BatchOutcome::Away(error.to_string()), // the next connection may be to another node
+            Failure::NodeNotReady => {
+                leave(&mut **conn);
+                BatchOutcome::Away(error.to_string())
+            }
             Failure::Conflict(conflict) => {
                 observe::flush_conflict(dialect, conflict);
                 self.conn = Some(conn);
@@ -344,7 +347,13 @@ where
         loop {
             let asked = self.take_connection().and_then(|mut conn| {
                 let committed = self.token.was_committed(&mut **conn);
-                let committed = committed.map_err(|error| error.to_string())?;
+                let committed = committed.map_err(|error| {
+                    let dialect = Conn::Backend::backend_of(&conn).dialect();
+                    if classify(dialect, &error) == Failure::NodeNotReady {
+                        leave(&mut **conn);
+                    }
+                    error.to_string()
+                })?;
                 self.conn = Some(conn);
                 Ok(committed)
             });
@@ -365,6 +374,11 @@ where
         self.shared.retry.sleep(*pause);
         *pause = (*pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+/// Makes the pool drop a connection that works, to a server that takes no writes. The next one may lead to another server.
+fn leave<Conn: LoadConnection>(conn: &mut Conn) {
+    Conn::TransactionManager::transaction_manager_status_mut(conn).set_in_error();
 }
 
 /// Gives this error to all callers who wait for this part. The other additions are retried.

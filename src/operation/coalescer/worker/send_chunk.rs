@@ -5,7 +5,6 @@ use std::sync::Arc;
 use diesel::connection::LoadConnection;
 
 use crate::backend::{BackendOf, Dialect};
-use crate::conflict::is_foreign_key_violation;
 use crate::connection::TransactionOptions;
 use crate::engine::own_transaction;
 use crate::operation::coalescer::added::CallerResult;
@@ -125,7 +124,7 @@ where
             // The row was deleted or renamed while its shard was created: look for it again.
             for _ in 0..ROW_GONE {
                 match &counted {
-                    Err(error) if is_foreign_key_violation(error) => counted = count(),
+                    Err(error) if dialect.is_parent_gone(error) => counted = count(),
                     _ => break,
                 }
             }

@@ -1,6 +1,6 @@
 //! A process that counts downloads on one node of a cluster, keeping to its stripe:
 //!
-//!     galera_writer URL INDEX OF THREADS COUNTS
+//!     cluster_writer URL INDEX OF THREADS COUNTS
 //!
 //! It says "ready", waits for a line, counts so often by each of its threads, and says how many conflicts it met.
 
@@ -21,7 +21,7 @@ static CONFLICTS: AtomicU64 = AtomicU64::new(0);
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [url, index, of, threads, counts] = arguments.as_slice() else {
-        panic!("galera_writer URL INDEX OF THREADS COUNTS");
+        panic!("cluster_writer URL INDEX OF THREADS COUNTS");
     };
     let [index, of, threads, counts] =
         [index, of, threads, counts].map(|text| text.parse::<u16>().expect("a number"));

@@ -1,0 +1,192 @@
+//! Blocks on rates that were not measured but follow from those that were.
+
+use super::numbers::{grouped, rate, time};
+use super::text::{paragraph, row, table as render_table};
+use crate::names::*;
+use crate::report::{Missing, Report};
+use crate::simulated::{
+    Choice, LARGE_CORES, Load, Server, check, error_at_median, greatest_error, simulate,
+};
+
+const MILLION: f64 = 1e6;
+
+/// How many coalescers make a million counts a second, and how many transactions the database sees.
+pub fn a_million_a_second(report: &Report) -> Result<String, Missing> {
+    let mut rows = vec![row![
+        "",
+        "one coalescer: counts a second",
+        "p50",
+        "coalescers for a million a second",
+        "transactions a second of all of them"
+    ]];
+    for database in [POSTGRESQL, MARIADB] {
+        let disks = report.part(DISKS, database)?;
+        let tasks = report.part(TASKS, database)?;
+        let most_tasks = tasks.cells.iter().map(|cell| cell.threads).max();
+        let most_tasks = most_tasks.unwrap_or_default();
+        let cells = [
+            ("threads", disks.cell(LOCAL_DISK, 64, COALESCED)?),
+            ("threads", disks.cell(LOCAL_DISK, 128, COALESCED)?),
+            ("tasks", tasks.cell(LOCAL_DISK, most_tasks, COALESCED)?),
+        ];
+        for (of, cell) in cells {
+            let missing = || Missing(format!("the latencies of {COALESCED}"));
+            let p50 = cell.p50_us.ok_or_else(missing)?;
+            let coalescers = (MILLION / cell.per_second).ceil();
+            // A caller waits for two batches at most, and for one at least.
+            let [least, most] = [1.0, 2.0].map(|batches| coalescers * batches * 1e6 / p50);
+            let threads = grouped(cell.threads as u64);
+            rows.push(row![
+                format!("{database}, {threads} {of}"),
+                rate(cell.per_second),
+                time(p50),
+                coalescers,
+                format!("{} to {}", rate(least), rate(most)),
+            ]);
+        }
+    }
+    Ok(render_table(&rows))
+}
+
+/// How long a billion counts take on the machine that was measured.
+pub fn a_billion_counts(report: &Report) -> Result<String, Missing> {
+    let mut rows = vec![row![
+        "a billion counts on one hot row",
+        POSTGRESQL,
+        MARIADB,
+        SQLITE
+    ]];
+    let ways = [
+        ("one row, prepared by hand, 64 threads", DISKS, PREPARED),
+        ("`update`, 64 threads", DISKS, DEFAULT),
+        ("`Coalescer::add`, 64 threads", DISKS, COALESCED),
+        ("`Coalescer::add_async`, 10,000 tasks", TASKS, COALESCED),
+    ];
+    for (title, section, entrant) in ways {
+        let mut row = row![title];
+        for database in [POSTGRESQL, MARIADB, SQLITE] {
+            let part = report.part(section, database)?;
+            let threads = if section == TASKS { 10_000 } else { 64 };
+            let cell = part.cell(LOCAL_DISK, threads, entrant)?;
+            row.push(format!("{:.1} h", 1e9 / cell.per_second / 3600.0));
+        }
+        rows.push(row);
+    }
+    Ok(render_table(&rows))
+}
+
+/// A coalescer and `update` on a thousand keys.
+pub fn many_keys(report: &Report) -> Result<String, Missing> {
+    let mut sentences = vec![];
+    for database in [POSTGRESQL, MARIADB] {
+        let cells = &report.part(KEYS, database)?.cells;
+        let rate_of = |entrant| {
+            let mut of_entrant = cells.iter().filter(|cell| cell.entrant == entrant);
+            let uniform = of_entrant.find(|cell| cell.keys.contains("uniform"));
+            let missing = || Missing(format!("{entrant} in section {KEYS} on {database}"));
+            Ok(rate(uniform.ok_or_else(missing)?.per_second))
+        };
+        sentences.push(format!(
+            "On {database} they made {} counts a second through one coalescer and {} by `update`.",
+            rate_of(COALESCED)?,
+            rate_of(DEFAULT)?
+        ));
+    }
+    Ok(paragraph(&format!(
+        "32 threads counted on 1,000 keys, each as often as any other, and commits did not wait for the disk. {} (`--only keys`)",
+        sentences.join(" ")
+    )))
+}
+
+/// The time of one total, by the number of shards that it adds up.
+pub fn read_fan_out(report: &Report) -> Result<String, Missing> {
+    let mut rows = vec![row!["one total of", POSTGRESQL, MARIADB, SQLITE]];
+    for shards in [1, 4, 16, 64, 256] {
+        let mut row = row![match shards {
+            1 => "1 shard".to_owned(),
+            _ => format!("{shards} shards"),
+        }];
+        for database in [POSTGRESQL, MARIADB, SQLITE] {
+            let read = format!("growth: one row, {shards} shards");
+            row.push(time(report.part(READS, database)?.reading(&read, TOTAL)?));
+        }
+        rows.push(row);
+    }
+    Ok(render_table(&rows))
+}
+
+pub fn simulation_errors(report: &Report) -> Result<String, Missing> {
+    let checked = check(report)?;
+    let missing = || Missing("measurements to check the simulation by".into());
+    let median = error_at_median(&checked).ok_or_else(missing)?;
+    let (coalesced, direct): (Vec<_>, Vec<_>) = checked
+        .iter()
+        .partition(|one| one.load.choice == Choice::Coalesced);
+    let of_direct = error_at_median(direct.iter().copied()).ok_or_else(missing)?;
+    let of_coalesced = error_at_median(coalesced.iter().copied()).ok_or_else(missing)?;
+    let too_slow = coalesced.iter().filter(|one| one.error() < 0.0).count();
+    Ok(paragraph(&format!(
+        "Beside {} measured rates that no time was taken from, the simulation is {:.0} % off at the median and {:.0} % at most. At the \
+         median it is {:.0} % off for counts that writers send themselves, and {:.0} % for those that coalescers send, {too_slow} of {} of \
+         them too slow.",
+        checked.len(),
+        median * 100.0,
+        greatest_error(&checked) * 100.0,
+        of_direct * 100.0,
+        of_coalesced * 100.0,
+        coalesced.len(),
+    )))
+}
+
+pub fn simulation(report: &Report) -> Result<String, Missing> {
+    let load = |processes, writers, choice| Load {
+        processes,
+        writers,
+        shards: 128,
+        choice,
+    };
+    let columns = [
+        ("one row, 64 writers", load(8, 8, Choice::OneRow)),
+        (
+            "default, 8 processes of 8 writers",
+            load(8, 8, Choice::Adaptive),
+        ),
+        (
+            "default, 32 processes of 8 writers",
+            load(32, 8, Choice::Adaptive),
+        ),
+        ("32 coalescers of 8 writers", load(32, 8, Choice::Coalesced)),
+        (
+            "32 coalescers of 256 writers",
+            load(32, 256, Choice::Coalesced),
+        ),
+    ];
+    let mut rows = vec![row!["counts a second, p99<br>bottleneck: what helps"]];
+    rows[0].extend(columns.iter().map(|(title, _)| (*title).to_owned()));
+    for (database, disk) in [
+        (POSTGRESQL, LOCAL_DISK),
+        (POSTGRESQL, SLOW_DISK),
+        (MARIADB, LOCAL_DISK),
+    ] {
+        let measured = Server::measured(report, database, disk)?;
+        for server in [measured, measured.with_cores(LARGE_CORES)] {
+            let slowed = match disk {
+                SLOW_DISK => ", commits slowed to 1 ms",
+                _ => "",
+            };
+            let mut row = row![format!("{database}, {} cores{slowed}", server.cores)];
+            for (_, load) in &columns {
+                let counts = 4_000.max(4 * load.all_writers());
+                let outcome = simulate(&server, load, counts);
+                row.push(format!(
+                    "{}, {}<br>{}",
+                    rate(outcome.per_second),
+                    time(outcome.p99_us),
+                    outcome.bottleneck.describe()
+                ));
+            }
+            rows.push(row);
+        }
+    }
+    Ok(render_table(&rows))
+}

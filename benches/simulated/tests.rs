@@ -1,0 +1,157 @@
+use super::*;
+use crate::report::Report;
+
+const SERVER: Server = Server {
+    cores: 4,
+    count: 100_000,
+    delay: 0,
+    flush: 400_000,
+    handover: 50_000,
+    holds_while_flushing: true,
+    batch: 150_000,
+    addition: 1_000,
+};
+
+const CHOICES: [Choice; 5] = [
+    Choice::OneRow,
+    Choice::Random,
+    Choice::Striped,
+    Choice::Adaptive,
+    Choice::Coalesced,
+];
+
+fn load(processes: usize, writers: usize, shards: usize, choice: Choice) -> Load {
+    Load {
+        processes,
+        writers,
+        shards,
+        choice,
+    }
+}
+
+fn is_near(value: f64, expected: f64) -> bool {
+    (value / expected - 1.0).abs() < 0.03
+}
+
+/// The number of writers is the rate times the mean time of a count, and a core is busy for as long as the counts take.
+#[test]
+fn little_s_law_holds() {
+    for choice in CHOICES {
+        for (processes, writers) in [(1, 1), (1, 40), (5, 8)] {
+            let load = load(processes, writers, 16, choice);
+            let outcome = simulate(&SERVER, &load, 20_000);
+            let inside = outcome.per_second * outcome.mean_us / 1e6;
+            assert!(
+                is_near(inside, load.all_writers() as f64),
+                "{load:?}: {inside}"
+            );
+            if choice != Choice::Coalesced {
+                let busy = outcome.per_second * SERVER.count as f64 / 1e9 / SERVER.cores as f64;
+                assert!(is_near(outcome.cores_busy, busy), "{load:?}: {busy}");
+            }
+        }
+    }
+}
+
+/// Every count ends once, and no two at a time hold a row.
+#[test]
+fn no_count_is_lost_and_no_resource_is_used_twice() {
+    for choice in CHOICES {
+        for shards in [1, 3, 64] {
+            let load = load(3, 7, shards, choice);
+            let outcome = simulate(&SERVER, &load, 10_000);
+            assert!((10_000..10_000 + load.all_writers()).contains(&outcome.counts));
+            assert!(outcome.cores_busy <= 1.0, "{load:?}: {outcome:?}");
+            let rows = if choice == Choice::OneRow { 1 } else { shards };
+            if choice != Choice::Coalesced {
+                let most = rows as f64 * 1e9 / SERVER.held() as f64;
+                assert!(outcome.per_second < most * 1.03, "{load:?}: {outcome:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_writer_waits_for_nobody() {
+    for choice in [Choice::OneRow, Choice::Random, Choice::Adaptive] {
+        let outcome = simulate(&SERVER, &load(1, 1, 8, choice), 10_000);
+        let time = (SERVER.count + SERVER.flush) as f64 / 1e3;
+        assert!(is_near(outcome.mean_us, time), "{choice:?}: {outcome:?}");
+        assert_eq!(outcome.bottleneck, Bottleneck::Flushes);
+    }
+}
+
+/// The queue of one row: each count begins when the one before has released the lock and handed it over.
+#[test]
+fn one_shard_is_the_queue_of_one_row() {
+    for holds_while_flushing in [true, false] {
+        let server = Server {
+            holds_while_flushing,
+            flush: 400_000 * u64::from(holds_while_flushing),
+            ..SERVER
+        };
+        let time = (server.held() + server.handover) as f64 / 1e9;
+        for choice in [
+            Choice::OneRow,
+            Choice::Random,
+            Choice::Striped,
+            Choice::Adaptive,
+        ] {
+            let outcome = simulate(&server, &load(4, 16, 1, choice), 20_000);
+            assert!(is_near(outcome.per_second, 1.0 / time), "{outcome:?}");
+            assert_eq!(outcome.bottleneck, Bottleneck::Locks);
+        }
+    }
+}
+
+#[test]
+fn many_shards_and_writers_use_all_cores() {
+    let outcome = simulate(&SERVER, &load(1, 256, 512, Choice::Adaptive), 20_000);
+    let most = SERVER.cores as f64 * 1e9 / SERVER.count as f64;
+    assert!(
+        (0.9 * most..1.01 * most).contains(&outcome.per_second),
+        "{outcome:?}"
+    );
+    assert_eq!(outcome.bottleneck, Bottleneck::Cores);
+}
+
+#[test]
+fn the_writers_of_one_process_never_wait_for_each_other_s_shards() {
+    let of = |choice| simulate(&SERVER, &load(1, 16, 16, choice), 10_000);
+    let (adaptive, random) = (of(Choice::Adaptive), of(Choice::Random));
+    assert!(adaptive.per_second > 1.3 * random.per_second);
+    assert_eq!(of(Choice::Striped).bottleneck, adaptive.bottleneck);
+}
+
+/// Times that were taken from a measurement give it back.
+#[test]
+fn the_sources_of_the_times_are_met() {
+    use crate::names::*;
+    let report = Report::read();
+    for (database, disk) in [(POSTGRESQL, LOCAL_DISK), (POSTGRESQL, SLOW_DISK)] {
+        let server = Server::measured(&report, database, disk).unwrap();
+        let part = report.part(DISKS, database).unwrap();
+        let sources = [
+            (1, DEFAULT, Choice::Adaptive),
+            (64, PREPARED, Choice::OneRow),
+            (1, COALESCED, Choice::Coalesced),
+        ];
+        for (writers, entrant, choice) in sources {
+            let measured = part.cell(disk, writers, entrant).unwrap().per_second;
+            let outcome = simulate(&server, &load(1, writers, 128, choice), 10_000);
+            assert!(
+                is_near(outcome.per_second, measured),
+                "{entrant}: {outcome:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_same_numbers_come_again() {
+    let load = load(4, 8, 16, Choice::Random);
+    assert_eq!(
+        simulate(&SERVER, &load, 2_000),
+        simulate(&SERVER, &load, 2_000)
+    );
+}

@@ -1,0 +1,146 @@
+//! The name of a table, with that of its schema.
+
+use std::fmt;
+
+use diesel::backend::Backend;
+use diesel::internal::table_macro::{Identifier, InfixNode, StaticQueryFragment};
+use diesel::query_builder::{AstPass, QueryFragment};
+use diesel::result::QueryResult;
+
+/// The name of a table as it is, not quoted, with that of its schema (a database, on MySQL) if it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TableName<'a> {
+    /// `videos_shards`, or `analytics.videos_shards`
+    text: &'a str,
+    /// The length of the schema's name, where there is one.
+    schema: Option<usize>,
+}
+
+impl<'a> TableName<'a> {
+    /// The name of a table that the connection finds by itself.
+    pub const fn new(name: &'a str) -> Self {
+        TableName {
+            text: name,
+            schema: None,
+        }
+    }
+
+    /// The name of a table inside a schema: both with a dot between them, and the length of the schema's name in bytes.
+    ///
+    /// # Panics
+    /// If there is no dot at that place.
+    pub const fn in_schema(text: &'a str, schema: usize) -> Self {
+        assert!(
+            schema < text.len() && text.as_bytes()[schema] == b'.',
+            "a dot stands between the names of a schema and of its table"
+        );
+        TableName {
+            text,
+            schema: Some(schema),
+        }
+    }
+
+    /// `videos_shards`, or `analytics.videos_shards`
+    pub const fn as_str(self) -> &'a str {
+        self.text
+    }
+
+    /// `analytics`
+    pub fn schema(self) -> Option<&'a str> {
+        self.schema.map(|length| &self.text[..length])
+    }
+
+    /// `videos_shards`
+    pub fn name(self) -> &'a str {
+        match self.schema {
+            Some(length) => &self.text[length + 1..],
+            None => self.text,
+        }
+    }
+
+    /// Whether it has a schema.
+    pub const fn is_qualified(self) -> bool {
+        self.schema.is_some()
+    }
+
+    /// `"analytics"."videos_shards"`
+    pub(crate) fn push<DB: Backend>(self, mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
+        if let Some(schema) = self.schema() {
+            out.push_identifier(schema)?;
+            out.push_sql(".");
+        }
+        out.push_identifier(self.name())
+    }
+}
+
+impl<DB: Backend> QueryFragment<DB> for TableName<'_> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.push(out)
+    }
+}
+
+impl fmt::Display for TableName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text)
+    }
+}
+
+/// Stops the compiler where the derive of a `table!` inside a schema does not name the schema, or names one for any other.
+#[doc(hidden)]
+pub const fn assert_schema<T>(shards_table: TableName<'_>)
+where
+    T: StaticQueryFragment,
+    T::Component: TableForm,
+{
+    if T::Component::IS_QUALIFIED {
+        assert!(
+            shards_table.is_qualified(),
+            "this `table!` is inside a schema: name it on the struct too, as in `#[sharded(schema = analytics)]`"
+        );
+    } else {
+        assert!(
+            !shards_table.is_qualified(),
+            "this `table!` is inside no schema: leave out `#[sharded(schema = ..)]`, or write the schema before the name in the `table!`"
+        );
+    }
+}
+
+/// What a `table!` writes as its name.
+#[doc(hidden)]
+pub trait TableForm {
+    /// Whether a schema stands before it.
+    const IS_QUALIFIED: bool;
+}
+
+impl TableForm for Identifier<'_> {
+    const IS_QUALIFIED: bool = false;
+}
+
+impl<T, U, M> TableForm for InfixNode<T, U, M> {
+    const IS_QUALIFIED: bool = true;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TableName;
+
+    #[test]
+    fn names_and_schemas() {
+        let name = TableName::new("a.b");
+        assert_eq!(
+            (name.schema(), name.name(), name.as_str()),
+            (None, "a.b", "a.b")
+        );
+        let name = TableName::in_schema("a.b.c", 3);
+        assert_eq!((name.schema(), name.name()), (Some("a.b"), "c"));
+        assert_eq!(name.to_string(), "a.b.c");
+        assert!(name.is_qualified());
+        assert_ne!(name, TableName::in_schema("a.b.c", 1));
+    }
+
+    #[test]
+    #[should_panic = "a dot stands between"]
+    fn a_schema_ends_at_a_dot() {
+        let _ = TableName::in_schema("analytics.videos", 4);
+    }
+}

@@ -1,0 +1,146 @@
+//! The check of a fold by SQL text: which row does not hold what its shards held.
+
+use crate::backend::{Dialect, TotalForm};
+use crate::model::ColumnType;
+use crate::query_builder::literal;
+
+use super::quoted::{Column, Quoted, each};
+use super::unfit_text::{COLON, GAVE, KEY, NO_ROW, NOTHING, PLUS};
+
+impl Quoted<'_> {
+    /// `"videos"."id" = diesel_sharded_totals.key1`
+    pub(super) fn is_row(&self) -> String {
+        let parent = &self.parent;
+        each(&self.key, " AND ", |i, c| {
+            format!("{parent}.{} = diesel_sharded_totals.key{i}", c.name)
+        })
+    }
+
+    pub(super) fn totals_table(&self) -> &'static str {
+        match self.dialect {
+            Dialect::Postgres => "pg_temp.diesel_sharded_totals",
+            Dialect::Mysql => "diesel_sharded_totals",
+            Dialect::Sqlite => "temp.diesel_sharded_totals",
+        }
+    }
+
+    /// A row that did not accept the values of its shards, as a text that [`told`](super::unfit_text::told) reads.
+    pub(super) fn unfit(&self) -> String {
+        let parent = &self.parent;
+        let bases = self.listed(&self.fields, |i, _| {
+            format!("diesel_sharded_totals.base{i}")
+        });
+        let sums = self.listed(&self.fields, |i, c| match c.is_sum() {
+            true => format!("diesel_sharded_totals.sum{i}"),
+            false => total(i, c),
+        });
+        let found = self.listed(&self.fields, |_, c| format!("{parent}.{}", c.name));
+        let found = match self.fields.iter().all(Column::is_sum) {
+            true => found,
+            // A value that is not there is a text too.
+            false => {
+                let is_there = each(&self.key, " AND ", |_, c| {
+                    format!("{parent}.{} IS NOT NULL", c.name)
+                });
+                format!("CASE WHEN {is_there} THEN {found} END")
+            }
+        };
+        let found = format!("COALESCE({found}, '{NOTHING}')");
+        let key = self.key_as_text("diesel_sharded_totals", |i, _| format!("key{i}"));
+        let text = self.concatenated(&[
+            literal(self.dialect, &format!("{}{KEY}", self.shards_table)),
+            key,
+            format!("'{COLON}'"),
+            bases,
+            format!("'{PLUS}'"),
+            sums,
+            format!("'{GAVE}'"),
+            found,
+        ]);
+        let fits = each(&self.fields, " AND ", |i, c| {
+            let (name, total) = (format!("{parent}.{}", c.name), total(i, c));
+            let is_total = format!("{name} = {total}");
+            if !c.is_sum() {
+                return format!("({is_total} OR ({name} IS NULL AND {total} IS NULL))");
+            }
+            match self.dialect.total_form(c.column_type) {
+                TotalForm::Checked(condition) => format!(
+                    "{is_total} AND EXISTS (SELECT 1 FROM (SELECT {total} AS total) WHERE {condition})",
+                ),
+                _ => is_total,
+            }
+        });
+        format!(
+            "SELECT {text} FROM {} LEFT JOIN {parent} ON {} WHERE NOT COALESCE({fits}, FALSE) LIMIT 1",
+            self.totals_table(),
+            self.is_row()
+        )
+    }
+
+    /// A shard that has no row, as a text that [`told`](super::unfit_text::told) reads.
+    pub(super) fn orphan(&self, shards: &str) -> String {
+        let key = self.key_as_text(shards, |_, column| column.name.clone());
+        let text = self.concatenated(&[
+            literal(self.dialect, &format!("{}{KEY}", self.shards_table)),
+            key,
+            format!("'{NO_ROW}'"),
+        ]);
+        let on = each(&self.key, " AND ", |i, c| {
+            format!("{shards}.{} = diesel_sharded_totals.key{i}", c.name)
+        });
+        format!(
+            "SELECT {text} FROM {shards} LEFT JOIN {} ON {on} WHERE diesel_sharded_totals.key1 IS NULL LIMIT 1",
+            self.totals_table()
+        )
+    }
+
+    fn key_as_text(&self, table: &str, name: impl Fn(usize, &Column) -> String) -> String {
+        self.listed(&self.key, |i, column| {
+            let value = format!("{table}.{}", name(i, column));
+            match (column.column_type, self.dialect) {
+                (ColumnType::Binary, Dialect::Postgres) => format!("encode({value}, 'hex')"),
+                (ColumnType::Binary, _) => format!("HEX({value})"),
+                _ => value,
+            }
+        })
+    }
+
+    /// The values of columns as one text, with commas in between; `NULL` for a greatest or least value that is not there.
+    fn listed(&self, columns: &[Column], value: impl Fn(usize, &Column) -> String) -> String {
+        let text_type = self.dialect.text_type();
+        let comma = match self.dialect {
+            Dialect::Mysql => ", ', ', ",
+            _ => " || ', ' || ",
+        };
+        let values = each(columns, comma, |i, column| {
+            let text = format!("CAST({} AS {text_type})", value(i, column));
+            match column.is_sum() {
+                true => text,
+                false => format!("COALESCE({text}, 'NULL')"),
+            }
+        });
+        match self.dialect {
+            Dialect::Mysql => format!("CONCAT({values})"),
+            _ => values,
+        }
+    }
+
+    fn concatenated(&self, values: &[String]) -> String {
+        match self.dialect {
+            Dialect::Mysql => format!("CONCAT({})", values.join(", ")),
+            _ => values.join(" || "),
+        }
+    }
+}
+
+/// What a base has to hold: of its columns in the temporary table.
+pub(super) fn total(i: usize, field: &Column) -> String {
+    let [base, sum] = ["base", "sum"].map(|name| format!("diesel_sharded_totals.{name}{i}"));
+    match field.is_sum() {
+        true => format!("{base} + {sum}"),
+        false => {
+            let beyond = field.merge.beyond();
+            format!("CASE WHEN {base} IS NULL OR {sum}{beyond}{base} THEN {sum} ELSE {base} END")
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Triggers in place of a foreign key, on PostgreSQL and MySQL.
+//!
+//! They do what the foreign key does: a shard is created only for a row that is there and stays until the creating transaction ends,
+//! and it goes and is renamed with its row. On MySQL the key of a row that has shards cannot be changed, and a new row removes the
+//! shards that it finds under its key. A node of a cluster may have created them while another one deleted the row before, and no
+//! certification compares the two.
+
+use crate::backend::Dialect;
+use crate::query_builder::literal;
+
+use super::quoted::{Quoted, dollar_quoted, each, fix_search_path, quoted_on};
+
+/// MySQL's triggers on the parent, by the ends of their names.
+const ON_PARENT: [&str; 3] = ["delete", "insert", "rename"];
+
+impl Quoted<'_> {
+    /// The statements that create the triggers, for PostgreSQL inside a block.
+    pub(super) fn create_parent_triggers(&self) -> Vec<String> {
+        match self.dialect {
+            Dialect::Postgres => self.function_and_triggers(),
+            _ => self.row_triggers(),
+        }
+    }
+
+    /// The statements that drop the triggers on the parent, after the shards table was dropped.
+    pub(super) fn drop_parent_triggers(&self) -> Vec<String> {
+        match self.dialect {
+            // Its triggers go with it.
+            Dialect::Postgres => vec![format!(
+                "DROP FUNCTION IF EXISTS {}() CASCADE",
+                self.beside("keep")
+            )],
+            _ => ON_PARENT
+                .map(|end| format!("DROP TRIGGER IF EXISTS {}", self.beside(end)))
+                .into(),
+        }
+    }
+
+    /// The name of a function or a trigger that belongs to the shards table, in its schema. PostgreSQL's triggers are in none of their own.
+    fn beside(&self, end: &str) -> String {
+        self.schema.clone() + &self.bare_beside(end)
+    }
+
+    fn bare_beside(&self, end: &str) -> String {
+        let name = format!("{}_{end}", self.shards_table.name());
+        quoted_on(self.dialect, &name)
+    }
+
+    /// `"videos_shards"."id" = OLD."id"`
+    fn key_is(&self, table: &str, row: &str) -> String {
+        each(&self.key, " AND ", |_, c| {
+            format!("{table}.{0} = {row}.{0}", c.name)
+        })
+    }
+
+    /// One function for all. It runs with the privileges of its owner, as the actions of a foreign key do. One that is fired with an
+    /// argument looks for the row of a new shard.
+    fn function_and_triggers(&self) -> Vec<String> {
+        let Quoted { parent, shards, .. } = self;
+        let function = self.beside("keep");
+        let gone = literal(
+            self.dialect,
+            &format!(
+                "{}: there is no row with the key of a shard",
+                self.shards_table
+            ),
+        );
+        let new_row = self.key_is(parent, "NEW");
+        let old_shards = self.key_is(shards, "OLD");
+        let renamed = each(&self.key, ", ", |_, c| format!("{0} = NEW.{0}", c.name));
+        let body = dollar_quoted(&format!(
+            "#variable_conflict use_column
+BEGIN
+IF TG_NARGS > 0 THEN
+PERFORM 1 FROM {parent} WHERE {new_row} FOR KEY SHARE;
+IF NOT FOUND THEN
+RAISE foreign_key_violation USING MESSAGE = {gone};
+END IF;
+ELSIF TG_OP = 'DELETE' THEN
+DELETE FROM {shards} WHERE {old_shards};
+ELSIF TG_OP = 'UPDATE' THEN
+UPDATE {shards} SET {renamed} WHERE {old_shards};
+ELSE
+TRUNCATE {shards};
+END IF;
+RETURN NULL;
+END"
+        ));
+        let row = |row: &str| each(&self.key, ", ", |_, c| format!("{row}.{}", c.name));
+        let (old, new) = (row("OLD"), row("NEW"));
+        let [create, delete, rename, truncate] =
+            ["create", "delete", "rename", "truncate"].map(|end| self.bare_beside(end));
+        vec![
+            format!(
+                "CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS {body}"
+            ),
+            format!("REVOKE ALL ON FUNCTION {function}() FROM PUBLIC"),
+            fix_search_path(&function).trim_end_matches(';').to_owned(),
+            format!(
+                "CREATE TRIGGER {create} AFTER INSERT ON {shards} FOR EACH ROW EXECUTE FUNCTION {function}('row')"
+            ),
+            format!(
+                "CREATE TRIGGER {delete} AFTER DELETE ON {parent} FOR EACH ROW EXECUTE FUNCTION {function}()"
+            ),
+            format!(
+                "CREATE TRIGGER {rename} AFTER UPDATE ON {parent} FOR EACH ROW WHEN (ROW({old}) IS DISTINCT FROM ROW({new})) EXECUTE FUNCTION {function}()"
+            ),
+            format!(
+                "CREATE TRIGGER {truncate} AFTER TRUNCATE ON {parent} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
+            ),
+        ]
+    }
+
+    /// Each is one statement alone: a client that splits the text at semicolons leaves it whole. A subquery of two rows fails in every
+    /// mode of the server.
+    ///
+    /// No trigger renames shards: MySQL refuses a statement that reads the shards table, as a fold's update of the bases, if a
+    /// trigger that it may fire writes there.
+    fn row_triggers(&self) -> Vec<String> {
+        let Quoted {
+            parent,
+            shards,
+            shard,
+            ..
+        } = self;
+        let row = self.key_is(parent, "NEW");
+        let [old, new] = ["OLD", "NEW"].map(|row| self.key_is(shards, row));
+        let same = each(&self.key, " AND ", |_, c| {
+            format!("NEW.{0} = OLD.{0}", c.name)
+        });
+        let key = each(&self.key[..1], "", |_, c| c.name.clone());
+        let refuse = "(SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS refused)";
+        let create = self.beside("create");
+        let [delete, insert, rename] = ON_PARENT.map(|end| self.beside(end));
+        vec![
+            format!(
+                "CREATE TRIGGER {create} BEFORE INSERT ON {shards} FOR EACH ROW SET NEW.{shard} = IF(EXISTS (SELECT 1 FROM {parent} WHERE {row} LOCK IN SHARE MODE), NEW.{shard}, {refuse})"
+            ),
+            format!(
+                "CREATE TRIGGER {delete} AFTER DELETE ON {parent} FOR EACH ROW DELETE FROM {shards} WHERE {old}"
+            ),
+            format!(
+                "CREATE TRIGGER {insert} AFTER INSERT ON {parent} FOR EACH ROW DELETE FROM {shards} WHERE {new}"
+            ),
+            format!(
+                "CREATE TRIGGER {rename} BEFORE UPDATE ON {parent} FOR EACH ROW SET NEW.{key} = IF({same} OR NOT EXISTS (SELECT 1 FROM {shards} WHERE {old} OR {new}), NEW.{key}, {refuse})"
+            ),
+        ]
+    }
+}

@@ -1,0 +1,255 @@
+//! `last_viewed_at.max(now)`: a value that a shard keeps if it is greater, or less, than the one it has.
+
+use std::marker::PhantomData;
+
+use diesel::expression::{AppearsOnTable, AsExpression, Expression};
+use diesel::prelude::*;
+use diesel::query_builder::{AsChangeset, AstPass, QueryFragment, QueryId};
+use diesel::sql_types::{SingleValue, SqlType};
+
+use crate::backend::ShardedBackend;
+use crate::model::counting_update::Change;
+use crate::model::{MaxColumn, Merge, MinColumn, PeakValue, ShardsColumn, TotalColumn};
+use crate::query_builder::Names;
+
+/// Adds [`max`](Self::max) and [`min`](Self::min) to columns: changes for [`update`](crate::update).
+pub trait PeakExpressionMethods: Column + Sized {
+    /// Keeps `value` if it is greater than this field's total. Then the total is `value`; else it stays. A field that is `NULL`
+    /// has no total yet.
+    ///
+    /// The value is of the column's type and not `NULL`: a plain value, or an SQL function such as [`now`](diesel::dsl::now). Wrap the
+    /// whole change in an `Option` to leave it out.
+    ///
+    /// ```
+    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, best_score -> Nullable<Integer>, } } }
+    /// # use schema::videos::{self, dsl::{best_score, id, videos as all, views}};
+    /// # #[derive(diesel_sharded::ShardedField)]
+    /// # #[diesel(table_name = videos)]
+    /// # struct Video { id: i64, #[sharded] views: i64, #[sharded(max)] best_score: Option<i32> }
+    /// # fn main() -> diesel::QueryResult<()> {
+    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL, best_score INTEGER)").execute(conn)?;
+    /// # diesel::insert_into(all).values((id.eq(7), views.eq(0))).execute(conn)?;
+    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+    /// use diesel::prelude::*;
+    /// use diesel_sharded::prelude::*;
+    /// use diesel_sharded::update;
+    ///
+    /// for score in [40, 90, 70] {
+    ///     update(all.find(7)).set((views.eq(views + 1), best_score.max(score))).execute(conn)?;
+    /// }
+    /// let row = all.find(7).select((views.total(), best_score.total())).first(conn);
+    /// assert_eq!(row, Ok((3_i64, Some(90))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// ```sql
+    /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1), "best_score" =
+    ///     CASE WHEN "videos"."best_score" IS NULL OR "videos"."best_score" < $2 THEN $3 ELSE "videos"."best_score" END
+    /// WHERE ("videos"."id" = $4) AND "videos"."shard" = $5
+    /// ```
+    fn max<V>(self, value: V) -> NewPeak<Self, V::Expression>
+    where
+        Self: MaxColumn,
+        V: PlainValue<PeakValue<Self>>,
+    {
+        NewPeak::new(value.as_expression())
+    }
+
+    /// Keeps `value` if it is less than this field's total; otherwise as [`max`](Self::max).
+    fn min<V>(self, value: V) -> NewPeak<Self, V::Expression>
+    where
+        Self: MinColumn,
+        V: PlainValue<PeakValue<Self>>,
+    {
+        NewPeak::new(value.as_expression())
+    }
+}
+
+impl<C: Column> PeakExpressionMethods for C {}
+
+/// A value that shards can be compared with: of the field's type, not `NULL`, and without a column in it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no value that a `#[sharded(max)]` or `#[sharded(min)]` field of type `{ST}` can be compared with",
+    note = "pass a plain value of the field's type, or an SQL function without columns such as `diesel::dsl::now`: a shard has no other column \
+            of its row",
+    note = "`None` has no order: wrap the whole change, `value.map(|value| column.max(value))`"
+)]
+pub trait PlainValue<ST: SqlType + SingleValue>: AsExpression<ST> {}
+
+#[diagnostic::do_not_recommend]
+impl<ST, V> PlainValue<ST> for V
+where
+    ST: SqlType + SingleValue,
+    V: AsExpression<ST, Expression: AppearsOnTable<NoTable>>,
+{
+}
+
+/// A query that no column is part of.
+#[derive(Debug)]
+pub struct NoTable;
+
+/// A change of a `#[sharded(max)]` or `#[sharded(min)]` field; made by [`max`](PeakExpressionMethods::max) and
+/// [`min`](PeakExpressionMethods::min).
+#[derive(Debug, Clone, Copy)]
+#[must_use = "a change does nothing until it is part of an update"]
+pub struct NewPeak<C, E> {
+    value: E,
+    column: PhantomData<C>,
+}
+
+impl<C, E> NewPeak<C, E> {
+    fn new(value: E) -> Self {
+        NewPeak {
+            value,
+            column: PhantomData,
+        }
+    }
+}
+
+/// Keeps the impls of [`Change`] apart.
+#[derive(Debug)]
+pub struct Kept;
+
+impl<C: TotalColumn, E> Change<C, Kept> for NewPeak<C, E> {
+    const COLUMN: &'static str = C::NAME;
+}
+
+impl<C: TotalColumn, E> AsChangeset for NewPeak<C, E> {
+    type Target = C::Table;
+    type Changeset = Self;
+
+    fn as_changeset(self) -> Self {
+        self
+    }
+}
+
+impl<C, E, DB> QueryFragment<DB> for NewPeak<C, E>
+where
+    C: TotalColumn<Table: QueryFragment<DB>>,
+    E: Expression + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let names = Names::of::<C::Table>();
+        out.push_identifier(C::NAME)?;
+        out.push_sql(" = CASE WHEN ");
+        names.push_column(C::NAME, out.reborrow())?;
+        out.push_sql(" IS NULL OR ");
+        names.push_column(C::NAME, out.reborrow())?;
+        out.push_sql(match C::FIELD.merge {
+            Merge::Min => " > ",
+            Merge::Max | Merge::Sum => " < ",
+        });
+        self.value.walk_ast(out.reborrow())?;
+        out.push_sql(" THEN ");
+        self.value.walk_ast(out.reborrow())?;
+        out.push_sql(" ELSE ");
+        names.push_column(C::NAME, out.reborrow())?;
+        out.push_sql(" END");
+        Ok(())
+    }
+}
+
+impl<C: QueryId, E: QueryId> QueryId for NewPeak<C, E> {
+    type QueryId = NewPeak<C::QueryId, E::QueryId>;
+    const HAS_STATIC_QUERY_ID: bool = C::HAS_STATIC_QUERY_ID && E::HAS_STATIC_QUERY_ID;
+}
+
+/// Writes the greatest or the least of a base and its shards, or of the base and one shard. `lock` ends the query of shards.
+///
+/// `COALESCE((SELECT MAX(shards.name) FROM shards WHERE … AND (parent.name IS NULL OR shards.name > parent.name)), parent.name)`
+pub(super) fn push_peak<'b, DB: ShardedBackend>(
+    names: Names<'b, DB>,
+    field: &ShardsColumn,
+    shard: Option<&'b i32>,
+    lock: &str,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
+    out.push_sql("COALESCE((SELECT ");
+    out.push_sql(field.merge.aggregate());
+    out.push_sql("(");
+    names.push_shards_column(&field.name, out.reborrow())?;
+    out.push_sql(")");
+    names.push_from_shards(shard, out.reborrow())?;
+    out.push_sql(" AND (");
+    names.push_column(&field.name, out.reborrow())?;
+    out.push_sql(" IS NULL OR ");
+    names.push_shards_column(&field.name, out.reborrow())?;
+    out.push_sql(field.merge.beyond());
+    names.push_column(&field.name, out.reborrow())?;
+    out.push_sql(")");
+    out.push_sql(lock);
+    out.push_sql("), ");
+    names.push_column(&field.name, out.reborrow())?;
+    out.push_sql(")");
+    Ok(())
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use super::*;
+    use crate::query_builder::{CountByKey, ShardedExpressionMethods};
+    use crate::test_schema::players::dsl::*;
+    use crate::test_schema::{players as table, sql};
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::query_builder::IntoUpdateTarget;
+    use diesel::sqlite::Sqlite;
+
+    #[test]
+    fn a_shard_keeps_the_greatest_and_the_least() {
+        let changes = (games.eq(games + 1), best.max(90), fastest.min(1.5)).as_changeset();
+        let count = CountByKey::<table::table, _, (), _> {
+            changes: &changes,
+            filter: &players.find(7).into_update_target().where_clause,
+            shard: 3,
+            types: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, count),
+            r#"UPDATE "players_shards" AS "players" SET "games" = ("players"."games" + $1), "best" = CASE WHEN "players"."best" IS NULL OR "players"."best" < $2 THEN $3 ELSE "players"."best" END, "fastest" = CASE WHEN "players"."fastest" IS NULL OR "players"."fastest" > $4 THEN $5 ELSE "players"."fastest" END WHERE ("players"."id" = $6) AND "players"."shard" = $7"#
+        );
+        let others = "UPDATE `players_shards` AS `players` SET `games` = (`players`.`games` + ?), `best` = CASE WHEN `players`.`best` IS NULL OR `players`.`best` < ? THEN ? ELSE `players`.`best` END, `fastest` = CASE WHEN `players`.`fastest` IS NULL OR `players`.`fastest` > ? THEN ? ELSE `players`.`fastest` END WHERE (`players`.`id` = ?) AND `players`.`shard` = ?";
+        assert_eq!(sql!(Mysql, count), others);
+        assert_eq!(sql!(Sqlite, count), others);
+    }
+
+    #[test]
+    fn the_databases_own_time_is_a_value() {
+        let changes = last_game.max(diesel::dsl::now).as_changeset();
+        assert_eq!(
+            sql!(Sqlite, changes),
+            "`last_game` = CASE WHEN `players`.`last_game` IS NULL OR `players`.`last_game` < CURRENT_TIMESTAMP THEN CURRENT_TIMESTAMP ELSE `players`.`last_game` END"
+        );
+    }
+
+    #[test]
+    fn sql_of_totals() {
+        assert_eq!(
+            sql!(Pg, last_game.total()),
+            r#"COALESCE((SELECT MAX("players_shards"."last_game") FROM "players_shards" WHERE "players_shards"."id" = "players"."id" AND ("players"."last_game" IS NULL OR "players_shards"."last_game" > "players"."last_game")), "players"."last_game")"#
+        );
+        let others = "COALESCE((SELECT MIN(`players_shards`.`fastest`) FROM `players_shards` WHERE `players_shards`.`id` = `players`.`id` AND (`players`.`fastest` IS NULL OR `players_shards`.`fastest` < `players`.`fastest`)), `players`.`fastest`)";
+        assert_eq!(sql!(Mysql, fastest.total()), others);
+        assert_eq!(sql!(Sqlite, fastest.total()), others);
+        let alias = diesel::alias!(table as p);
+        assert_eq!(
+            sql!(Mysql, alias.field(best).total().gt(90)),
+            "(COALESCE((SELECT MAX(`players_shards`.`best`) FROM `players_shards` WHERE `players_shards`.`id` = `p`.`id` AND (`p`.`best` IS NULL OR `players_shards`.`best` > `p`.`best`)), `p`.`best`) > ?)"
+        );
+    }
+
+    /// A total of an integer is a number, as the column is.
+    #[test]
+    fn sql_of_arithmetic() {
+        let total = sql!(Pg, best.total());
+        assert_eq!(sql!(Pg, best.total() + 1), format!("({total} + $1)"));
+    }
+}

@@ -1,0 +1,299 @@
+//! Expressions over a table inside a schema, where other rows stand under an alias in its place.
+//!
+//! Diesel writes a column of `table! { analytics.videos (id) { .. } }` as `"analytics"."videos"."views"`. An alias has no schema, so
+//! such a column never means the rows of an alias. The expression is therefore written to a text first, and then copied with the
+//! alias in the place of the table. A table without a schema needs none of that: the alias is its own name.
+
+use std::cell::Cell;
+
+use diesel::backend::Backend;
+use diesel::internal::derives::multiconnection::AstPassHelper;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
+use diesel::sql_types::Integer;
+
+use crate::backend::{Dialect, ShardedBackend};
+use crate::query_builder::names::{Names, push_bind};
+
+/// Stands in the place of a table inside a schema. No table of the application's is likely to have this name.
+const ALIAS: &str = "sharded_parent";
+
+struct Alias;
+
+impl<DB: Backend> QueryFragment<DB> for Alias {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_identifier(ALIAS)
+    }
+}
+
+impl<'b, DB: ShardedBackend> Names<'b, DB> {
+    /// The names in a clause where other rows stand under the parent's name, or under an alias if the parent is inside a schema.
+    pub(crate) fn under_alias(self) -> Self {
+        match self.shards_table.is_qualified() {
+            true => Names {
+                parent: &Alias,
+                ..self
+            },
+            false => self,
+        }
+    }
+
+    /// Writes an expression over the parent's key and fields in such a clause.
+    pub(crate) fn push_under_alias<F>(
+        self,
+        expression: &'b F,
+        out: AstPass<'_, 'b, DB>,
+    ) -> QueryResult<()>
+    where
+        F: QueryFragment<DB> + ?Sized,
+    {
+        match self.shards_table.is_qualified() {
+            true => self.copy_under_alias(expression, out),
+            false => expression.walk_ast(out),
+        }
+    }
+
+    #[cold]
+    fn copy_under_alias<F>(self, expression: &'b F, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    where
+        F: QueryFragment<DB> + ?Sized,
+    {
+        if !writes_text(out.reborrow()) {
+            return expression.walk_ast(out); // for its binds
+        }
+        let backend = out.backend();
+        let mut text = backend.query_builder();
+        expression.to_sql(&mut text, backend)?;
+        let text = text.finish();
+        let mut table = backend.query_builder();
+        self.parent.to_sql(&mut table, backend)?;
+        let table = table.finish() + ".";
+        for piece in pieces(&text, &table, backend.dialect()) {
+            match piece {
+                Piece::Sql(sql) => out.push_sql(sql),
+                Piece::Table => {
+                    out.push_identifier(ALIAS)?;
+                    out.push_sql(".");
+                }
+                // Only its place is written here.
+                Piece::Bind => push_bind::<Integer, i32, DB>(&0, out.reborrow())?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether this pass writes the statement's text. The others collect its binds, or look at it.
+fn writes_text<DB: Backend>(out: AstPass<'_, '_, DB>) -> bool {
+    let writes = Cell::new(false);
+    let _: AstPass<'_, '_, DB> = out.cast_database(
+        |binds| binds,
+        |builder| {
+            writes.set(true);
+            builder
+        },
+        |backend| backend,
+        |lookup| lookup,
+    );
+    writes.get()
+}
+
+/// The text of an expression that holds no binds, with another table before its columns. Both tables are quoted.
+pub(crate) fn with_other_table(text: &str, table: &str, other: &str, dialect: Dialect) -> String {
+    let table = format!("{table}.");
+    let other = format!("{other}.");
+    let copied = pieces(text, &table, dialect)
+        .into_iter()
+        .map(|piece| match piece {
+            Piece::Sql(sql) => sql,
+            Piece::Table => &other,
+            Piece::Bind => "?", // SQL of the application's own, as an operator on SQLite or MySQL
+        });
+    copied.collect()
+}
+
+/// A part of an expression's text.
+#[derive(Debug, PartialEq, Eq)]
+enum Piece<'t> {
+    Sql(&'t str),
+    /// The table and the dot before a column.
+    Table,
+    Bind,
+}
+
+/// Splits the text of an expression at `table`, and at the places of its binds; neither is looked for between quotes.
+fn pieces<'t>(text: &'t str, table: &str, dialect: Dialect) -> Vec<Piece<'t>> {
+    let mut pieces = vec![];
+    let (mut begun, mut at) = (0, 0);
+    while at < text.len() {
+        let rest = &text[at..];
+        let (piece, length) = match rest.starts_with(table) {
+            true => (Some(Piece::Table), table.len()),
+            false => match bind(rest, dialect) {
+                Some(length) => (Some(Piece::Bind), length),
+                None => (None, word(rest)),
+            },
+        };
+        if let Some(piece) = piece {
+            if begun < at {
+                pieces.push(Piece::Sql(&text[begun..at]));
+            }
+            pieces.push(piece);
+            begun = at + length;
+        }
+        at += length;
+    }
+    if begun < text.len() {
+        pieces.push(Piece::Sql(&text[begun..]));
+    }
+    pieces
+}
+
+/// The length of the place of a bind, if the text begins with one: `$1`, `?`.
+fn bind(text: &str, dialect: Dialect) -> Option<usize> {
+    match dialect {
+        Dialect::Postgres => {
+            let number = text.strip_prefix('$')?;
+            let digits = number.bytes().take_while(u8::is_ascii_digit).count();
+            (digits > 0).then_some(digits + 1)
+        }
+        Dialect::Mysql | Dialect::Sqlite => text.starts_with('?').then_some(1),
+    }
+}
+
+/// The length of what is copied whole: a text or name between quotes, or one character. (A doubled quote ends one such part and
+/// begins the next.)
+fn word(text: &str) -> usize {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(quote @ ('"' | '`' | '\'')) => match chars.as_str().find(quote) {
+            Some(length) => length + 2,
+            None => text.len(),
+        },
+        Some(c) => c.len_utf8(),
+        None => 1, // there is always one
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POSTGRES: &str = r#""a"."b"."#;
+
+    #[test]
+    fn tables_and_binds_are_found() {
+        assert_eq!(
+            pieces(r#""n" = ("a"."b"."n" + $12)"#, POSTGRES, Dialect::Postgres),
+            [
+                Piece::Sql(r#""n" = ("#),
+                Piece::Table,
+                Piece::Sql(r#""n" + "#),
+                Piece::Bind,
+                Piece::Sql(")"),
+            ]
+        );
+        assert_eq!(
+            pieces("`a`.`b`.`n` + ?", "`a`.`b`.", Dialect::Mysql),
+            [Piece::Table, Piece::Sql("`n` + "), Piece::Bind]
+        );
+        assert!(pieces("", POSTGRES, Dialect::Postgres).is_empty());
+    }
+
+    #[test]
+    fn neither_is_found_between_quotes() {
+        for text in [
+            r#"'"a"."b"."n" $1'"#,
+            r#""x""a""."" $1""#,
+            r#""z"."b"."n" $ é"#,
+            r#"'it''s "a"."b".'"#,
+            r#""a"."c"."b"."#,
+            r#"'never closed "a"."b"."#,
+        ] {
+            assert_eq!(
+                pieces(text, POSTGRES, Dialect::Postgres),
+                [Piece::Sql(text)]
+            );
+        }
+        let text = "`why?` '?'";
+        assert_eq!(
+            pieces(text, "`a`.`b`.", Dialect::Sqlite),
+            [Piece::Sql(text)]
+        );
+    }
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod sql_tests {
+    use std::marker::PhantomData;
+
+    use super::*;
+    use crate::query_builder::{CountByKey, CountPicked, ShardedExpressionMethods};
+    use crate::test_schema::analytics::sites as table;
+    use crate::test_schema::analytics::sites::dsl::*;
+    use crate::test_schema::sql;
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::query_builder::{AsChangeset, IntoUpdateTarget};
+    use diesel::sqlite::Sqlite;
+
+    #[test]
+    fn a_count_by_key() {
+        let changes = hits.eq(hits + 1).as_changeset();
+        let count = CountByKey::<table::table, _, (), _> {
+            changes: &changes,
+            filter: &sites.find(7).into_update_target().where_clause,
+            shard: 3,
+            types: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, count),
+            r#"UPDATE "analytics"."sites_shards" AS "sharded_parent" SET "hits" = ("sharded_parent"."hits" + $1) WHERE ("sharded_parent"."id" = $2) AND "sharded_parent"."shard" = $3"#
+        );
+        let others = "UPDATE `analytics`.`sites_shards` AS `sharded_parent` SET `hits` = (`sharded_parent`.`hits` + ?) WHERE (`sharded_parent`.`id` = ?) AND `sharded_parent`.`shard` = ?";
+        assert_eq!(sql!(Mysql, count), others);
+        assert_eq!(sql!(Sqlite, count), others);
+        let shown = diesel::debug_query::<Pg, _>(&count).to_string();
+        assert!(shown.ends_with("-- binds: [1, 7, 3]"), "{shown}");
+    }
+
+    #[test]
+    fn a_count_by_a_filter() {
+        let changes = hits.eq(hits - 1).as_changeset();
+        let count = CountPicked::<table::table, _, (), _> {
+            changes: &changes,
+            filter: &sites.filter(name.eq("a")).into_update_target().where_clause,
+            shard: 3,
+            types: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, count),
+            r#"UPDATE "analytics"."sites_shards" AS "sharded_parent" SET "hits" = ("sharded_parent"."hits" - $1) FROM (SELECT "analytics"."sites"."id" AS "sharded_key_0" FROM "analytics"."sites" WHERE ("analytics"."sites"."name" = $2)) AS "sharded_picked" WHERE "sharded_picked"."sharded_key_0" = "sharded_parent"."id" AND "sharded_parent"."shard" = $3"#
+        );
+        assert_eq!(
+            sql!(Mysql, count),
+            "UPDATE (SELECT `analytics`.`sites`.`id` AS `sharded_key_0` FROM `analytics`.`sites` WHERE (`analytics`.`sites`.`name` = ?) ORDER BY `analytics`.`sites`.`id` LIMIT 18446744073709551615) AS `sharded_picked` STRAIGHT_JOIN `analytics`.`sites_shards` AS `sharded_parent` ON `sharded_picked`.`sharded_key_0` = `sharded_parent`.`id` SET `hits` = (`sharded_parent`.`hits` - ?) WHERE `sharded_parent`.`shard` = ?"
+        );
+    }
+
+    #[test]
+    fn a_total() {
+        assert_eq!(
+            sql!(Pg, hits.total()),
+            r#"CAST(("analytics"."sites"."hits" + COALESCE((SELECT SUM("sites_shards"."hits") FROM "analytics"."sites_shards" WHERE "sites_shards"."id" = "analytics"."sites"."id"), 0)) AS bigint)"#
+        );
+        assert_eq!(
+            sql!(Mysql, hits.total()),
+            "(`analytics`.`sites`.`hits` + COALESCE((SELECT SUM(`sites_shards`.`hits`) FROM `analytics`.`sites_shards` WHERE `sites_shards`.`id` = `analytics`.`sites`.`id`), 0))"
+        );
+        assert_eq!(
+            sql!(Sqlite, hits.total()),
+            "(SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT `analytics`.`sites`.`hits` + COALESCE(SUM(`sites_shards`.`hits`), 0) AS total FROM `analytics`.`sites_shards` WHERE `sites_shards`.`id` = `analytics`.`sites`.`id`))"
+        );
+    }
+}

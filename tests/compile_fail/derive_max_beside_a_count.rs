@@ -1,0 +1,17 @@
+diesel::table! {
+    videos (id) {
+        id -> BigInt,
+        title -> Text,
+        views -> BigInt,
+    }
+}
+
+#[derive(diesel_sharded::ShardedField)]
+struct Video {
+    id: i64,
+    #[sharded]
+    #[sharded(max)]
+    views: i64,
+}
+
+fn main() {}

@@ -1,0 +1,18 @@
+//! The derive names a schema, and the `table!` does not.
+
+diesel::table! {
+    videos (id) {
+        id -> BigInt,
+        views -> BigInt,
+    }
+}
+
+#[derive(diesel_sharded::ShardedField)]
+#[sharded(schema = analytics)]
+struct Video {
+    id: i64,
+    #[sharded]
+    views: i64,
+}
+
+fn main() {}

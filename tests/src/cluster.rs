@@ -1,0 +1,68 @@
+//! A cluster of three nodes that all take writes, of a test's own.
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+
+/// The nodes of a cluster.
+pub const NODES: usize = 3;
+
+/// A running cluster, which the test may do anything to. It is stopped when it is dropped, and at the latest with this process.
+pub trait Cluster: Sync + Sized {
+    /// Whether the cluster takes tables with foreign keys.
+    const HAS_FOREIGN_KEYS: bool;
+
+    /// Makes the reads of a session wait until its node has applied the commits of the others.
+    const WAIT_FOR_OTHERS: &'static str;
+
+    /// A cluster whose nodes are safe from the loss of their processes only together.
+    fn start() -> Self;
+
+    /// A cluster whose nodes can be cut off from each other.
+    fn start_behind_a_switch() -> Self;
+
+    /// A cluster whose nodes can be cut off, and write each commit before they acknowledge it.
+    fn start_durable() -> Self;
+
+    /// The database on one of the nodes.
+    fn url(&self, node: usize) -> String;
+
+    /// How many transactions the nodes have aborted because of others.
+    fn conflicts(&self) -> u64;
+
+    /// Ends a node as a crash would.
+    fn kill(&self, node: usize);
+
+    /// Starts a node again after [`kill`](Self::kill), and waits until it has the commits of the others.
+    fn rejoin(&self, node: usize);
+
+    /// Starts all nodes again after all were killed, the one first that has the most commits.
+    fn restart(&self);
+
+    /// Cuts a node off from the others, not from the test.
+    fn cut_off(&self, node: usize);
+
+    /// Reconnects it, and waits until it has the commits of the others.
+    fn plug_in(&self, node: usize);
+
+    /// Lets a node that lost the others take writes again.
+    fn go_on_alone(&self, node: usize);
+
+    /// Waits until a node has so many members in its cluster.
+    fn wait_for_members(&self, node: usize, members: usize);
+
+    /// Waits until a node that was cut off refuses to write.
+    fn wait_until_it_refuses(&self, node: usize);
+
+    fn connect(&self, node: usize) -> MysqlConnection {
+        let url = self.url(node);
+        MysqlConnection::establish(&url).unwrap_or_else(|e| panic!("{url}: {e}"))
+    }
+
+    /// A connection whose reads wait until the node has applied the commits of the others.
+    fn up_to_date(&self, node: usize) -> MysqlConnection {
+        let mut conn = self.connect(node);
+        conn.batch_execute(Self::WAIT_FOR_OTHERS)
+            .expect("a setting of the session");
+        conn
+    }
+}

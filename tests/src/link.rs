@@ -1,0 +1,90 @@
+//! A link on loopback between two servers, which can fall silent.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+/// Forwards connections to a port. Ends with the process.
+#[derive(Debug)]
+pub struct Link {
+    port: u16,
+    silence: Arc<Silence>,
+}
+
+#[derive(Debug, Default)]
+struct Silence {
+    is_cut: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Silence {
+    fn wait_for_the_end(&self) {
+        let is_cut = self.is_cut.lock().expect("no panic while it is held");
+        let joined = self.changed.wait_while(is_cut, |is_cut| *is_cut);
+        drop(joined.expect("no panic while it is held"));
+    }
+}
+
+impl Link {
+    /// Opens a link to a port of this machine.
+    pub fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let silence = Arc::new(Silence::default());
+        let link = Link {
+            port: listener.local_addr().expect("its address").port(),
+            silence: Arc::clone(&silence),
+        };
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                silence.wait_for_the_end();
+                if let Ok(server) = TcpStream::connect(("127.0.0.1", port)) {
+                    forward(&client, &server, &silence);
+                    forward(&server, &client, &silence);
+                }
+            }
+        });
+        link
+    }
+
+    /// The port at its near end.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Cuts the link: nothing arrives any more, and neither end is told.
+    pub fn cut(&self) {
+        self.set(true);
+    }
+
+    /// Joins it again. Everything that was sent meanwhile arrives now.
+    pub fn join(&self) {
+        self.set(false);
+    }
+
+    fn set(&self, is_cut: bool) {
+        let mut state = self.silence.is_cut.lock();
+        *state.as_deref_mut().expect("no panic while it is held") = is_cut;
+        self.silence.changed.notify_all();
+    }
+}
+
+/// Forwards one direction of a connection on a thread of its own.
+fn forward(from: &TcpStream, to: &TcpStream, silence: &Arc<Silence>) {
+    let _ = from.set_nodelay(true); // only slower without
+    let clone = |stream: &TcpStream| stream.try_clone().expect("another handle");
+    let (mut from, mut to, silence) = (clone(from), clone(to), Arc::clone(silence));
+    thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(length @ 1..) = from.read(&mut buffer) {
+            silence.wait_for_the_end();
+            if to.write_all(&buffer[..length]).is_err() {
+                break;
+            }
+        }
+        silence.wait_for_the_end(); // the end of a connection is news too
+        for stream in [from, to] {
+            let _ = stream.shutdown(Shutdown::Both); // it may be gone
+        }
+    });
+}
