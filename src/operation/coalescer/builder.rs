@@ -74,7 +74,8 @@ impl<Conn: LoadConnection + 'static> CoalescerBuilder<Conn> {
     }
 
     /// Calls `on_loss` with each addition that nobody waits for and that will not be counted, because of an error of its row, or
-    /// because the coalescer was closed while the database was away.
+    /// because the coalescer was closed while the database was away. It runs on the worker's thread after the callers of the
+    /// batch have their results. The next batch waits for it.
     pub fn on_loss(mut self, on_loss: impl Fn(&Loss) + Send + Sync + 'static) -> Self {
         self.on_loss = Some(Box::new(on_loss));
         self

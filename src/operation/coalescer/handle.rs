@@ -271,7 +271,8 @@ where
         taken.map_err(|_| Error::CommittedNotCounted)
     }
 
-    /// Waits until everything that was added before is committed, or has failed.
+    /// Waits until everything that was added before is committed, or has failed and was reported to
+    /// [`on_loss`](super::CoalescerBuilder::on_loss).
     ///
     /// # Errors
     /// [`FlushPending`](Error::FlushPending) if that takes longer than the deadline. The worker continues with the rest.
@@ -282,6 +283,10 @@ where
         for ticket in self.in_hand() {
             let landed = ticket.wait(u32::MAX, deadline, |_| ());
             landed.map_err(|_| shared.flush_pending(began))?;
+        }
+        if let Some(reported) = shared.report_ticket() {
+            let reported = reported.wait(u32::MAX, deadline, |()| ());
+            reported.map_err(|_| shared.flush_pending(began))?;
         }
         Ok(())
     }
@@ -301,6 +306,12 @@ where
                 let landed =
                     within(deadline.saturating_duration_since(Instant::now()), landed).await;
                 landed.ok_or_else(|| self.shared().flush_pending(began))?;
+            }
+            if let Some(reported) = self.shared().report_ticket() {
+                let reported = poll_fn(|context| reported.poll(number, context.waker(), |()| ()));
+                let reported =
+                    within(deadline.saturating_duration_since(Instant::now()), reported).await;
+                reported.ok_or_else(|| self.shared().flush_pending(began))?;
             }
             Ok(())
         })

@@ -90,12 +90,14 @@ impl<P: Default, R: Default> Queue<P, R> {
             return None;
         }
         let added = std::mem::take(&mut filling.added);
-        let ticket = std::mem::take(&mut filling.ticket);
-        filling.taken = Some(Arc::clone(&ticket));
+        let flight = QueueFlight {
+            ticket: std::mem::take(&mut filling.ticket),
+        };
+        filling.taken = Some(flight.ticket());
         if filling.waiting > 0 {
             self.taken.notify_all();
         }
-        Some((added, QueueFlight { ticket }))
+        Some((added, flight))
     }
 
     /// The tickets of all fillings that may not have landed yet.
@@ -211,11 +213,16 @@ impl<R> TicketState<R> {
 }
 
 /// The worker's side of a ticket. If it is dropped, it lands with the default of `R`, so that nobody waits for ever.
+#[derive(Default)]
 pub(crate) struct QueueFlight<R: Default> {
     ticket: Arc<Ticket<R>>,
 }
 
 impl<R: Default> QueueFlight<R> {
+    pub(crate) fn ticket(&self) -> Arc<Ticket<R>> {
+        Arc::clone(&self.ticket)
+    }
+
     /// Begins an attempt: from now on nobody can withdraw. Returns the callers who have withdrawn since the last attempt.
     pub(crate) fn take_off(&self) -> Vec<u32> {
         let mut state = lock(&self.ticket.state);

@@ -11,7 +11,7 @@ use crate::observe;
 use crate::policy::RetryPolicy;
 
 use super::added::{Added, Landed};
-use super::handoff::{Bell, Queue, Refused, Ticket, Urgency};
+use super::handoff::{Bell, Queue, QueueFlight, Refused, Ticket, Urgency};
 use super::loss::{Loss, OnLoss};
 use super::stats::Stats;
 
@@ -27,6 +27,8 @@ pub(super) struct CoalescerState<Conn> {
     /// The time at which the worker stops trying. It is set when the coalescer is closed.
     pub(super) gives_up_at: OnceLock<Instant>,
     pub(super) stats: Mutex<Stats>,
+    /// Losses that are being reported.
+    reporting: Mutex<Option<QueueFlight<()>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -47,6 +49,7 @@ impl<Conn: LoadConnection + 'static> CoalescerState<Conn> {
             on_loss,
             gives_up_at: OnceLock::new(),
             stats: Mutex::default(),
+            reporting: Mutex::default(),
         }
     }
 
@@ -127,17 +130,40 @@ impl<Conn: LoadConnection + 'static> CoalescerState<Conn> {
         self.note(|stats| stats.last_error = Some(reason.to_owned()));
     }
 
-    pub(super) fn lost(&self, loss: Loss) {
-        observe::lost();
+    /// Notes losses that are to be reported when the callers of their batch have their results.
+    pub(super) fn note_losses(&self, losses: &[Loss]) {
+        let Some(last) = losses.last() else {
+            return;
+        };
+        losses.iter().for_each(|_| observe::lost());
         self.note(|stats| {
-            stats.losses += 1;
-            stats.last_error = Some(loss.error.to_string());
+            stats.losses += losses.len() as u64;
+            stats.last_error = Some(last.error.to_string());
         });
+        self.reporting().get_or_insert_default();
+    }
+
+    /// Calls `on_loss` with each of these.
+    pub(super) fn report(&self, losses: &[Loss]) {
         if let Some(on_loss) = &self.on_loss {
-            // Other callers still wait for their results.
-            let told = panic::catch_unwind(AssertUnwindSafe(|| on_loss(&loss)));
-            self.note(|stats| stats.panics += u64::from(told.is_err()));
+            for loss in losses {
+                let reported = panic::catch_unwind(AssertUnwindSafe(|| on_loss(loss)));
+                self.note(|stats| stats.panics += u64::from(reported.is_err()));
+            }
         }
+        let reported = self.reporting().take();
+        drop(reported); // which tells those who flush
+    }
+
+    fn reporting(&self) -> MutexGuard<'_, Option<QueueFlight<()>>> {
+        self.reporting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ticket of the reports that are under way.
+    pub(super) fn report_ticket(&self) -> Option<Arc<Ticket<()>>> {
+        self.reporting().as_ref().map(QueueFlight::ticket)
     }
 }
 

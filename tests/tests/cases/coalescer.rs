@@ -686,6 +686,33 @@ fn a_panic_of_what_is_told_stops_nothing() {
     assert_eq!(total_of(1, &mut conn), 102);
 }
 
+/// A report may take longer than any caller waits.
+#[test]
+fn a_slow_report_of_a_loss_delays_no_result() {
+    let (database, mut conn) = database_with_counters();
+    let (end_report, report_ends) = std::sync::mpsc::channel();
+    let report_ends = Mutex::new(report_ends);
+    let reported = Arc::new(AtomicBool::new(false));
+    let reports = Arc::clone(&reported);
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_secs(3600)) // until somebody waits
+        .on_loss(move |_| {
+            report_ends.lock().unwrap().recv().unwrap();
+            reports.store(true, Ordering::Release);
+        })
+        .build()
+        .unwrap();
+    let small = RowCounter::of(measures::small, 1_i16);
+    coalescer.add_later(&small, 40_000).unwrap();
+    assert_eq!(coalescer.add(&views_of(1), 1).unwrap(), 1); // in the same batch
+    assert_eq!(coalescer.stats().losses, 1);
+    assert!(!reported.load(Ordering::Acquire));
+    end_report.send(()).unwrap();
+    coalescer.flush().unwrap();
+    assert!(reported.load(Ordering::Acquire));
+    assert_eq!(total_of(1, &mut conn), 101);
+}
+
 #[test]
 fn a_transactions_counts_are_taken_when_it_has_committed() {
     let (database, mut conn) = database_with_counters();

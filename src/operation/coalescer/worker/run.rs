@@ -62,7 +62,7 @@ pub(in crate::operation::coalescer) struct Worker<Conn: LoadConnection> {
 
 /// The outcome of one attempt to commit.
 enum BatchOutcome {
-    Committed,
+    Committed(Vec<Loss>),
     /// A chunk has to be counted in another mode; nothing else is wrong.
     Again,
     Conflict(Conflict, DieselError),
@@ -116,11 +116,13 @@ where
                 }
             }
             // If a batch panics, its flights tell their callers as they are dropped, and the worker goes on.
-            let flush = AssertUnwindSafe(|| self.flush(Batch::of(taken)));
+            let mut losses = vec![];
+            let flush = AssertUnwindSafe(|| self.flush(Batch::of(taken), &mut losses));
             if panic::catch_unwind(flush).is_err() {
                 self.conn = None;
                 self.shared.note(|stats| stats.panics += 1);
             }
+            self.shared.report(&losses);
         }
         if let Ok(mut conn) = self.take_connection() {
             let retry = RetryPolicy::default().with_deadline(ROW_REMOVAL);
@@ -141,7 +143,7 @@ where
         }
     }
 
-    fn flush(&mut self, mut batch: Batch<Conn>) {
+    fn flush(&mut self, mut batch: Batch<Conn>, losses: &mut Vec<Loss>) {
         let began = Instant::now();
         batch.lanes.note_heat(&mut self.hot_keys, began);
         let (entries, callers) = (batch.lanes.entries(), batch.waiting_callers());
@@ -154,7 +156,9 @@ where
                     part.iter_mut()
                         .for_each(|chunk| chunk.mode = Mode::Upserting);
                 }
-                self.commit(&mut batch, &mut part);
+                let lost = self.commit(&mut batch, &mut part);
+                self.shared.note_losses(&lost);
+                losses.extend(lost);
                 if !begins_by_upsert && part.iter().any(|chunk| chunk.mode != Mode::Together) {
                     self.upserts = UPSERTS;
                 }
@@ -168,15 +172,15 @@ where
     }
 
     /// Commits one part of a batch, in as many attempts as that takes. Callers who wait give up at their own deadlines. Additions
-    /// that nobody waits for are tried until the coalescer is closed.
-    fn commit(&mut self, batch: &mut Batch<Conn>, part: &mut [Chunk]) {
+    /// that nobody waits for are tried until the coalescer is closed. Returns those that are lost.
+    fn commit(&mut self, batch: &mut Batch<Conn>, part: &mut [Chunk]) -> Vec<Loss> {
         let retry = self.shared.retry.clone();
         let mut attempts = Attempts::start(retry.clone());
         let mut pause = FIRST_PAUSE;
         loop {
             let outcome = self.attempt(batch, part);
             let reason = match outcome {
-                BatchOutcome::Committed => return,
+                BatchOutcome::Committed(losses) => return losses,
                 BatchOutcome::Unknown(reason) => {
                     let error = Arc::new(outcome_unknown(&reason));
                     return self.give_up(batch, part, &error);
@@ -215,7 +219,7 @@ where
         batch.take_off();
         let sums = batch.sums(part);
         if sums.iter().all(Vec::is_empty) {
-            return BatchOutcome::Committed; // all callers have withdrawn
+            return BatchOutcome::Committed(vec![]); // all callers have withdrawn
         }
         let mut conn = match conn {
             Ok(conn) => conn,
@@ -297,34 +301,32 @@ where
             batch.settle(caller, result);
         }
         let unheard = batch.settle_counted(part, |entry| exceptions.rows_of(entry));
-        for loss in exceptions.losses {
-            self.shared.lost(loss);
-        }
-        for (entry, n, error) in unheard {
-            self.shared.lost(Loss {
-                counter: batch.describe(entry),
-                amount: n.into(),
-                error,
-            });
-        }
-        BatchOutcome::Committed
+        let mut losses = exceptions.losses;
+        losses.extend(unheard.into_iter().map(|(entry, n, error)| Loss {
+            counter: batch.describe(entry),
+            amount: n.into(),
+            error,
+        }));
+        BatchOutcome::Committed(losses)
     }
 
-    /// Gives this error to all callers who still wait, and reports the other additions as lost.
-    fn give_up(&self, batch: &mut Batch<Conn>, part: &[Chunk], error: &Arc<Error>) {
+    /// Gives this error to all callers who still wait, and returns the other additions as lost.
+    fn give_up(&self, batch: &mut Batch<Conn>, part: &[Chunk], error: &Arc<Error>) -> Vec<Loss> {
         batch.settle_failed(part, error);
+        let mut losses = vec![];
         for (chunk, sums) in part.iter().zip(batch.sums(part)) {
             let Some(lane) = batch.lanes.get(chunk.lane) else {
                 continue;
             };
             for EntrySum { entry, sum } in sums {
-                self.shared.lost(Loss {
+                losses.push(Loss {
                     counter: lane.describe(entry),
                     amount: sum,
                     error: Arc::clone(error),
                 });
             }
         }
+        losses
     }
 
     /// Whether the coalescer is closed, and its time is over.
