@@ -13,11 +13,14 @@ use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::result::Error;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_choice::{ShardChoice, Stripe};
-use diesel_sharded::{ShardsTable, update};
+use diesel_sharded::{MIGRATIONS, RowCounter, ShardsTable, update};
 use diesel_sharded_benches::median;
 use diesel_sharded_benches::program::{Process, READY};
 use diesel_sharded_tests::cluster::{Cluster, NODES};
@@ -73,16 +76,22 @@ enum Contender {
     /// Does not learn which shards other writers use.
     Random,
     StripedRandom,
+    /// One coalescer for the writers of a process.
+    Coalesced,
+    /// What the cluster can commit at all, if each count is a commit.
+    RowOfItsOwn,
 }
 
 impl Contender {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Contender::OneRow,
         Contender::OneRowInTransaction,
         Contender::Sharded,
         Contender::Striped,
         Contender::Random,
         Contender::StripedRandom,
+        Contender::Coalesced,
+        Contender::RowOfItsOwn,
     ];
 
     fn name(self) -> &'static str {
@@ -95,6 +104,8 @@ impl Contender {
             Contender::Striped => "`diesel_sharded::update`, a stripe for each process",
             Contender::Random => "`ShardChoice::Random`",
             Contender::StripedRandom => "`ShardChoice::Random`, a stripe for each process",
+            Contender::Coalesced => "`Coalescer::add`, a stripe for each process",
+            Contender::RowOfItsOwn => "no hot row: `diesel::update` of a row of each writer's own",
         }
     }
 
@@ -104,14 +115,22 @@ impl Contender {
 
     /// Whether each process keeps to a stripe. These count on a table of their own, since a process learns about a whole table.
     fn is_striped(self) -> bool {
-        matches!(self, Contender::Striped | Contender::StripedRandom)
+        matches!(
+            self,
+            Contender::Striped | Contender::StripedRandom | Contender::Coalesced
+        )
     }
 
     /// Counts once, with as many attempts as it takes.
-    fn count(self, conn: &mut MysqlConnection) {
+    fn count(self, writer: &mut Writer) {
+        let Writer {
+            conn,
+            own_row,
+            coalescer,
+        } = writer;
         let counted = match self {
             Contender::OneRow => loop {
-                match self.on_one_row(conn) {
+                match on_one_row(self.row(), conn) {
                     Err(error) if is_conflict(&error) => {
                         CONFLICTS.fetch_add(1, Ordering::Relaxed);
                     }
@@ -119,7 +138,7 @@ impl Contender {
                 }
             },
             Contender::OneRowInTransaction => {
-                retry::transaction(conn, patient(), |conn| self.on_one_row(conn))
+                retry::transaction(conn, patient(), |conn| on_one_row(self.row(), conn))
             }
             Contender::Sharded => update(videos::table.find(self.row()))
                 .set(videos::views.eq(videos::views + 1))
@@ -135,17 +154,21 @@ impl Contender {
                 .set(striped::views.eq(striped::views + 1))
                 .shard_choice(ShardChoice::Random)
                 .execute(conn),
+            Contender::Coalesced => {
+                let added = coalescer.add(&RowCounter::of(striped::views, self.row()), 1);
+                added.map_err(Error::from)
+            }
+            Contender::RowOfItsOwn => on_one_row(*own_row, conn),
         };
         assert_eq!(counted, Ok(1));
     }
 
-    fn on_one_row(self, conn: &mut MysqlConnection) -> QueryResult<usize> {
-        diesel::update(videos::table.find(self.row()))
-            .set(videos::views.eq(videos::views + 1))
-            .execute(conn)
-    }
-
     fn total(self, conn: &mut MysqlConnection) -> i64 {
+        if self == Contender::RowOfItsOwn {
+            let own_rows = videos::table.filter(videos::id.ge(OWN_ROWS));
+            let all: Vec<i64> = own_rows.select(videos::views).load(conn).expect("rows");
+            return all.iter().sum();
+        }
         let total = match self.is_striped() {
             true => striped::table
                 .find(self.row())
@@ -158,6 +181,22 @@ impl Contender {
         };
         total.expect("a total")
     }
+}
+
+/// One of the writers of a node.
+struct Writer {
+    conn: MysqlConnection,
+    own_row: i64,
+    coalescer: Coalescer<MysqlConnection>,
+}
+
+/// The first row that is a single writer's.
+const OWN_ROWS: i64 = 1_000;
+
+fn on_one_row(row: i64, conn: &mut MysqlConnection) -> QueryResult<usize> {
+    diesel::update(videos::table.find(row))
+        .set(videos::views.eq(videos::views + 1))
+        .execute(conn)
 }
 
 /// 1213 of Galera and of a node by itself; 3101 of Group Replication, and 1180 with InnoDB's 149.
@@ -198,8 +237,18 @@ fn main() {
 /// the number of counts and of conflicts.
 fn write(url: &str, node: u16) {
     patient().set_global();
-    let mut conns: Vec<_> = (0..WRITERS)
-        .map(|_| MysqlConnection::establish(url).expect("a connection"))
+    let pool = Pool::builder()
+        .max_size(1)
+        .build(ConnectionManager::new(url))
+        .expect("a connection");
+    let coalescer = Coalescer::builder(pool).retry(patient()).build();
+    let coalescer = coalescer.expect("the library's own tables");
+    let mut writers: Vec<_> = (0..WRITERS)
+        .map(|number| Writer {
+            conn: MysqlConnection::establish(url).expect("a connection"),
+            own_row: own_row(usize::from(node), number),
+            coalescer: coalescer.clone(),
+        })
         .collect();
     println!("{READY}");
     for line in stdin().lines() {
@@ -215,12 +264,12 @@ fn write(url: &str, node: u16) {
         CONFLICTS.store(0, Ordering::Relaxed);
         let (begin, counted) = (Barrier::new(WRITERS), AtomicU64::new(0));
         thread::scope(|scope| {
-            for conn in &mut conns {
+            for writer in &mut writers {
                 scope.spawn(|| {
                     begin.wait();
                     let began = Instant::now();
                     while began.elapsed() < slice {
-                        contender.count(conn);
+                        contender.count(writer);
                         counted.fetch_add(1, Ordering::Relaxed);
                     }
                 });
@@ -229,6 +278,10 @@ fn write(url: &str, node: u16) {
         let conflicts = CONFLICTS.load(Ordering::Relaxed);
         println!("{} {conflicts}", counted.into_inner());
     }
+}
+
+fn own_row(node: usize, writer: usize) -> i64 {
+    OWN_ROWS + (node * WRITERS + writer) as i64
 }
 
 /// One slice of one contender.
@@ -274,14 +327,30 @@ fn create<C: Cluster>(cluster: &C) {
     for table in ["videos", "striped"] {
         conn.batch_execute(&format!(
             "CREATE TABLE {table} (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
-             INSERT INTO {table} VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0)"
+             INSERT INTO {table} VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0)"
         ))
         .expect("a table");
     }
+    let own_rows = (0..NODES).flat_map(|node| (0..WRITERS).map(move |n| own_row(node, n)));
+    let own_rows: Vec<_> = own_rows
+        .map(|row| (videos::id.eq(row), videos::views.eq(0)))
+        .collect();
+    diesel::insert_into(videos::table)
+        .values(own_rows)
+        .execute(conn)
+        .expect("rows");
     let (videos, striped) = (
         ShardsTable::of(videos::table),
         ShardsTable::of(striped::table),
     );
+    let migrated = match C::HAS_FOREIGN_KEYS {
+        true => conn.run_pending_migrations(MIGRATIONS).map(drop),
+        false => {
+            let migrated = conn.run_pending_migrations(MIGRATIONS.without_foreign_key());
+            migrated.map(drop)
+        }
+    };
+    migrated.expect("the library's own tables");
     let created = match C::HAS_FOREIGN_KEYS {
         true => videos.create(conn).and_then(|()| striped.create(conn)),
         false => {

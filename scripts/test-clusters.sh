@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Clusters under faults: PostgreSQL's failover in full, directly and through HAProxy; MySQL Group Replication in containers; MariaDB Galera,
-# with the faults that `cargo test` leaves out. Installs what scripts/test.sh installs, and builds the image of MySQL where it is
+# Clusters under faults: PostgreSQL's failover in full, directly and through HAProxy; MySQL Group Replication in containers; MariaDB Galera
+# with the faults that `cargo test` leaves out, and once more with MariaDB 11.8. Installs what scripts/test.sh installs, and builds the image of MySQL where it is
 # missing (scripts/images.sh: root, Docker and debootstrap). Run as root, for the network namespaces of Galera's nodes.
 #
 #   scripts/test-clusters.sh
@@ -11,6 +11,7 @@ docker image inspect diesel-sharded-mysql:9 >/dev/null 2>&1 || scripts/images.sh
 
 scripts/test.sh --test failover
 # One cluster at a time: its nodes take each other for lost where they cannot run.
-cargo test --all-features -p diesel_sharded_tests --test group_replication -- --ignored --nocapture --test-threads 1
-cargo test --all-features -p diesel_sharded_tests --test galera -- --include-ignored --nocapture --test-threads 1
+scripts/test.sh --test group_replication -- --ignored --nocapture --test-threads 1
+scripts/test.sh --test galera -- --include-ignored --nocapture --test-threads 1
+scripts/test-galera-11.sh
 cargo run --release -p diesel_sharded_chaos -- failover

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use diesel::connection::SimpleConnection;
 use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::Text;
@@ -38,8 +39,8 @@ pub struct Galera {
     programs: Programs,
     nodes: Vec<Node>,
     switch: Option<Switch>,
-    /// `innodb_flush_log_at_trx_commit`
-    flush: u8,
+    /// Further settings of each node.
+    settings: &'static [&'static str],
 }
 
 #[derive(Debug)]
@@ -65,23 +66,17 @@ impl Cluster for Galera {
 
     /// The nodes talk through loopback.
     fn start() -> Self {
-        let nodes = (0..NODES).map(|_| Node {
-            folder: folder(),
-            address: "127.0.0.1".into(),
-            ports: [free_port(), free_port(), free_port()],
-            process: AtomicU32::new(0),
-        });
-        Self::of(nodes.collect(), None, 0)
+        Self::on_loopback(&[NO_SYNC])
     }
 
     /// Needs root, for the network namespaces.
     fn start_behind_a_switch() -> Self {
-        Self::switched(0)
+        Self::switched(&[NO_SYNC])
     }
 
     /// Needs root, for the network namespaces.
     fn start_durable() -> Self {
-        Self::switched(1)
+        Self::switched(&[SYNC])
     }
 
     fn url(&self, node: usize) -> String {
@@ -148,9 +143,14 @@ impl Cluster for Galera {
 
     fn go_on_alone(&self, node: usize) {
         let conn = &mut self.administrate(node).expect("a node that answers");
-        diesel::sql_query("SET GLOBAL wsrep_provider_options = 'pc.bootstrap=YES'")
-            .execute(conn)
-            .expect("a node without a majority");
+        // The second is the name where the provider is a plugin, as in MariaDB 11.8.
+        let orders = [
+            "wsrep_provider_options = 'pc.bootstrap=YES'",
+            "wsrep_provider_pc_bootstrap = ON",
+        ];
+        let answers = orders.map(|order| conn.batch_execute(&format!("SET GLOBAL {order}")));
+        let is_heard = answers.iter().any(Result::is_ok);
+        assert!(is_heard, "no node without a majority: {answers:?}");
         self.wait_until(node, "wsrep_cluster_status", "Primary");
     }
 
@@ -164,7 +164,22 @@ impl Cluster for Galera {
 }
 
 impl Galera {
-    fn switched(flush: u8) -> Self {
+    /// The nodes talk through loopback, and abort a transaction that locks a row that another one changed since its snapshot.
+    pub fn start_with_snapshot_isolation() -> Self {
+        Self::on_loopback(&[NO_SYNC, "--innodb-snapshot-isolation=ON"])
+    }
+
+    fn on_loopback(settings: &'static [&'static str]) -> Self {
+        let nodes = (0..NODES).map(|_| Node {
+            folder: folder(),
+            address: "127.0.0.1".into(),
+            ports: [free_port(), free_port(), free_port()],
+            process: AtomicU32::new(0),
+        });
+        Self::of(nodes.collect(), None, settings)
+    }
+
+    fn switched(settings: &'static [&'static str]) -> Self {
         let switch = Switch::new();
         let nodes = (0..NODES).map(|node| Node {
             folder: folder(),
@@ -172,15 +187,15 @@ impl Galera {
             ports: [4567, 4568, 4444],
             process: AtomicU32::new(0),
         });
-        Self::of(nodes.collect(), Some(switch), flush)
+        Self::of(nodes.collect(), Some(switch), settings)
     }
 
-    fn of(nodes: Vec<Node>, switch: Option<Switch>, flush: u8) -> Self {
+    fn of(nodes: Vec<Node>, switch: Option<Switch>, settings: &'static [&'static str]) -> Self {
         let galera = Galera {
             programs: Programs::find(),
             nodes,
             switch,
-            flush,
+            settings,
         };
         galera.install();
         galera.spawn(0, None);
@@ -306,7 +321,7 @@ impl Galera {
         };
         command.push(self.programs.server.clone().into());
         command.extend(SETTINGS.map(OsString::from));
-        command.push(format!("--innodb-flush-log-at-trx-commit={}", self.flush).into());
+        command.extend(self.settings.iter().map(OsString::from));
         for (name, path) in [
             ("--tmpdir=", folder.clone()), // a server that starts removes what others have in theirs
             ("--datadir=", folder.join("data")),
@@ -340,6 +355,11 @@ impl Galera {
 
 /// As small as it can be, for a short start.
 const LOG_FILE_SIZE: &str = "--innodb-log-file-size=8M";
+
+/// The nodes keep commits together: one alone may lose the last second.
+const NO_SYNC: &str = "--innodb-flush-log-at-trx-commit=0";
+/// Each node has a commit on its disk before it acknowledges it.
+const SYNC: &str = "--innodb-flush-log-at-trx-commit=1";
 
 const SETTINGS: [&str; 10] = [
     "--no-defaults",

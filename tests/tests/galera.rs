@@ -53,3 +53,30 @@ fn a_node_is_cut_off_and_another_one_killed() {
         cluster::a_node_is_cut_off_and_another_one_killed(&galera)
     );
 }
+
+#[test]
+#[ignore = "takes minutes; scripts/test-clusters.sh runs it"]
+fn thousands_of_folds_sets_and_exchanges() {
+    println!(
+        "{:?}",
+        cluster::thousands_of_folds_sets_and_exchanges(&Galera::start())
+    );
+}
+
+/// The default of MariaDB 11.8.
+#[test]
+#[ignore = "takes minutes; scripts/test-clusters.sh runs it"]
+fn thousands_of_folds_sets_and_exchanges_with_snapshot_isolation() {
+    println!(
+        "{:?}",
+        cluster::thousands_of_folds_sets_and_exchanges(&Galera::start_with_snapshot_isolation())
+    );
+}
+
+#[test]
+#[ignore = "takes minutes; scripts/test-clusters.sh runs it"]
+fn transactions_of_several_statements_with_snapshot_isolation() {
+    cluster::transactions_of_several_statements_beside_writers(
+        &Galera::start_with_snapshot_isolation(),
+    );
+}

@@ -61,6 +61,15 @@ fn a_node_is_cut_off_and_another_one_killed() {
     );
 }
 
+#[test]
+#[ignore = "containers; scripts/test-clusters.sh runs it"]
+fn thousands_of_folds_sets_and_exchanges() {
+    println!(
+        "{:?}",
+        cluster::thousands_of_folds_sets_and_exchanges(&GroupReplication::start())
+    );
+}
+
 /// A transaction that another node's commit aborts between two statements fails at the next one, or at the latest at COMMIT: no
 /// statement after the abort is committed by itself.
 #[test]

@@ -4,6 +4,7 @@ mod faults;
 mod ledger;
 mod several;
 mod stripes;
+mod thousands;
 mod writers;
 
 use std::fmt::Debug;
@@ -21,6 +22,7 @@ use diesel_sharded_tests::schema;
 pub use self::faults::*;
 pub use self::several::transactions_of_several_statements_beside_writers;
 pub use self::stripes::stripes_keep_processes_apart;
+pub use self::thousands::thousands_of_folds_sets_and_exchanges;
 pub use self::writers::writers_on_all_nodes;
 
 diesel::table! {
