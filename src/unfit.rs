@@ -46,6 +46,11 @@ pub enum Unfit {
         /// The number that the database shows.
         found: String,
     },
+    /// The base of a counted field is `NULL`.
+    #[error(
+        "has NULL in a counted column, to which nothing can be added: give it a number, and let the column be NOT NULL"
+    )]
+    NoBase,
     /// There are shards of this key and no row, or none that can be seen.
     #[error(
         "is not there, or cannot be seen, and has shards: remove these, or let a role that sees every row do this"

@@ -5,7 +5,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{Error, ShardsTable, Unfit, fold, update};
+use diesel_sharded::{Error, ShardsTable, Unfit, fold, set_total, update};
 use diesel_sharded_tests::{Database, TestConnection};
 
 diesel::table! {
@@ -55,12 +55,20 @@ where
     C::Backend: diesel_sharded::backend::BackendOf<C>,
     goods::table: diesel::query_builder::QueryFragment<C::Backend>,
 {
+    counted_in("sold BIGINT NOT NULL")
+}
+
+fn counted_in<C>(sold: &str) -> (Database, C)
+where
+    C: TestConnection + diesel::connection::LoadConnection,
+    C::Backend: diesel_sharded::backend::BackendOf<C>,
+    goods::table: diesel::query_builder::QueryFragment<C::Backend>,
+{
     let database = C::database();
     let mut conn = C::connect(&database);
-    conn.batch_execute(
-        "CREATE TABLE goods (id BIGINT PRIMARY KEY, name VARCHAR(10) NOT NULL UNIQUE, sold BIGINT NOT NULL, \
-             price DECIMAL(10, 2) NOT NULL)",
-    )
+    conn.batch_execute(&format!(
+        "CREATE TABLE goods (id BIGINT PRIMARY KEY, name VARCHAR(10) NOT NULL UNIQUE, {sold}, price DECIMAL(10, 2) NOT NULL)"
+    ))
     .unwrap();
     ShardsTable::of(goods::table).create(&mut conn).unwrap();
     conn.batch_execute(COUNTED).unwrap();
@@ -143,6 +151,26 @@ macro_rules! on {
                 }
                 drop_own_trigger_is_named(conn);
                 conn.batch_execute("UPDATE goods_shards SET price = 0, sold = 4 WHERE id = 2").unwrap();
+                drop_succeeds(conn);
+            }
+
+            /// A column that is nullable, against its `table!`, and has no value in a row with shards.
+            #[test]
+            fn a_base_without_a_value_loses_no_count() {
+                let (_database, mut conn) = counted_in::<Conn>("sold BIGINT NULL");
+                let conn = &mut conn;
+                conn.batch_execute("UPDATE goods SET sold = NULL WHERE id = 2").unwrap();
+                let counted = update(goods::table.find(2)).set(goods::sold.eq(goods::sold + 1));
+                assert_eq!(counted.execute(conn), Ok(1));
+                let folded = fold(goods::table).run(conn).unwrap();
+                assert_eq!(folded.unfit, [(2, Unfit::NoBase)]);
+                let set = set_total(goods::table.find(2), goods::sold, 5).execute(conn);
+                assert_eq!(unfit(set.unwrap_err()).1, Unfit::NoBase);
+                let table = ShardsTable::of(goods::table);
+                assert_eq!(unfit(table.drop(conn).unwrap_err()).1, Unfit::NoBase);
+                conn.revert_migration(&table.migration("20260101000000")).unwrap_err();
+                conn.batch_execute("UPDATE goods SET sold = 0 WHERE id = 2").unwrap();
+                assert_eq!(total(conn, 2).0, 11);
                 drop_succeeds(conn);
             }
 

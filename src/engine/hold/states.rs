@@ -24,7 +24,8 @@ where
     /// of every range.
     ///
     /// # Errors
-    /// [`Unfit::Removed`] if not all of them are there, [`Unfit::Altered`] for a base that is no number.
+    /// [`Unfit::Removed`] if not all of them are there, [`Unfit::NoBase`] for a base that is `NULL`, [`Unfit::Altered`] for one
+    /// that is no number.
     pub(crate) async fn states<M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -46,7 +47,8 @@ where
         }
         let mut states = Vec::with_capacity(texts.len());
         for (parent, text) in texts.iter().enumerate() {
-            let state = parse_states(fields, text.as_deref().unwrap_or_default());
+            let text = text.as_deref().ok_or(Unfit::NoBase);
+            let state = text.and_then(|text| parse_states(fields, text));
             states.push(state.map_err(|reason| HoldError::Unfit(parent, reason))?);
         }
         Ok(states)

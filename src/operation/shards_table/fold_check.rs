@@ -5,7 +5,7 @@ use crate::model::ColumnType;
 use crate::query_builder::literal;
 
 use super::quoted::{Column, Quoted, each};
-use super::unfit_text::{COLON, GAVE, KEY, NO_ROW, NOTHING, PLUS};
+use super::unfit_text::{COLON, GAVE, KEY, NO_ROW, NOTHING, NULL, PLUS};
 
 impl Quoted<'_> {
     /// `"videos"."id" = diesel_sharded_totals.key1`
@@ -27,25 +27,16 @@ impl Quoted<'_> {
     /// A row that did not accept the values of its shards, as a text that [`told`](super::unfit_text::told) reads.
     pub(super) fn unfit(&self) -> String {
         let parent = &self.parent;
-        let bases = self.listed(&self.fields, |i, _| {
-            format!("diesel_sharded_totals.base{i}")
-        });
-        let sums = self.listed(&self.fields, |i, c| match c.is_sum() {
+        let bases = self.values(|i, _| format!("diesel_sharded_totals.base{i}"));
+        let sums = self.values(|i, c| match c.is_sum() {
             true => format!("diesel_sharded_totals.sum{i}"),
             false => total(i, c),
         });
-        let found = self.listed(&self.fields, |_, c| format!("{parent}.{}", c.name));
-        let found = match self.fields.iter().all(Column::is_sum) {
-            true => found,
-            // A value that is not there is a text too.
-            false => {
-                let is_there = each(&self.key, " AND ", |_, c| {
-                    format!("{parent}.{} IS NOT NULL", c.name)
-                });
-                format!("CASE WHEN {is_there} THEN {found} END")
-            }
-        };
-        let found = format!("COALESCE({found}, '{NOTHING}')");
+        let found = self.values(|_, c| format!("{parent}.{}", c.name));
+        let is_there = each(&self.key, " AND ", |_, c| {
+            format!("{parent}.{} IS NOT NULL", c.name)
+        });
+        let found = format!("CASE WHEN {is_there} THEN {found} ELSE '{NOTHING}' END");
         let key = self.key_as_text("diesel_sharded_totals", |i, _| format!("key{i}"));
         let text = self.concatenated(&[
             literal(self.dialect, &format!("{}{KEY}", self.shards_table)),
@@ -97,31 +88,31 @@ impl Quoted<'_> {
     fn key_as_text(&self, table: &str, name: impl Fn(usize, &Column) -> String) -> String {
         self.listed(&self.key, |i, column| {
             let value = format!("{table}.{}", name(i, column));
-            match (column.column_type, self.dialect) {
+            self.as_text(&match (column.column_type, self.dialect) {
                 (ColumnType::Binary, Dialect::Postgres) => format!("encode({value}, 'hex')"),
                 (ColumnType::Binary, _) => format!("HEX({value})"),
                 _ => value,
-            }
+            })
         })
     }
 
-    /// The values of columns as one text, with commas in between; `NULL` for a greatest or least value that is not there.
-    fn listed(&self, columns: &[Column], value: impl Fn(usize, &Column) -> String) -> String {
-        let text_type = self.dialect.text_type();
-        let comma = match self.dialect {
-            Dialect::Mysql => ", ', ', ",
-            _ => " || ', ' || ",
-        };
-        let values = each(columns, comma, |i, column| {
-            let text = format!("CAST({} AS {text_type})", value(i, column));
-            match column.is_sum() {
-                true => text,
-                false => format!("COALESCE({text}, 'NULL')"),
-            }
-        });
+    /// The values of all fields as one text: without `COALESCE` a field that is `NULL` would make it `NULL`, which says that all
+    /// rows fit.
+    fn values(&self, value: impl Fn(usize, &Column) -> String) -> String {
+        self.listed(&self.fields, |i, field| {
+            format!("COALESCE({}, '{NULL}')", self.as_text(&value(i, field)))
+        })
+    }
+
+    fn as_text(&self, value: &str) -> String {
+        format!("CAST({value} AS {})", self.dialect.text_type())
+    }
+
+    /// Texts with commas in between.
+    fn listed(&self, columns: &[Column], text: impl Fn(usize, &Column) -> String) -> String {
         match self.dialect {
-            Dialect::Mysql => format!("CONCAT({values})"),
-            _ => values,
+            Dialect::Mysql => format!("CONCAT({})", each(columns, ", ', ', ", text)),
+            _ => each(columns, " || ', ' || ", text),
         }
     }
 

@@ -14,6 +14,7 @@ pub(super) const COLON: &str = ": ";
 pub(super) const PLUS: &str = " + ";
 pub(super) const GAVE: &str = " gave ";
 pub(super) const NOTHING: &str = "nothing";
+pub(super) const NULL: &str = "NULL";
 pub(super) const NO_ROW: &str = ": it has shards and no row";
 
 /// The error that such a text describes.
@@ -58,6 +59,9 @@ fn reason(field: &ShardsColumn, base: &str, sum: &str, found: &str) -> Option<Un
                 found: found.to_owned(),
             }),
         };
+    }
+    if base == NULL {
+        return Some(Unfit::NoBase);
     }
     let amount = |text: &str| Amount::parse(text, field.column_type).ok();
     let mut expected = amount(base)?;
