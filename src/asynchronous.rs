@@ -109,5 +109,6 @@ pub mod operation {
     pub use crate::operation::named::asynchronous::{
         BoundedCounter, CounterList, IdempotentCounter, TopCounters,
     };
+    pub use crate::operation::row_counter::asynchronous::IdempotentRowCounter;
     pub use crate::operation::update::asynchronous::LoadCounted;
 }

@@ -1,10 +1,13 @@
 //! One sharded field of one row, on connections of `diesel_async`.
 
+mod idempotent;
+
 use std::fmt;
 
 use diesel::result::{Error as DieselError, QueryResult};
 use diesel_async::AsyncConnection;
 
+pub use self::idempotent::IdempotentRowCounter;
 use crate::backend::BackendOf;
 use crate::connection::{BoxFuture, Link};
 use crate::model::{ShardedColumn, ShardedTable};
@@ -71,6 +74,14 @@ impl<C: ShardedColumn> RowCounter<C> {
         DB: BackendOf<Conn>,
     {
         Box::pin(async move { self.0.total(&mut Link::awaited(conn)).await })
+    }
+
+    /// The same counter, which counts only once for all additions with this key; see [`idempotency`](crate::idempotency).
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> IdempotentRowCounter<C>
+    where
+        <C::Table as ShardedTable>::Key: fmt::Debug,
+    {
+        IdempotentRowCounter(self.0.idempotency_key(key))
     }
 }
 

@@ -182,12 +182,37 @@ impl<C: ShardedColumn> RowCounter<C> {
         wait(self.0.get(conn))
     }
 
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> IdempotentRowCounter<C>
+    where
+        <C::Table as ShardedTable>::Key: fmt::Debug,
+    {
+        IdempotentRowCounter(self.0.idempotency_key(key))
+    }
+
     pub fn never_below(self, least: i64) -> Bounded<C> {
         Bounded(self.0.never_below(least))
     }
 
     pub fn never_above(self, most: i64) -> Bounded<C> {
         Bounded(self.0.never_above(most))
+    }
+}
+
+pub struct IdempotentRowCounter<C: ShardedColumn>(operation::IdempotentRowCounter<C>)
+where
+    <C::Table as ShardedTable>::Key: fmt::Debug;
+
+impl<C: ShardedColumn> IdempotentRowCounter<C>
+where
+    <C::Table as ShardedTable>::Key: fmt::Debug,
+{
+    pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>
+    where
+        C: IntegerField<DB> + Send + Sync,
+        Conn: AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        wait(self.0.add(n, conn))
     }
 }
 

@@ -1,12 +1,12 @@
 //! One field of one row as a value.
 
-use crate::api::{RowCounter, fold};
+use crate::api::{Error, RowCounter, fold};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{measures, videos_shards};
 
-use super::{Conn, database, on_threads, sent};
+use super::{Conn, database, database_with_counters, on_threads, sent};
 
 fn number_of_shards(conn: &mut Conn) -> i64 {
     videos_shards::table.count().get_result(conn).unwrap()
@@ -58,6 +58,26 @@ fn the_new_total_is_part_of_the_callers_transaction() {
     });
     assert!(undone.is_err());
     assert_eq!(of_1.get(conn), Ok(Some(100)));
+}
+
+#[test]
+fn a_key_counts_once_and_stands_for_one_addition() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let of = |row, key: &str| RowCounter::of(views, row).idempotency_key(key);
+    for _ in 0..2 {
+        assert_eq!(of(1, "a").add(5, conn), Ok(1));
+        assert_eq!(of(1, "b").add(0, conn), Ok(1));
+        assert_eq!(of(9, "c").add(5, conn), Ok(0));
+        assert_eq!(of(9, "d").add(0, conn), Ok(0));
+    }
+    for reused in [of(1, "a").add(6, conn), of(1, "b").add(1, conn)] {
+        let error = Error::from(reused.unwrap_err());
+        assert!(matches!(error, Error::IdempotencyKeyReused), "{error:?}");
+    }
+    assert_eq!(of(2, "c").add(1, conn), Ok(1)); // it was not used
+    assert_eq!(RowCounter::of(views, 1).get(conn), Ok(Some(105)));
+    assert_eq!(RowCounter::of(views, 2).get(conn), Ok(Some(201)));
 }
 
 /// Each total holds the counts that this writer has read before, and its own.
