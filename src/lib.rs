@@ -164,6 +164,11 @@ mod query_builder;
 mod test_schema;
 mod unfit;
 
+/// The example of the README compiles.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 pub use self::conflict::Conflict;
 pub use self::error::Error;
 #[cfg(feature = "r2d2")]
