@@ -21,7 +21,7 @@ fn read(path: &str) -> String {
 /// All Markdown files, by their paths from the root, but the guide's chapters: these link to items of the documentation.
 fn pages() -> Vec<String> {
     let mut pages = vec![];
-    below(repository(), &mut pages);
+    below(repository(), &[".md"], &mut pages);
     let mut pages: Vec<_> = pages
         .iter()
         .map(|path| path.strip_prefix(repository()).expect("a path below"))
@@ -32,14 +32,15 @@ fn pages() -> Vec<String> {
     pages
 }
 
-fn below(folder: &Path, pages: &mut Vec<PathBuf>) {
+/// The files in a folder, and in those below it, whose names end so.
+fn below(folder: &Path, ends: &[&str], files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().expect("a name").to_string_lossy();
         match path.is_dir() {
             true if name == "target" || name == ".git" => {}
-            true => below(&path, pages),
-            false if name.ends_with(".md") => pages.push(path),
+            true => below(&path, ends, files),
+            false if ends.iter().any(|end| name.ends_with(end)) => files.push(path),
             false => {}
         }
     }
@@ -129,6 +130,55 @@ fn the_guide_has_its_chapters_in_order() {
     let modules: Vec<_> = modules.map(|(module, _)| module.trim()).collect();
     let listed: Vec<_> = listed.iter().filter(|name| *name != "benchmarks").collect();
     assert_eq!(modules, listed);
+}
+
+/// The most characters of a line of code that rustdoc shows without a scroll bar, on a page that is 1280 wide.
+const WIDEST_CODE: usize = 94;
+
+/// The lines of code in the library's documentation that a reader sees. `docs/rustdoc.html` has SQL and texts break.
+fn lines_of_code(text: &str, is_rust: bool) -> Vec<&str> {
+    let (mut lines, mut in_code) = (vec![], None);
+    for line in text.lines() {
+        let line = match is_rust {
+            true => {
+                let line = line.trim_start();
+                let line = line
+                    .strip_prefix("///")
+                    .or_else(|| line.strip_prefix("//!"));
+                let Some(line) = line else { continue };
+                line.strip_prefix(' ').unwrap_or(line)
+            }
+            false => line,
+        };
+        if let Some(language) = line.strip_prefix("```") {
+            in_code = match in_code {
+                Some(_) => None,
+                None => Some(language),
+            };
+        } else if in_code.is_some_and(|language| !["sql", "text"].contains(&language)) {
+            lines.extend((line != "#" && !line.starts_with("# ")).then_some(line));
+        }
+    }
+    lines
+}
+
+#[test]
+fn code_in_the_documentation_fits_the_page() {
+    let mut files = vec![];
+    below(&repository().join("src"), &[".md", ".rs"], &mut files);
+    let (mut seen, mut wide) = (0, vec![]);
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source");
+        let is_rust = file.extension().is_some_and(|end| end == "rs");
+        let lines = lines_of_code(&text, is_rust);
+        seen += lines.len();
+        let lines = lines
+            .iter()
+            .filter(|line| line.chars().count() > WIDEST_CODE);
+        wide.extend(lines.map(|line| format!("{}: {line}", file.display())));
+    }
+    assert!(seen > 1_000, "{seen}");
+    assert!(wide.is_empty(), "{}", wide.join("\n"));
 }
 
 #[test]
