@@ -31,6 +31,9 @@ need galera-4 eval 'compgen -G "/usr/lib*/galera*/libgalera_smm.so"'
 need rsync command -v rsync
 need iproute2 eval 'command -v ip || test -x /usr/sbin/ip'
 need redis-server command -v redis-server
+need prometheus eval 'command -v prometheus && command -v promtool'
+need systemd command -v systemd-analyze
+need util-linux command -v flock
 need chromium command -v chromium
 need chromium-driver command -v chromedriver
 need locales test -e /usr/share/i18n/locales/de_DE

@@ -31,7 +31,8 @@
 //! # conn.batch_execute(&diesel_sharded::ShardsTable::of(videos::table).create_sql(&diesel::sqlite::Sqlite)?).await?;
 //!
 //! update(all.find(7)).set(views.eq(views + 1)).execute(conn).await?;
-//! let total: i64 = update(all.find(7)).set(views.eq(views + 1)).returning(views).get_result(conn).await?;
+//! let counted = update(all.find(7)).set(views.eq(views + 1)).returning(views);
+//! let total: i64 = counted.get_result(conn).await?;
 //! assert_eq!(total, 102);
 //!
 //! // The closure may run again, so it borrows its inputs and changes nothing but the database.

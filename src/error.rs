@@ -19,8 +19,10 @@ use crate::unfit::Unfit;
 ///
 /// fn report(error: diesel::result::Error) -> String {
 ///     match Error::from(error) {
-///         Error::OutcomeUnknown { .. } => "may have been counted: look before you count again".into(),
-///         Error::ConflictPersisted { attempts, .. } => format!("still contended after {attempts} attempts"),
+///         Error::OutcomeUnknown { .. } => "may have been counted: look first".into(),
+///         Error::ConflictPersisted { attempts, .. } => {
+///             format!("still contended after {attempts} attempts")
+///         }
 ///         other => other.to_string(),
 ///     }
 /// }

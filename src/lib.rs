@@ -64,21 +64,6 @@
 //! # }
 //! ```
 //!
-//! # The words
-//!
-//! | word | meaning |
-//! |---|---|
-//! | sharded field | a column whose counting updates go to shards, or whose greatest or least value is kept there; [`ShardedField`](derive@ShardedField) declares it |
-//! | base | the value that the column itself holds |
-//! | shard | a row of the shards table: the parent's key, a shard number, a column for each sharded field |
-//! | shards table | one for each parent table; [`ShardsTable`] creates it |
-//! | total | base + sum of shards, or the greatest or least of them, exact, read in one statement; [`total`](ShardedExpressionMethods::total) |
-//! | counting update | `column.eq(column ± n)`, `column.max(value)` or `column.min(value)`, by [`update`]; nothing else reaches the shards |
-//! | conflict | a transient failure that a new attempt can cure; [`Conflict`], [`retry`] |
-//! | fold | move shard values into the base without changing any total; [`fold`](fold()) |
-//! | named counter | a counter that is known by its name alone; [`Counter`] |
-//! | coalesce | merge many counts of one process into one committed batch; [`coalescer`] |
-//!
 //! # Where to go on
 //!
 //! The [guide] explains, with [questions and answers](guide::faq) and a [comparison](guide::comparison) with other cures for
@@ -116,6 +101,21 @@
 //!
 //! In signatures and bounds: [`dsl`] and [`operation`] name statements and results, [`backend`] names databases, and [`model`]
 //! names what the derive implements.
+//!
+//! # The words
+//!
+//! | word | meaning |
+//! |---|---|
+//! | sharded field | a column whose counting updates go to shards, or whose greatest or least value is kept there; [`ShardedField`](derive@ShardedField) declares it |
+//! | base | the value that the column itself holds |
+//! | shard | a row of the shards table: the parent's key, a shard number, a column for each sharded field |
+//! | shards table | one for each parent table; [`ShardsTable`] creates it |
+//! | total | base + sum of shards, or the greatest or least of them, exact, read in one statement; [`total`](ShardedExpressionMethods::total) |
+//! | counting update | `column.eq(column ± n)`, `column.max(value)` or `column.min(value)`, by [`update`]; nothing else reaches the shards |
+//! | conflict | a transient failure that a new attempt can cure; [`Conflict`], [`retry`] |
+//! | fold | move shard values into the base without changing any total; [`fold`](fold()) |
+//! | named counter | a counter that is known by its name alone; [`Counter`] |
+//! | coalesce | merge many counts of one process into one committed batch; [`coalescer`] |
 //!
 //! # Features
 //!
@@ -163,6 +163,11 @@ mod query_builder;
 #[cfg(test)]
 mod test_schema;
 mod unfit;
+
+/// The example of the README compiles.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
 
 pub use self::conflict::Conflict;
 pub use self::error::Error;
@@ -282,7 +287,10 @@ pub use diesel_sharded_derive::ShardedField;
 /// update(all.find(7)).set(views.eq(views + 1)).execute(conn)?;
 ///
 /// let video = all.select(Video::as_select()).first(conn)?;
-/// let card: Card = update(&video).set(views.eq(views + 1)).returning(Card::as_returning()).get_result(conn)?;
+/// let card: Card = update(&video)
+///     .set(views.eq(views + 1))
+///     .returning(Card::as_returning())
+///     .get_result(conn)?;
 /// assert_eq!((video.views, card.views), (101, 102));
 /// # Ok(())
 /// # }
@@ -332,7 +340,10 @@ pub use diesel_sharded_derive::ShardedField;
 /// struct Video {
 ///     id: i64,
 ///     #[sharded]
-///     #[diesel(select_expression = videos::views.total(), select_expression_type = Total<videos::views>)]
+///     #[diesel(
+///         select_expression = videos::views.total(),
+///         select_expression_type = Total<videos::views>,
+///     )]
 ///     views: i64,
 /// }
 /// ```

@@ -89,7 +89,8 @@
 //! `describe_metrics()` gives a recorder the units and descriptions above.
 //!
 //! ```text
-//! let metrics = PrometheusBuilder::new().install_recorder()?;     // crate metrics-exporter-prometheus
+//! // Of the crate metrics-exporter-prometheus.
+//! let metrics = PrometheusBuilder::new().install_recorder()?;
 //! diesel_sharded::observability::describe_metrics();
 //! Router::new().route("/metrics", get(move || async move { metrics.render() }))
 //! ```

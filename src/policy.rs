@@ -30,7 +30,9 @@ use crate::error::Error;
 /// use std::time::Duration;
 /// use diesel_sharded::retry::RetryPolicy;
 ///
-/// const PATIENT: RetryPolicy = RetryPolicy::new().with_attempts(100).with_deadline(Duration::from_secs(30));
+/// const PATIENT: RetryPolicy = RetryPolicy::new()
+///     .with_attempts(100)
+///     .with_deadline(Duration::from_secs(30));
 /// PATIENT.set_global();
 /// # RetryPolicy::new().set_global();
 /// ```

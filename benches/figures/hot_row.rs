@@ -70,24 +70,28 @@ fn rows(
 }
 
 pub fn lead(report: &Report) -> Result<String, Missing> {
-    let of = |entrant| -> Result<[String; 2], Missing> {
-        Ok([
-            rate(per_second(report, ON_POSTGRESQL, entrant)?),
-            rate(per_second(report, ON_MARIADB, entrant)?),
-        ])
+    let line = |database, place| -> Result<String, Missing> {
+        let of = |entrant| Ok(rate(per_second(report, place, entrant)?));
+        let (row, prepared) = (of(ONE_ROW)?, of(PREPARED)?);
+        let (sharded, coalesced) = (of(DEFAULT)?, of(COALESCED)?);
+        Ok(format!(
+            "| {database} | {row} ({prepared} prepared by hand) | **{sharded}** | {coalesced} |"
+        ))
     };
-    let [postgresql, mariadb] = of(DEFAULT)?;
-    let [postgresql_row, mariadb_row] = of(ONE_ROW)?;
-    let [postgresql_prepared, mariadb_prepared] = of(PREPARED)?;
-    let [postgresql_coalesced, mariadb_coalesced] = of(COALESCED)?;
-    let cores = report.part(DISKS, POSTGRESQL)?.machine.cores;
-    Ok(paragraph(&format!(
-        "64 threads count on one row. Each waits for its commits, commits wait for the disk, and clients and servers share {cores} \
-         cores. By this crate they make {postgresql} counts a second on PostgreSQL and {mariadb} on MariaDB. A plain column takes \
-         {postgresql_row} and {mariadb_row} by `diesel::update`, and {postgresql_prepared} and {mariadb_prepared} by a statement \
-         that is prepared by hand. A [coalescer](https://docs.rs/diesel_sharded/latest/diesel_sharded/coalescer/), which commits \
-         the counts of many threads together, makes {postgresql_coalesced} and {mariadb_coalesced}: too many for this picture."
-    )))
+    let conditions = paragraph(&format!(
+        "Counts a second on one hot row, by 64 threads. Each waits for its commits, commits wait for the disk, and clients and servers \
+         share {} cores. A coalescer commits the counts of many threads together.",
+        report.part(DISKS, POSTGRESQL)?.machine.cores
+    ));
+    Ok([
+        &conditions,
+        "",
+        "| | one row | sharded | through a [coalescer](https://docs.rs/diesel_sharded/latest/diesel_sharded/coalescer/) |",
+        "|---|---|---|---|",
+        &line("PostgreSQL", ON_POSTGRESQL)?,
+        &line("MariaDB", ON_MARIADB)?,
+    ]
+    .join("\n"))
 }
 
 pub fn why(report: &Report) -> Result<String, Missing> {

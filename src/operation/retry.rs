@@ -88,7 +88,9 @@ where
 ///
 /// let answer = Transaction::new()
 ///     .isolation(Isolation::Serializable)
-///     .run(conn, |conn| diesel::select(42.into_sql::<diesel::sql_types::Integer>()).get_result::<i32>(conn))?;
+///     .run(conn, |conn| {
+///         diesel::select(42.into_sql::<diesel::sql_types::Integer>()).get_result::<i32>(conn)
+///     })?;
 /// # assert_eq!(answer, 42);
 /// # Ok(())
 /// # }

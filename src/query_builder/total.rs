@@ -40,7 +40,10 @@ use crate::query_builder::peak::push_peak;
 /// use diesel_sharded::prelude::*;
 ///
 /// let score = || ups.total() - downs.total();
-/// let best = all.filter(ups.total().gt(downs.total())).order(score().desc()).select((id, score() * 2));
+/// let best = all
+///     .filter(ups.total().gt(downs.total()))
+///     .order(score().desc())
+///     .select((id, score() * 2));
 /// assert_eq!(best.load(conn), Ok(vec![(2_i64, 18_i64), (1, 10)]));
 /// let by_author = all.group_by(author).select((author, max(ups.total())));
 /// assert_eq!(by_author.load(conn), Ok(vec![("ann".to_owned(), Some(10_i64))]));

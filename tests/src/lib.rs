@@ -19,6 +19,7 @@ pub mod pgbouncer;
 pub mod pgpool;
 pub mod players;
 mod private;
+pub mod prometheus;
 pub mod proxy;
 pub mod redis;
 pub mod replication;

@@ -64,7 +64,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// let pool = Pool::new(ConnectionManager::<SqliteConnection>::new(&url))?;
 /// let coalescer = Coalescer::new(pool)?; // once, for the whole process
 ///
-/// // From any thread. This one is committed when it returns. A thousand threads share a few transactions.
+/// // From any thread. This one is committed when it returns. A thousand threads share a few
+/// // transactions.
 /// assert_eq!(coalescer.add(&RowCounter::of(views, 7), 1)?, 1);
 /// // This one returns at once, and is committed within 100 ms.
 /// coalescer.add_later(&Counter::named("page:/"), 1)?;

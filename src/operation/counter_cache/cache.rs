@@ -45,7 +45,9 @@ use super::declaration::{ChildNames, Declaration};
 /// comments_count.create(conn)?;
 ///
 /// // From now on nobody has to count:
-/// diesel::insert_into(comments::table).values([new(true), new(true), new(false)]).execute(conn)?;
+/// diesel::insert_into(comments::table)
+///     .values([new(true), new(true), new(false)])
+///     .execute(conn)?;
 /// diesel::delete(comments::table.filter(comments::id.eq(1))).execute(conn)?;
 /// let total = posts::table.find(7).select(posts::comments_count.total());
 /// assert_eq!(total.first::<i64>(conn)?, 1);

@@ -149,7 +149,8 @@ impl<T: ShardedTable> ShardsTable<T> {
     /// # struct Video { id: i64, #[sharded] views: i64 }
     /// use diesel_sharded::ShardsTable;
     ///
-    /// let sql = ShardsTable::of(videos::table).without_triggers().create_sql(&diesel::sqlite::Sqlite)?;
+    /// let shards = ShardsTable::of(videos::table).without_triggers();
+    /// let sql = shards.create_sql(&diesel::sqlite::Sqlite)?;
     /// # assert!(!sql.contains("FOREIGN KEY")); diesel::QueryResult::Ok(())
     /// ```
     pub const fn without_triggers(self) -> Self {

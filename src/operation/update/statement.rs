@@ -43,8 +43,8 @@ use crate::policy::RetryPolicy;
 ///     .set((views.eq(views + 1), likes.eq(likes - 1)))
 ///     .execute(conn)?;
 /// // The counted rows come back with exact totals.
-/// let total = update(all.find(7)).set(views.eq(views + 1)).returning(views).get_result::<i64>(conn)?;
-/// assert_eq!(total, 3);
+/// let counted = update(all.find(7)).set(views.eq(views + 1)).returning(views);
+/// assert_eq!(counted.get_result::<i64>(conn)?, 3);
 /// # Ok(())
 /// # }
 /// ```
@@ -287,7 +287,8 @@ impl<Query, Ret, Ins, Run> UpdateStatement<Query, SetNotCalled, Ret, Ins, Run> {
     /// # #[derive(diesel_sharded::ShardedField)]
     /// # #[diesel(table_name = videos)]
     /// # struct Video { id: i64, #[sharded] views: i64 }
-    /// let _ = diesel_sharded::update(all.find(7)).set(((views.eq(views + 1),), views.eq(views + 2)));
+    /// let twice = ((views.eq(views + 1),), views.eq(views + 2));
+    /// let _ = diesel_sharded::update(all.find(7)).set(twice);
     /// ```
     pub fn set<V, Columns, Operations, Kind>(
         self,

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Compiles the library against Diesel's main branch: what will break with Diesel's next version. May fail; see
+# docs/decisions/0065-diesels-main-branch.md.
+#
+#   scripts/diesel-main.sh FOLDER [COMMAND OF cargo]
+#
+# FOLDER is a clone of https://github.com/diesel-rs/diesel. The command is `check --lib` of the library with its features, by default.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+diesel=$(cd "${1:?the folder of a clone of Diesel}" && pwd)
+shift
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/diesel-main.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/library" "$work/diesel"
+git archive HEAD | tar -x -C "$work/library"
+git -C "$diesel" archive HEAD | tar -x -C "$work/diesel"
+
+# The branch has the number of an older release until the next one is made, and a patch has to meet the requirement `2.3.14`.
+sed -i '0,/^version = .*/s//version = "2.3.999"/' "$work/diesel/diesel/Cargo.toml"
+patch=()
+for crate in diesel diesel_derives diesel_migrations; do
+    patch+=(--config "patch.crates-io.$crate.path='$work/diesel/$crate'")
+done
+
+[ $# -gt 0 ] || set -- check -p diesel_sharded --lib --features \
+    postgres_backend,mysql_backend,sqlite,r2d2,numeric,uuid,cache,redis,async,tracing,metrics
+cd "$work/library"
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$OLDPWD/target}/diesel-main
+# Cargo.lock pins Diesel's last release, and a patch that meets no requirement is left out with a warning alone.
+cargo "${patch[@]}" update diesel diesel_derives diesel_migrations
+if ! cargo "${patch[@]}" tree -p diesel_sharded --depth 1 --prefix none | grep --quiet "^diesel v.*$work"; then
+    echo "the clone was not used: see the warnings above" >&2
+    exit 1
+fi
+cargo "${patch[@]}" "$@"

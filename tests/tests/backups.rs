@@ -1,0 +1,149 @@
+//! The lines of docs/operations.md that back up and restore a database, beside clients that count and fold: every total of the
+//! restored database is exact, and it goes on.
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, RetryPolicy};
+use diesel_sharded::{Counter, MIGRATIONS, fold, update};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{Database, TestConnection, schema};
+
+/// The block of the page that begins with the comment `# DATABASE:`.
+fn lines_of(database: &str) -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
+    let page = fs::read_to_string(page).expect("a page");
+    let mut blocks = page.split("```sh\n").skip(1);
+    let block = blocks.find(|block| block.starts_with(&format!("# {database}: ")));
+    let (block, _) = block
+        .and_then(|block| block.split_once("```"))
+        .expect("a block");
+    block.to_owned()
+}
+
+/// Runs the lines. The database is told as the page tells it: by an address, or by its name and the settings of MySQL's clients.
+fn back_up_and_restore(lines: &str, from: &Database, to: &Database) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut bash = Command::new("bash");
+    bash.args(["-euc", lines]).current_dir(&folder);
+    let name = |database: &Database| match database.url().strip_prefix("mysql://") {
+        Some(url) => url.rsplit_once('/').expect("a database").1.to_owned(),
+        None => database.url().to_owned(),
+    };
+    if let Some(url) = from.url().strip_prefix("mysql://") {
+        let (server, _) = url.rsplit_once('/').expect("a database");
+        let (user, address) = server.split_once('@').expect("a user");
+        let (user, password) = user.split_once(':').unwrap_or((user, ""));
+        let (host, port) = address.split_once(':').expect("a port");
+        let settings = format!(
+            "[client]\nprotocol=tcp\nuser={user}\npassword={password}\nhost={host}\nport={port}\n"
+        );
+        fs::write(folder.path().join(".my.cnf"), settings).expect("settings");
+        bash.env("HOME", folder.path());
+    }
+    bash.env("DATABASE", name(from)).env("RESTORED", name(to));
+    bash.env("DATABASE_URL", from.url())
+        .env("RESTORED_URL", to.url());
+    let ran = bash.output().expect("bash");
+    assert!(ran.status.success(), "scripts/test.sh installs it: {ran:?}");
+}
+
+/// Ends the other clients, also where the test fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A commit beside folds of the same rows may meet many conflicts.
+const PATIENT: RetryPolicy = RetryPolicy::new().with_attempts(1_000);
+
+macro_rules! on {
+    ($database:ident, $conn:ty, $name:literal) => {
+        #[test]
+        fn $database() {
+            type Conn = $conn;
+            const EACH: i64 = 1_000;
+
+            fn totals(conn: &mut Conn) -> Vec<(i64, i64)> {
+                let all = videos.select((id, views.total())).order(id);
+                all.load(conn).expect("totals")
+            }
+
+            /// Counts, folds and deletions do what they did before.
+            fn go_on(conn: &mut Conn) {
+                let counted = update(videos.find(7)).set(views.eq(views + 1)).execute(conn);
+                assert_eq!(counted, Ok(1));
+                fold(videos).run(conn).unwrap();
+                let counted = update(videos).set(views.eq(views + 1)).execute(conn);
+                assert_eq!(counted, Ok(20));
+                assert_eq!(totals(conn)[6], (7, EACH + 2));
+                conn.batch_execute("DELETE FROM videos WHERE id = 7").unwrap();
+                let left = schema::videos_shards::table
+                    .filter(schema::videos_shards::id.eq(7))
+                    .count();
+                assert_eq!(left.get_result(conn), Ok(0_i64));
+            }
+
+            let from = Conn::database();
+            let conn = &mut Conn::connect(&from);
+            schema::create(conn);
+            conn.run_pending_migrations(MIGRATIONS).unwrap();
+            conn.batch_execute("DELETE FROM videos").unwrap();
+            for key in 1..=20 {
+                conn.batch_execute(&format!(
+                    "INSERT INTO videos (id, slug, title, views, likes) VALUES ({key}, 'slug {key}', 'title', 0, 0)"
+                ))
+                .unwrap();
+            }
+            update(videos).set(views.eq(views + EACH)).execute(conn).unwrap();
+            Counter::named("page:/").add(7, conn).unwrap();
+
+            let is_over = AtomicBool::new(false);
+            thread::scope(|scope| {
+                // No commit changes a total: the base loses what the shards gain, and a fold moves it back.
+                let (is_over, from) = (&is_over, &from);
+                let _end = End(is_over);
+                scope.spawn(move || {
+                    let conn = &mut Conn::connect(from);
+                    while !is_over.load(Ordering::Relaxed) {
+                        let moved = retry::transaction(conn, PATIENT, |conn| {
+                            diesel::update(videos)
+                                .set(views.eq(views - 5))
+                                .execute(conn)?;
+                            update(videos).set(views.eq(views + 5)).execute(conn)
+                        });
+                        assert_eq!(moved, Ok(20));
+                    }
+                });
+                scope.spawn(move || {
+                    let conn = &mut Conn::connect(from);
+                    while !is_over.load(Ordering::Relaxed) {
+                        fold(videos).run(conn).unwrap();
+                    }
+                });
+                for _ in 0..3 {
+                    let to = Conn::database();
+                    back_up_and_restore(&lines_of($name), from, &to);
+                    let restored = &mut Conn::connect(&to);
+                    let expected: Vec<_> = (1..=20).map(|key| (key, EACH)).collect();
+                    assert_eq!(totals(restored), expected);
+                    assert_eq!(Counter::named("page:/").get(restored), Ok(7));
+                    go_on(restored);
+                }
+            });
+        }
+    };
+}
+
+on!(postgres, PgConnection, "PostgreSQL");
+on!(mysql, MysqlConnection, "MySQL, MariaDB");
+on!(sqlite, SqliteConnection, "SQLite");
