@@ -54,4 +54,14 @@ if ! command -v cargo >/dev/null; then
     exit 1
 fi
 
+# The program that runs the tool's migrations as a team would. A debug build in the tests' own target directory shares some crates with
+# them, and stays there.
+diesel_cli=2.3.14 # of the Diesel in Cargo.lock
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
+installed="$CARGO_TARGET_DIR/diesel_cli"
+if ! { "$installed/bin/diesel" --version || true; } 2>/dev/null | grep -qF " $diesel_cli"; then
+    cargo install diesel_cli --version "$diesel_cli" --locked --debug --root "$installed" \
+        --no-default-features --features sqlite-bundled,postgres,mysql
+fi
+
 exec cargo test --workspace --all-features "$@"

@@ -11,7 +11,7 @@ use crate::exit::EXIT_CODES;
 #[derive(Debug, Parser)]
 #[command(name = "diesel-sharded", version, after_help = EXIT_CODES)]
 pub struct Args {
-    /// The database: postgres://…, mysql://… or the path of a SQLite file. Also from a file `.env`.
+    /// The database: postgres://…, mysql://… (or mariadb://…), or the path of a SQLite file (or sqlite:…). Also from a file `.env`.
     #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
 
@@ -118,6 +118,17 @@ pub struct StatusArgs {
     pub hottest: u32,
 }
 
+/// How a command tells its results.
+#[derive(Debug, Clone, Copy, Default, ClapArgs)]
+pub struct Form {
+    /// Prints JSON instead of text.
+    #[arg(long)]
+    pub json: bool,
+    /// Prints no results and shows no progress; errors, and work that is left, go to the standard error.
+    #[arg(long, conflicts_with = "json")]
+    pub quiet: bool,
+}
+
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Nothing is lost or doubled when it is killed at any moment, and several may run at once. Ctrl-C finishes the open batch. It \
@@ -131,7 +142,7 @@ pub struct FoldArgs {
     /// How many rows are folded in one transaction, 1 to 100.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = batch)]
     pub batch: usize,
-    /// Folds no more rows than this in a second.
+    /// Folds no more rows than this in a second, with smaller batches if it has to [default: no limit].
     #[arg(long, value_name = "N")]
     pub at_most_per_second: Option<u32>,
     /// Removes empty shards numbered from N on [default: the number that `resize` has set for every field; else none is removed].
@@ -140,6 +151,8 @@ pub struct FoldArgs {
     /// Shows what there is to fold, and changes nothing.
     #[arg(long)]
     pub dry_run: bool,
+    #[command(flatten)]
+    pub form: Form,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -180,12 +193,14 @@ pub struct RecountArgs {
     /// How many rows are compared in one statement.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub batch: u32,
-    /// Compares no more rows than this in a second.
+    /// Compares no more rows than this in a second, with smaller batches if it has to [default: no limit].
     #[arg(long, value_name = "N")]
     pub at_most_per_second: Option<u32>,
     /// How many drifts are printed.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub show: usize,
+    #[command(flatten)]
+    pub form: Form,
 }
 
 const SNAPSHOT: &str = "\

@@ -15,6 +15,7 @@ use crate::live::{LiveColumn, LiveTable, LiveTables};
 use crate::migration_files::{Files, deliver, file_name};
 use crate::output::Output;
 use crate::sharded::{self, is_integer};
+use crate::shell;
 
 pub fn run(
     args: &GenerateArgs,
@@ -138,12 +139,10 @@ fn notes(
     conn: &AnyConnection,
 ) -> QueryResult<Vec<String>> {
     let mut notes = vec![format!(
-        "Rows that are there already are not counted. After the migration: diesel-sharded backfill {} {} --recount '{}'",
-        parent.table(),
-        cache.field,
-        cache
-            .recount_sql(parent, &conn.backend())?
-            .replace('\'', r"'\''"),
+        "Rows that are there already are not counted. After the migration: diesel-sharded backfill {} {} --recount {}",
+        shell::quoted(parent.table().as_str()),
+        shell::quoted(&cache.field),
+        shell::quoted(&cache.recount_sql(parent, &conn.backend())?),
     )];
     let mut others = child.foreign_keys.iter().map(|key| key.parent.as_str());
     let other = others.find(|other| *other != parent.table().name());

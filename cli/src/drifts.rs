@@ -5,6 +5,7 @@ use diesel::result::Error as DieselError;
 use diesel_sharded::model::ShardsColumn;
 
 use crate::connection::AnyConnection;
+use crate::error::Error;
 use crate::key::{Key, Keyed, as_text};
 use crate::sharded::is_integer;
 use crate::statement::Statement;
@@ -30,6 +31,15 @@ pub enum RepairError {
     NotGrouped(String),
     #[error("{0}")]
     Diesel(#[from] DieselError),
+}
+
+impl From<RepairError> for Error {
+    fn from(error: RepairError) -> Self {
+        match error {
+            RepairError::NotGrouped(key) => Error::RecountNotGrouped { key },
+            RepairError::Diesel(error) => error.into(),
+        }
+    }
 }
 
 impl Keyed<'_> {

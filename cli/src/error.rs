@@ -10,11 +10,9 @@ use diesel::result::Error as DieselError;
 pub enum Error {
     #[error("no database: set DATABASE_URL, write it to a file `.env`, or give --database-url")]
     NoDatabaseUrl,
-    #[error("the file `.env` cannot be read: {0}")]
-    DotEnv(dotenvy::Error),
     #[error(
-        "the database's address begins with `{0}`, which this build does not know: it takes postgres://, mysql:// or the \
-         path of a SQLite file, each if it was built with the feature of that name"
+        "the database's address begins with `{0}`, which this build does not know: it takes postgres://, mysql://, \
+         mariadb://, sqlite: or the path of a SQLite file, each if it was built with the feature of that name"
     )]
     UnknownScheme(String),
     #[error("there is no SQLite file `{0}`: create the database first, `diesel setup`")]
@@ -28,10 +26,7 @@ pub enum Error {
         "there is no table `{table}` in this database that this role may see{}",
         like(similar)
     )]
-    NoSuchTable {
-        table: String,
-        similar: Option<String>,
-    },
+    NoSuchTable { table: String, similar: Vec<String> },
     #[error(
         "`{0}` has a schema in its name: a shards table and a view are in the schema of their parent, so give the name alone"
     )]
@@ -173,6 +168,14 @@ pub enum Error {
          `conn.run_pending_migrations(diesel_sharded::MIGRATIONS)`"
     )]
     NoLibraryTables(String),
+    #[error("this role may not {what}: {grant}\nThe database says: {says}")]
+    Privilege {
+        what: String,
+        grant: String,
+        says: String,
+    },
+    #[error("{source}\ngo on with: {go_on}")]
+    Unfinished { source: Box<Error>, go_on: String },
     #[error("signals cannot be handled: {0}")]
     Signals(ctrlc::Error),
     #[error("the output cannot be written: {0}")]
@@ -186,6 +189,14 @@ impl Error {
             source,
         }
     }
+
+    /// The error ended a command of which a part was done; a command line goes on.
+    pub fn unfinished(self, go_on: String) -> Self {
+        Error::Unfinished {
+            source: Box::new(self),
+            go_on,
+        }
+    }
 }
 
 impl From<DieselError> for Error {
@@ -194,9 +205,10 @@ impl From<DieselError> for Error {
     }
 }
 
-fn like(similar: &Option<String>) -> String {
-    match similar {
-        Some(name) => format!("; did you mean `{name}`?"),
-        None => String::new(),
+fn like(similar: &[String]) -> String {
+    let names: Vec<_> = similar.iter().map(|name| format!("`{name}`")).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("; did you mean {}?", names.join(" or ")),
     }
 }

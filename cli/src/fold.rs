@@ -1,26 +1,33 @@
 //! `diesel-sharded fold`: moves shards into the base while the application goes on counting. No total changes.
 
+use std::mem;
 use std::ops::ControlFlow;
 
 use diesel::prelude::*;
+use diesel::result::Error as DieselError;
 use diesel_sharded::described::{
     FoldSettings, FoldedRows, amounts, fold, looked_at, nothing_folded,
 };
 
-use crate::args::FoldArgs;
+use crate::args::{FoldArgs, Form};
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
+use crate::fold_report::{FoldReport, FoldReports};
 use crate::interrupt::Interrupt;
 use crate::key::{Key, Keyed};
-use crate::output::{Output, plural};
-use crate::pace::bar;
+use crate::output::Output;
+use crate::pauses::Pauses;
+use crate::privilege::{Need, explained};
+use crate::progress::bar;
 use crate::shard_counts;
 use crate::sharded;
-use crate::sums::{as_decimal, moved};
+use crate::shell;
+use crate::sums::as_decimal;
 
 pub fn run(
     args: &FoldArgs,
+    options: &str,
     conn: &mut AnyConnection,
     interrupt: &Interrupt,
     out: &mut Output,
@@ -34,43 +41,60 @@ pub fn run(
         _ => return Err(Error::AfterWithoutTable),
     };
     named.note_left_out(out);
-    if tables.is_empty() {
+    if tables.is_empty() && !args.form.json && !args.form.quiet {
         out.line("There is no sharded table in this database.")?;
     }
-    let mut ended = Ended::Done;
-    for (live, sharded) in tables {
-        let keep_shards = match args.keep_shards {
-            Some(number) => Some(number),
-            None => {
-                let numbers = shard_counts::of_table(conn, live, sharded)?;
-                sharded.wished(&numbers)
+    let mut reports = FoldReports::of(args.form, out);
+    let mut fold_all = || {
+        let mut ended = Ended::Done;
+        for (i, (live, sharded)) in tables.iter().enumerate() {
+            let keep_shards = match args.keep_shards {
+                Some(number) => Some(number),
+                None => {
+                    let numbers = shard_counts::of_table(conn, live, sharded)?;
+                    sharded.wished(&numbers)
+                }
+            };
+            let others = tables.iter().skip(i + 1);
+            let others = others.map(|(_, sharded)| sharded.table().to_string());
+            let folding = Folding {
+                keyed: Keyed { sharded, dialect },
+                settings: FoldSettings {
+                    batch: args.batch,
+                    keep_shards,
+                },
+                at_most_per_second: args.at_most_per_second,
+                form: args.form,
+                interrupt,
+                options,
+                others: others.collect(),
+            };
+            ended = ended.and(match args.dry_run {
+                true => folding.dry_run(after.as_ref(), conn, &mut reports)?,
+                false => folding.run(after.clone(), conn, &mut reports)?,
+            });
+            if ended == Ended::Interrupted {
+                break;
             }
-        };
-        let folding = Folding {
-            keyed: Keyed { sharded, dialect },
-            settings: FoldSettings {
-                batch: args.batch,
-                per_second: args.at_most_per_second,
-                keep_shards,
-            },
-            interrupt,
-        };
-        ended = ended.and(match args.dry_run {
-            true => folding.dry_run(after.as_ref(), conn, out)?,
-            false => folding.run(after.clone(), conn, out)?,
-        });
-        if ended == Ended::Interrupted {
-            break;
         }
-    }
-    Ok(ended)
+        Ok::<_, Error>(ended)
+    };
+    let ended = fold_all();
+    reports.end()?;
+    ended
 }
 
 /// How one table is folded.
 pub struct Folding<'a> {
     pub keyed: Keyed<'a>,
     pub settings: FoldSettings,
+    pub at_most_per_second: Option<u32>,
+    pub form: Form,
     pub interrupt: &'a Interrupt,
+    /// Those of the command line that goes on, each behind a space.
+    pub options: &'a str,
+    /// The tables that are folded after this one.
+    pub others: Vec<String>,
 }
 
 impl Folding<'_> {
@@ -78,98 +102,97 @@ impl Folding<'_> {
         &self,
         after: Option<Key>,
         conn: &mut AnyConnection,
-        out: &mut Output,
+        reports: &mut FoldReports<'_>,
     ) -> Result<Ended, Error> {
         let sharded = self.keyed.sharded;
-        let bar = bar(
-            self.foldable(after.as_ref(), conn)?.0,
-            sharded.table().as_str(),
-        );
-        let mut folded = nothing_folded(sharded, after);
-        let result = fold(self.keyed, self.settings, &mut folded, conn, |folded| {
-            bar.set_position(looked_at(folded));
+        let bar = bar(self.form, sharded.table().as_str(), || {
+            Ok(self.foldable(after.as_ref(), conn)?.0)
+        });
+        let bar = bar.map_err(|error| self.explained(error, conn))?;
+        self.interrupt.write_beside(&bar);
+        let mut pauses = Pauses::at_most_per_second(self.at_most_per_second, self.interrupt);
+        let settings = FoldSettings {
+            batch: pauses.batch(self.settings.batch),
+            ..self.settings
+        };
+        let (mut folded, mut rows) = (nothing_folded(sharded, after), 0);
+        let result = fold(self.keyed, settings, &mut folded, conn, |folded| {
+            let before = mem::replace(&mut rows, looked_at(folded));
+            bar.set_position(rows);
+            if !folded.finished {
+                pauses.after_batch((rows - before) as usize);
+            }
             match self.interrupt.came() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
         });
         bar.finish_and_clear();
-        self.tell(&folded, out)?;
-        if result.is_err() || self.interrupt.came() {
-            let from = match &folded.last {
-                Some(last) => last.after_arguments(sharded),
-                None => String::new(),
-            };
-            out.note(&format!(
-                "{}: go on with: diesel-sharded fold {}{from}",
-                match result.is_err() {
-                    true => "ended by an error",
-                    false => "interrupted",
-                },
-                sharded.table(),
-            ));
+        let error = result.err().map(|error| self.explained(error, conn));
+        let error = match error {
+            Some(error) if rows == 0 && folded.parents == 0 => return Err(error),
+            error => error,
+        };
+        let is_left = !folded.finished || !self.others.is_empty();
+        let interrupted = error.is_none() && self.interrupt.came() && is_left;
+        let go_on = (error.is_some() || interrupted).then(|| self.go_on(&folded));
+        let sums = amounts(&folded).iter().map(as_decimal);
+        let sums: Vec<_> = sums.collect::<QueryResult<_>>()?;
+        let report = FoldReport::of(sharded, &folded, &sums, go_on.clone(), interrupted);
+        reports.add(report)?;
+        if let (Some(error), Some(go_on)) = (error, go_on) {
+            return Err(error.unfinished(go_on));
         }
-        result?;
         let left_over = !folded.unfit.is_empty() || !folded.busy.is_empty();
-        Ok(match (self.interrupt.came(), left_over) {
+        Ok(match (interrupted, left_over) {
             (true, _) => Ended::Interrupted,
             (false, true) => Ended::LeftOver,
             (false, false) => Ended::Done,
         })
     }
 
+    /// The command line that folds the rest.
+    fn go_on(&self, folded: &FoldedRows<Key>) -> String {
+        let sharded = self.keyed.sharded;
+        let fold = |tables: &[String]| {
+            let tables = tables.iter().map(|table| shell::quoted(table));
+            let tables = tables.collect::<Vec<_>>().join(" ");
+            format!("diesel-sharded fold {tables}{}", self.options)
+        };
+        let mut lines = vec![];
+        if !folded.finished {
+            let last = folded.last.as_ref();
+            let after = last.map(|last| last.after_arguments(sharded));
+            lines.push(fold(&[sharded.table().to_string()]) + &after.unwrap_or_default());
+        }
+        if !self.others.is_empty() {
+            lines.push(fold(&self.others));
+        }
+        lines.join("; ")
+    }
+
+    fn explained(&self, error: DieselError, conn: &mut AnyConnection) -> Error {
+        let sharded = self.keyed.sharded;
+        let (table, shards) = (sharded.table(), sharded.shards_table());
+        let fields = sharded.fields().iter();
+        let updates = fields.map(|field| Need::of_column("UPDATE", field.name(), table));
+        let removes = self.settings.keep_shards.is_some();
+        let needs = [Need::of("SELECT", table)]
+            .into_iter()
+            .chain(updates)
+            .chain(["SELECT", "UPDATE"].map(|privilege| Need::of(privilege, shards)))
+            .chain(removes.then(|| Need::of("DELETE", shards)));
+        explained(error.into(), &needs.collect::<Vec<_>>(), conn)
+    }
+
     pub fn dry_run(
         &self,
         after: Option<&Key>,
         conn: &mut AnyConnection,
-        out: &mut Output,
+        reports: &mut FoldReports<'_>,
     ) -> Result<Ended, Error> {
-        let (parents, amounts) = self.foldable(after, conn)?;
-        let sharded = self.keyed.sharded;
-        let amounts: Vec<_> = amounts.iter().flatten().collect();
-        out.line(&format!(
-            "{}: {} to fold{}",
-            sharded.table(),
-            plural(parents, "row"),
-            moved(sharded, &amounts)
-        ))?;
+        let (rows, sums) = self.foldable(after, conn)?;
+        reports.add(FoldReport::dry(self.keyed.sharded, rows, sums))?;
         Ok(Ended::Done)
-    }
-
-    fn tell(&self, folded: &FoldedRows<Key>, out: &mut Output) -> Result<(), Error> {
-        let sharded = self.keyed.sharded;
-        let amounts = amounts(folded).iter().map(as_decimal);
-        let amounts: Vec<_> = amounts.collect::<QueryResult<_>>()?;
-        out.line(&format!(
-            "{}: {} folded{}; {} removed",
-            sharded.table(),
-            plural(folded.parents, "row"),
-            moved(sharded, &amounts.iter().collect::<Vec<_>>()),
-            plural(folded.shards_removed, "empty shard"),
-        ))?;
-        let more = |keys: usize| match keys {
-            0..=20 => String::new(),
-            n => format!(" and {} more", n - 20),
-        };
-        if !folded.busy.is_empty() {
-            let shown = folded.busy.iter().take(20).map(|key| key.display(sharded));
-            out.note(&format!(
-                "{}: others held shards of these rows all the time, fold them again later: {}",
-                sharded.table(),
-                shown.collect::<Vec<_>>().join("; ") + &more(folded.busy.len())
-            ));
-        }
-        for (key, reason) in folded.unfit.iter().take(20) {
-            out.note(&format!(
-                "{}: not folded: the row {} {reason}",
-                sharded.table(),
-                key.display(sharded)
-            ));
-        }
-        if folded.unfit.len() > 20 {
-            let more = more(folded.unfit.len());
-            out.note(&format!("{}: not folded:{more}", sharded.table()));
-        }
-        Ok(())
     }
 }

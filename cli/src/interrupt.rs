@@ -1,32 +1,52 @@
 //! Ctrl-C and SIGTERM: the open batch is finished first.
 
-use std::sync::Arc;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use indicatif::ProgressBar;
+
 use crate::error::Error;
 
-#[derive(Debug, Clone)]
-pub struct Interrupt(Arc<AtomicBool>);
+#[derive(Debug)]
+pub struct Interrupt {
+    came: Arc<AtomicBool>,
+    /// Beside which the answer is written.
+    bar: Arc<Mutex<ProgressBar>>,
+}
 
 impl Interrupt {
     /// From now on signals are asked for here. A second one ends the process at once, which loses nothing either: the database
     /// takes the open batch back.
     pub fn handle() -> Result<Self, Error> {
-        let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
-        let came = Arc::clone(&interrupt.0);
+        let interrupt = Interrupt {
+            came: Arc::new(AtomicBool::new(false)),
+            bar: Arc::new(Mutex::new(ProgressBar::hidden())),
+        };
+        let (came, bar) = (Arc::clone(&interrupt.came), Arc::clone(&interrupt.bar));
         ctrlc::set_handler(move || {
             if came.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);
             }
+            let bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
+            bar.suspend(|| {
+                // A closed standard error is no reason to stop at once.
+                let _ = writeln!(io::stderr(), "finishing the batch; Ctrl-C again stops now");
+            });
         })
         .map_err(Error::Signals)?;
         Ok(interrupt)
     }
 
+    /// The answer to a signal leaves this bar whole.
+    pub fn write_beside(&self, bar: &ProgressBar) {
+        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = bar.clone();
+    }
+
     pub fn came(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+        self.came.load(Ordering::SeqCst)
     }
 
     /// Sleeps, but no longer than until the signal.

@@ -8,10 +8,12 @@ use diesel::sql_types::Untyped;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedKeys, DescribedTable, key_as_text};
 use diesel_sharded::model::{ColumnType, ShardsColumn, TableName};
+use serde_json::Value as JsonValue;
 
 use crate::connection::Backend;
 use crate::error::Error;
-use crate::sharded::COUNTERS;
+use crate::sharded::{COUNTERS, is_integer};
+use crate::shell;
 use crate::statement::{Row, Statement, Value};
 
 /// The key of a row: a text for each of its columns, bytes in hexadecimal.
@@ -66,6 +68,20 @@ impl Key {
             .collect()
     }
 
+    /// Each column's value as JSON: integers as numbers.
+    pub fn json(&self, sharded: &DescribedTable) -> Vec<JsonValue> {
+        let columns = sharded.key().iter().zip(self.shown(sharded));
+        let values = columns.map(|(column, text)| {
+            let is_number = is_integer(column.column_type());
+            match (is_number, text.parse::<i64>(), text.parse::<u64>()) {
+                (true, Ok(n), _) => n.into(),
+                (true, _, Ok(n)) => n.into(),
+                _ => text.into(),
+            }
+        });
+        values.collect()
+    }
+
     /// `7`, or `1, 2026-01-01` of a composite key.
     pub fn display(&self, sharded: &DescribedTable) -> String {
         self.shown(sharded).join(", ")
@@ -75,16 +91,8 @@ impl Key {
     pub fn after_arguments(&self, sharded: &DescribedTable) -> String {
         let shown = self.shown(sharded);
         shown.iter().fold(String::new(), |arguments, value| {
-            arguments + " --after=" + &quoted_for_a_shell(value)
+            arguments + " " + &shell::option("after", value)
         })
-    }
-}
-
-fn quoted_for_a_shell(value: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
-    match !value.is_empty() && value.chars().all(plain) {
-        true => value.to_owned(),
-        false => format!("'{}'", value.replace('\'', r"'\''")),
     }
 }
 
@@ -284,6 +292,10 @@ mod tests {
         assert_eq!(
             key.after_arguments(&sharded),
             r" --after=-7 --after=00ff --after='it'\''s, so'"
+        );
+        assert_eq!(
+            key.json(&sharded),
+            [JsonValue::from(-7), "00ff".into(), "it's, so".into()]
         );
         assert!(Key::parse(&sharded, &arguments[..2]).is_err());
         let no_hex = ["1", "0", ""].map(str::to_owned);

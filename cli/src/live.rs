@@ -8,6 +8,7 @@ use diesel_sharded::described::SHARD_NUMBERS;
 
 use crate::connection::AnyConnection;
 use crate::error::Error;
+use crate::nearest::nearest;
 use crate::statement::Statement;
 use crate::within::{is_schema, within};
 
@@ -149,12 +150,10 @@ impl LiveTables {
     /// The table of this name, if it is one.
     pub fn table(&self, name: &str) -> Result<&LiveTable, Error> {
         let Some(table) = self.tables.get(name) else {
-            let mut names = self.tables.keys();
+            let similar = nearest(name, self.tables.keys());
             return Err(Error::NoSuchTable {
                 table: self.full(name),
-                similar: names
-                    .find(|n| n.eq_ignore_ascii_case(name))
-                    .map(|name| self.full(name)),
+                similar: similar.iter().map(|name| self.full(name)).collect(),
             });
         };
         match &table.kind {

@@ -8,26 +8,36 @@ mod beside;
 mod column_type;
 mod connection;
 mod counts;
+mod dot_env;
 mod drifts;
 mod error;
 mod exit;
 mod fold;
+mod fold_report;
 mod foldable;
 mod function;
 mod generate;
+mod given;
 mod indexes;
 mod interrupt;
 mod key;
 mod live;
 mod migration_dir;
 mod migration_files;
+mod nearest;
+mod number;
 mod output;
-mod pace;
+mod pauses;
+mod privilege;
+mod progress;
 mod recount;
+mod recount_report;
 mod remove_orphans;
+mod repair;
 mod resize;
 mod shard_counts;
 mod sharded;
+mod shell;
 mod statement;
 mod status;
 mod sums;
@@ -36,16 +46,17 @@ mod within;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 use diesel_sharded::described::guard_transactions;
 
 use crate::args::{Args, Command};
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
+use crate::given::Given;
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::recount::Mode;
+use crate::recount::{Again, Mode};
 
 fn main() -> ExitCode {
     match run() {
@@ -59,15 +70,18 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<Ended, Error> {
-    match dotenvy::dotenv() {
-        Err(error) if !error.not_found() => return Err(Error::DotEnv(error)),
-        _ => {}
+    let warnings = dot_env::load();
+    let command = Args::command();
+    let matches = command.clone().get_matches();
+    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let out = &mut Output::stdout();
+    for warning in warnings {
+        out.note(&format!("warning: {warning}"));
     }
-    let args = Args::parse();
     if let Command::Completions { shell } = args.command {
         let name = env!("CARGO_BIN_NAME");
         let mut script = vec![]; // `generate` panics where it cannot write
-        clap_complete::generate(shell, &mut Args::command(), name, &mut script);
+        clap_complete::generate(shell, &mut command.clone(), name, &mut script);
         return match io::stdout().write_all(&script) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::Output(error)),
             _ => Ok(Ended::Done),
@@ -75,24 +89,39 @@ fn run() -> Result<Ended, Error> {
     }
     guard_transactions(); // whether the database is a cluster is not known
     let conn = &mut AnyConnection::establish_by_url(args.database_url.as_deref())?;
-    let out = &mut Output::stdout();
+    let given = Given::of(&command, &matches);
     match &args.command {
         Command::Generate(args) if args.function => function::run(args, conn, out),
         Command::Generate(args) if args.counts.is_empty() => generate::run(args, conn, out),
         Command::Generate(args) => counts::run(args, conn, out),
         Command::Status(args) => status::run(args, conn, out),
-        Command::Fold(args) => fold::run(args, conn, &Interrupt::handle()?, out),
-        Command::Resize(args) => resize::run(args, conn, &Interrupt::handle()?, out),
+        Command::Fold(args) => {
+            let options = given.again(&command, "fold");
+            fold::run(args, &options, conn, &Interrupt::handle()?, out)
+        }
+        Command::Resize(args) => {
+            let options = given.again(&command, "fold");
+            resize::run(args, &options, conn, &Interrupt::handle()?, out)
+        }
         Command::Verify(args) => {
+            let again = Again {
+                command: "verify",
+                options: &given.again(&command, "verify"),
+            };
             let interrupt = Interrupt::handle()?;
-            recount::run(&args.recount, Mode::Verify, conn, &interrupt, out)
+            recount::run(&args.recount, Mode::Verify, again, conn, &interrupt, out)
         }
         Command::Backfill(args) => {
+            let again = Again {
+                command: "backfill",
+                options: &given.again(&command, "backfill"),
+            };
             let mode = match args.dry_run {
                 true => Mode::Verify,
                 false => Mode::Repair,
             };
-            recount::run(&args.recount, mode, conn, &Interrupt::handle()?, out)
+            let interrupt = Interrupt::handle()?;
+            recount::run(&args.recount, mode, again, conn, &interrupt, out)
         }
         Command::RemoveOrphans { tables } => remove_orphans::run(tables, conn, out),
         Command::Completions { .. } => Ok(Ended::Done), // above, without a database

@@ -2,6 +2,8 @@
 
 use std::io::{self, ErrorKind, Write};
 
+use serde::Serialize;
+
 use crate::error::Error;
 
 pub struct Output {
@@ -26,6 +28,12 @@ impl Output {
     /// Beside the results.
     pub fn note(&self, note: &str) {
         let _ = writeln!(io::stderr(), "{note}"); // whoever closed it does not want to know
+    }
+
+    /// A value for programs.
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), Error> {
+        let json = serde_json::to_string_pretty(value);
+        self.line(&json.map_err(|error| Error::Output(error.into()))?)
     }
 
     /// Columns under their names, numbers to the right.

@@ -1,24 +1,25 @@
 //! `diesel-sharded verify` and `backfill`: totals beside a recount of what they count, and repaired by it.
 
-use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
-use diesel::result::Error as DieselError;
-use diesel_sharded::described::{LockedRows, add_to_base, integers, lock};
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::model::ShardsColumn;
-use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
-use diesel_sharded::{Error as ShardedError, Unfit};
 
 use crate::args::RecountArgs;
 use crate::connection::AnyConnection;
-use crate::drifts::{Compared, Range, RepairError};
+use crate::drifts::{Range, RepairError};
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::interrupt::Interrupt;
 use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
-use crate::output::{Output, plural};
-use crate::pace::{Pace, bar};
+use crate::output::Output;
+use crate::pauses::Pauses;
+use crate::privilege::{Need, explained};
+use crate::progress::bar;
+use crate::recount_report::RecountReport;
+use crate::repair::{Found, Repair};
 use crate::sharded::{self, is_integer};
+use crate::shell;
 use crate::statement::{Statement, Value};
 
 /// Whether drifts are only told, or repaired.
@@ -28,9 +29,17 @@ pub enum Mode {
     Repair,
 }
 
+/// The subcommand that runs, and its options for the command line that goes on, each behind a space.
+#[derive(Debug, Clone, Copy)]
+pub struct Again<'a> {
+    pub command: &'static str,
+    pub options: &'a str,
+}
+
 pub fn run(
     args: &RecountArgs,
     mode: Mode,
+    again: Again<'_>,
     conn: &mut AnyConnection,
     interrupt: &Interrupt,
     out: &mut Output,
@@ -54,6 +63,7 @@ pub fn run(
         field,
         args,
         mode,
+        again,
     };
     recounting.run(after, conn, interrupt, out)
 }
@@ -63,26 +73,16 @@ struct Recounting<'a> {
     field: &'a ShardsColumn,
     args: &'a RecountArgs,
     mode: Mode,
+    again: Again<'a>,
 }
 
-/// The drifts of a range, and those that could not be repaired.
-#[derive(Default)]
-struct Found {
-    drifts: Vec<Compared>,
-    /// Bases do not take what these lack.
-    unfit: Vec<(Key, Unfit)>,
+/// The rows of a batch, in key order.
+struct Batch {
+    keys: Vec<Key>,
+    found: Found,
 }
 
 impl Recounting<'_> {
-    fn drifts(
-        &self,
-        range: &Range<'_>,
-        conn: &mut AnyConnection,
-    ) -> Result<Vec<Compared>, RepairError> {
-        let recount = &self.args.recount;
-        self.keyed.drifts(self.field, recount, range, conn)
-    }
-
     fn run(
         &self,
         mut last: Option<Key>,
@@ -90,98 +90,79 @@ impl Recounting<'_> {
         interrupt: &Interrupt,
         out: &mut Output,
     ) -> Result<Ended, Error> {
-        let sharded = self.keyed.sharded;
-        let bar = bar(self.count(last.as_ref(), conn)?, sharded.table().as_str());
-        let mut pace = Pace::at_most_per_second(self.args.at_most_per_second);
-        let batch = pace.batch(self.args.batch as usize);
-        let (mut rows, mut drifts, mut unfit) = (0, 0, 0);
-        let result = loop {
-            let (keys, found) = match self.next(batch, last.as_ref(), conn) {
-                Ok(Some(next)) => next,
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
+        let (sharded, form) = (self.keyed.sharded, self.args.form);
+        let bar = bar(form, sharded.table().as_str(), || {
+            self.count(last.as_ref(), conn)
+        });
+        let bar = bar.map_err(|error| self.explained(error.into(), conn))?;
+        interrupt.write_beside(&bar);
+        let mut pauses = Pauses::at_most_per_second(self.args.at_most_per_second, interrupt);
+        let size = pauses.batch(self.args.batch as usize);
+        let mut report = RecountReport::of(sharded, self.field, self.mode);
+        let mut is_left = true;
+        let error = loop {
+            let Batch { keys, found } = match self.next(size, last.as_ref(), conn) {
+                Ok(batch) => batch,
+                Err(error) => break Some(self.explained(error, conn)),
             };
             bar.inc(keys.len() as u64);
-            rows += keys.len();
-            for drift in &found.drifts {
-                if drifts < self.args.show {
-                    bar.suspend(|| self.tell(drift, &found.unfit, out))?;
+            for drift in report.add(sharded, keys.len(), &found, self.args.show) {
+                if !form.json && !form.quiet {
+                    bar.suspend(|| out.line(&drift))?;
                 }
-                drifts += 1;
             }
-            unfit += found.unfit.len();
-            last = keys.last().cloned();
-            pace.after_batch(keys.len(), interrupt);
+            is_left = keys.len() == size;
+            last = keys.last().cloned().or(last);
+            if !is_left {
+                break None;
+            }
+            pauses.after_batch(keys.len());
             if interrupt.came() {
-                break Ok(());
+                break None;
             }
         };
         bar.finish_and_clear();
-        if drifts > self.args.show {
-            out.line(&format!("… and {} more", drifts - self.args.show))?;
-        }
-        let (what, verb) = match self.mode {
-            Mode::Verify => ("verify", "differ from the recount"),
-            Mode::Repair => ("backfill", "were not as recounted"),
+        let error = match error {
+            Some(error) if report.is_empty() => return Err(error),
+            error => error,
         };
-        out.line(&format!(
-            "{}.{}: {} compared, {drifts} {verb}{}",
-            sharded.table(),
-            self.field.name(),
-            plural(rows as u64, "row"),
-            match (self.mode, unfit) {
-                (Mode::Verify, _) => String::new(),
-                (Mode::Repair, unfit) => format!(", {} repaired", drifts - unfit),
-            }
-        ))?;
-        if unfit > 0 {
-            out.note(&format!(
-                "{unfit} could not be repaired: the column does not take what they lack; fold first, widen it, or let this role update the rows"
-            ));
+        let interrupted = error.is_none() && is_left;
+        let go_on = (error.is_some() || interrupted).then(|| self.go_on(last.as_ref()));
+        report.end(form, go_on.clone(), interrupted, out)?;
+        if let (Some(error), Some(go_on)) = (error, go_on) {
+            return Err(error.unfinished(go_on));
         }
-        if result.is_err() || interrupt.came() {
-            let from = match &last {
-                Some(last) => last.after_arguments(sharded),
-                None => String::new(),
-            };
-            out.note(&format!(
-                "{}: go on with: diesel-sharded {what} {} {} --recount …{from}",
-                match result.is_err() {
-                    true => "ended by an error",
-                    false => "interrupted",
-                },
-                sharded.table(),
-                self.field.name(),
-            ));
-        }
-        result?;
-        Ok(match self.mode {
-            _ if interrupt.came() => Ended::Interrupted,
-            Mode::Verify if drifts > 0 => Ended::LeftOver,
-            Mode::Repair if unfit > 0 => Ended::LeftOver,
-            _ => Ended::Done,
+        Ok(match interrupted {
+            true => Ended::Interrupted,
+            false => report.ended(),
         })
     }
 
-    fn tell(
-        &self,
-        drift: &Compared,
-        unfit: &[(Key, Unfit)],
-        out: &mut Output,
-    ) -> Result<(), Error> {
-        let lacks = &drift.expected - &drift.total;
-        let sign = if lacks > BigDecimal::zero() { "+" } else { "" };
-        let outcome = match unfit.iter().find(|(key, _)| *key == drift.key) {
-            Some((_, Unfit::OutOfRange)) => ", not repaired: out of range".to_owned(),
-            Some((_, reason)) => format!(", not repaired: the row {reason}"),
-            None => String::new(),
-        };
-        out.line(&format!(
-            "{}: total {}, recounted {} ({sign}{lacks}{outcome})",
-            drift.key.display(self.keyed.sharded),
-            drift.total,
-            drift.expected,
-        ))
+    /// The command line that compares the rest.
+    fn go_on(&self, last: Option<&Key>) -> String {
+        let sharded = self.keyed.sharded;
+        let after = last.map(|last| last.after_arguments(sharded));
+        format!(
+            "diesel-sharded {} {} {}{}{}",
+            self.again.command,
+            shell::quoted(sharded.table().as_str()),
+            shell::quoted(self.field.name()),
+            self.again.options,
+            after.unwrap_or_default()
+        )
+    }
+
+    fn explained(&self, error: Error, conn: &mut AnyConnection) -> Error {
+        let sharded = self.keyed.sharded;
+        let mut needs = vec![
+            Need::of("SELECT", sharded.table()),
+            Need::of("SELECT", sharded.shards_table()),
+        ];
+        if self.mode == Mode::Repair {
+            let field = self.field.name();
+            needs.push(Need::of_column("UPDATE", field, sharded.table()));
+        }
+        explained(error, &needs, conn)
     }
 
     fn count(&self, after: Option<&Key>, conn: &mut AnyConnection) -> QueryResult<u64> {
@@ -196,13 +177,13 @@ impl Recounting<'_> {
         rows.first().map_or(Ok(0), |row| row.parse(0))
     }
 
-    /// Compares the next rows in key order, and repairs them if it should. Their keys, and what differed.
+    /// Compares the next rows in key order, and repairs them if it should.
     fn next(
         &self,
-        batch: usize,
+        size: usize,
         after: Option<&Key>,
         conn: &mut AnyConnection,
-    ) -> Result<Option<(Vec<Key>, Found)>, Error> {
+    ) -> Result<Batch, Error> {
         let (keyed, table) = (self.keyed, self.keyed.sharded.table());
         let pick = keyed.select_key(Statement::default().sql("SELECT "), table);
         let pick = pick.sql(" FROM ").table(table);
@@ -211,108 +192,47 @@ impl Recounting<'_> {
             None => pick,
         };
         let pick = keyed.key(pick.sql(" ORDER BY "), table).sql(" LIMIT ");
-        let rows = pick.bind(Value::Integer(batch as i64)).rows(conn)?;
+        let rows = pick.bind(Value::Integer(size as i64)).rows(conn)?;
         let keys = rows
             .iter()
             .map(|row| Key::read(keyed.sharded.key().len(), row));
         let keys: Vec<_> = keys.collect::<QueryResult<_>>()?;
         let Some(last) = keys.last() else {
-            return Ok(None);
+            return Ok(Batch {
+                keys,
+                found: Found::default(),
+            });
         };
         let range = Range { after, last };
-        let drifts = self
-            .drifts(&range, conn)
-            .map_err(|error| self.told(error))?;
+        let drifts = keyed.drifts(self.field, &self.args.recount, &range, conn);
+        let drifts = drifts.map_err(|error| self.of_recount(error))?;
         let found = match self.mode {
-            Mode::Repair if !drifts.is_empty() => self.repair(&range, &drifts, conn)?,
+            Mode::Repair if !drifts.is_empty() => {
+                let repair = Repair {
+                    keyed,
+                    field: self.field,
+                    recount: &self.args.recount,
+                };
+                repair.run(&range, &drifts, conn)?
+            }
             _ => Found {
                 drifts,
                 ..Found::default()
             },
         };
-        Ok(Some((keys, found)))
+        Ok(Batch { keys, found })
     }
 
-    fn told(&self, error: RepairError) -> Error {
+    /// An error of the first comparison, which is the recount's unless the connection was lost.
+    fn of_recount(&self, error: RepairError) -> Error {
         match error {
-            RepairError::NotGrouped(key) => Error::RecountNotGrouped { key },
-            RepairError::Diesel(DieselError::DatabaseError(_, information)) => Error::Recount(
-                information.message().to_owned(),
-                self.keyed.sharded.key().len(),
-            ),
-            RepairError::Diesel(error) => error.into(),
-        }
-    }
-
-    /// Locks the rows that differ, so that no other repair, fold or set comes in between, compares again in one snapshot, and
-    /// corrects the bases. On PostgreSQL the snapshot is the one of the lock, and a row that was written since is a
-    /// serialization failure, after which it is tried again.
-    ///
-    /// ```sql
-    /// BEGIN ISOLATION LEVEL REPEATABLE READ;                  -- SQLite: BEGIN IMMEDIATE
-    /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE;     -- MySQL: FOR UPDATE; SQLite: none
-    /// WITH … SELECT …;                                        -- as above
-    /// UPDATE "videos" SET "likes" = ("videos"."likes" + $1) WHERE …;
-    /// COMMIT
-    /// ```
-    fn repair(
-        &self,
-        range: &Range<'_>,
-        suspects: &[Compared],
-        conn: &mut AnyConnection,
-    ) -> Result<Found, Error> {
-        let suspects: Vec<_> = suspects.iter().map(|drift| drift.key.clone()).collect();
-        let repaired = Transaction::new()
-            .isolation(Isolation::RepeatableRead)
-            .retry(RetryPolicy::default())
-            .run(conn, |conn| {
-                let LockedRows { locked, not_locked } = lock(self.keyed, &suspects, conn)?;
-                let mut found = Found::default();
-                for drift in self.drifts(range, conn)? {
-                    let key = drift.key.clone();
-                    if not_locked.contains(&key) {
-                        found.unfit.push((key, Unfit::NotLocked));
-                    } else if !locked.contains(&key) {
-                        continue; // it came into the range since
-                    } else if let Some(reason) = self.add_lacking(&drift, conn)? {
-                        found.unfit.push((key, reason));
-                    }
-                    found.drifts.push(drift);
-                }
-                Ok(found)
-            });
-        repaired.map_err(|error| self.told(error))
-    }
-
-    /// The difference that has to be added to the base, if that takes it.
-    fn lacks(&self, drift: &Compared) -> Option<i64> {
-        let (least, greatest) = integers(self.field.column_type());
-        let lacks = &drift.expected - &drift.total;
-        let base = (&drift.base + &lacks).to_i64()?;
-        let fits = |n: i64| (least..=greatest).contains(&n);
-        let lacks = lacks.is_integer().then(|| lacks.to_i64())??;
-        (fits(base) && fits(drift.expected.to_i64()?)).then_some(lacks)
-    }
-
-    /// Corrects the base, in a savepoint, which is rolled back where the base does not take it: for the reason that comes back.
-    fn add_lacking(
-        &self,
-        drift: &Compared,
-        conn: &mut AnyConnection,
-    ) -> QueryResult<Option<Unfit>> {
-        let Some(lacks) = self.lacks(drift) else {
-            return Ok(Some(Unfit::OutOfRange));
-        };
-        let (keyed, name) = (self.keyed, self.field.name());
-        let add = Statement::default().name(name).sql(" = (");
-        let add = add.column(keyed.sharded.table(), name);
-        let add = add.sql(" + ").bind(Value::Integer(lacks)).sql(")");
-        let added =
-            conn.transaction(|conn| add_to_base(keyed, &drift.key, self.field, lacks, &add, conn));
-        match added.map_err(ShardedError::from) {
-            Ok(()) => Ok(None),
-            Err(ShardedError::Unfit { reason, .. }) => Ok(Some(reason)),
-            Err(error) => Err(error.into()),
+            RepairError::Diesel(DieselError::DatabaseError(kind, information))
+                if !matches!(kind, DatabaseErrorKind::ClosedConnection) =>
+            {
+                let columns = self.keyed.sharded.key().len();
+                Error::Recount(information.message().to_owned(), columns)
+            }
+            error => error.into(),
         }
     }
 }

@@ -1,13 +1,14 @@
 //! `diesel-sharded resize`: how many shards writers choose from.
 
-use diesel_sharded::described::FoldSettings;
+use diesel_sharded::described::{FoldSettings, ROWS_AT_ONCE};
 use diesel_sharded::{Counter, Error as ShardedError};
 
-use crate::args::ResizeArgs;
+use crate::args::{Form, ResizeArgs};
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::fold::Folding;
+use crate::fold_report::FoldReports;
 use crate::interrupt::Interrupt;
 use crate::key::Keyed;
 use crate::live::LiveTables;
@@ -17,13 +18,16 @@ use crate::sharded;
 
 pub fn run(
     args: &ResizeArgs,
+    options: &str,
     conn: &mut AnyConnection,
     interrupt: &Interrupt,
     out: &mut Output,
 ) -> Result<Ended, Error> {
     match (&args.counter, &args.table, &args.field) {
         (Some(name), ..) => counter(name, args, conn, out),
-        (None, Some(table), Some(field)) => field_of(table, field, args, conn, interrupt, out),
+        (None, Some(table), Some(field)) => {
+            field_of(table, field, args, options, conn, interrupt, out)
+        }
         _ => Ok(Ended::Done), // clap asks for one of them
     }
 }
@@ -51,6 +55,7 @@ fn field_of(
     table: &str,
     field: &str,
     args: &ResizeArgs,
+    options: &str,
     conn: &mut AnyConnection,
     interrupt: &Interrupt,
     out: &mut Output,
@@ -83,15 +88,19 @@ fn field_of(
     let folding = Folding {
         keyed: Keyed { sharded, dialect },
         settings: FoldSettings {
-            batch: 100,
-            per_second: None,
+            batch: ROWS_AT_ONCE,
             keep_shards,
         },
+        at_most_per_second: None,
+        form: Form::default(),
         interrupt,
+        options,
+        others: vec![],
     };
+    let reports = &mut FoldReports::of(Form::default(), out);
     match args.dry_run {
-        true => folding.dry_run(None, conn, out),
-        false => folding.run(None, conn, out),
+        true => folding.dry_run(None, conn, reports),
+        false => folding.run(None, conn, reports),
     }
 }
 

@@ -37,7 +37,7 @@ pub fn moved(sharded: &DescribedTable, amounts: &[&BigDecimal]) -> String {
 }
 
 /// A number without an exponent and without zeros at its end.
-struct Plain<'a>(&'a BigDecimal);
+pub struct Plain<'a>(pub &'a BigDecimal);
 
 impl std::fmt::Display for Plain<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

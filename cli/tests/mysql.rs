@@ -100,6 +100,15 @@ fn tables_that_cannot_be_referred_to_are_refused() {
 }
 
 #[test]
+fn addresses_of_mariadb_are_taken() {
+    let (database, _conn) = cases::videos(1, 1);
+    let url = database.url().replacen("mysql://", "mariadb://", 1);
+    assert!(url.starts_with("mariadb://"), "{url}");
+    let folded = run(&database, &["fold", "--dry-run", "--database-url", &url], 0);
+    assert!(folded.starts_with("videos: 1 row to fold"), "{folded}");
+}
+
+#[test]
 fn a_suppressed_update_is_told() {
     cases::fold::what_suppresses_updates_is_told(&[
         "CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW

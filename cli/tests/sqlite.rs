@@ -40,6 +40,48 @@ fn a_database_is_found_as_the_diesel_cli_finds_it() {
 }
 
 #[test]
+fn addresses_of_other_tools_are_taken() {
+    let (database, _conn) = cases::videos(1, 1);
+    for scheme in ["sqlite:", "sqlite://", "file:"] {
+        let url = format!("{scheme}{}", database.url());
+        let mut fold = command(&std::env::temp_dir());
+        fold.args(["fold", "--dry-run", "--database-url", &url]);
+        let folded = fold.output().unwrap();
+        let says = String::from_utf8_lossy(&folded.stdout);
+        assert_eq!(
+            says, "videos: 1 row to fold (views +1, likes +2)\n",
+            "{url}"
+        );
+    }
+}
+
+#[test]
+fn bad_lines_of_dot_env_are_warnings() {
+    let (database, _conn) = cases::empty_database();
+    let folder = tempfile::tempdir().unwrap();
+    let below = folder.path().join("src");
+    fs::create_dir(&below).unwrap();
+    let text = format!("OTHER=1\nnot a variable\nDATABASE_URL={}\n", database.url());
+    fs::write(folder.path().join(".env"), text).unwrap();
+    let status = command(&below).arg("status").output().unwrap();
+    assert_eq!(status.status.code(), Some(0), "{status:?}");
+    let says = String::from_utf8(status.stderr).unwrap();
+    assert!(says.starts_with("warning: "), "{says}");
+    assert!(
+        says.ends_with(".env, line 2: not NAME=VALUE, left out\n"),
+        "{says}"
+    );
+    assert_eq!(says.lines().count(), 1, "{says}");
+
+    fs::write(below.join(".env"), b"A=\xff\n").unwrap();
+    let status = command(&below).arg("status").output().unwrap();
+    assert_eq!(status.status.code(), Some(1), "{status:?}");
+    let says = String::from_utf8(status.stderr).unwrap();
+    assert!(says.contains(".env cannot be read"), "{says}");
+    assert!(says.contains("set DATABASE_URL"), "{says}");
+}
+
+#[test]
 fn what_needs_no_database() {
     let folder = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

@@ -24,8 +24,13 @@ use crate::operation::shards_table::{self, Integrity};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Names, push_total_of};
 
+pub use crate::operation::fold::Pace;
+
 /// The library's own table of numbers of shards.
 pub const SHARD_NUMBERS: &str = shard_counts::TABLE;
+
+/// How many rows a statement names at most.
+pub const ROWS_AT_ONCE: usize = KEYS_IN_A_STATEMENT;
 
 /// A table as the derive would know it.
 #[derive(Debug, Clone)]
@@ -226,8 +231,6 @@ where
 pub struct FoldSettings {
     /// See [`Fold::batch`](crate::operation::Fold::batch).
     pub batch: usize,
-    /// See [`Fold::at_most_per_second`](crate::operation::Fold::at_most_per_second).
-    pub per_second: Option<u32>,
     /// Empty shards numbered from here on are removed, or none.
     pub keep_shards: Option<u16>,
 }
@@ -275,11 +278,10 @@ where
         dialect: link.dialect(),
         inside: false,
     };
-    let per_second = settings.per_second.filter(|rows| *rows > 0);
     let batches = Batches {
         filter: (),
         batch: settings.batch.clamp(1, KEYS_IN_A_STATEMENT),
-        per_second: per_second.map(f64::from),
+        per_second: None,
     };
     now(folding.fold_all(&batches, folded, link, &mut progress))
 }
@@ -337,15 +339,14 @@ where
     })
 }
 
-/// Adds `n` to the base of a parent that is locked, by an `assignment` that does so.
+/// Adds amounts to the bases of parents that are locked, in key order, by an `assignment` that does so.
 ///
 /// # Errors
-/// [`Unfit`](crate::Error::Unfit) if the base does not accept the sum.
-pub fn add_to_base<K, A, Conn, DB>(
+/// [`Unfit`](crate::Error::Unfit) if a base does not accept its sum.
+pub fn add_to_bases<K, A, Conn, DB>(
     keys: K,
-    row: &K::Key,
+    rows: &[(K::Key, i64)],
     field: &ShardsColumn,
-    n: i64,
     assignment: &A,
     conn: &mut Conn,
 ) -> QueryResult<()>
@@ -355,8 +356,13 @@ where
     Conn: LoadConnection<Backend = DB>,
     DB: BackendOf<Conn> + Reads<Untyped, K::Key>,
 {
-    let held = Held::locked(Described(keys), vec![row.clone()]);
-    let amounts = [Amount::Integer(n.into())];
+    let parents = rows.iter().map(|(key, _)| key.clone());
+    let held = Held::locked(Described(keys), parents.collect());
+    let amounts: Vec<_> = rows
+        .iter()
+        .map(|(_, n)| [Amount::Integer((*n).into())])
+        .collect();
+    let amounts: Vec<&[Amount]> = amounts.iter().map(|amount| &amount[..]).collect();
     now(held.add_to_bases(&mut Link::blocking(conn), &[field], &amounts, assignment))
 }
 

@@ -112,10 +112,7 @@ fn interrupted_it_finishes_its_batch_and_tells_where_to_go_on() {
         assert_eq!(fold.try_wait().unwrap(), None);
         thread::sleep(Duration::from_millis(5));
     }
-    let interrupted = Command::new("kill")
-        .args(["-INT", &fold.id().to_string()])
-        .status();
-    assert!(interrupted.unwrap().success());
+    interrupt(&fold);
     let status = fold.wait().unwrap();
     let mut says = String::new();
     let mut stderr = fold.stderr.take().unwrap();
@@ -124,8 +121,13 @@ fn interrupted_it_finishes_its_batch_and_tells_where_to_go_on() {
 
     let (_, folded) = sum(&mut conn);
     assert_eq!(folded % 10, 0, "a batch is open");
+    let answer = "finishing the batch; Ctrl-C again stops now";
+    assert!(says.starts_with(answer), "{says}");
     let go_on = says.trim().rsplit("diesel-sharded ").next().unwrap();
-    assert_eq!(go_on, format!("fold videos --after={folded}"));
+    assert_eq!(
+        go_on,
+        format!("fold videos --batch=10 --at-most-per-second=100 --after={folded}")
+    );
     let rest: Vec<_> = go_on.split(' ').collect();
     let printed = run(&database, &rest, 0);
     assert!(
@@ -133,6 +135,12 @@ fn interrupted_it_finishes_its_batch_and_tells_where_to_go_on() {
         "{printed}"
     );
     assert_eq!(sum(&mut conn), (400, 400));
+}
+
+fn interrupt(process: &Child) {
+    let mut kill = Command::new("kill");
+    let killed = kill.args(["-INT", &process.id().to_string()]).status();
+    assert!(killed.unwrap().success());
 }
 
 fn spawn(command: &mut Command) -> Child {
@@ -186,6 +194,108 @@ fn a_base_that_is_full_keeps_its_shards() {
         .unwrap();
     run(&database, &["fold", "videos"], 0);
     assert_eq!(sum(&mut conn), (3, 3));
+}
+
+#[test]
+fn results_are_told_as_json_or_not_at_all() {
+    let (database, mut conn) = videos(4, 2);
+    let dry = run(&database, &["fold", "--dry-run", "--json"], 0);
+    let dry: serde_json::Value = serde_json::from_str(&dry).unwrap();
+    assert_eq!(dry[0]["dry_run"], true);
+    assert_eq!(dry[0]["rows"], 4);
+    assert_eq!(
+        dry[0]["fields"][1],
+        serde_json::json!({"field": "likes", "moved": 16})
+    );
+
+    diesel::update(dsl::videos.find(2))
+        .set(dsl::likes.eq(i32::MAX - 1))
+        .execute(&mut conn)
+        .unwrap();
+    let json = run(&database, &["fold", "videos", "--json"], 3);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!([{
+            "table": "videos",
+            "shards_table": "videos_shards",
+            "dry_run": false,
+            "rows": 3,
+            "fields": [{"field": "views", "moved": 6}, {"field": "likes", "moved": 12}],
+            "shards_removed": 0,
+            "busy": [],
+            "unfit": [{"key": [2], "reason": "has a column whose range does not hold the total: use a wider type"}],
+            "go_on": null,
+        }])
+    );
+    let (printed, says) = run_noting(&database, &["fold", "videos", "--quiet"], 3);
+    assert_eq!(printed, "");
+    assert!(says.contains("not folded: the row 2"), "{says}");
+    run(&database, &["fold", "--quiet", "--json"], 2);
+    let (empty, _conn) = super::empty_database();
+    assert_eq!(run(&empty, &["fold", "--json"], 0), "[]\n");
+    assert_eq!(run(&empty, &["fold", "--quiet"], 0), "");
+}
+
+/// Two tables, interrupted in the first one: the line that goes on folds the second one too.
+#[test]
+fn an_interrupted_fold_of_all_tables_names_the_others() {
+    use diesel::connection::SimpleConnection as _;
+    let (database, mut conn) = videos(200, 1);
+    conn.batch_execute(
+        "CREATE TABLE words (word BIGINT PRIMARY KEY, uses BIGINT NOT NULL DEFAULT 0);
+         INSERT INTO words VALUES (1, 0), (2, 0)",
+    )
+    .unwrap();
+    super::shard(&database, &mut conn, "words", &["uses"]);
+    conn.batch_execute("INSERT INTO words_shards SELECT word, 0, 5 FROM words")
+        .unwrap();
+    let arguments = ["fold", "--at-most-per-second=20", "--json"];
+    let mut fold = on(&database, &arguments);
+    let mut fold = fold
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while sum(&mut conn).1 < 20 {
+        assert_eq!(fold.try_wait().unwrap(), None);
+        thread::sleep(Duration::from_millis(5));
+    }
+    interrupt(&fold);
+    let ended = fold.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    let json: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let rows = json[0]["rows"].as_u64().unwrap();
+    let options = "--at-most-per-second=20 --json";
+    assert_eq!(
+        json[0]["go_on"],
+        format!(
+            "diesel-sharded fold videos {options} --after={rows}; diesel-sharded fold words {options}"
+        )
+    );
+}
+
+/// After an error in its middle the line that goes on is the last one.
+#[test]
+fn an_error_ends_with_how_to_go_on() {
+    use diesel::connection::SimpleConnection as _;
+    let (database, mut conn) = videos(30, 1);
+    let slow = ["fold", "videos", "--batch=10", "--at-most-per-second=10"];
+    let fold = spawn(on(&database, &slow).stdout(Stdio::null()));
+    while sum(&mut conn).1 < 10 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    conn.batch_execute("ALTER TABLE videos_shards RENAME TO gone")
+        .unwrap();
+    let ended = fold.wait_with_output().unwrap();
+    let says = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{says}");
+    let (error, go_on) = says.trim().rsplit_once('\n').unwrap();
+    assert!(error.starts_with("error: "), "{says}");
+    assert_eq!(
+        go_on,
+        "go on with: diesel-sharded fold videos --batch=10 --at-most-per-second=10 --after=10"
+    );
 }
 
 /// A row whose update is suppressed keeps its shards, in a fold and in a backfill. `suppress`: statements for video 2.

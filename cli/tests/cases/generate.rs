@@ -285,7 +285,8 @@ fn what_cannot_work_is_refused() {
     .unwrap();
     for (arguments, says) in [
         (&["nothing", "n"][..], "there is no table `nothing`"),
-        (&["Taken", "n"], "did you mean `taken`?"),
+        (&["Taken", "n"], "did you mean `taken`"),
+        (&["video", "views"], "did you mean `videos`"),
         (&["nowhere.t", "m"], "there is no table `nowhere.t`"),
         (&["v", "m"], "a view"),
         (&["no_key", "n"], "no primary key"),

@@ -125,6 +125,42 @@ fn backfill() {
     });
 }
 
+/// The privilege that is lacking is named, and the statement that grants it is enough.
+#[test]
+fn a_privilege_that_is_lacking_is_named_and_granted() {
+    let (database, mut conn) = database();
+    counted(&mut conn).unwrap();
+    let backfill = ["backfill", "videos", "likes", "--recount", RECOUNT];
+    let all = Privilege::of_sections(&["The tool: backfill"], &conn.version());
+    for lacking in ["UPDATE (likes) ON videos", "SELECT ON comments"] {
+        let others = all.iter().filter(|p| p.to_string() != lacking).cloned();
+        let role = Role::with(&database, &others.collect::<Vec<_>>());
+        let refused = run(&role.url(), &backfill, 0).unwrap_err().to_string();
+        let named = format!("error: this role may not {lacking}: ");
+        let (_, rest) = refused
+            .split_once(&named)
+            .unwrap_or_else(|| panic!("{refused}"));
+        assert!(!rest.contains("go on"), "{rest}");
+        let (grant, _) = rest.split_once('\n').unwrap();
+        conn.batch_execute(grant).unwrap();
+        run(&role.url(), &[&backfill[..], &["--dry-run"]].concat(), 3).unwrap();
+    }
+    let repaired = Role::with(&database, &all);
+    run(&repaired.url(), &backfill, 0).unwrap();
+
+    let of_fold = Privilege::of_sections(&["The tool: fold"], &conn.version());
+    let lacking = "UPDATE (views) ON videos";
+    let others = of_fold.iter().filter(|p| p.to_string() != lacking).cloned();
+    let role = Role::with(&database, &others.collect::<Vec<_>>());
+    let refused = run(&role.url(), &["fold", "videos"], 0)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains(lacking) && refused.contains("GRANT UPDATE"),
+        "{refused}"
+    );
+}
+
 #[test]
 fn resize() {
     let sections = ["The tool: resize", "The tool: fold"];

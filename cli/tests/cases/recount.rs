@@ -127,7 +127,14 @@ fn a_backfill_is_interrupted_and_goes_on() {
     let ended = backfill.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
     let says = String::from_utf8(ended.stderr).unwrap();
-    let after = says.trim().rsplit(' ').next().unwrap();
+    let (_, go_on) = says.trim().split_once("go on with: ").unwrap();
+    let (before, after) = go_on.rsplit_once(' ').unwrap();
+    assert_eq!(
+        before,
+        format!(
+            "diesel-sharded backfill videos views --recount='{RECOUNT}' --batch=10 --at-most-per-second=50 --show=0"
+        )
+    );
     let last: i64 = after.strip_prefix("--after=").unwrap().parse().unwrap();
     let totals_then = totals(&mut conn);
     assert!(
@@ -158,8 +165,10 @@ fn a_recount_that_makes_no_sense_is_an_error() {
     ] {
         for command in ["verify", "backfill"] {
             let arguments = [command, "videos", "views", "--recount", recount];
-            let (_, stderr) = run_noting(&database, &arguments, 1);
+            let (printed, stderr) = run_noting(&database, &arguments, 1);
             assert!(stderr.contains(says), "{recount}: {stderr}");
+            assert!(!stderr.contains("go on"), "{recount}: {stderr}");
+            assert_eq!(printed, "", "{recount}");
         }
     }
     assert_eq!(totals(&mut conn), [(1, 2, 0), (2, 2, 0), (3, 2, 0)]);
@@ -174,4 +183,56 @@ fn a_recount_that_makes_no_sense_is_an_error() {
     let (printed, stderr) = run_noting(&database, &arguments, 3);
     assert!(printed.contains("not repaired: out of range"), "{printed}");
     assert!(stderr.contains("3 could not be repaired"), "{stderr}");
+}
+
+#[test]
+fn drifts_are_told_as_json_or_not_at_all() {
+    let (database, _conn) = recountable(10);
+    let with = |command, option| [&arguments(command)[..], &[option]].concat();
+    let json = run(&database, &with("verify", "--json"), 3);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!({
+            "table": "videos",
+            "field": "views",
+            "compared": 10,
+            "differ": 2,
+            "repaired": null,
+            "drifts": [
+                {"key": [1], "total": 2, "recounted": 1, "lacks": -1, "not_repaired": null},
+                {"key": [3], "total": 2, "recounted": 3, "lacks": 1, "not_repaired": null},
+            ],
+            "go_on": null,
+        })
+    );
+    let quiet = run_noting(&database, &with("verify", "--quiet"), 3);
+    assert_eq!(quiet, (String::new(), String::new()));
+    let json = run(&database, &with("backfill", "--json"), 0);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["repaired"], 2);
+    run(&database, &with("verify", "--quiet"), 0);
+}
+
+/// Rows that are repaired by one statement, each by its own amount, and those among them that are left.
+#[test]
+fn every_row_is_repaired_by_its_own_amount() {
+    let (database, mut conn) = videos(250, 1);
+    let mut recount = arguments("backfill");
+    recount[2] = "likes";
+    recount[4] = "SELECT id, CASE id WHEN 120 THEN 2147483648 ELSE 3 * id END FROM videos";
+    let repaired = run(&database, &recount, 3);
+    assert!(
+        repaired.contains("250 rows compared, 250 were not as recounted, 249 repaired"),
+        "{repaired}"
+    );
+    let bases: Vec<(i64, i32)> = dsl::videos
+        .select((dsl::id, dsl::likes))
+        .order(dsl::id)
+        .load(&mut conn)
+        .unwrap();
+    for (id, base) in bases {
+        let expected = if id == 120 { 0 } else { 3 * id as i32 - 2 };
+        assert_eq!(base, expected, "{id}");
+    }
 }

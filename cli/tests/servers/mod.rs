@@ -2,6 +2,8 @@
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::MIGRATIONS;
 use diesel_sharded_tests::TestConnection;
 
 use super::Conn;
@@ -29,4 +31,98 @@ fn a_fold_waits_for_nobody_and_names_what_is_busy() {
     assert_eq!(cases::totals(&mut conn), [(1, 2, 2), (2, 2, 1), (3, 2, 2)]);
     cases::run(&database, &["fold", "videos"], 0);
     assert_eq!(cases::totals(&mut conn), [(1, 2, 2), (2, 2, 2), (3, 2, 2)]);
+}
+
+/// A schema to which no plain name leads; MySQL's are databases.
+struct Schema {
+    name: String,
+    conn: Conn,
+}
+
+impl Drop for Schema {
+    fn drop(&mut self) {
+        let _ = self
+            .conn
+            .batch_execute(&format!("DROP SCHEMA {}", self.name)); // PostgreSQL's goes with its database
+    }
+}
+
+#[test]
+fn every_command_takes_a_table_inside_a_schema() {
+    let (database, conn) = cases::empty_database();
+    let mut schema = Schema {
+        name: format!("analytics_{}", std::process::id()),
+        conn,
+    };
+    let name = schema.name.clone();
+    let conn = &mut schema.conn;
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    conn.batch_execute(&format!(
+        "CREATE SCHEMA {name};
+         CREATE TABLE {name}.stats (id BIGINT NOT NULL PRIMARY KEY, hits BIGINT NOT NULL DEFAULT 0);
+         CREATE TABLE {name}.events (id BIGINT NOT NULL PRIMARY KEY, stat_id BIGINT NOT NULL);
+         INSERT INTO {name}.stats VALUES (1, 10), (2, 20)"
+    ))
+    .unwrap();
+    let stats = &format!("{name}.stats");
+    cases::refused(
+        &database,
+        &[&format!("{name}.stat"), "hits"],
+        &format!("did you mean `{stats}`?"),
+    );
+    cases::shard(&database, conn, stats, &["hits"]);
+    conn.batch_execute(&format!(
+        "INSERT INTO {name}.stats_shards (id, shard, hits) VALUES (1, 0, 5), (1, 7, 0)"
+    ))
+    .unwrap();
+    let (recount, events) = (
+        &format!("SELECT id, 16 FROM {name}.stats"),
+        &format!("{name}.events.stat_id"),
+    );
+    for (arguments, code, says) in [
+        (
+            &[
+                "generate",
+                stats,
+                "hits",
+                "--locked",
+                "--migration-dir=nowhere",
+            ][..],
+            3,
+            "",
+        ),
+        (&["generate", stats, "--function", "--print"], 0, &*name),
+        (
+            &["generate", stats, "hits", "--counts", events, "--print"],
+            0,
+            &*name,
+        ),
+        (&["status", stats], 0, stats),
+        (&["fold", stats, "--dry-run"], 0, "1 row to fold (hits +5)"),
+        (&["resize", stats, "hits", "--to=9"], 0, "now 9"),
+        (
+            &["resize", stats, "hits", "--to=4"],
+            0,
+            "1 empty shard removed",
+        ),
+        (
+            &["fold", stats, "--keep-shards=0"],
+            0,
+            "0 rows folded; 1 empty shard removed",
+        ),
+        (
+            &["verify", stats, "hits", "--recount", recount],
+            3,
+            "2 differ",
+        ),
+        (
+            &["backfill", stats, "hits", "--recount", recount],
+            0,
+            "2 repaired",
+        ),
+        (&["remove-orphans", stats], 0, "removed 0 shards"),
+    ] {
+        let printed = cases::run(&database, arguments, code);
+        assert!(printed.contains(says), "{arguments:?}: {printed}");
+    }
 }

@@ -301,7 +301,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
         written.map_err(|error| self.error(error))
     }
 
-    /// Adds these amounts to the bases of `fields` by an `assignment` that does so.
+    /// Adds these amounts to the bases of `fields`, of each parent in their order, by an `assignment` that does so.
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit).
@@ -309,7 +309,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
         &self,
         link: &mut Link<'_, M, Conn>,
         fields: &Fields<'_>,
-        amounts: &[Amount],
+        amounts: &[&[Amount]],
         assignment: &A,
     ) -> QueryResult<()>
     where
@@ -318,8 +318,8 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
     {
         let before = self.states(link, fields, Sums::Read).await?;
         let mut expected = before.clone();
-        for parent in &mut expected {
-            for (state, amount) in parent.iter_mut().zip(amounts) {
+        for (parent, amounts) in expected.iter_mut().zip(amounts) {
+            for (state, amount) in parent.iter_mut().zip(*amounts) {
                 state.base += amount;
             }
         }

@@ -1,7 +1,7 @@
 //! Folding batch by batch, in key order.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use diesel::expression::Expression;
 use diesel::prelude::*;
@@ -19,6 +19,7 @@ use crate::{observe, shard_counts};
 use super::batch::Folding;
 use super::builder::Fold;
 use super::folded::Folded;
+use super::pace::Pace;
 
 impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
     pub(crate) async fn folded<DB, T, W, M, Conn>(
@@ -62,7 +63,8 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
 pub(in crate::operation) struct Batches<W> {
     pub(in crate::operation) filter: W,
     pub(in crate::operation) batch: usize,
-    pub(in crate::operation) per_second: Option<f64>,
+    /// Without effect in a caller's transaction.
+    pub(in crate::operation) per_second: Option<u32>,
 }
 
 impl<P> Folding<P> {
@@ -90,10 +92,13 @@ impl<P> Folding<P> {
             let names = self.of.names();
             retry_loop!(link, looking, check_triggers(names, link).await)?;
         }
-        let pace = batches.per_second.filter(|_| !self.inside);
-        let batch = pace.map_or(batches.batch, |rate| batches.batch.min(rate as usize));
-        let mut due = Instant::now();
+        let mut pace = Pace::at_most_per_second(batches.per_second.filter(|_| !self.inside));
+        let batch = pace
+            .as_ref()
+            .map_or(batches.batch, |pace| pace.batch(batches.batch));
         loop {
+            let began = Instant::now();
+            let mut due = began;
             let reading = RetryLoop::read(link, self.retry.clone())?;
             let keys = retry_loop!(link, reading, {
                 let after = folded.last.as_ref().map(|last| self.of.is_after(last));
@@ -120,9 +125,8 @@ impl<P> Folding<P> {
                 if progress(folded).is_break() {
                     return Ok(());
                 }
-                if let Some(per_second) = pace {
-                    due = due.max(Instant::now())
-                        + Duration::from_secs_f64(parents as f64 / per_second);
+                if let Some(pace) = &mut pace {
+                    due = pace.next(parents, began);
                 }
             }
             if folded.finished {

@@ -128,7 +128,7 @@ where
 pub struct Fold<Q: IntoUpdateTarget<Table: ShardedTable>, Run = Blocking> {
     pub(super) query: Q,
     pub(super) batch: usize,
-    pub(super) per_second: Option<f64>,
+    pub(super) per_second: Option<u32>,
     pub(super) keep_shards: Option<u16>,
     pub(super) cold_below: Option<u16>,
     pub(super) after: Option<Key<Q>>,
@@ -175,10 +175,11 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         self
     }
 
-    /// Folds no more parents than this in a second, by smaller batches and a sleep after each. It has no effect inside a caller's
-    /// transaction, which would only hold its locks longer. By default, and with zero, there is no limit.
+    /// Folds no more parents than this in a second, by smaller batches and pauses between them. Parents that a slow batch missed are
+    /// made up for, a tenth of a second's at most. It has no effect inside a caller's transaction, which would only hold its locks
+    /// longer. By default, and with zero, there is no limit.
     pub fn at_most_per_second(mut self, parents: u32) -> Self {
-        self.per_second = (parents > 0).then_some(f64::from(parents));
+        self.per_second = Some(parents);
         self
     }
 

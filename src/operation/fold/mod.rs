@@ -6,6 +6,7 @@ mod builder;
 mod every;
 mod folded;
 mod folder;
+mod pace;
 mod passes;
 mod schedule;
 
@@ -17,4 +18,5 @@ pub use self::builder::{Fold, fold};
 pub use self::every::FolderBuilder;
 pub use self::folded::Folded;
 pub use self::folder::Folder;
+pub use self::pace::Pace;
 pub use self::passes::FolderStats;

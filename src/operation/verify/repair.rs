@@ -105,8 +105,9 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                 let differ = compare::<T, _, _, _, _>(link, &fields, keys, &expected).await?;
                 for (amounts, keys) in by_lacks(held.parents(), &differ)? {
                     let add = AddAmounts::<T>::new(&fields, &amounts).ok_or_else(beyond)?;
+                    let of_each = vec![&*amounts; keys.len()];
                     let held = Held::<T, DB>::locked(*T::TABLE, keys);
-                    held.add_to_bases(link, &fields, &amounts, &add).await?;
+                    held.add_to_bases(link, &fields, &of_each, &add).await?;
                 }
                 repaired.extend(differ);
             }

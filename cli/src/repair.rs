@@ -1,0 +1,122 @@
+//! The repair of totals that differ from a recount.
+
+use bigdecimal::{BigDecimal, ToPrimitive};
+use diesel::prelude::*;
+use diesel_sharded::described::{
+    DescribedKeys, LockedRows, ROWS_AT_ONCE, add_to_bases, integers, lock,
+};
+use diesel_sharded::model::ShardsColumn;
+use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
+use diesel_sharded::{Error as ShardedError, Unfit};
+
+use crate::connection::AnyConnection;
+use crate::drifts::{Compared, Range, RepairError};
+use crate::error::Error;
+use crate::key::{Key, Keyed};
+use crate::statement::{Statement, Value};
+
+/// The drifts of a range, and those that could not be repaired.
+#[derive(Default)]
+pub struct Found {
+    pub drifts: Vec<Compared>,
+    /// Bases do not take what these lack.
+    pub unfit: Vec<(Key, Unfit)>,
+}
+
+pub struct Repair<'a> {
+    pub keyed: Keyed<'a>,
+    pub field: &'a ShardsColumn,
+    pub recount: &'a str,
+}
+
+impl Repair<'_> {
+    /// Locks the rows that differ, so that no other repair, fold or set comes in between, compares again in one snapshot, and
+    /// corrects the bases. On PostgreSQL the snapshot is the one of the lock, and a row that was written since is a
+    /// serialization failure, after which it is tried again.
+    ///
+    /// ```sql
+    /// BEGIN ISOLATION LEVEL REPEATABLE READ;                  -- SQLite: BEGIN IMMEDIATE
+    /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE;     -- MySQL: FOR UPDATE; SQLite: none
+    /// WITH … SELECT …;                                        -- as `Keyed::drifts`
+    /// UPDATE "videos" SET "likes" = ("videos"."likes" + CASE WHEN ("videos"."id" = $1) THEN $2 … ELSE 0 END) WHERE …;
+    /// COMMIT
+    /// ```
+    pub fn run(
+        &self,
+        range: &Range<'_>,
+        suspects: &[Compared],
+        conn: &mut AnyConnection,
+    ) -> Result<Found, Error> {
+        let suspects: Vec<_> = suspects.iter().map(|drift| drift.key.clone()).collect();
+        let repaired = Transaction::new()
+            .isolation(Isolation::RepeatableRead)
+            .retry(RetryPolicy::default())
+            .run(conn, |conn| {
+                let LockedRows { locked, not_locked } = lock(self.keyed, &suspects, conn)?;
+                let (mut found, mut lacking) = (Found::default(), vec![]);
+                for drift in self.keyed.drifts(self.field, self.recount, range, conn)? {
+                    let key = drift.key.clone();
+                    if not_locked.contains(&key) {
+                        found.unfit.push((key, Unfit::NotLocked));
+                    } else if !locked.contains(&key) {
+                        continue; // it came into the range since
+                    } else if let Some(lacks) = self.lacks(&drift) {
+                        lacking.push((key, lacks));
+                    } else {
+                        found.unfit.push((key, Unfit::OutOfRange));
+                    }
+                    found.drifts.push(drift);
+                }
+                for rows in lacking.chunks(ROWS_AT_ONCE) {
+                    self.add(rows, &mut found.unfit, conn)?;
+                }
+                Ok(found)
+            });
+        repaired.map_err(RepairError::into)
+    }
+
+    /// The difference that has to be added to the base, if that takes it.
+    fn lacks(&self, drift: &Compared) -> Option<i64> {
+        let (least, greatest) = integers(self.field.column_type());
+        let lacks: BigDecimal = &drift.expected - &drift.total;
+        let base = (&drift.base + &lacks).to_i64()?;
+        let fits = |n: i64| (least..=greatest).contains(&n);
+        let lacks = lacks.is_integer().then(|| lacks.to_i64())??;
+        (fits(base) && fits(drift.expected.to_i64()?)).then_some(lacks)
+    }
+
+    /// Corrects bases in a savepoint. If one of them does not take what it lacks, the savepoint is rolled back, and each row is
+    /// tried by itself.
+    fn add(
+        &self,
+        rows: &[(Key, i64)],
+        unfit: &mut Vec<(Key, Unfit)>,
+        conn: &mut AnyConnection,
+    ) -> QueryResult<()> {
+        let add = self.added(rows);
+        let added = conn.transaction(|conn| add_to_bases(self.keyed, rows, self.field, &add, conn));
+        match (added.map_err(ShardedError::from), rows) {
+            (Ok(()), _) => Ok(()),
+            (Err(ShardedError::Unfit { reason, .. }), [(key, _)]) => {
+                unfit.push((key.clone(), reason));
+                Ok(())
+            }
+            (Err(ShardedError::Unfit { .. }), rows) => rows
+                .chunks(1)
+                .try_for_each(|row| self.add(row, unfit, conn)),
+            (Err(error), _) => Err(error.into()),
+        }
+    }
+
+    /// `"likes" = ("videos"."likes" + CASE WHEN ("videos"."id" = $1) THEN $2 … ELSE 0 END)`
+    fn added(&self, rows: &[(Key, i64)]) -> Statement {
+        let (keyed, name) = (self.keyed, self.field.name());
+        let add = Statement::default().name(name).sql(" = (");
+        let add = add.column(keyed.sharded.table(), name).sql(" + CASE");
+        let add = rows.iter().fold(add, |add, (key, lacks)| {
+            let add = add.sql(" WHEN ").then(keyed.is(key));
+            add.sql(" THEN ").bind(Value::Integer(*lacks))
+        });
+        add.sql(" ELSE 0 END)")
+    }
+}
