@@ -16,6 +16,7 @@ mod foldable;
 mod function;
 mod generate;
 mod indexes;
+mod integrity;
 mod interrupt;
 mod key;
 mod live;
@@ -26,8 +27,11 @@ mod pace;
 mod recount;
 mod remove_orphans;
 mod resize;
+mod setup;
 mod shard_counts;
 mod sharded;
+mod size;
+mod sizes;
 mod statement;
 mod status;
 mod sums;
@@ -80,6 +84,7 @@ fn run() -> Result<Ended, Error> {
         Command::Generate(args) if args.function => function::run(args, conn, out),
         Command::Generate(args) if args.counts.is_empty() => generate::run(args, conn, out),
         Command::Generate(args) => counts::run(args, conn, out),
+        Command::Setup(args) => setup::run(args, conn, out),
         Command::Status(args) => status::run(args, conn, out),
         Command::Fold(args) => fold::run(args, conn, &Interrupt::handle()?, out),
         Command::Resize(args) => resize::run(args, conn, &Interrupt::handle()?, out),
