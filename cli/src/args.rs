@@ -23,6 +23,8 @@ pub struct Args {
 pub enum Command {
     /// Writes the migration that gives a table shards, from what the table is in the database.
     Generate(GenerateArgs),
+    /// Creates the library's own tables, which named counters, `resize`, coalescers and idempotency keys need.
+    Setup(SetupArgs),
     /// Shows every shards table and the hottest keys and named counters.
     Status(StatusArgs),
     /// Moves shards into the plain columns while the application goes on counting; no total changes.
@@ -107,6 +109,35 @@ pub struct GenerateArgs {
 }
 
 #[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Runs those of the library's migrations that have not run, and records them as Diesel does: an application that runs \
+`diesel_sharded::MIGRATIONS` later finds nothing to do. With --write the `diesel` CLI or the application runs and records them, by \
+the same versions.")]
+pub struct SetupArgs {
+    /// Writes the migrations for the `diesel` CLI instead of running them.
+    #[arg(long)]
+    pub write: bool,
+    /// The folder of migrations [default: that of `diesel.toml`, or the nearest `migrations`, here or above].
+    #[arg(
+        long,
+        alias = "dir",
+        value_name = "FOLDER",
+        env = "MIGRATION_DIRECTORY",
+        hide_env_values = true
+    )]
+    pub migration_dir: Option<PathBuf>,
+    /// Without the foreign key of the named counters' shards: triggers take its place.
+    #[arg(long)]
+    pub no_foreign_key: bool,
+    /// Without that foreign key and without triggers. SQLite keeps its triggers.
+    #[arg(long)]
+    pub no_triggers: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Reads at most 10000 rows and 10000 shards of each table. Of a larger one it shows the database's estimate, or a number that is \
+reached at least, and no sums.")]
 pub struct StatusArgs {
     /// These tables [default: all].
     pub tables: Vec<String>,
@@ -116,6 +147,13 @@ pub struct StatusArgs {
     /// How many of the keys with the most shards are shown.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub hottest: u32,
+    /// Reads every row and every shard.
+    #[arg(long)]
+    pub exact: bool,
+    /// Shows it again in this interval until Ctrl-C; in place on a terminal [default: 2].
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "2",
+        value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub watch: Option<u32>,
 }
 
 /// How a command tells its results.
@@ -157,7 +195,7 @@ pub struct FoldArgs {
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-The number is kept in the library's table of numbers (run `diesel_sharded::MIGRATIONS` once); processes take it up when they \
+The number is kept in the library's table of numbers (run `diesel-sharded setup` once); processes take it up when they \
 refresh or follow their shard numbers, see the library's `shard_counts`. Any number is right at any time: no total changes. \
 Writers that have not heard of a smaller number yet may use shards beyond it again; the next fold removes these.")]
 pub struct ResizeArgs {

@@ -164,8 +164,8 @@ pub enum Error {
     )]
     Recount(String, usize),
     #[error(
-        "there is no table `{0}`: run the library's own migrations once, \
-         `conn.run_pending_migrations(diesel_sharded::MIGRATIONS)`"
+        "there is no table `{0}`: create the library's tables once by `diesel-sharded setup` (in Rust: \
+         `conn.run_pending_migrations(diesel_sharded::MIGRATIONS)`)"
     )]
     NoLibraryTables(String),
     #[error("this role may not {what}: {grant}\nThe database says: {says}")]
@@ -176,6 +176,16 @@ pub enum Error {
     },
     #[error("{source}\ngo on with: {go_on}")]
     Unfinished { source: Box<Error>, go_on: String },
+    #[error("a migration of the library failed: {0}")]
+    Migration(String),
+    #[error(
+        "there is a table `{table}` already, and no record of the migration that creates it. If it was created by that migration's \
+         text, record it: INSERT INTO __diesel_schema_migrations (version) VALUES ('{version}')"
+    )]
+    NotRecorded {
+        table: &'static str,
+        version: &'static str,
+    },
     #[error("signals cannot be handled: {0}")]
     Signals(ctrlc::Error),
     #[error("the output cannot be written: {0}")]
@@ -183,6 +193,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub fn migration(source: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        Error::Migration(source.to_string())
+    }
+
     pub fn file(path: &Path, source: std::io::Error) -> Self {
         Error::File {
             path: path.to_owned(),

@@ -19,6 +19,7 @@ mod function;
 mod generate;
 mod given;
 mod indexes;
+mod integrity;
 mod interrupt;
 mod key;
 mod live;
@@ -35,9 +36,12 @@ mod recount_report;
 mod remove_orphans;
 mod repair;
 mod resize;
+mod setup;
 mod shard_counts;
 mod sharded;
 mod shell;
+mod size;
+mod sizes;
 mod statement;
 mod status;
 mod sums;
@@ -94,6 +98,7 @@ fn run() -> Result<Ended, Error> {
         Command::Generate(args) if args.function => function::run(args, conn, out),
         Command::Generate(args) if args.counts.is_empty() => generate::run(args, conn, out),
         Command::Generate(args) => counts::run(args, conn, out),
+        Command::Setup(args) => setup::run(args, conn, out),
         Command::Status(args) => status::run(args, conn, out),
         Command::Fold(args) => {
             let options = given.again(&command, "fold");

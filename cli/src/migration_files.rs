@@ -16,6 +16,12 @@ pub struct Files {
     pub down: String,
 }
 
+impl Files {
+    fn named(&self) -> [(&'static str, &str); 2] {
+        [("up.sql", &self.up), ("down.sql", &self.down)]
+    }
+}
+
 /// Prints both files, compares them with the newest ones, or writes them.
 pub fn deliver(
     files: &Files,
@@ -52,18 +58,41 @@ pub fn file_name(table: &str) -> String {
 
 fn write(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<Ended, Error> {
     let time = chrono::Utc::now().format("%Y-%m-%d-%H%M%S");
-    let folder = folder.join(format!("{time}_{name}"));
+    create(files, &folder.join(format!("{time}_{name}")), out)?;
+    Ok(Ended::Done)
+}
+
+fn create(files: &Files, folder: &Path, out: &mut Output) -> Result<(), Error> {
     if let Some(parent) = folder.parent() {
         fs::create_dir_all(parent).map_err(|source| Error::file(parent, source))?;
     }
     // Files that are there already stay.
-    fs::create_dir(&folder).map_err(|source| Error::file(&folder, source))?;
-    for (file, text) in [("up.sql", &files.up), ("down.sql", &files.down)] {
+    fs::create_dir(folder).map_err(|source| Error::file(folder, source))?;
+    for (file, text) in files.named() {
         let file = folder.join(file);
         fs::write(&file, text).map_err(|source| Error::file(&file, source))?;
         out.line(&format!("Creating {}", shown(&file)))?;
     }
-    Ok(Ended::Done)
+    Ok(())
+}
+
+/// When a migration of a fixed name was written.
+pub enum Written {
+    Now,
+    Before,
+    /// Before, and with another text.
+    Otherwise,
+}
+
+/// Writes the migration in this folder, or compares it with the one that is there.
+pub fn write_once(files: &Files, folder: &Path, out: &mut Output) -> Result<Written, Error> {
+    match folder.is_dir() {
+        false => create(files, folder, out).map(|()| Written::Now),
+        true => Ok(match differs(files, folder, out)? {
+            true => Written::Otherwise,
+            false => Written::Before,
+        }),
+    }
 }
 
 /// Whether the newest migration of this name is what would be written.
@@ -75,9 +104,18 @@ fn compare(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result
         ));
         return Ok(Ended::LeftOver);
     };
-    let mut ended = Ended::Done;
-    for (file, text) in [("up.sql", &files.up), ("down.sql", &files.down)] {
-        let file = newest.join(file);
+    if differs(files, &newest, out)? {
+        return Ok(Ended::LeftOver);
+    }
+    out.line(&format!("{} is up to date", shown(&newest)))?;
+    Ok(Ended::Done)
+}
+
+/// Whether the files in this folder have other texts, and which texts they should have.
+fn differs(files: &Files, folder: &Path, out: &Output) -> Result<bool, Error> {
+    let mut differs = false;
+    for (file, text) in files.named() {
+        let file = folder.join(file);
         let there = fs::read_to_string(&file).map_err(|source| Error::file(&file, source))?;
         if there.trim() != text.trim() {
             out.note(&format!(
@@ -85,13 +123,10 @@ fn compare(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result
                 shown(&file),
                 text.trim_end()
             ));
-            ended = Ended::LeftOver;
+            differs = true;
         }
     }
-    if ended == Ended::Done {
-        out.line(&format!("{} is up to date", shown(&newest)))?;
-    }
-    Ok(ended)
+    Ok(differs)
 }
 
 fn newest(folder: &Path, name: &str) -> Result<Option<PathBuf>, Error> {

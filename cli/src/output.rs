@@ -1,6 +1,6 @@
 //! Results to the standard output, notes to the standard error.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use serde::Serialize;
 
@@ -8,19 +8,38 @@ use crate::error::Error;
 
 pub struct Output {
     to: Box<dyn Write>,
+    /// Whether its reader is gone.
+    closed: bool,
 }
 
 impl Output {
     pub fn stdout() -> Self {
         Output {
             to: Box::new(io::stdout()),
+            closed: false,
+        }
+    }
+
+    /// Whether nobody reads any more.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Begins again at the top of a terminal, and prints a line's text between blocks elsewhere.
+    pub fn block(&mut self, head: &str) -> Result<(), Error> {
+        match io::stdout().is_terminal() {
+            true => self.line(&format!("\x1b[H\x1b[J{head}")),
+            false => self.line(head),
         }
     }
 
     pub fn line(&mut self, line: &str) -> Result<(), Error> {
         match writeln!(self.to, "{line}") {
             // A reader such as `head` has seen enough; the work goes on.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(())
+            }
             written => written.map_err(Error::Output),
         }
     }
@@ -55,7 +74,12 @@ fn aligned(names: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let widths: Vec<_> = (0..names.len()).map(width).collect();
     let is_number = |column: usize| {
         let mut cells = rows.iter().filter_map(|row| row.get(column));
-        cells.all(|cell| cell.trim_end_matches('%').parse::<f64>().is_ok() || cell == "-")
+        cells.all(|cell| {
+            let number = cell
+                .trim_end_matches('%')
+                .trim_start_matches(['~', '>', '=']);
+            number.parse::<f64>().is_ok() || cell == "-"
+        })
     };
     let right: Vec<_> = (0..names.len()).map(is_number).collect();
     let line = |row: &Vec<String>| {

@@ -167,13 +167,17 @@ fn of(dialect: Dialect, live: &LiveTables, shards: &LiveTable) -> Option<Describ
     if fields.is_empty() {
         return None;
     }
-    Some(DescribedTable::new(
+    let sharded = DescribedTable::new(
         live.schema(),
         &parent.name,
         &shards.name,
         typed_key.collect::<Option<_>>()?,
         fields,
-    ))
+    );
+    Some(match shards.foreign_keys.is_empty() {
+        true => sharded.without_foreign_key(),
+        false => sharded,
+    })
 }
 
 /// The table whose key `shards` has beside `shard`, with a foreign key, and the names of that key's columns.

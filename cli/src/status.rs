@@ -1,9 +1,12 @@
 //! `diesel-sharded status`: how the shards tables of a database are.
 
+use std::time::{Duration, Instant};
+
 use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedKeys, DescribedTable};
+use diesel_sharded::model::TableName;
 use serde::Serialize;
 
 use crate::args::StatusArgs;
@@ -12,11 +15,15 @@ use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::indexes::{self, sorted_columns};
+use crate::integrity::Integrity;
+use crate::interrupt::Interrupt;
 use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
 use crate::output::Output;
 use crate::shard_counts;
 use crate::sharded::{self, COUNTERS};
+use crate::size::{self, Count};
+use crate::sizes::Sizes;
 use crate::statement::{Statement, Value};
 use crate::sums::numbers;
 use crate::within::within;
@@ -26,31 +33,33 @@ use crate::within::within;
 struct TableStatus {
     table: String,
     shards_table: String,
-    rows: u64,
-    rows_with_shards: u64,
-    shards: u64,
+    rows: Count,
+    rows_with_shards: Count,
+    shards: Count,
     /// PostgreSQL's estimate for the shards table.
     dead_tuples: Option<u64>,
     fields: Vec<FieldStatus>,
     #[serde(flatten)]
     beside: Beside,
-    /// The statements that create the triggers which are not there; SQLite only.
-    missing_triggers: Option<String>,
+    #[serde(flatten)]
+    integrity: Integrity,
     #[serde(skip)]
     notes: Vec<String>,
     /// The keys with the most shards.
     hottest: Vec<Hot>,
+    /// So many shards, the last ones by key, were looked at for them; null for all.
+    hottest_among: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
 struct FieldStatus {
     field: String,
-    /// Over all rows; as text, since it may be beyond what a reader's numbers hold.
-    total: String,
+    /// Over all rows; as text, since it may be beyond what a reader's numbers hold. Null where it would be read from too many rows.
+    total: Option<String>,
     /// The part of it that is on shards.
-    unfolded: String,
+    unfolded: Option<String>,
     /// From 0 to 1; more where base and shards have different signs.
-    unfolded_share: f64,
+    unfolded_share: Option<f64>,
     /// The number of shards that `resize` has set.
     shards_set: Option<u16>,
     /// Whether an index begins with the column.
@@ -65,45 +74,66 @@ struct Hot {
     totals: Vec<String>,
 }
 
+/// Once, or in intervals.
 pub fn run(args: &StatusArgs, conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
-    let dialect = conn.dialect();
-    let mut tables = vec![];
-    let named = sharded::named(&args.tables, conn)?;
-    for (live, sharded) in &named.tables {
-        let keyed = Keyed { sharded, dialect };
-        tables.push(status(keyed, live, args.hottest, conn)?);
-    }
-    named.note_left_out(out);
-    if args.json {
-        let json =
-            serde_json::to_string_pretty(&tables).map_err(|error| Error::Output(error.into()))?;
-        out.line(&json)?;
-    } else {
-        show(&tables, out)?;
-    }
-    Ok(
-        match tables.iter().any(|table| table.missing_triggers.is_some()) {
+    let Some(seconds) = args.watch else {
+        let tables = read(args, conn, out)?;
+        match args.json {
+            true => out.line(&json(serde_json::to_string_pretty(&tables))?)?,
+            false => show(&tables, out)?,
+        }
+        let broken = tables.iter().any(|table| table.integrity.is_broken());
+        return Ok(match broken {
             true => Ended::LeftOver,
             false => Ended::Done,
-        },
-    )
+        });
+    };
+    let interrupt = Interrupt::handle()?;
+    while !interrupt.came() && !out.is_closed() {
+        let due = Instant::now() + Duration::from_secs(seconds.into());
+        let tables = read(args, conn, out)?;
+        if args.json {
+            out.line(&json(serde_json::to_string(&tables))?)?;
+        } else {
+            let now = chrono::Utc::now().format("%Y-%m-%d %H:%M:%S UTC");
+            out.block(&format!("{now}, every {seconds} s\n"))?;
+            show(&tables, out)?;
+            out.line("")?;
+        }
+        interrupt.sleep_until(due);
+    }
+    Ok(Ended::Done)
+}
+
+fn json(text: serde_json::Result<String>) -> Result<String, Error> {
+    text.map_err(|error| Error::Output(error.into()))
+}
+
+fn read(
+    args: &StatusArgs,
+    conn: &mut AnyConnection,
+    out: &mut Output,
+) -> Result<Vec<TableStatus>, Error> {
+    let dialect = conn.dialect();
+    let named = sharded::named(&args.tables, conn)?;
+    let tables = named.tables.iter().map(|(live, sharded)| {
+        let keyed = Keyed { sharded, dialect };
+        status(keyed, live, args, conn)
+    });
+    let tables = tables.collect::<QueryResult<_>>()?;
+    named.note_left_out(out);
+    Ok(tables)
 }
 
 fn status(
     keyed: Keyed<'_>,
     live: &LiveTables,
-    hottest: u32,
+    args: &StatusArgs,
     conn: &mut AnyConnection,
 ) -> QueryResult<TableStatus> {
     let sharded = keyed.sharded;
     let numbers_set = shard_counts::of_table(conn, live, sharded)?;
-    let rows = sums(keyed).rows(conn)?;
-    let counted = match rows.first() {
-        Some(row) => numbers(row, 0, 3 + 2 * sharded.fields().len())?,
-        None => vec![],
-    };
-    let count = |i: usize| counted.get(i).and_then(BigDecimal::to_u64).unwrap_or(0);
-    let amount = |i: usize| counted.get(i).cloned().unwrap_or_default();
+    let sizes = Sizes::read(keyed, args.exact, conn)?;
     let names = sharded::names(sharded.fields());
     let (beside, mut notes) = match live.tables.get(sharded.table().name()) {
         Some(table) => {
@@ -123,30 +153,46 @@ fn status(
         let slow = names.iter().filter(|field| !is_indexed(field));
         notes.extend(slow.map(|field| indexes::note(keyed.dialect, sharded.table(), field)));
     }
-    let fields = sharded.fields().iter().enumerate().map(|(i, field)| {
-        let (base, unfolded) = (amount(3 + 2 * i), amount(4 + 2 * i));
-        let total = &base + &unfolded;
-        FieldStatus {
-            field: field.name().to_owned(),
-            unfolded_share: share(&unfolded, &total),
-            total: total.normalized().to_plain_string(),
-            unfolded: unfolded.normalized().to_plain_string(),
-            shards_set: numbers_set.get(field.name().as_bytes()).copied(),
-            indexed: is_indexed(field.name()),
-        }
-    });
+    let integrity = Integrity::read(sharded, live.schema(), conn)?;
+    notes.extend(
+        integrity
+            .note(sharded)
+            .map(|(note, sql)| format!("{note}\n{sql}")),
+    );
+    let fields = sharded
+        .fields()
+        .iter()
+        .zip(sizes.sums)
+        .map(|(field, sums)| {
+            let total = sums.base.zip(sums.unfolded.clone());
+            let total = total.map(|(base, unfolded)| base + unfolded);
+            let plain = |n: &BigDecimal| n.normalized().to_plain_string();
+            FieldStatus {
+                field: field.name().to_owned(),
+                unfolded_share: total
+                    .as_ref()
+                    .zip(sums.unfolded.as_ref())
+                    .map(|(total, unfolded)| share(unfolded, total)),
+                total: total.as_ref().map(plain),
+                unfolded: sums.unfolded.as_ref().map(plain),
+                shards_set: numbers_set.get(field.name().as_bytes()).copied(),
+                indexed: is_indexed(field.name()),
+            }
+        });
+    let all_shards = args.exact || sizes.shards.is_exact();
     Ok(TableStatus {
         table: sharded.table().to_string(),
         shards_table: sharded.shards_table().to_string(),
-        rows: count(0),
-        rows_with_shards: count(1),
-        shards: count(2),
-        fields: fields.collect(),
+        rows: sizes.rows,
+        rows_with_shards: sizes.rows_with_shards,
+        shards: sizes.shards,
         dead_tuples: within(live.schema(), conn, |conn| dead_tuples(sharded, conn))?,
+        fields: fields.collect(),
         beside,
-        missing_triggers: missing_triggers(sharded, conn)?,
+        integrity,
         notes,
-        hottest: self::hottest(keyed, hottest, conn)?,
+        hottest: hottest(keyed, args.hottest, all_shards, conn)?,
+        hottest_among: (!all_shards).then_some(size::MOST),
     })
 }
 
@@ -156,33 +202,6 @@ fn share(unfolded: &BigDecimal, total: &BigDecimal) -> f64 {
         (_, true) => 1.0,
         _ => (unfolded / total).abs().to_f64().unwrap_or(1.0),
     }
-}
-
-/// Rows, rows with shards, shards; of each field the sum of the bases and that of the shards: one statement, one instant.
-fn sums(keyed: Keyed<'_>) -> Statement {
-    let (table, shards) = (keyed.sharded.table(), keyed.sharded.shards_table());
-    let text = as_text(keyed.dialect);
-    let sums = Statement::default().sql("SELECT CAST((SELECT COUNT(*) FROM ");
-    let sums = sums.table(table).sql(")").sql(text);
-    let sums = sums
-        .sql(", CAST((SELECT COUNT(*) FROM (SELECT 1 AS one FROM ")
-        .table(shards);
-    let sums = keyed
-        .key(sums.sql(" GROUP BY "), shards)
-        .sql(") AS keyed)")
-        .sql(text);
-    let sums = sums
-        .sql(", CAST((SELECT COUNT(*) FROM ")
-        .table(shards)
-        .sql(")")
-        .sql(text);
-    let sum = |sums: Statement, of, field| {
-        let sums = sums.sql(", CAST(COALESCE((SELECT SUM(").column(of, field);
-        sums.sql(") FROM ").table(of).sql("), 0)").sql(text)
-    };
-    keyed.sharded.fields().iter().fold(sums, |sums, field| {
-        sum(sum(sums, table, field.name()), shards, field.name())
-    })
 }
 
 fn dead_tuples(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResult<Option<u64>> {
@@ -197,34 +216,24 @@ fn dead_tuples(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResul
     rows.first().map(|row| row.parse(0)).transpose()
 }
 
-/// As the library's fold looks for them.
-fn missing_triggers(
-    sharded: &DescribedTable,
+fn hottest(
+    keyed: Keyed<'_>,
+    number: u32,
+    all_shards: bool,
     conn: &mut AnyConnection,
-) -> QueryResult<Option<String>> {
-    if conn.dialect() != Dialect::Sqlite {
-        return Ok(None);
-    }
-    let rows = Statement::default()
-        .sql("SELECT name FROM sqlite_master WHERE type = 'trigger'")
-        .rows(conn)?;
-    let found: Vec<_> = rows
-        .iter()
-        .filter_map(|row| row.get(0))
-        .map(str::to_owned)
-        .collect();
-    let backend = conn.backend();
-    sharded.missing_triggers(&backend, &found)
-}
-
-fn hottest(keyed: Keyed<'_>, number: u32, conn: &mut AnyConnection) -> QueryResult<Vec<Hot>> {
-    let (sharded, shards) = (keyed.sharded, keyed.sharded.shards_table());
+) -> QueryResult<Vec<Hot>> {
+    let sharded = keyed.sharded;
+    let some = TableName::new("some_shards");
     let columns = sharded.key().len();
-    let hot = keyed.select_key(Statement::default().sql("SELECT "), shards);
+    let hot = keyed.select_key(Statement::default().sql("SELECT "), some);
     let hot = hot.sql(", CAST(COUNT(*)").sql(as_text(keyed.dialect));
-    let hot = hot.sql(" FROM ").table(shards).sql(" GROUP BY ");
-    let hot = keyed.key(hot, shards).sql(" ORDER BY COUNT(*) DESC, ");
-    let hot = keyed.key(hot, shards).sql(" LIMIT ");
+    let hot = match all_shards {
+        true => hot.sql(" FROM ").table(sharded.shards_table()),
+        false => last_shards(keyed, hot.sql(" FROM (")).sql(")"),
+    };
+    let hot = hot.sql(" AS ").table(some).sql(" GROUP BY ");
+    let hot = keyed.key(hot, some).sql(" ORDER BY COUNT(*) DESC, ");
+    let hot = keyed.key(hot, some).sql(" LIMIT ");
     let rows = hot.bind(Value::Integer(number.into())).rows(conn)?;
     let mut hottest = vec![];
     for row in rows {
@@ -252,6 +261,17 @@ fn hottest(keyed: Keyed<'_>, number: u32, conn: &mut AnyConnection) -> QueryResu
     Ok(hottest)
 }
 
+/// The keys of the last shards, from the end of their index.
+fn last_shards(keyed: Keyed<'_>, statement: Statement) -> Statement {
+    let shards = keyed.sharded.shards_table();
+    let last = keyed.key(statement.sql("SELECT "), shards);
+    let last = last.sql(" FROM ").table(shards).sql(" ORDER BY ");
+    let last = last.each(", ", keyed.sharded.key(), |last, column| {
+        last.column(shards, column.name()).sql(" DESC")
+    });
+    last.sql(&format!(" LIMIT {}", size::MOST))
+}
+
 fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
     if tables.is_empty() {
         return out.line(
@@ -269,9 +289,9 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
                     table.rows.to_string(),
                     table.rows_with_shards.to_string(),
                     table.shards.to_string(),
-                    field.total.clone(),
-                    field.unfolded.clone(),
-                    format!("{:.1}%", field.unfolded_share * 100.0),
+                    optional(field.total.clone()),
+                    optional(field.unfolded.clone()),
+                    optional(field.unfolded_share.map(|n| format!("{:.1}%", n * 100.0))),
                     optional(field.shards_set.map(|n| n.to_string())),
                     optional(table.dead_tuples.map(|n| n.to_string())),
                 ]
@@ -293,24 +313,30 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
         ],
         &rows,
     )?;
-    for table in tables {
-        for note in &table.notes {
-            out.line(&format!("\n{note}"))?;
-        }
-        if let Some(sql) = &table.missing_triggers {
-            out.line(&format!(
-                "\nTriggers of {} are missing, as after a rebuild of {}: a new row may inherit the shards of one that was deleted. \
-                 Create them again:\n{sql}",
-                table.shards_table, table.table
-            ))?;
-        }
+    let is_short = |table: &TableStatus| {
+        let sizes = [table.rows, table.rows_with_shards, table.shards];
+        !sizes.iter().all(|size| size.is_exact())
+    };
+    if tables.iter().any(is_short) {
+        out.line(&format!(
+            "\nOf larger tables, ~ is the database's estimate, >= {} rows were read, and sums are left out. --exact reads every row and \
+             every shard.",
+            size::MOST
+        ))?;
+    }
+    for note in tables.iter().flat_map(|table| &table.notes) {
+        out.line(&format!("\n{note}"))?;
     }
     for table in tables.iter().filter(|table| !table.hottest.is_empty()) {
         let what = match &*table.table {
             COUNTERS => "named counters".to_owned(),
             table => format!("keys of {table}"),
         };
-        out.line(&format!("\nHottest {what}"))?;
+        let among = match table.hottest_among {
+            Some(shards) => format!(", among the last {shards} shards by key"),
+            None => String::new(),
+        };
+        out.line(&format!("\nHottest {what}{among}"))?;
         let fields = table.fields.iter().map(|field| &*field.field);
         let names: Vec<_> = ["key", "shards"].into_iter().chain(fields).collect();
         let rows: Vec<_> = table

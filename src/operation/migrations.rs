@@ -6,6 +6,7 @@ use diesel::connection::BoxableConnection;
 use diesel::migration::{
     Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion,
 };
+use diesel::result::QueryResult;
 
 use crate::backend::{Dialect, ShardedBackend};
 use crate::operation::named::counters;
@@ -91,25 +92,86 @@ impl Migrations {
 
 impl<DB: ShardedBackend> MigrationSource<DB> for Migrations {
     fn migrations(&self) -> diesel::migration::Result<Vec<Box<dyn Migration<DB>>>> {
-        Ok(vec![
-            Box::new(Own {
-                integrity: self.integrity,
-                ..COUNTERS
-            }),
-            Box::new(BATCHES),
-            Box::new(IDEMPOTENCY_KEYS),
-        ])
+        let own = self.own().into_iter();
+        Ok(own.map(|own| Box::new(own) as _).collect())
     }
+}
+
+impl Migrations {
+    fn own(self) -> [Own; 3] {
+        let integrity = self.integrity;
+        let counters = Own {
+            integrity,
+            ..COUNTERS
+        };
+        [counters, BATCHES, IDEMPOTENCY_KEYS]
+    }
+}
+
+/// One of the library's migrations as the texts of its files.
+#[derive(Debug, Clone)]
+pub struct MigrationText {
+    /// The name of its folder, from which Diesel derives the version.
+    pub folder: &'static str,
+    /// The version, as it is recorded.
+    pub version: &'static str,
+    /// The tables that it creates.
+    pub tables: &'static [&'static str],
+    /// The text of `up.sql`.
+    pub up: String,
+    /// The text of `down.sql`.
+    pub down: String,
+}
+
+/// The texts of these migrations for a database.
+///
+/// # Errors
+/// If a name cannot be quoted.
+pub fn migration_texts<DB: ShardedBackend>(
+    migrations: Migrations,
+    backend: &DB,
+) -> QueryResult<Vec<MigrationText>> {
+    let own = migrations.own().into_iter();
+    own.map(|own| {
+        Ok(MigrationText {
+            folder: own.name.folder,
+            version: own.name.version,
+            tables: own.tables,
+            up: own.up(backend)?.iter().map(|sql| as_file(sql)).collect(),
+            down: own.down(backend)?.iter().map(|sql| as_file(sql)).collect(),
+        })
+    })
+    .collect()
+}
+
+/// A statement, or several, with a semicolon and a line's end behind the last one.
+fn as_file(sql: &str) -> String {
+    format!("{};\n", sql.trim_end().trim_end_matches(';'))
 }
 
 /// One of the library's migrations.
 #[derive(Clone, Copy)]
 struct Own {
     name: Name,
+    tables: &'static [&'static str],
     up: fn(Dialect) -> &'static str,
     down: fn(Dialect) -> &'static str,
     /// What keeps the counters' shards together with them.
     integrity: Integrity,
+}
+
+impl Own {
+    fn up<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<Vec<String>> {
+        let sql = (self.up)(backend.dialect());
+        let names = Names::of::<counters::table>();
+        adapted_create(sql, names, self.integrity, backend)
+    }
+
+    fn down<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<Vec<String>> {
+        let sql = (self.down)(backend.dialect());
+        let names = Names::of::<counters::table>();
+        adapted_drop(sql, names, self.integrity, backend)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -146,12 +208,13 @@ macro_rules! sql {
 }
 
 macro_rules! migration {
-    ($folder:literal, $version:literal) => {
+    ($folder:literal, $version:literal, $($table:literal),+) => {
         Own {
             name: Name {
                 folder: $folder,
                 version: $version,
             },
+            tables: &[$($table),+],
             up: sql!($folder, "up.sql"),
             down: sql!($folder, "down.sql"),
             integrity: Integrity::ForeignKey,
@@ -161,15 +224,20 @@ macro_rules! migration {
 
 const COUNTERS: Own = migration!(
     "00000000000000-diesel-sharded-01_counters",
-    "00000000000000dieselsharded01"
+    "00000000000000dieselsharded01",
+    "diesel_sharded_counters",
+    "diesel_sharded_counter_shards",
+    "diesel_sharded_shard_numbers"
 );
 const BATCHES: Own = migration!(
     "00000000000000-diesel-sharded-02_batches",
-    "00000000000000dieselsharded02"
+    "00000000000000dieselsharded02",
+    "diesel_sharded_batches"
 );
 const IDEMPOTENCY_KEYS: Own = migration!(
     "00000000000000-diesel-sharded-03_idempotency_keys",
-    "00000000000000dieselsharded03"
+    "00000000000000dieselsharded03",
+    "diesel_sharded_idempotency_keys"
 );
 
 impl fmt::Display for Name {
@@ -186,20 +254,14 @@ impl MigrationName for Name {
 
 impl<DB: ShardedBackend> Migration<DB> for Own {
     fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
-        let backend = backend_behind(conn)?;
-        let sql = (self.up)(backend.dialect());
-        let names = Names::of::<counters::table>();
-        for sql in adapted_create(sql, names, self.integrity, &backend)? {
+        for sql in self.up(&backend_behind(conn)?)? {
             conn.batch_execute(&sql)?;
         }
         Ok(())
     }
 
     fn revert(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
-        let backend = backend_behind(conn)?;
-        let sql = (self.down)(backend.dialect());
-        let names = Names::of::<counters::table>();
-        for sql in adapted_drop(sql, names, self.integrity, &backend)? {
+        for sql in self.down(&backend_behind(conn)?)? {
             conn.batch_execute(&sql)?;
         }
         Ok(())
@@ -238,6 +300,23 @@ mod tests {
         let sql = sql.strip_prefix("SAVEPOINT diesel_sharded;\n").unwrap();
         let sql = sql.strip_suffix("RELEASE diesel_sharded").unwrap();
         assert!(up(Dialect::Sqlite).contains(sql), "{sql}");
+    }
+
+    #[test]
+    fn each_text_creates_its_tables() {
+        let texts = |migrations| migration_texts(migrations, &diesel::mysql::Mysql).unwrap();
+        for text in texts(crate::MIGRATIONS) {
+            assert_eq!(text.up.matches("CREATE TABLE ").count(), text.tables.len());
+            for table in text.tables {
+                assert!(text.up.contains(&format!("CREATE TABLE `{table}` (")));
+                assert!(text.down.contains(&format!("`{table}`")), "{}", text.down);
+            }
+            assert!(text.up.ends_with(";\n") && !text.up.contains(";;"));
+            let version = text.folder.split('_').next().unwrap().replace('-', "");
+            assert_eq!(text.version, version);
+        }
+        let up = &texts(crate::MIGRATIONS.without_foreign_key())[0].up;
+        assert_eq!(up.matches(";\nCREATE TRIGGER").count(), 4, "{up}");
     }
 
     #[test]

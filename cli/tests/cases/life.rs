@@ -37,7 +37,10 @@ fn status_shows_tables_and_named_counters() {
     let json = run(&database, &["status", "--json", "--hottest=1"], 0);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json[0]["table"], "videos");
-    assert_eq!(json[0]["shards"], 7);
+    assert_eq!(
+        json[0]["shards"],
+        serde_json::json!({"number": 7, "accuracy": "exact"})
+    );
     assert_eq!(json[0]["fields"][0]["total"], "116");
     assert_eq!(json[0]["fields"][1]["unfolded"], "12");
     assert_eq!(json[0]["hottest"].as_array().unwrap().len(), 1);

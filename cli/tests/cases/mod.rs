@@ -6,6 +6,8 @@ mod generate;
 mod life;
 mod peaks;
 mod recount;
+mod setup;
+mod status;
 
 use std::path::Path;
 use std::process::{Command, Output};

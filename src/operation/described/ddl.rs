@@ -3,8 +3,9 @@
 use diesel::prelude::*;
 
 use super::DescribedTable;
-use crate::backend::ShardedBackend;
-use crate::operation::shards_table::{self, Integrity};
+use crate::backend::{Dialect, ShardedBackend};
+use crate::model::ShardsColumn;
+use crate::operation::shards_table::{self, Integrity, MissingParentTriggers};
 
 impl DescribedTable {
     /// See [`ShardsTable::without_foreign_key`](crate::ShardsTable::without_foreign_key).
@@ -89,4 +90,28 @@ impl DescribedTable {
     ) -> QueryResult<Option<String>> {
         shards_table::missing_triggers(self.names(), backend, found)
     }
+
+    /// The triggers in place of a foreign key that are not among the names that were `found` on the table and its shards table; on
+    /// PostgreSQL and MySQL.
+    ///
+    /// # Errors
+    /// As [`create_sql`](Self::create_sql).
+    pub fn missing_parent_triggers<DB: ShardedBackend>(
+        &self,
+        backend: &DB,
+        found: &[String],
+    ) -> QueryResult<Option<MissingParentTriggers>> {
+        shards_table::missing_parent_triggers(self.names(), backend, found)
+    }
+
+    /// Whether a foreign key is expected.
+    pub fn has_foreign_key(&self) -> bool {
+        self.integrity == Integrity::ForeignKey
+    }
+}
+
+/// The type that the shards table declares for a sharded field.
+pub fn declared_type(dialect: Dialect, field: &ShardsColumn) -> &str {
+    let own = || dialect.field_type(field.column_type, field.merge);
+    field.sql_type.as_deref().unwrap_or_else(own)
 }

@@ -7,6 +7,7 @@ use crate::query_builder::Names;
 
 use super::fold_and_drop::Program;
 use super::integrity::Integrity;
+use super::parent_triggers::MissingParentTriggers;
 use super::quoted::Quoted;
 
 /// See [`ShardsTable::create_sql`].
@@ -83,5 +84,17 @@ pub(crate) fn missing_triggers<DB: ShardedBackend>(
     match backend.dialect().has_triggers() {
         true => Ok(Quoted::new(names, backend)?.missing_triggers(None, found)),
         false => Ok(None),
+    }
+}
+
+/// The triggers in place of the foreign key that are not among those that were `found` on both tables. (SQLite has its own.)
+pub(crate) fn missing_parent_triggers<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    backend: &DB,
+    found: &[String],
+) -> QueryResult<Option<MissingParentTriggers>> {
+    match backend.dialect().has_triggers() {
+        true => Ok(None),
+        false => Ok(Quoted::new(names, backend)?.missing_parent_triggers(found)),
     }
 }

@@ -26,12 +26,13 @@ mod tests;
 
 pub(crate) use self::by_names::{
     adapted_create, adapted_drop, add_function_sql, create_sql, drop_function_sql, drop_sql,
-    missing_triggers,
+    missing_parent_triggers, missing_triggers,
 };
 pub(crate) use self::integrity::Integrity;
 pub use self::migration::ShardsMigration;
 pub(crate) use self::migration::{InTransaction, backend_behind};
 pub(crate) use self::orphans::remove_orphans;
+pub use self::parent_triggers::MissingParentTriggers;
 pub(crate) use self::quoted::{
     Quoted, as_one, dollar_quoted, each, fix_search_path, identifier, identifiers,
 };

@@ -8,16 +8,73 @@
 use crate::backend::Dialect;
 use crate::query_builder::literal;
 
-use super::quoted::{Quoted, dollar_quoted, each, fix_search_path, quoted_on};
+use super::quoted::{Quoted, as_one, dollar_quoted, each, fix_search_path, quoted_on};
 
 /// MySQL's triggers on the parent, by the ends of their names.
 const ON_PARENT: [&str; 3] = ["delete", "insert", "rename"];
 
+/// Triggers in place of a foreign key that are not there.
+#[derive(Debug, Clone)]
+pub struct MissingParentTriggers {
+    /// Their names.
+    pub names: Vec<String>,
+    /// The statements that create them.
+    pub sql: String,
+    /// Whether none of the triggers is there, as in a shards table that was created without them.
+    pub all: bool,
+}
+
+/// A trigger by the end of its name.
+type Ended = (&'static str, String);
+
+/// The longest name on PostgreSQL, in bytes, which cuts longer ones.
+const LONGEST: usize = 63;
+
 impl Quoted<'_> {
     /// The statements that create the triggers, for PostgreSQL inside a block.
     pub(super) fn create_parent_triggers(&self) -> Vec<String> {
+        let mut statements = self.function();
+        statements.extend(self.triggers().into_iter().map(|(_, create)| create));
+        statements
+    }
+
+    /// The triggers that are not among the names that were `found` on both tables.
+    pub(super) fn missing_parent_triggers(
+        &self,
+        found: &[String],
+    ) -> Option<MissingParentTriggers> {
+        let triggers = self.triggers();
+        let number = triggers.len();
+        let missing = triggers.into_iter().filter_map(|(end, create)| {
+            let name = self.name_beside(end);
+            (!found.contains(&name)).then_some((name, create))
+        });
+        let (names, mut statements): (Vec<_>, Vec<_>) = missing.unzip();
+        let all = names.len() == number;
+        if all && self.dialect == Dialect::Postgres {
+            // The function may be left over.
+            statements = self.drop_parent_triggers();
+            statements.extend(self.create_parent_triggers());
+            statements = vec![as_one("", &format!("{};\n", statements.join(";\n")))];
+        }
+        (!names.is_empty()).then(|| MissingParentTriggers {
+            sql: statements.join(";\n") + ";",
+            names,
+            all,
+        })
+    }
+
+    /// The function that PostgreSQL's triggers call.
+    fn function(&self) -> Vec<String> {
         match self.dialect {
-            Dialect::Postgres => self.function_and_triggers(),
+            Dialect::Postgres => self.keep_function(),
+            _ => vec![],
+        }
+    }
+
+    fn triggers(&self) -> Vec<Ended> {
+        match self.dialect {
+            Dialect::Postgres => self.keep_triggers(),
             _ => self.row_triggers(),
         }
     }
@@ -46,6 +103,16 @@ impl Quoted<'_> {
         quoted_on(self.dialect, &name)
     }
 
+    /// The same as the database has it.
+    fn name_beside(&self, end: &str) -> String {
+        let mut name = format!("{}_{end}", self.shards_table.name());
+        if self.dialect == Dialect::Postgres && name.len() > LONGEST {
+            let cut = (0..=LONGEST).rev().find(|at| name.is_char_boundary(*at));
+            name.truncate(cut.unwrap_or(LONGEST));
+        }
+        name
+    }
+
     /// `"videos_shards"."id" = OLD."id"`
     fn key_is(&self, table: &str, row: &str) -> String {
         each(&self.key, " AND ", |_, c| {
@@ -55,7 +122,7 @@ impl Quoted<'_> {
 
     /// One function for all. It runs with the privileges of its owner, as the actions of a foreign key do. One that is fired with an
     /// argument looks for the row of a new shard.
-    fn function_and_triggers(&self) -> Vec<String> {
+    fn keep_function(&self) -> Vec<String> {
         let Quoted { parent, shards, .. } = self;
         let function = self.beside("keep");
         let gone = literal(
@@ -86,27 +153,37 @@ END IF;
 RETURN NULL;
 END"
         ));
-        let row = |row: &str| each(&self.key, ", ", |_, c| format!("{row}.{}", c.name));
-        let (old, new) = (row("OLD"), row("NEW"));
-        let [create, delete, rename, truncate] =
-            ["create", "delete", "rename", "truncate"].map(|end| self.bare_beside(end));
         vec![
             format!(
                 "CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS {body}"
             ),
             format!("REVOKE ALL ON FUNCTION {function}() FROM PUBLIC"),
             fix_search_path(&function).trim_end_matches(';').to_owned(),
-            format!(
-                "CREATE TRIGGER {create} AFTER INSERT ON {shards} FOR EACH ROW EXECUTE FUNCTION {function}('row')"
+        ]
+    }
+
+    fn keep_triggers(&self) -> Vec<Ended> {
+        let Quoted { parent, shards, .. } = self;
+        let function = self.beside("keep");
+        let row = |row: &str| each(&self.key, ", ", |_, c| format!("{row}.{}", c.name));
+        let (old, new) = (row("OLD"), row("NEW"));
+        let trigger = |end, when: String| {
+            let name = self.bare_beside(end);
+            (end, format!("CREATE TRIGGER {name} AFTER {when}"))
+        };
+        let each_row = format!("FOR EACH ROW EXECUTE FUNCTION {function}");
+        vec![
+            trigger("create", format!("INSERT ON {shards} {each_row}('row')")),
+            trigger("delete", format!("DELETE ON {parent} {each_row}()")),
+            trigger(
+                "rename",
+                format!(
+                    "UPDATE ON {parent} FOR EACH ROW WHEN (ROW({old}) IS DISTINCT FROM ROW({new})) EXECUTE FUNCTION {function}()"
+                ),
             ),
-            format!(
-                "CREATE TRIGGER {delete} AFTER DELETE ON {parent} FOR EACH ROW EXECUTE FUNCTION {function}()"
-            ),
-            format!(
-                "CREATE TRIGGER {rename} AFTER UPDATE ON {parent} FOR EACH ROW WHEN (ROW({old}) IS DISTINCT FROM ROW({new})) EXECUTE FUNCTION {function}()"
-            ),
-            format!(
-                "CREATE TRIGGER {truncate} AFTER TRUNCATE ON {parent} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
+            trigger(
+                "truncate",
+                format!("TRUNCATE ON {parent} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"),
             ),
         ]
     }
@@ -116,7 +193,7 @@ END"
     ///
     /// No trigger renames shards: MySQL refuses a statement that reads the shards table, as a fold's update of the bases, if a
     /// trigger that it may fire writes there.
-    fn row_triggers(&self) -> Vec<String> {
+    fn row_triggers(&self) -> Vec<Ended> {
         let Quoted {
             parent,
             shards,
@@ -130,20 +207,31 @@ END"
         });
         let key = each(&self.key[..1], "", |_, c| c.name.clone());
         let refuse = "(SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS refused)";
-        let create = self.beside("create");
-        let [delete, insert, rename] = ON_PARENT.map(|end| self.beside(end));
+        let trigger = |end, when: String| {
+            let name = self.beside(end);
+            (end, format!("CREATE TRIGGER {name} {when}"))
+        };
+        let [delete, insert, rename] = ON_PARENT;
         vec![
-            format!(
-                "CREATE TRIGGER {create} BEFORE INSERT ON {shards} FOR EACH ROW SET NEW.{shard} = IF(EXISTS (SELECT 1 FROM {parent} WHERE {row} LOCK IN SHARE MODE), NEW.{shard}, {refuse})"
+            trigger(
+                "create",
+                format!(
+                    "BEFORE INSERT ON {shards} FOR EACH ROW SET NEW.{shard} = IF(EXISTS (SELECT 1 FROM {parent} WHERE {row} LOCK IN SHARE MODE), NEW.{shard}, {refuse})"
+                ),
             ),
-            format!(
-                "CREATE TRIGGER {delete} AFTER DELETE ON {parent} FOR EACH ROW DELETE FROM {shards} WHERE {old}"
+            trigger(
+                delete,
+                format!("AFTER DELETE ON {parent} FOR EACH ROW DELETE FROM {shards} WHERE {old}"),
             ),
-            format!(
-                "CREATE TRIGGER {insert} AFTER INSERT ON {parent} FOR EACH ROW DELETE FROM {shards} WHERE {new}"
+            trigger(
+                insert,
+                format!("AFTER INSERT ON {parent} FOR EACH ROW DELETE FROM {shards} WHERE {new}"),
             ),
-            format!(
-                "CREATE TRIGGER {rename} BEFORE UPDATE ON {parent} FOR EACH ROW SET NEW.{key} = IF({same} OR NOT EXISTS (SELECT 1 FROM {shards} WHERE {old} OR {new}), NEW.{key}, {refuse})"
+            trigger(
+                rename,
+                format!(
+                    "BEFORE UPDATE ON {parent} FOR EACH ROW SET NEW.{key} = IF({same} OR NOT EXISTS (SELECT 1 FROM {shards} WHERE {old} OR {new}), NEW.{key}, {refuse})"
+                ),
             ),
         ]
     }

@@ -1,0 +1,126 @@
+//! What keeps the shards of a table together with its rows: a foreign key, or triggers.
+
+use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
+use diesel_sharded::described::DescribedTable;
+use serde::Serialize;
+
+use crate::connection::AnyConnection;
+use crate::statement::{Statement, Value};
+use crate::within::within;
+
+/// What deletes and renames the shards of a row with it.
+#[derive(Debug, Serialize)]
+pub struct Integrity {
+    pub kept_by: KeptBy,
+    /// The statements that create the triggers which are not there.
+    pub missing_triggers: Option<String>,
+    #[serde(skip)]
+    missing_names: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptBy {
+    ForeignKey,
+    Triggers,
+    /// Neither, as far as this role may see.
+    Application,
+}
+
+impl Integrity {
+    pub fn read(
+        sharded: &DescribedTable,
+        schema: Option<&str>,
+        conn: &mut AnyConnection,
+    ) -> QueryResult<Self> {
+        if conn.dialect() == Dialect::Sqlite {
+            let found = sqlites_triggers(conn)?;
+            return Ok(Integrity {
+                kept_by: KeptBy::Triggers,
+                missing_triggers: sharded.missing_triggers(&conn.backend(), &found)?,
+                missing_names: vec![],
+            });
+        }
+        if sharded.has_foreign_key() {
+            return Ok(Integrity {
+                kept_by: KeptBy::ForeignKey,
+                missing_triggers: None,
+                missing_names: vec![],
+            });
+        }
+        let tables = [sharded.table().name(), sharded.shards_table().name()];
+        let found = within(schema, conn, |conn| triggers_on(tables, conn))?;
+        let missing = sharded.missing_parent_triggers(&conn.backend(), &found)?;
+        Ok(Integrity {
+            kept_by: match missing.as_ref().is_some_and(|missing| missing.all) {
+                true => KeptBy::Application,
+                false => KeptBy::Triggers,
+            },
+            missing_names: missing
+                .as_ref()
+                .map(|missing| missing.names.clone())
+                .unwrap_or_default(),
+            missing_triggers: missing.map(|missing| missing.sql),
+        })
+    }
+
+    /// Whether triggers are missing among others that are there.
+    pub fn is_broken(&self) -> bool {
+        self.kept_by == KeptBy::Triggers && self.missing_triggers.is_some()
+    }
+
+    /// The damage that comes of it, and the statements that repair it.
+    pub fn note(&self, sharded: &DescribedTable) -> Option<(String, &str)> {
+        let sql = self.missing_triggers.as_deref()?;
+        let (table, shards_table) = (sharded.table(), sharded.shards_table());
+        let note = match (self.kept_by, self.missing_names.is_empty()) {
+            (KeptBy::Application, _) => format!(
+                "{shards_table} has neither a foreign key nor triggers that this role may see. The application has to delete the shards \
+                 of a row with it; `diesel-sharded remove-orphans {table}` removes those that it left. If triggers were to do that, \
+                 create them again:"
+            ),
+            (_, true) => format!(
+                "Triggers of {shards_table} are missing, as after a rebuild of {table}: a new row may inherit the shards of one that \
+                 was deleted. Create them again:"
+            ),
+            (_, false) => format!(
+                "Triggers of {shards_table}, which has no foreign key, are missing: {}. Shards may be left behind, or be created for a \
+                 row that is gone. Create them again:",
+                self.missing_names.join(", ")
+            ),
+        };
+        Some((note, sql))
+    }
+}
+
+fn sqlites_triggers(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
+    let triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger'";
+    names(Statement::default().sql(triggers), conn)
+}
+
+/// The names of the triggers on two tables of the schema to which plain names lead.
+fn triggers_on(tables: [&str; 2], conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
+    let triggers = match conn.dialect() {
+        Dialect::Postgres => {
+            "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
+             WHERE NOT t.tgisinternal AND pg_table_is_visible(c.oid) AND c.relname IN ("
+        }
+        _ => {
+            "SELECT CAST(TRIGGER_NAME AS CHAR) FROM information_schema.TRIGGERS \
+             WHERE TRIGGER_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE IN ("
+        }
+    };
+    let triggers = Statement::default().sql(triggers);
+    let triggers = triggers.each(", ", tables, |triggers, table| {
+        triggers.bind(Value::Text(table.to_owned()))
+    });
+    names(triggers.sql(")"), conn)
+}
+
+fn names(statement: Statement, conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
+    let rows = statement.rows(conn)?;
+    rows.iter()
+        .map(|row| row.text(0).map(str::to_owned))
+        .collect()
+}

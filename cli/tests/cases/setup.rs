@@ -1,0 +1,146 @@
+//! `setup`: the library's own tables, run or written, and recorded as the application would.
+
+use std::fs;
+
+use diesel::connection::SimpleConnection;
+use diesel_migrations::{FileBasedMigrations, MigrationHarness};
+use diesel_sharded::{Counter, MIGRATIONS};
+use diesel_sharded_tests::{Database, TestConnection};
+
+use super::{command, empty_database, run, run_noting};
+use crate::Conn;
+
+fn versions(conn: &mut Conn) -> Vec<String> {
+    let mut versions: Vec<_> = conn.applied_migrations().unwrap();
+    versions.sort();
+    versions.iter().map(ToString::to_string).collect()
+}
+
+/// Runs `setup` in a folder.
+fn setup_in(
+    folder: &std::path::Path,
+    database: &Database,
+    arguments: &[&str],
+    code: i32,
+) -> String {
+    let mut setup = command(folder);
+    setup.env("DATABASE_URL", database.url()).arg("setup");
+    let output = setup.args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+#[test]
+fn setup_runs_what_the_application_would() {
+    let (by_library, mut conn) = empty_database();
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    let expected = versions(&mut conn);
+    drop((by_library, conn));
+
+    let (database, mut conn) = empty_database();
+    let (_, says) = run_noting(&database, &["resize", "--counter", "a", "--to=3"], 1);
+    assert!(says.contains("`diesel-sharded setup`"), "{says}");
+    let ran = run(&database, &["setup"], 0);
+    assert_eq!(
+        ran.matches("Ran 00000000000000-diesel-sharded-").count(),
+        3,
+        "{ran}"
+    );
+    assert_eq!(versions(&mut conn), expected);
+    // The application, and the tool again, find nothing to do.
+    assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    assert!(run(&database, &["setup"], 0).contains("nothing to do"));
+
+    Counter::named("a").add(5, &mut conn).unwrap();
+    run(&database, &["resize", "--counter", "a", "--to=3"], 0);
+    assert_eq!(Counter::named("a").get(&mut conn), Ok(5));
+    for migration in diesel::migration::MigrationSource::migrations(&MIGRATIONS)
+        .unwrap()
+        .iter()
+        .rev()
+    {
+        conn.revert_migration(migration).unwrap();
+    }
+    assert!(run(&database, &["setup"], 0).contains("Ran"));
+}
+
+#[test]
+fn setup_runs_what_is_pending() {
+    let (database, mut conn) = empty_database();
+    let all = diesel::migration::MigrationSource::migrations(&MIGRATIONS).unwrap();
+    conn.pending_migrations(MIGRATIONS).unwrap(); // creates the table of versions
+    conn.run_migration(&all[0]).unwrap();
+    let ran = run(&database, &["setup"], 0);
+    assert!(
+        !ran.contains("01_counters") && ran.contains("02_batches"),
+        "{ran}"
+    );
+    assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
+}
+
+#[test]
+fn setup_without_foreign_key_is_the_same_version() {
+    for form in ["--no-foreign-key", "--no-triggers"] {
+        let (database, mut conn) = empty_database();
+        run(&database, &["setup", form], 0);
+        assert!(run(&database, &["setup"], 0).contains("nothing to do"));
+        Counter::named("a").add(5, &mut conn).unwrap();
+        assert_eq!(Counter::named("a").get(&mut conn), Ok(5));
+        let orphan = conn.batch_execute("INSERT INTO diesel_sharded_counter_shards SELECT name, 99, 1 FROM diesel_sharded_counters");
+        orphan.unwrap();
+    }
+}
+
+#[test]
+fn written_migrations_are_those_that_setup_runs() {
+    for form in [&[][..], &["--no-foreign-key"]] {
+        let (database, mut conn) = empty_database();
+        let folder = tempfile::tempdir().unwrap();
+        let write = [&["--write", "--dir", "m"], form].concat();
+        let written = setup_in(folder.path(), &database, &write, 0);
+        assert_eq!(
+            written
+                .matches("Creating m/00000000000000-diesel-sharded-")
+                .count(),
+            6,
+            "{written}"
+        );
+        assert!(setup_in(folder.path(), &database, &write, 0).contains("nothing to do"));
+
+        let files = FileBasedMigrations::from_path(folder.path().join("m")).unwrap();
+        conn.run_pending_migrations(files.clone()).unwrap();
+        assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
+        assert!(run(&database, &["setup"], 0).contains("nothing to do"));
+        Counter::named("a").add(5, &mut conn).unwrap();
+        assert_eq!(Counter::named("a").get(&mut conn), Ok(5));
+        conn.revert_all_migrations(files.clone()).unwrap();
+        conn.run_pending_migrations(files).unwrap();
+
+        let changed = folder
+            .path()
+            .join("m/00000000000000-diesel-sharded-02_batches/up.sql");
+        fs::write(changed, "-- nothing").unwrap();
+        let says = setup_in(folder.path(), &database, &write, 3);
+        assert!(
+            says.contains("02_batches/up.sql is not what would be written now"),
+            "{says}"
+        );
+    }
+}
+
+/// Tables that came by the text alone.
+#[test]
+fn tables_without_a_record_are_named() {
+    let (database, mut conn) = empty_database();
+    conn.batch_execute("CREATE TABLE diesel_sharded_batches (coalescer INTEGER)")
+        .unwrap();
+    let (ran, says) = run_noting(&database, &["setup"], 1);
+    assert!(ran.contains("01_counters"), "{ran}");
+    assert!(says.contains("`diesel_sharded_batches` already"), "{says}");
+    let (_, record) = says.trim_end().split_once("record it: ").unwrap();
+    conn.batch_execute(record).unwrap();
+    run(&database, &["setup"], 0);
+    let mut other = Conn::connect(&database);
+    assert!(!other.has_pending_migration(MIGRATIONS).unwrap());
+}

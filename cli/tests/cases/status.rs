@@ -1,0 +1,191 @@
+//! `status` of large tables, of triggers that are missing, and in intervals.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use diesel::connection::SimpleConnection;
+use diesel_sharded::backend::{Dialect, ShardedBackend};
+use serde_json::{Value, json};
+
+use super::{empty_database, on, run, videos};
+use crate::Conn;
+
+fn dialect() -> Dialect {
+    <Conn as diesel::Connection>::Backend::default().dialect()
+}
+
+#[test]
+fn a_large_table_is_not_read_as_a_whole() {
+    let (database, mut conn) = videos(10_500, 1);
+    let all = |arguments: &[&str]| -> Value {
+        let arguments = [&["status", "--json", "--hottest=1"], arguments].concat();
+        serde_json::from_str(&run(&database, &arguments, 0)).unwrap()
+    };
+    conn.batch_execute("INSERT INTO videos_shards SELECT 10400, id, 1, 2 FROM videos WHERE id < 3")
+        .unwrap();
+    let analyze = match dialect() {
+        Dialect::Mysql => "ANALYZE TABLE videos, videos_shards",
+        _ => "ANALYZE",
+    };
+    conn.batch_execute(analyze).unwrap();
+    let short = &all(&[])[0];
+    for (size, number) in [("rows", 10_500.0), ("shards", 10_502.0)] {
+        assert_eq!(short[size]["accuracy"], "estimate", "{short}");
+        let estimate = short[size]["number"].as_f64().unwrap();
+        assert!((0.8..1.2).contains(&(estimate / number)), "{short}");
+    }
+    assert_eq!(short["rows_with_shards"]["accuracy"], "at_least");
+    assert_eq!(short["fields"][0]["total"], Value::Null);
+    assert_eq!(short["fields"][0]["unfolded"], Value::Null);
+    assert_eq!(short["hottest_among"], 10_000);
+    let hottest = json!({"key": ["10400"], "shards": 3, "totals": ["3", "6"]});
+    assert_eq!(short["hottest"][0], hottest);
+    let shown = run(&database, &["status"], 0);
+    assert!(shown.contains("--exact reads every row"), "{shown}");
+    assert!(
+        shown.contains("among the last 10000 shards by key"),
+        "{shown}"
+    );
+
+    let exact = &all(&["--exact"])[0];
+    for (size, number) in [
+        ("rows", 10_500),
+        ("shards", 10_502),
+        ("rows_with_shards", 10_500),
+    ] {
+        assert_eq!(exact[size], json!({"number": number, "accuracy": "exact"}));
+    }
+    assert_eq!(exact["fields"][0]["total"], "10502");
+    assert_eq!(exact["hottest_among"], Value::Null);
+    assert_eq!(exact["hottest"][0], hottest);
+
+    // Few shards beside many rows: their sums are exact.
+    conn.batch_execute("DELETE FROM videos_shards WHERE id > 100")
+        .unwrap();
+    let few = &all(&[])[0];
+    assert_eq!(few["shards"], json!({"number": 100, "accuracy": "exact"}));
+    assert_eq!(
+        few["rows_with_shards"],
+        json!({"number": 100, "accuracy": "exact"})
+    );
+    assert_eq!(few["fields"][0]["unfolded"], "100");
+    assert_eq!(few["fields"][0]["total"], Value::Null);
+}
+
+/// Without statistics a number is reached at least.
+#[test]
+fn a_large_table_without_statistics() {
+    let (database, mut conn) = videos(10_500, 0);
+    if dialect() == Dialect::Postgres {
+        conn.batch_execute("ALTER TABLE videos SET (autovacuum_enabled = off)")
+            .unwrap();
+    }
+    let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 0)).unwrap();
+    let accuracy = &json[0]["rows"]["accuracy"];
+    let expected = match dialect() {
+        Dialect::Mysql => &["estimate"][..],
+        // Autovacuum may have come before it was switched off.
+        Dialect::Postgres => &["at_least", "estimate"],
+        _ => &["at_least"],
+    };
+    assert!(expected.contains(&accuracy.as_str().unwrap()), "{json}");
+}
+
+#[test]
+fn missing_triggers_in_place_of_a_foreign_key_are_named() {
+    let (database, mut conn) = empty_database();
+    conn.batch_execute(
+        "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)",
+    )
+    .unwrap();
+    let generate = ["generate", "posts", "views", "--no-foreign-key", "--print"];
+    let printed = run(&database, &generate, 0);
+    let (up, _) = printed.split_once("-- shard_posts/down.sql").unwrap();
+    conn.batch_execute(up).unwrap();
+    let read = |code| -> Value {
+        serde_json::from_str(&run(&database, &["status", "--json"], code)).unwrap()
+    };
+    assert_eq!(read(0)[0]["kept_by"], "triggers");
+    let on = match dialect() {
+        Dialect::Postgres => " ON posts",
+        _ => "",
+    };
+    let renames = match dialect() {
+        Dialect::Sqlite => "posts_shards_update",
+        _ => "posts_shards_rename",
+    };
+    let drop = |name: &str| format!("DROP TRIGGER {name}{on}");
+    for dropped in [&[renames][..], &[renames, "posts_shards_delete"]] {
+        for name in dropped {
+            conn.batch_execute(&drop(name)).unwrap();
+        }
+        let shown = run(&database, &["status"], 3);
+        assert!(shown.contains("Triggers of posts_shards"), "{shown}");
+        let json = read(3);
+        let sql = json[0]["missing_triggers"].as_str().unwrap();
+        assert_eq!(
+            sql.matches("CREATE TRIGGER").count(),
+            dropped.len(),
+            "{sql}"
+        );
+        conn.batch_execute(sql).unwrap();
+        assert_eq!(read(0)[0]["missing_triggers"], Value::Null);
+    }
+}
+
+#[test]
+fn a_shards_table_without_foreign_key_and_triggers_is_the_applications() {
+    let (database, mut conn) = empty_database();
+    conn.batch_execute(
+        "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)",
+    )
+    .unwrap();
+    let printed = run(
+        &database,
+        &["generate", "posts", "views", "--no-triggers", "--print"],
+        0,
+    );
+    let (up, _) = printed.split_once("-- shard_posts/down.sql").unwrap();
+    conn.batch_execute(up).unwrap();
+    let shown = run(&database, &["status"], 0);
+    if dialect() == Dialect::Sqlite {
+        assert!(!shown.contains("triggers"), "{shown}"); // it has its own
+        return;
+    }
+    assert!(
+        shown.contains("has neither a foreign key nor triggers"),
+        "{shown}"
+    );
+    let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 0)).unwrap();
+    assert_eq!(json[0]["kept_by"], "application");
+    // They can be created from there.
+    conn.batch_execute(json[0]["missing_triggers"].as_str().unwrap())
+        .unwrap();
+    let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 0)).unwrap();
+    assert_eq!(json[0]["kept_by"], "triggers");
+    assert_eq!(json[0]["missing_triggers"], Value::Null);
+}
+
+#[test]
+fn in_intervals_until_it_is_interrupted() {
+    let (database, mut conn) = videos(1, 1);
+    for (form, mark) in [(None, "table "), (Some("--json"), "[{")] {
+        let mut watch = on(&database, &["status", "--watch=1"]);
+        let mut watch = watch.args(form).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+        let mut blocks = lines.by_ref().map(Result::unwrap);
+        assert!(blocks.any(|line| line.starts_with(mark)));
+        conn.batch_execute("UPDATE videos_shards SET views = views + 100000")
+            .unwrap();
+        assert!(blocks.any(|line| line.contains("00001")));
+        let mut interrupted = Command::new("kill");
+        interrupted.args(["-INT", &watch.id().to_string()]);
+        assert!(interrupted.status().unwrap().success());
+        assert_eq!(watch.wait().unwrap().code(), Some(0));
+    }
+    // A reader that has seen enough ends it too.
+    let mut watch = on(&database, &["status", "--watch=1"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    drop(watch.stdout.take());
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+}
