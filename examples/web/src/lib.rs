@@ -12,6 +12,7 @@ mod origin;
 mod pages;
 mod schema;
 mod site;
+mod trending;
 mod visitor;
 
 pub use config::Config;

@@ -6,7 +6,9 @@ mod grid;
 mod layout;
 mod number;
 mod panel;
+mod ranking;
 mod top;
+mod trending;
 mod watch;
 
 use std::sync::Arc;
@@ -27,6 +29,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
     let pages = Router::new()
         .route("/", get(grid::page))
         .route("/top", get(top::page))
+        .route("/trending", get(trending::page))
         .route("/watch/{video}", get(watch::page))
         .route("/admin", get(admin::page))
         .route_layer(from_fn_with_state(Arc::clone(&shared), count_page));

@@ -19,7 +19,7 @@ use crate::live::Live;
 use crate::load::Load;
 use crate::models::{Totals, pages_served};
 use crate::schema::videos::dsl::videos;
-use crate::{Config, Result, conflicts, metrics, pages};
+use crate::{Config, Result, conflicts, metrics, pages, trending};
 
 /// The state that all pages share.
 pub struct Shared {
@@ -66,6 +66,7 @@ pub struct Site {
     shared: Arc<Shared>,
     stop: oneshot::Sender<()>,
     server: JoinHandle<std::io::Result<()>>,
+    tidying: JoinHandle<()>,
     background: Background,
 }
 
@@ -74,6 +75,9 @@ struct Background {
     _following: Following,
     _folder: Folder,
 }
+
+/// The time between two times that old buckets are deleted.
+const TIDY_EVERY: Duration = Duration::from_secs(3_600);
 
 /// How long requests that are under way may take once the site is stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -89,6 +93,7 @@ impl Site {
             .await
             .map_err(|error| format!("{}: {error}; set PORT or ADDR", config.address))?;
         let address = listener.local_addr()?;
+        let tidying = tokio::spawn(tidy(shared.database.clone()));
         let (stop, stopped) = oneshot::channel();
         let server = axum::serve(listener, pages::router(Arc::clone(&shared)));
         let server = server.with_graceful_shutdown(async {
@@ -99,6 +104,7 @@ impl Site {
             shared,
             stop,
             server: tokio::spawn(server.into_future()),
+            tidying,
             background,
         })
     }
@@ -115,6 +121,7 @@ impl Site {
         let abort = self.server.abort_handle();
         let served = tokio::time::timeout(PATIENCE, self.server).await;
         abort.abort(); // whoever is still reading then
+        self.tidying.abort();
         self.shared.load.stop().await;
         let coalescer = self.shared.coalescer.clone();
         spawn_blocking(move || {
@@ -126,6 +133,18 @@ impl Site {
             served??;
         }
         Ok(())
+    }
+}
+
+/// Folds and deletes buckets, now and every hour.
+async fn tidy(database: Database) {
+    let mut hours = tokio::time::interval(TIDY_EVERY);
+    loop {
+        hours.tick().await;
+        let tidy = |conn: &mut _| trending::tidy(trending::this_hour(), conn);
+        if let Err(error) = database.run(tidy).await {
+            eprintln!("old buckets are not deleted, and are tried again in an hour: {error:?}");
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use super::video_id;
 use crate::error::PageError;
 use crate::models::{self, Totals, Video};
 use crate::site::Shared;
+use crate::trending;
 use crate::visitor::{Known, Looks, Visitor};
 
 #[derive(Deserialize)]
@@ -42,7 +43,7 @@ pub async fn page(
     let read = move |conn: &mut _| {
         let last_watched = models::last_watched(video, conn)?; // before this view
         if is_view {
-            models::count_view(video, conn)?;
+            trending::count_view(video, trending::this_hour(), conn)?;
         }
         let liked = match &visitor {
             Some(visitor) => models::is_liked(video, visitor, conn)?,

@@ -8,14 +8,16 @@ use reqwest::header::{CONTENT_SECURITY_POLICY, COOKIE, LOCATION, SET_COOKIE};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::{Started, answer, cookie_of, eventually, number, send, text};
+use crate::support::{
+    Started, answer, cookie_of, eventually, number, number_by_sql, run_sql, send, text,
+};
 
 /// Makes a test of each case, on the site that `$database` returns.
 macro_rules! on {
     ($name:ident, $database:expr) => {
         mod $name {
             use super::*;
-            $crate::cases::on!(@ $database; the_pages_show_what_the_database_has, looking_counts_a_view_and_nothing_else_does,
+            $crate::cases::on!(@ $database; the_pages_show_what_the_database_has, trending_is_a_window_of_hours, looking_counts_a_view_and_nothing_else_does,
                 a_like_is_there_once, what_is_not_there_is_not_found, bad_input_is_refused_with_a_reason,
                 other_sites_post_nothing, a_burst_is_counted_exactly, the_numbers_are_live,
                 the_load_counts_exactly_in_every_mode, a_fold_keeps_the_total, a_new_load_ends_the_one_before, the_metrics_count_updates);
@@ -90,6 +92,65 @@ pub async fn the_pages_show_what_the_database_has(database: &Database) {
     let again = site.page("/watch/7").await;
     assert!(again.contains("<span id=\"last-watched\">just now</span>"));
     site.stop().await;
+}
+
+pub async fn trending_is_a_window_of_hours(database: &Database) {
+    let site = Started::on(database).await;
+    assert!(site.page("/trending").await.contains("Nobody has watched"));
+    for video in [8, 7, 8, 7, 8] {
+        site.page(&format!("/watch/{video}")).await;
+    }
+    site.page("/watch/7?from=like").await;
+    let ranking = |page: &str| -> Vec<(String, String)> {
+        let between = |text: &str, before: &str, after: &str| {
+            let (_, rest) = text.split_once(before).expect("an element");
+            rest.split(after).next().unwrap_or_default().to_owned()
+        };
+        let rows = page.split("class=\"title\"").skip(1);
+        rows.map(|row| {
+            (
+                between(row, "/watch/", "\""),
+                between(row, "\"number\">", "<"),
+            )
+        })
+        .collect()
+    };
+    let expect = |expected: &[(i64, i64)], page: &str| {
+        let expected = expected
+            .iter()
+            .map(|(video, views)| (video.to_string(), views.to_string()));
+        assert_eq!(ranking(page), expected.collect::<Vec<_>>());
+    };
+    let page = site.page("/trending").await;
+    assert!(page.contains("<a href=\"/trending\" aria-current=\"page\">"));
+    expect(&[(8, 3), (7, 2)], &page);
+
+    // The window's first hour but one, the last hour before it, one that is kept, and one that is not.
+    let now = chrono::Utc::now().timestamp() / 3_600;
+    let rows = [
+        (9, 22, 5),
+        (10, 24, 9),
+        (8, 700, 50),
+        (11, 24 * 30 + 1, 100),
+    ];
+    let rows = rows.map(|(video, ago, views)| format!("({video}, {}, {views})", now - ago));
+    run_sql(
+        database,
+        &format!(
+            "INSERT INTO views_by_hour (video_id, hour, number) VALUES {}",
+            rows.join(", ")
+        ),
+    );
+    expect(&[(9, 5), (8, 3), (7, 2)], &site.page("/trending").await);
+    site.stop().await;
+
+    // Buckets are folded and deleted when the site starts, and then every hour.
+    let again = Started::on(database).await;
+    let rows = |table| number_by_sql(database, &format!("SELECT COUNT(*) FROM {table}"));
+    let is_tidy = async || rows("views_by_hour") == 5 && rows("views_by_hour_shards") == 0;
+    eventually("old buckets are deleted", is_tidy).await;
+    expect(&[(9, 5), (8, 3), (7, 2)], &again.page("/trending").await);
+    again.stop().await;
 }
 
 pub async fn looking_counts_a_view_and_nothing_else_does(database: &Database) {
@@ -299,11 +360,13 @@ pub async fn a_burst_is_counted_exactly(database: &Database) {
 
     assert_eq!(site.total(7).await, views + 1_000);
     assert_eq!(site.likes(7).await, likes + 600 - 200);
+    let trending = site.page("/trending").await;
+    assert!(trending.contains("class=\"number\">1,000<"), "{trending}");
     site.stop().await;
 
-    // The pages before the site was stopped: 1,000 of the burst, and twice the total and the likes.
+    // The pages before the site was stopped: 1,000 of the burst, twice the total and the likes, and the trending videos.
     let again = Started::on(database).await;
-    assert_eq!(again.number("/", "served").await, 1_004);
+    assert_eq!(again.number("/", "served").await, 1_005);
     assert_eq!(again.total(7).await, views + 1_000);
     again.stop().await;
 }
