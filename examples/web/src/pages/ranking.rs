@@ -20,7 +20,7 @@ pub fn list(ranking: &[(Video, i64)]) -> Markup {
                         p.by { (video.channel) }
                         (bar(*views as f64, greatest as f64))
                     }
-                    p.number { (grouped(*views)) span { @if *views == 1 { " view" } @else { " views" } } }
+                    p.number { (grouped(*views)) span.unit { @if *views == 1 { " view" } @else { " views" } } }
                 }
             }
         }

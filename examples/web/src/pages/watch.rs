@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Form, Path, Query, State};
 use axum::http::HeaderMap;
-use axum::http::header::ACCEPT;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Redirect, Response};
 use chrono::{NaiveDateTime, Utc};
@@ -17,7 +16,7 @@ use super::drawing::{still, thumb};
 use super::layout::Page;
 use super::number::{ago, duration, grouped};
 use super::video_id;
-use crate::error::PageError;
+use crate::error::{PageError, asks_for_json};
 use crate::models::{self, Totals, Video};
 use crate::site::Shared;
 use crate::trending;
@@ -162,9 +161,8 @@ pub async fn like(
     };
     let totals = shared.database.run(write).await?;
     shared.totals.show(video, totals); // before something older is, which was read before the like
-    let accepted = headers.get(ACCEPT).and_then(|types| types.to_str().ok());
-    Ok(match accepted {
-        Some("application/json") => Json(Texts::from(totals)).into_response(), // our script
-        _ => Redirect::to(&format!("/watch/{video}?from=like")).into_response(),
+    Ok(match asks_for_json(&headers) {
+        true => Json(Texts::from(totals)).into_response(),
+        false => Redirect::to(&format!("/watch/{video}?from=like")).into_response(),
     })
 }

@@ -1,6 +1,8 @@
 //! A site of a test's own, and a client that reads its pages as a program does.
 #![allow(dead_code, reason = "no test uses all of it")]
 
+pub mod program;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -9,7 +11,7 @@ use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_sharded_tests::Database;
-use diesel_sharded_web::{Config, Site};
+use diesel_sharded_web::{Config, Site, Source};
 use reqwest::header::COOKIE;
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
@@ -21,12 +23,16 @@ pub struct Started {
 }
 
 impl Started {
-    /// On a free port.
+    /// On a free port. No folder runs beside the test.
     pub async fn on(database: &Database) -> Self {
+        Started::folding_every(Duration::MAX, database).await
+    }
+
+    pub async fn folding_every(fold_every: Duration, database: &Database) -> Self {
         let config = Config {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            database_url: database.url().to_owned(),
-            fold_every: Duration::MAX,
+            database: Source::Url(database.url().to_owned()),
+            fold_every,
         };
         let site = Site::start(&config).await.expect("a site");
         let client = Client::builder().redirect(Policy::none()).build();
