@@ -28,11 +28,12 @@ fn of_folder(folding: &Folding, unfolded: Unfolded) -> Markup {
             h2 id="folder-title" { "Folder" }
             p.note { "Folds all videos by itself, every " (counted(folding.every.as_secs(), "second")) "." }
             table {
-                tr.total { th scope="row" { "Not folded yet" } td id="unfolded" { (grouped(unfolded.views)) " views of " (counted(unfolded.videos, "video")) } }
+                tr.total { th scope="row" { "Views not folded yet" } td id="unfolded" { (grouped(unfolded.views)) } }
+                tr { th scope="row" { "Videos to fold" } td { (grouped(unfolded.videos)) } }
                 (of_last_pass(last.as_ref()))
-                tr { th scope="row" { "Passes so far" } td { (grouped(since_start.passes)) } }
-                tr { th scope="row" { "Passes that failed" } td { (grouped(since_start.failed_passes)) } }
-                tr { th scope="row" { "Shards removed so far" } td { (grouped(since_start.shards_removed)) } }
+                tr { th scope="row" { "Passes" } td { (grouped(since_start.passes)) } }
+                tr { th scope="row" { "Failed passes" } td { (grouped(since_start.failed_passes)) } }
+                tr { th scope="row" { "Shards removed" } td { (grouped(since_start.shards_removed)) } }
             }
         }
     }

@@ -88,8 +88,8 @@ fn main(video: &Video, last_watched: Option<NaiveDateTime>, liked: bool) -> Mark
                 }
             }
             p.lead {
-                "Opening this page counted a view, on a shard of this video's row. The numbers change as others watch: open it \
-                 in another tab."
+                "Opening this page counted a view, on a shard of this video’s row and on one of its row for this hour. A like is a row too, \
+                 which a trigger counts on a shard. The numbers change as others watch: open it in another tab."
             }
         }
     }
