@@ -48,7 +48,12 @@ impl Database {
     pub fn open(url: &str) -> Result<Self> {
         let kind = Kind::of(url)?;
         let mut conn = connect(url)?;
-        schema::migrate(&mut conn).map_err(|error| failure(url, &error))?;
+        schema::migrate(&mut conn).map_err(|error| {
+            failure(
+                url,
+                &format!("{error}; the site needs a database of its own"),
+            )
+        })?;
         let size = match kind {
             Kind::Sqlite => {
                 // With its one writer at a time SQLite gains nothing by shards, and by default keeps to one. Here they are to be

@@ -57,7 +57,12 @@ async fn a_database_that_cannot_be_had_is_told() {
     )
     .expect("a file");
     let text = text.display().to_string();
+    let other = folder.path().join("other.db").display().to_string();
+    let mut conn = SqliteConnection::establish(&other).expect("a file");
+    conn.batch_execute("CREATE TABLE videos (title TEXT)")
+        .expect("a table");
     let mut told = vec![
+        (other.as_str(), "the site needs a database of its own"),
         ("oracle://a/b", "oracle:// is none of postgres://, mysql://"),
         ("/nothing/here.db", "there is no folder /nothing"),
         (

@@ -42,8 +42,8 @@ pub fn of_video(of: &Shards, number: u16, coalescers: Option<i32>) -> Markup {
             }
         }
         p.note {
-            "Writers choose from " strong id="number" { (number) } ", and use as many as they need. The coalescer keeps to one shard, \
-             whatever the number of its callers."
+            "Writers choose from " strong id="number" { (number) } ", and use as many as they need. The coalescer begins on shard 0, and \
+             keeps to one of its own as soon as a video is busy, however many call it."
         }
     }
 }
