@@ -23,7 +23,7 @@ use diesel_sharded_benches::machine;
 use diesel_sharded_benches::names::{MARIADB, POSTGRESQL, SOAK};
 use diesel_sharded_benches::report::{Pace, Part, Report, Sample, Soak, tenths};
 use diesel_sharded_benches::synced::Synced;
-use diesel_sharded_web::{Config, Site};
+use diesel_sharded_web::{Config, Site, Source};
 use rand::RngExt;
 use reqwest::{Client, StatusCode};
 use tokio::runtime::Runtime;
@@ -152,7 +152,7 @@ fn soak<Conn: Soaked>(minutes: u64) -> Soak {
     let database = Conn::synced_database();
     let config = Config {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        database_url: database.url().to_owned(),
+        database: Source::Url(database.url().to_owned()),
         fold_every: FOLD_EVERY,
     };
     let runtime = Runtime::new().expect("a runtime");

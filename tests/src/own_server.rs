@@ -2,19 +2,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Server;
-use crate::private::{Installed, Messages, mysql, postgres, start_again};
+use crate::private::{Installed, Messages, Running, done, mysql, postgres, wait_until_it_answers};
 
 /// A private server whose commits wait for the disk. Stopped when it is dropped, and at the latest with this process.
 #[derive(Debug)]
-pub struct OwnServer {
-    installed: Installed,
-    keeper: Child,
-}
+pub struct OwnServer(Running);
 
 impl OwnServer {
     /// Starts one, or says what is not installed.
@@ -37,19 +34,19 @@ impl OwnServer {
 
     /// Starts a server whose data is there.
     pub(crate) fn of(installed: Installed) -> Self {
-        let keeper = installed.start();
-        installed.wait_until_it_answers();
-        OwnServer { installed, keeper }
+        let running = done(Running::start(installed));
+        wait_until_it_answers(&running.installed);
+        OwnServer(running)
     }
 
     /// Its folder; the database is in `data`.
     pub(crate) fn folder(&self) -> &Path {
-        &self.installed.folder
+        &self.0.installed.folder
     }
 
     /// Its address with a user that may do everything, up to the database's name.
     pub fn address(&self) -> &str {
-        &self.installed.address
+        &self.0.installed.address
     }
 
     /// Ends all its processes at once, as a crash of the machine would; but the disk keeps everything that was written to it.
@@ -66,13 +63,13 @@ impl OwnServer {
 
     /// Starts it again on the same port and data, after [`kill`](Self::kill), and waits until it answers.
     pub fn restart(&mut self) {
-        start_again(&mut self.keeper);
-        self.installed.wait_until_it_answers();
+        done(self.0.start_again());
+        wait_until_it_answers(&self.0.installed);
     }
 
     /// Stops it where it is: connections stay open, and nothing answers.
     pub fn pause(&self) {
-        signal("STOP", &[self.installed.process()]);
+        signal("STOP", &[done(self.0.installed.process())]);
         signal("STOP", &self.processes());
     }
 
@@ -83,7 +80,7 @@ impl OwnServer {
 
     /// The server's process and, on PostgreSQL, one for each connection.
     fn processes(&self) -> Vec<u32> {
-        let server = self.installed.process();
+        let server = done(self.0.installed.process());
         let mut processes = vec![server];
         let all = fs::read_dir("/proc").expect("Linux");
         processes.extend(
@@ -91,16 +88,6 @@ impl OwnServer {
                 .filter(|process| parent_and_state(*process).is_some_and(|(p, _)| p == server)),
         );
         processes
-    }
-}
-
-impl Drop for OwnServer {
-    fn drop(&mut self) {
-        drop(self.keeper.stdin.take()); // it is told to end the server by that
-        let ended = self.keeper.wait();
-        if !thread::panicking() {
-            ended.expect("the keeper of a server ends");
-        }
     }
 }
 
@@ -159,7 +146,7 @@ mod tests {
             server.resume();
             assert_eq!(counting.join().unwrap(), 1);
         });
-        let folder = server.installed.folder.clone();
+        let folder = server.folder().to_owned();
         server.pause();
         drop(server);
         assert!(!folder.exists());

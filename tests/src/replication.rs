@@ -97,7 +97,7 @@ impl Pair {
     /// Starts both, or says what is not installed.
     pub fn start() -> Result<Self, String> {
         let bin = postgres_programs()?;
-        let primary = Node::of(OwnServer::of(postgres_with(&bin, &[], |data, owner| {
+        let primary = Node::of(OwnServer::of(postgres_with(&bin, |data, owner| {
             let mut initdb = as_user(bin.join("initdb"), owner);
             initdb.arg("-D").arg(data);
             // pg_rewind asks for checksums.
@@ -111,7 +111,7 @@ impl Pair {
             let settings = SETTINGS.map(|setting| format!("{setting}\n")).concat();
             append(&data.join("postgresql.conf"), &settings);
         })));
-        let standby = Node::of(OwnServer::of(postgres_with(&bin, &[], |data, owner| {
+        let standby = Node::of(OwnServer::of(postgres_with(&bin, |data, owner| {
             let mut backup = as_user(bin.join("pg_basebackup"), owner);
             backup.arg("-D").arg(data).arg("-d");
             backup.arg(format!("{}/postgres", primary.server.address()));

@@ -46,6 +46,7 @@ const ROOTS: &[&str] = &[
     "cli/src/main.rs",
     "derive/src/lib.rs",
     "tests/model/src/lib.rs",
+    "tests/servers/src/lib.rs",
 ];
 
 /// Every file in these folders belongs to one of the crates.
@@ -57,6 +58,7 @@ const FOLDERS: &[&str] = &[
     "cli/src",
     "derive/src",
     "tests/model/src",
+    "tests/servers/src",
 ];
 
 /// Files that belong to none: the documentation includes their text.

@@ -1,23 +1,53 @@
-//! The settings that the environment gives.
+//! The settings, from the arguments and the environment.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::Result;
+use crate::source::{Server, Source};
 
 /// Where the site listens, where its database is, and how often it folds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     pub address: SocketAddr,
-    pub database_url: String,
+    pub database: Source,
     /// The time between two folds of all videos that were watched.
     pub fold_every: Duration,
 }
 
 impl Config {
-    /// `ADDR` is an IP address with a port or without, `PORT` a port, and `DATABASE_URL` a file of SQLite or the URL of a server,
-    /// `FOLD_EVERY` a number of seconds.
-    pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+    /// The text of `--help`.
+    pub const HELP: &str = "\
+A video site whose views and likes are sharded counters
+
+Arguments:
+  --postgres    on a private PostgreSQL in a temporary folder, stopped and deleted at the end
+  --mariadb     on a private MariaDB or MySQL, likewise
+
+Variables:
+  DATABASE_URL  a file of SQLite (diesel_sharded_web.db in the temporary folder), or the URL of a server
+  ADDR          an IP address, with a port or without (127.0.0.1)
+  PORT          a port, 0 for any that is free (3000)
+  FOLD_EVERY    the seconds between two folds (60)
+";
+
+    /// Reads the arguments and the variables that [`HELP`](Self::HELP) names.
+    pub fn read(
+        arguments: impl IntoIterator<Item = String>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self> {
+        let mut private = None;
+        for argument in arguments {
+            let server = Server::ALL
+                .into_iter()
+                .find(|server| server.argument() == argument);
+            let server = server.ok_or_else(|| {
+                format!("{argument:?} is none of the arguments --postgres, --mariadb and --help")
+            })?;
+            if private.replace(server).is_some() {
+                return Err(format!("{argument}: the site runs on one server: name one").into());
+            }
+        }
         let port = match variable("PORT") {
             None => 3000,
             Some(port) => port
@@ -31,10 +61,18 @@ impl Config {
                 .or_else(|_| addr.parse().map(|ip: IpAddr| SocketAddr::new(ip, port)))
                 .map_err(|_| format!("ADDR: {addr:?} is no IP address such as 0.0.0.0:8080"))?,
         };
-        let database_url = variable("DATABASE_URL").unwrap_or_else(|| {
-            let file = std::env::temp_dir().join("diesel_sharded_web.db");
-            file.display().to_string()
-        });
+        let database = match (private, variable("DATABASE_URL")) {
+            (None, Some(url)) => Source::Url(url),
+            (None, None) => {
+                let file = std::env::temp_dir().join("diesel_sharded_web.db");
+                Source::Url(file.display().to_string())
+            }
+            (Some(server), None) => Source::Private(server),
+            (Some(server), Some(_)) => {
+                let argument = server.argument();
+                return Err(format!("{argument}: DATABASE_URL is set too: unset it").into());
+            }
+        };
         let fold_every = match variable("FOLD_EVERY") {
             None => 60,
             Some(seconds) => seconds
@@ -43,7 +81,7 @@ impl Config {
         };
         Ok(Config {
             address,
-            database_url,
+            database,
             fold_every: Duration::from_secs(fold_every),
         })
     }
@@ -53,12 +91,39 @@ impl Config {
 mod tests {
     use super::*;
 
-    fn address(variables: &[(&str, &str)]) -> Result<String> {
-        let config = Config::from_environment(|name| {
+    fn read(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Config> {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned());
+        Config::read(arguments, |name| {
             let found = variables.iter().find(|(variable, _)| *variable == name);
             found.map(|(_, value)| (*value).to_owned())
-        });
-        Ok(config?.address.to_string())
+        })
+    }
+
+    fn address(variables: &[(&str, &str)]) -> Result<String> {
+        Ok(read(&[], variables)?.address.to_string())
+    }
+
+    #[test]
+    fn an_argument_asks_for_a_private_server() {
+        for server in Server::ALL {
+            let config = read(&[server.argument()], &[]).unwrap();
+            assert_eq!(config.database, Source::Private(server));
+        }
+        let config = read(&[], &[("DATABASE_URL", "a.db")]).unwrap();
+        assert_eq!(config.database, Source::Url("a.db".to_owned()));
+        let refused: [(&[_], &[_], _); 3] = [
+            (&["--oracle"], &[], "is none of the arguments"),
+            (&["--postgres", "--mariadb"], &[], "name one"),
+            (
+                &["--postgres"],
+                &[("DATABASE_URL", "a.db")],
+                "DATABASE_URL is set too",
+            ),
+        ];
+        for (arguments, variables, reason) in refused {
+            let error = read(arguments, variables).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Connections to whichever database is configured, and the threads that they run in.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use diesel::connection::SimpleConnection;
@@ -11,6 +12,7 @@ use tokio::task::spawn_blocking;
 
 use crate::conflicts;
 use crate::error::PageError;
+use crate::source::{Kind, shown};
 use crate::{Result, schema};
 
 #[derive(diesel::MultiConnection)]
@@ -35,6 +37,7 @@ pub type Connections = Pool<ConnectionManager<AnyConnection>>;
 /// The pages' connections. A request waits for its turn without a thread, however many there are.
 #[derive(Clone)]
 pub struct Database {
+    pub kind: Kind,
     url: String,
     connections: Connections,
     turns: Arc<Semaphore>,
@@ -43,21 +46,25 @@ pub struct Database {
 impl Database {
     /// Connects, and creates the tables that are missing.
     pub fn open(url: &str) -> Result<Self> {
+        let kind = Kind::of(url)?;
         let mut conn = connect(url)?;
-        schema::migrate(&mut conn)?;
-        #[allow(
-            irrefutable_let_patterns,
-            reason = "without features there is SQLite alone"
-        )]
-        let size = if let AnyConnection::Sqlite(_) = conn {
-            // With its one writer at a time SQLite gains nothing by shards, and by default keeps to one. Here they are to be
-            // seen on `/admin`.
-            ShardChoice::Striped.set_global();
-            4
-        } else {
-            16
+        schema::migrate(&mut conn).map_err(|error| {
+            failure(
+                url,
+                &format!("{error}; the site needs a database of its own"),
+            )
+        })?;
+        let size = match kind {
+            Kind::Sqlite => {
+                // With its one writer at a time SQLite gains nothing by shards, and by default keeps to one. Here they are to be
+                // seen on `/admin`.
+                ShardChoice::Striped.set_global();
+                4
+            }
+            Kind::Postgres | Kind::Mysql => 16,
         };
         Ok(Database {
+            kind,
             url: url.to_owned(),
             connections: pool(url, size)?,
             turns: Arc::new(Semaphore::new(size as usize)),
@@ -99,31 +106,23 @@ fn pool(url: &str, size: u32) -> Result<Connections> {
 }
 
 fn connect(url: &str) -> Result<AnyConnection> {
-    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
-    let established = match scheme {
+    let established = match Kind::of(url)? {
         #[cfg(feature = "postgres")]
-        Some("postgres" | "postgresql") => {
-            PgConnection::establish(url).map(AnyConnection::Postgres)
-        }
+        Kind::Postgres => PgConnection::establish(url).map(AnyConnection::Postgres),
         #[cfg(feature = "mysql")]
-        Some("mysql") => MysqlConnection::establish(url).map(AnyConnection::Mysql),
-        None | Some("sqlite") => SqliteConnection::establish(url).map(AnyConnection::Sqlite),
-        #[cfg(not(feature = "postgres"))]
-        Some("postgres" | "postgresql") => {
-            return Err("DATABASE_URL: add `--features postgres`".into());
-        }
-        #[cfg(not(feature = "mysql"))]
-        Some("mysql") => return Err("DATABASE_URL: add `--features mysql`".into()),
-        Some(other) => {
-            return Err(format!(
-                "DATABASE_URL: {other}:// is none of postgres://, mysql:// and a file's path for SQLite"
-            )
-            .into());
-        }
+        Kind::Mysql => MysqlConnection::establish(url).map(AnyConnection::Mysql),
+        _ => SqliteConnection::establish(url).map(AnyConnection::Sqlite),
     };
-    let mut conn = established.map_err(|error| format!("DATABASE_URL: {error}"))?;
-    set_up(&mut conn)?;
+    let mut conn = established.map_err(|error| failure(url, &error))?;
+    set_up(&mut conn).map_err(|error| failure(url, &error))?;
     Ok(conn)
+}
+
+/// A failure to open the database, in one line.
+fn failure(url: &str, error: &dyn Display) -> crate::Error {
+    let error = error.to_string();
+    let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("DATABASE_URL: {}: {error}", shown(url)).into()
 }
 
 /// The usual settings of an application on SQLite: writers wait for each other, and readers for nobody.

@@ -1,6 +1,9 @@
 //! Errors as a visitor sees them.
 
-use axum::http::StatusCode;
+use axum::extract::Request;
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use diesel::r2d2::PoolError;
 use diesel_sharded::Error;
@@ -15,9 +18,31 @@ pub enum PageError {
     NotFound,
     BadRequest(String),
     Forbidden(&'static str),
+    Conflict(&'static str),
     Stopping,
     /// Details that only the site's operator should read.
     Internal(crate::Error),
+}
+
+/// The text of an error, beside its page.
+#[derive(Clone)]
+struct Reason(String);
+
+/// Answers a script by the text of an error alone.
+pub async fn answer_scripts_by_text(request: Request, next: Next) -> Response {
+    let is_script = asks_for_json(request.headers());
+    let mut response = next.run(request).await;
+    match response.extensions_mut().remove::<Reason>() {
+        Some(Reason(text)) if is_script => (response.status(), text).into_response(),
+        _ => response,
+    }
+}
+
+/// As our scripts do.
+pub fn asks_for_json(headers: &HeaderMap) -> bool {
+    headers
+        .get(ACCEPT)
+        .is_some_and(|types| types == "application/json")
 }
 
 impl IntoResponse for PageError {
@@ -30,6 +55,7 @@ impl IntoResponse for PageError {
             ),
             PageError::BadRequest(text) => (StatusCode::BAD_REQUEST, "That did not work", text),
             PageError::Forbidden(text) => (StatusCode::FORBIDDEN, "Refused", text.to_owned()),
+            PageError::Conflict(text) => (StatusCode::CONFLICT, "Not now", text.to_owned()),
             PageError::Stopping => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Stopping",
@@ -53,7 +79,9 @@ impl IntoResponse for PageError {
                 p { a href="/" { "All videos" } }
             },
         );
-        (status, page).into_response()
+        let mut response = (status, page).into_response();
+        response.extensions_mut().insert(Reason(text));
+        response
     }
 }
 

@@ -4,18 +4,23 @@ mod config;
 mod conflicts;
 mod database;
 mod error;
+mod folding;
 mod live;
 mod load;
 mod metrics;
 mod models;
 mod origin;
 mod pages;
+mod private_server;
 mod schema;
 mod site;
+mod source;
+mod trending;
 mod visitor;
 
 pub use config::Config;
 pub use site::Site;
+pub use source::{Server, Source};
 
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub type Result<T> = std::result::Result<T, Error>;

@@ -6,6 +6,10 @@ use diesel_sharded_web::{Config, Result, Site};
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    if std::env::args().any(|argument| argument == "--help") {
+        print!("{}", Config::HELP);
+        return ExitCode::SUCCESS;
+    }
     match serve().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -16,26 +20,33 @@ async fn main() -> ExitCode {
 }
 
 async fn serve() -> Result<()> {
-    let config = Config::from_environment(|name| std::env::var(name).ok())?;
+    let config = Config::read(std::env::args().skip(1), |name| std::env::var(name).ok())?;
+    let stopping = asked_to_stop()?; // before there is anything to be stopped
     let site = Site::start(&config).await?;
     println!("http://{} (Ctrl-C stops it)", site.address());
-    asked_to_stop().await?;
+    stopping.await?;
     site.stop().await?;
     println!("stopped: every count is in the database");
     Ok(())
 }
 
-/// Ctrl-C, or the signal that `kill` and containers send.
-async fn asked_to_stop() -> std::io::Result<()> {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut terminate = signal(SignalKind::terminate())?;
+/// Ctrl-C, or the signal that `kill` and containers send, from now on.
+#[cfg(unix)]
+fn asked_to_stop() -> Result<impl Future<Output = Result<()>>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
         tokio::select! {
-            pressed = tokio::signal::ctrl_c() => pressed,
-            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
-    }
-    #[cfg(not(unix))]
-    tokio::signal::ctrl_c().await
+        Ok(())
+    })
+}
+
+/// Ctrl-C.
+#[cfg(not(unix))]
+fn asked_to_stop() -> Result<impl Future<Output = Result<()>>> {
+    Ok(async { Ok(tokio::signal::ctrl_c().await?) })
 }

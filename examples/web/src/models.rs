@@ -1,5 +1,7 @@
 //! Videos, and all that is counted on them. Nothing here names a database.
 
+use std::collections::HashMap;
+
 use chrono::NaiveDateTime;
 use diesel::dsl::now;
 use diesel::prelude::*;
@@ -142,12 +144,50 @@ impl Shards {
             shards: rows.iter().filter_map(|(_, shard)| *shard).collect(),
         })
     }
+
+    pub fn total(&self) -> i64 {
+        self.base + self.on_shards()
+    }
+
+    pub fn on_shards(&self) -> i64 {
+        self.shards.iter().map(|(_, value)| value).sum()
+    }
+
+    /// The shard whose value is the most greater later, if one is greater.
+    pub fn grew_most(&self, later: &Shards) -> Option<i32> {
+        let before: HashMap<i32, i64> = self.shards.iter().copied().collect();
+        let growth = later.shards.iter().map(|(shard, value)| {
+            let grew = value - before.get(shard).copied().unwrap_or(0);
+            (grew, *shard)
+        });
+        let (grew, shard) = growth.max()?;
+        (grew > 0).then_some(shard)
+    }
+}
+
+/// The views of all videos that no fold has moved into the plain column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unfolded {
+    pub views: i64,
+    pub videos: u64,
+}
+
+impl Unfolded {
+    pub fn now(conn: &mut AnyConnection) -> QueryResult<Self> {
+        let both: Vec<(i64, i64)> = all.select((views, views.total())).load(conn)?;
+        let of_each = both.iter().map(|(base, total)| total - base);
+        Ok(Unfolded {
+            views: of_each.clone().sum(),
+            videos: of_each.filter(|amount| *amount != 0).count() as u64,
+        })
+    }
 }
 
 /// The amounts that a fold moved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoldedAll {
     pub videos: u64,
+    pub shards_removed: u64,
     pub views: Amount,
     pub likes: Amount,
 }
@@ -159,6 +199,7 @@ pub fn fold_all(conn: &mut AnyConnection) -> QueryResult<FoldedAll> {
     fold(counters::table).run(conn)?;
     Ok(FoldedAll {
         videos: folded.parents,
+        shards_removed: folded.shards_removed,
         views: folded.moved(views),
         likes: folded.moved(likes),
     })
@@ -167,4 +208,27 @@ pub fn fold_all(conn: &mut AnyConnection) -> QueryResult<FoldedAll> {
 /// Pages served, by all processes of the site.
 pub fn pages_served() -> Counter {
     Counter::named("site:pages served")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shards(values: &[(i32, i64)]) -> Shards {
+        Shards {
+            base: 100,
+            shards: values.to_vec(),
+        }
+    }
+
+    #[test]
+    fn the_shard_that_grew_most_may_be_new_and_need_not_be_the_greatest() {
+        let before = shards(&[(0, 500), (3, 10)]);
+        assert_eq!(before.total(), 610);
+        assert_eq!(before.grew_most(&shards(&[(0, 505), (3, 90)])), Some(3));
+        assert_eq!(before.grew_most(&shards(&[(0, 505), (7, 90)])), Some(7));
+        for later in [&[(0, 500), (3, 10)][..], &[(0, 0)], &[]] {
+            assert_eq!(before.grew_most(&shards(later)), None, "{later:?}");
+        }
+    }
 }

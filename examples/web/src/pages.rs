@@ -1,12 +1,18 @@
 //! The pages and their addresses.
 
 mod admin;
+mod comparison;
 mod drawing;
+mod forms;
 mod grid;
 mod layout;
+mod machinery;
 mod number;
-mod panel;
+mod panels;
+mod ranking;
+mod shards;
 mod top;
+mod trending;
 mod watch;
 
 use std::sync::Arc;
@@ -17,7 +23,7 @@ use axum::response::Response;
 use axum::routing::{Router, get, post};
 
 pub use self::layout::Page;
-use crate::error::PageError;
+use crate::error::{PageError, answer_scripts_by_text};
 use crate::metrics;
 use crate::origin::refuse_other_sites;
 use crate::site::Shared;
@@ -27,14 +33,15 @@ pub fn router(shared: Arc<Shared>) -> Router {
     let pages = Router::new()
         .route("/", get(grid::page))
         .route("/top", get(top::page))
+        .route("/trending", get(trending::page))
         .route("/watch/{video}", get(watch::page))
         .route("/admin", get(admin::page))
         .route_layer(from_fn_with_state(Arc::clone(&shared), count_page));
     let forms = Router::new()
         .route("/watch/{video}/like", post(watch::like))
-        .route("/admin/fold", post(admin::fold))
-        .route("/admin/resize", post(admin::resize))
-        .route("/admin/load", post(admin::load));
+        .route("/admin/fold", post(forms::fold))
+        .route("/admin/resize", post(forms::resize))
+        .route("/admin/load", post(forms::load));
     let events = Router::new()
         .route("/watch/{video}/events", get(watch::events))
         .route("/admin/events", get(admin::events))
@@ -45,6 +52,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .fallback(async || PageError::NotFound)
         .method_not_allowed_fallback(async || PageError::NotFound)
         .layer(from_fn(refuse_other_sites))
+        .layer(from_fn(answer_scripts_by_text))
         .with_state(shared)
 }
 

@@ -1,25 +1,29 @@
 //! The running site: what its pages share, how it starts and how it stops.
 
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use diesel::prelude::*;
 use diesel_sharded::cached::{Cached, MokaCache};
 use diesel_sharded::coalescer::Coalescer;
-use diesel_sharded::fold;
-use diesel_sharded::operation::Folder;
 use diesel_sharded::shard_counts::{self, Following};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::database::{AnyConnection, Database};
+use crate::folding::Folding;
 use crate::live::Live;
 use crate::load::Load;
 use crate::models::{Totals, pages_served};
-use crate::schema::videos::dsl::videos;
-use crate::{Config, Result, conflicts, metrics, pages};
+use crate::private_server::PrivateServer;
+use crate::source::Source;
+use crate::{Config, Result, conflicts, metrics, pages, trending};
+
+/// The live parts of `/admin`: HTML by the id of its element.
+pub type Panels = BTreeMap<&'static str, String>;
 
 /// The state that all pages share.
 pub struct Shared {
@@ -28,9 +32,11 @@ pub struct Shared {
     /// Caches the counter that is on every page, so that not every page reads it.
     cached: Cached<MokaCache>,
     pub totals: Arc<Live<Totals>>,
-    pub panels: Arc<Live<String>>,
+    pub panels: Arc<Live<Panels>>,
     pub load: Arc<Load>,
-    last_action: Mutex<String>,
+    pub folding: Arc<Folding>,
+    /// What the forms of `/admin` did last, by the status of the form.
+    notes: Mutex<HashMap<&'static str, String>>,
 }
 
 impl Shared {
@@ -46,17 +52,17 @@ impl Shared {
         self.cached.get(&pages_served(), conn)
     }
 
-    /// The last action on `/admin`.
-    pub fn last_action(&self) -> String {
-        let last = self.last_action.lock();
-        last.unwrap_or_else(PoisonError::into_inner).clone()
+    /// What a form did last.
+    pub fn noted(&self, status: &'static str) -> Option<String> {
+        self.notes().get(status).cloned()
     }
 
-    pub fn note_action(&self, action: String) {
-        *self
-            .last_action
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = action;
+    pub fn note(&self, status: &'static str, text: String) {
+        self.notes().insert(status, text);
+    }
+
+    fn notes(&self) -> MutexGuard<'_, HashMap<&'static str, String>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -66,14 +72,13 @@ pub struct Site {
     shared: Arc<Shared>,
     stop: oneshot::Sender<()>,
     server: JoinHandle<std::io::Result<()>>,
-    background: Background,
+    tidying: JoinHandle<()>,
+    following: Following,
+    private: Option<PrivateServer>,
 }
 
-/// The work that goes on until it is dropped.
-struct Background {
-    _following: Following,
-    _folder: Folder,
-}
+/// The time between two times that old buckets are deleted.
+const TIDY_EVERY: Duration = Duration::from_secs(3_600);
 
 /// How long requests that are under way may take once the site is stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -82,13 +87,16 @@ impl Site {
     pub async fn start(config: &Config) -> Result<Self> {
         conflicts::note_process_wide();
         metrics::record();
-        let opened = config.clone();
-        let (shared, background) = spawn_blocking(move || open(&opened)).await??;
-        let shared = Arc::new(shared);
+        // All that can fail before something is created comes first.
+        config.database.check()?;
         let listener = TcpListener::bind(config.address)
             .await
             .map_err(|error| format!("{}: {error}; set PORT or ADDR", config.address))?;
         let address = listener.local_addr()?;
+        let opened = config.clone();
+        let (shared, following, private) = spawn_blocking(move || open(&opened)).await??;
+        let shared = Arc::new(shared);
+        let tidying = tokio::spawn(tidy(shared.database.clone()));
         let (stop, stopped) = oneshot::channel();
         let server = axum::serve(listener, pages::router(Arc::clone(&shared)));
         let server = server.with_graceful_shutdown(async {
@@ -99,7 +107,9 @@ impl Site {
             shared,
             stop,
             server: tokio::spawn(server.into_future()),
-            background,
+            tidying,
+            following,
+            private,
         })
     }
 
@@ -115,11 +125,15 @@ impl Site {
         let abort = self.server.abort_handle();
         let served = tokio::time::timeout(PATIENCE, self.server).await;
         abort.abort(); // whoever is still reading then
+        self.tidying.abort();
         self.shared.load.stop().await;
         let coalescer = self.shared.coalescer.clone();
         spawn_blocking(move || {
-            drop(self.background);
-            coalescer.close()
+            drop(self.following);
+            self.shared.folding.stop();
+            let closed = coalescer.close();
+            drop(self.private); // after all that is committed there
+            closed
         })
         .await??;
         if let Ok(served) = served {
@@ -129,18 +143,34 @@ impl Site {
     }
 }
 
+/// Folds and deletes buckets, now and every hour.
+async fn tidy(database: Database) {
+    let mut hours = tokio::time::interval(TIDY_EVERY);
+    loop {
+        hours.tick().await;
+        let tidy = |conn: &mut _| trending::tidy(trending::this_hour(), conn);
+        if let Err(error) = database.run(tidy).await {
+            eprintln!("old buckets are not deleted, and are tried again in an hour: {error:?}");
+        }
+    }
+}
+
 /// May wait for the database.
-fn open(config: &Config) -> Result<(Shared, Background)> {
-    let database = Database::open(&config.database_url)?;
+fn open(config: &Config) -> Result<(Shared, Following, Option<PrivateServer>)> {
+    let (url, private) = match &config.database {
+        Source::Url(url) => (url.clone(), None),
+        Source::Private(server) => {
+            let private = PrivateServer::start(*server)?;
+            (private.url.clone(), Some(private))
+        }
+    };
+    let database = Database::open(&url)?;
     let background = database.background()?;
     let coalescer = Coalescer::new(background.clone())?;
     // Another process of this site may resize too.
     let connections = background.clone();
     let following = shard_counts::follow(Duration::from_secs(10), move || connections.get())?;
-    let folder = fold(videos)
-        .every(config.fold_every)
-        .on_error(|error| eprintln!("a fold: {error}"))
-        .start(move || background.get())?;
+    let folding = Folding::start(config.fold_every, background)?;
     let shared = Shared {
         database,
         coalescer,
@@ -148,11 +178,8 @@ fn open(config: &Config) -> Result<(Shared, Background)> {
         totals: Live::new(Duration::from_millis(500)),
         panels: Live::new(Duration::from_millis(500)),
         load: Arc::default(),
-        last_action: Mutex::new("Nothing was done here yet.".to_owned()),
+        folding,
+        notes: Mutex::default(),
     };
-    let background = Background {
-        _following: following,
-        _folder: folder,
-    };
-    Ok((shared, background))
+    Ok((shared, following, private))
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use browser::Browser;
 use diesel_sharded_tests::Database;
-use serde_json::json;
-use support::{Started, eventually};
+use support::{Started, eventually, send};
 use thirtyfour::prelude::*;
 
 /// A site and a browser, for a test that has a time limit.
@@ -99,23 +98,69 @@ async fn a_load_is_seen_and_a_fold_keeps_the_total() {
         let seconds = browser.find("input[name=seconds]").await;
         seconds.clear().await.expect("it is empty");
         seconds.send_keys("1").await.expect("a number");
+        assert_eq!(browser.text("#load-status").await, "Not run yet.");
+        browser
+            .eval::<()>("void (window.sameDocument = true)")
+            .await;
         browser.click("button[value=all]").await;
-        eventually("the load is seen at work", async || {
-            browser.text("#panel").await.contains("At work")
+        eventually("the rate of the load is live", async || {
+            let is_at_work = browser.text("#load-panel").await.contains("At work: ");
+            is_at_work && browser.text("#speed-one-row").await != "not run yet"
         })
         .await;
+        assert!(
+            browser
+                .text("#load-status")
+                .await
+                .starts_with("At work: One row, 1 of 3")
+        );
+        let has_focus = "document.activeElement.value";
+        assert_eq!(
+            browser.eval::<String>(has_focus).await,
+            "all",
+            "the button keeps the focus"
+        );
+        browser.press(Key::Enter).await;
+        eventually("a second load is refused", async || {
+            browser
+                .text("form[action='/admin/load'] [role=alert]")
+                .await
+                .contains("did not start")
+        })
+        .await;
+        let complaints = browser.driver.browser_log().await.expect("a log");
+        assert_eq!(complaints.len(), 1, "the refusal alone: {complaints:?}");
         // The panel changes by itself.
-        let all_ran = async || {
-            let speeds: Vec<String> = browser
-                .eval("[...document.querySelectorAll('.speeds .number')].map(speed => speed.textContent)")
-                .await;
-            !speeds.contains(&"not run yet".to_owned())
-                && !browser.text("#panel").await.contains("At work")
-        };
-        eventually("all three ran", all_ran).await;
+        let is_over = async || browser.text("#load-status").await.starts_with("Finished: ");
+        eventually("all three ran", is_over).await;
+        assert_eq!(
+            browser.text("#load-status").await,
+            "Finished: 32 writers for 1 second in each mode."
+        );
+        for mode in ["one-row", "sharded", "coalesced"] {
+            assert!(browser.number(&format!("#speed-{mode}")).await > 0);
+            for percentile in ["p50", "p99"] {
+                let wait = browser.text(&format!("#{percentile}-{mode}")).await;
+                assert!(wait.ends_with(" ms"), "{wait}");
+            }
+        }
+        assert_eq!(browser.eval::<String>(has_focus).await, "all");
+        assert!(
+            browser.eval::<bool>("window.sameDocument").await,
+            "without a reload"
+        );
+        let of_coalescer = "document.querySelectorAll('#coalescers-shard').length";
+        assert_eq!(
+            browser.eval::<i64>(of_coalescer).await,
+            1,
+            "it is drawn apart"
+        );
         let counted = browser.number("#total").await;
         assert!(counted > total);
-        let [base, on_shards] = [browser.number("#base").await, browser.number("#on-shards").await];
+        let [base, on_shards] = [
+            browser.number("#base").await,
+            browser.number("#on-shards").await,
+        ];
         assert_eq!(base + on_shards, counted);
         assert!(on_shards > 0);
 
@@ -126,14 +171,23 @@ async fn a_load_is_seen_and_a_fold_keeps_the_total() {
         .await;
         assert_eq!(browser.number("#base").await, counted);
         assert_eq!(browser.number("#total").await, counted);
-        assert!(browser.text(".status").await.starts_with("Folded 1 video in"));
+        assert!(
+            browser
+                .text("#fold-status")
+                .await
+                .starts_with("Folded 1 video in")
+        );
+        assert_eq!(browser.number("#unfolded").await, 0);
 
         browser.click("button[value=sharded]").await;
         eventually("its shards are drawn", async || {
-            browser.eval::<i64>("document.querySelectorAll('.shards li').length").await > 1
+            browser
+                .eval::<i64>("document.querySelectorAll('.shards li').length")
+                .await
+                > 1
         })
         .await;
-        eventually("it is over", all_ran).await;
+        eventually("it is over", is_over).await;
         browser.screenshot("admin.png").await;
 
         let shards = browser.find("input[name=shards]").await;
@@ -144,6 +198,10 @@ async fn a_load_is_seen_and_a_fold_keeps_the_total() {
             browser.text("#number").await == "4"
         })
         .await;
+        assert_eq!(
+            browser.text("#resize-status").await,
+            "Writers choose from 4 shards now."
+        );
     })
     .await;
 }
@@ -152,7 +210,7 @@ async fn a_load_is_seen_and_a_fold_keeps_the_total() {
 async fn a_phone_shows_every_page_without_scrolling_sideways() {
     look(async |site, browser| {
         browser.size(360, 740, 2).await;
-        for path in ["/", "/top", "/watch/7", "/admin", "/nothing"] {
+        for path in ["/", "/top", "/trending", "/watch/7", "/admin", "/nothing"] {
             browser.open(site.url(path)).await;
             let width: i64 = browser.eval("document.documentElement.scrollWidth").await;
             assert_eq!(width, 360, "{path}");
@@ -207,9 +265,7 @@ async fn keys_are_enough() {
 async fn who_prefers_dark_has_it_dark() {
     look(async |site, browser| {
         let ground = async |scheme: &str| -> String {
-            let features =
-                json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-            browser.send("Emulation.setEmulatedMedia", features).await;
+            browser.prefer(scheme).await;
             browser
                 .eval("getComputedStyle(document.body).backgroundColor")
                 .await
@@ -218,6 +274,64 @@ async fn who_prefers_dark_has_it_dark() {
         assert_eq!(ground("light").await, "rgb(255, 255, 255)");
         assert_eq!(ground("dark").await, "rgb(15, 17, 21)");
         browser.screenshot("dark.png").await;
+    })
+    .await;
+}
+
+/// The pictures are in `target/screenshots`, for people to look at.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_fits_a_desktop_and_a_phone_in_light_and_in_dark() {
+    look(async |site, browser| {
+        for video in [7, 7, 7, 20, 20, 5] {
+            site.page(&format!("/watch/{video}")).await;
+        }
+        send(site.post("/admin/load", "video=7&mode=all&writers=16&seconds=1")).await;
+        eventually("the load is over", async || {
+            site.page("/admin").await.contains("Finished: ")
+        })
+        .await;
+        let pages = [
+            ("grid", "/"),
+            ("top", "/top"),
+            ("trending", "/trending"),
+            ("watch", "/watch/7"),
+            ("admin", "/admin"),
+            ("missing", "/nothing"),
+        ];
+        for (width, scale) in [(1280, 1), (390, 2)] {
+            for scheme in ["light", "dark"] {
+                browser.prefer(scheme).await;
+                for (name, path) in pages {
+                    browser.size(width, 800, scale).await;
+                    browser.open(site.url(path)).await;
+                    let of_page: u32 = browser.eval("document.documentElement.scrollWidth").await;
+                    assert_eq!(of_page, width, "{path}");
+                    // No text leaves the box that it is in.
+                    let outside: Vec<String> = browser.eval(
+                        "[...document.querySelectorAll('main *:not(svg *, .hidden, option)')].filter(element => {
+                             if (element.getClientRects().length === 0) return false; // not shown
+                             const [box, parent] = [element, element.parentElement].map(of => of.getBoundingClientRect());
+                             return box.right > parent.right + 1 || box.left < parent.left - 1;
+                         }).map(element => element.outerHTML)",
+                    ).await;
+                    assert!(outside.is_empty(), "{path} at {width}: {outside:?}");
+                    // Rank, still and title stand side by side.
+                    let under: i64 = browser.eval(
+                        "[...document.querySelectorAll('.top li')].filter(row => {
+                             const [rank, still, title] = ['.rank', '.still', '.title'].map(of => row.querySelector(of).getBoundingClientRect());
+                             return rank.right > still.left || still.right > title.left || still.width < 90;
+                         }).length",
+                    ).await;
+                    assert_eq!(under, 0, "{path} at {width}");
+                    let height: u32 = browser.eval("document.documentElement.scrollHeight").await;
+                    browser.size(width, height, scale).await;
+                    browser.screenshot(&format!("{name}-{width}-{scheme}.png")).await;
+                }
+            }
+        }
+        // The browser reports each page that is not there, and nothing else.
+        let complaints = browser.driver.browser_log().await.expect("a log");
+        assert_eq!(complaints.len(), 4, "{complaints:?}");
     })
     .await;
 }

@@ -4,17 +4,14 @@ mod cases;
 mod support;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::Stdio;
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded_tests::Database;
-use diesel_sharded_web::{Config, Site};
-use rustix::process::{Pid, Signal, kill_process};
+use diesel_sharded_web::{Config, Site, Source};
+use support::program::Program;
 use support::{Started, text};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
 
 cases::on!(sqlite, Database::in_file());
 
@@ -40,28 +37,62 @@ async fn a_conflict_is_tried_again_and_shown() {
     site.stop().await;
 }
 
+async fn error_of(address: SocketAddr, url: &str) -> String {
+    let config = Config {
+        address,
+        database: Source::Url(url.to_owned()),
+        fold_every: Duration::MAX,
+    };
+    let started = Site::start(&config).await;
+    started.err().expect("an error").to_string()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_cannot_be_had_is_told() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let text = folder.path().join("text");
+    std::fs::write(
+        &text,
+        "no database, but a text that is long enough to be read as one".repeat(10),
+    )
+    .expect("a file");
+    let text = text.display().to_string();
+    let other = folder.path().join("other.db").display().to_string();
+    let mut conn = SqliteConnection::establish(&other).expect("a file");
+    conn.batch_execute("CREATE TABLE videos (title TEXT)")
+        .expect("a table");
     let mut told = vec![
+        (other.as_str(), "the site needs a database of its own"),
         ("oracle://a/b", "oracle:// is none of postgres://, mysql://"),
-        ("/nothing/here.db", "DATABASE_URL: unable to open"),
+        ("/nothing/here.db", "there is no folder /nothing"),
+        (
+            "/proc/here.db",
+            "DATABASE_URL: /proc/here.db: Unable to open",
+        ),
+        (&text, "text: file is not a database"),
     ];
-    if !cfg!(feature = "postgres") {
-        told.push(("postgres://a/b", "add `--features postgres`"));
+    match cfg!(feature = "postgres") {
+        true => told.push((
+            "postgres://a:secret@127.0.0.1:1/b",
+            "DATABASE_URL: postgres://a@127.0.0.1:1/b: ",
+        )),
+        false => told.push(("postgres://a/b", "--features postgres")),
     }
-    if !cfg!(feature = "mysql") {
-        told.push(("mysql://a/b", "add `--features mysql`"));
+    match cfg!(feature = "mysql") {
+        true => told.push((
+            "mysql://a:secret@127.0.0.1:1/b",
+            "DATABASE_URL: mysql://a@127.0.0.1:1/b: ",
+        )),
+        false => told.push(("mysql://a/b", "--features mysql")),
     }
     for (url, reason) in told {
-        let config = Config {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            database_url: url.to_owned(),
-            fold_every: Duration::MAX,
-        };
-        let started = Site::start(&config).await;
-        let error = started.err().expect("an error").to_string();
+        let error = error_of(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), url).await;
         assert!(
             error.to_lowercase().contains(&reason.to_lowercase()),
+            "{error}"
+        );
+        assert!(
+            !error.contains("secret") && error.lines().count() == 1,
             "{error}"
         );
     }
@@ -71,28 +102,11 @@ async fn a_database_that_cannot_be_had_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_program_tells_its_address_and_commits_before_it_ends() {
     let database = Database::in_file();
-    let mut program = Command::new(env!("CARGO_BIN_EXE_diesel_sharded_web"))
-        .env("PORT", "0")
-        .env("DATABASE_URL", database.url())
-        .env_remove("ADDR")
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("it starts");
-    let mut lines = BufReader::new(program.stdout.take().expect("it is piped")).lines();
-    let first = lines.next_line().await.expect("text").expect("a line");
-    let (url, how_to_stop) = first.split_once(' ').expect("an address and more");
-    assert_eq!(how_to_stop, "(Ctrl-C stops it)");
+    let program = Program::start(&[], &[("DATABASE_URL", database.url().as_ref())]).await;
     for _ in 0..3 {
-        let page = reqwest::get(format!("{url}/top")).await.expect("an answer");
-        assert!(page.status().is_success());
+        program.page("/top").await;
     }
-    let id = program.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-    kill_process(id.expect("it runs"), Signal::INT).expect("a signal");
-    let ended = program.wait().await.expect("it ends");
-    assert!(ended.success(), "{ended}");
-    let last = lines.next_line().await.expect("text").expect("a line");
-    assert_eq!(last, "stopped: every count is in the database");
+    program.stop().await;
 
     let again = Started::on(&database).await;
     assert_eq!(again.number("/", "served").await, 3);
@@ -100,18 +114,37 @@ async fn the_program_tells_its_address_and_commits_before_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_is_taken_is_told() {
+async fn a_port_that_is_taken_is_told_before_anything_is_created() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let database = Database::in_file();
-    let config = Config {
-        address: taken.local_addr().expect("its address"),
-        database_url: database.url().to_owned(),
-        fold_every: Duration::MAX,
-    };
-    let error = Site::start(&config)
-        .await
-        .err()
-        .expect("an error")
-        .to_string();
-    assert!(error.ends_with("set PORT or ADDR"), "{error}");
+    let address = taken.local_addr().expect("its address");
+    let error = error_of(address, database.url()).await;
+    assert!(
+        error.starts_with(&address.to_string()) && error.ends_with("set PORT or ADDR"),
+        "{error}"
+    );
+    assert!(!std::path::Path::new(database.url()).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_arguments_and_variables_end_the_program_with_one_line() {
+    for (arguments, variables, reason) in [
+        (
+            &["--oracle"][..],
+            &[][..],
+            "none of the arguments --postgres, --mariadb and --help",
+        ),
+        (&[], &[("PORT", "many")], "PORT: \"many\" is no port"),
+        (
+            &[],
+            &[("DATABASE_URL", "/nothing/here.db")],
+            "there is no folder /nothing",
+        ),
+    ] {
+        let error = Program::fails(arguments, variables).await;
+        assert!(
+            error.contains(reason) && error.lines().count() == 1,
+            "{error}"
+        );
+    }
 }

@@ -1,35 +1,28 @@
 //! The machinery: shards, conflicts, the coalescer, and a load that shows why they exist. It has no login: the site is
 //! meant for the machine that it runs on.
 
-use std::fmt::Display;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use axum::extract::rejection::FormRejection;
-use axum::extract::{Form, Query, State};
-use axum::response::Redirect;
+use axum::extract::{Query, State};
 use axum::response::sse::{Event, KeepAlive, Sse};
-use diesel_sharded::operation::Amount;
 use diesel_sharded::shard_counts::ShardCount;
 use maud::{Markup, PreEscaped, html};
 use serde::Deserialize;
 use tokio_stream::{Stream, StreamExt};
 
+use super::forms::{SECONDS, WRITERS};
 use super::layout::Page;
-use super::number::{counted, grouped};
-use super::{panel, video_id};
+use super::panels::{self, FOLD_STATUS, LOAD, LOAD_STATUS, MACHINERY, RESIZE_STATUS, SHARDS};
+use super::video_id;
 use crate::error::PageError;
-use crate::load::{Mode, Plan};
-use crate::models::{Totals, Video, fold_all};
+use crate::load::Mode;
+use crate::models::Video;
 use crate::schema::videos::dsl::views;
-use crate::site::Shared;
+use crate::site::{Panels, Shared};
+use crate::source::{Kind, Server};
 
 /// The video that is shown unless another one is chosen.
 const FIRST_CHOICE: &str = "7";
-
-const WRITERS: RangeInclusive<u16> = 1..=64;
-const SECONDS: RangeInclusive<u16> = 1..=10;
 
 #[derive(Deserialize)]
 pub struct Chosen {
@@ -53,9 +46,10 @@ pub async fn page(
         Ok((Video::list(conn)?, number, reading.pages_served(conn)?))
     };
     let (videos, number, served) = shared.database.run(read).await?;
-    let panel = panel::read(&shared, chosen).await?;
+    let panels = panels::read(&shared, chosen).await?;
     let main = html! {
         h1 { "Admin" }
+        (about(shared.database.kind))
         form.choice method="get" action="/admin" {
             label for="video" { "Video" }
             select id="video" name="video" {
@@ -65,19 +59,71 @@ pub async fn page(
             }
             button { "Look at it" }
         }
-        div.controls { (controls(chosen, number)) }
-        p.status { (shared.last_action()) }
-        div id="panel" data-video=(chosen) { (PreEscaped(panel)) }
+        section.load aria-labelledby="load-title" data-video=(chosen) {
+            (load(chosen, &panels))
+            (part(LOAD, &panels))
+        }
+        section aria-labelledby="shards-title" {
+            h2 id="shards-title" { "Shards of this video’s views" }
+            (part(SHARDS, &panels))
+        }
+        div.pair {
+            (resize(chosen, number, &panels))
+            (fold(chosen, &panels))
+        }
+        div.pair id=(MACHINERY) { (html_of(MACHINERY, &panels)) }
     };
     let page = Page::new("Admin", main).script(include_str!("admin.js"));
     Ok(page.served(served))
 }
 
-fn controls(video: i64, number: u16) -> Markup {
+fn html_of(id: &str, panels: &Panels) -> Markup {
+    PreEscaped(panels.get(id).cloned().unwrap_or_default())
+}
+
+fn part(id: &str, panels: &Panels) -> Markup {
+    html! { div id=(id) { (html_of(id, panels)) } }
+}
+
+/// The result of a form, beside its buttons: of the last action, and why the last one was refused.
+fn result(id: &str, panels: &Panels) -> Markup {
+    html! {
+        p.status role="status" id=(id) { (html_of(id, panels)) }
+        p.failed role="alert" {}
+    }
+}
+
+/// The database, and on SQLite why its numbers are no reason to think that shards do nothing.
+fn about(kind: Kind) -> Markup {
+    html! {
+        @match kind {
+            Kind::Sqlite => {
+                aside.banner aria-labelledby="sqlite-title" {
+                    h2 id="sqlite-title" { "SQLite has one writer at a time" }
+                    p {
+                        "All writers queue for the whole database, whatever they count on, and shards cannot shorten that queue; the \
+                         coalescer can. On a server writers queue for a row, and shards end that queue. One command starts this site on a \
+                         private server, which is deleted at the end:"
+                    }
+                    ul {
+                        @for server in Server::ALL { li { code { (server.command()) } } }
+                    }
+                    p.note {
+                        code { "PRAGMA synchronous = NORMAL" } " holds here: a commit does not wait for the disk, and the last ones may be \
+                         lost if the machine loses its power. On a private server every commit waits for the disk."
+                    }
+                }
+            }
+            Kind::Postgres | Kind::Mysql => p.lead { "This site runs on " (kind.name()) "." }
+        }
+    }
+}
+
+fn load(video: i64, panels: &Panels) -> Markup {
     html! {
         form method="post" action="/admin/load" aria-labelledby="load-title" {
             h2 id="load-title" { "Load" }
-            p { "Writers count views of this video, and each waits for its commit." }
+            p.note { "Writers count views of this video, and each waits for its commit." }
             input type="hidden" name="video" value=(video);
             p.fields {
                 label { "Writers " input type="number" name="writers" value="32" min=(WRITERS.start()) max=(WRITERS.end()) required; }
@@ -89,21 +135,38 @@ fn controls(video: i64, number: u16) -> Markup {
                     button name="mode" value=(mode.name()) { (mode.title()) }
                 }
             }
+            (result(LOAD_STATUS, panels))
         }
-        form method="post" action="/admin/resize" aria-labelledby="resize-title" {
-            h2 id="resize-title" { "Resize" }
-            p { "How many shards writers choose from; in all processes of the site within 10 seconds." }
-            input type="hidden" name="video" value=(video);
-            p.fields {
-                label { "Shards " input type="number" name="shards" value=(number) min="1" max=(ShardCount::MAX) required; }
-                button { "Resize" }
+    }
+}
+
+fn resize(video: i64, number: u16, panels: &Panels) -> Markup {
+    html! {
+        section aria-labelledby="resize-title" {
+            form method="post" action="/admin/resize" aria-labelledby="resize-title" {
+                h2 id="resize-title" { "Resize" }
+                p.note { "How many shards writers choose from; in all processes of the site within 10 seconds." }
+                input type="hidden" name="video" value=(video);
+                p.fields {
+                    label { "Shards " input type="number" name="shards" value=(number) min="1" max=(ShardCount::MAX) required; }
+                    button { "Resize" }
+                }
+                (result(RESIZE_STATUS, panels))
             }
         }
-        form method="post" action="/admin/fold" aria-labelledby="fold-title" {
-            h2 id="fold-title" { "Fold" }
-            p { "Moves what is on shards into the plain columns. No total changes, whoever counts meanwhile." }
-            input type="hidden" name="video" value=(video);
-            p.buttons { button { "Fold all videos" } }
+    }
+}
+
+fn fold(video: i64, panels: &Panels) -> Markup {
+    html! {
+        section aria-labelledby="fold-title" {
+            form method="post" action="/admin/fold" aria-labelledby="fold-title" {
+                h2 id="fold-title" { "Fold" }
+                p.note { "Moves what is on shards into the plain columns. No total changes, whoever counts meanwhile." }
+                input type="hidden" name="video" value=(video);
+                p.buttons { button { "Fold all videos" } }
+                (result(FOLD_STATUS, panels))
+            }
         }
     }
 }
@@ -116,130 +179,10 @@ pub async fn events(
     let reading = Arc::clone(&shared);
     let read = move || {
         let shared = Arc::clone(&reading);
-        async move { panel::read(&shared, video).await }
+        async move { panels::read(&shared, video).await }
     };
     let first = read().await?;
     let panels = shared.panels.look(video, first, read)?;
-    let events = panels.map(|panel| Ok(Event::default().data(panel)));
+    let events = panels.map(|panels| Event::default().json_data(panels));
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
-}
-
-type Posted<T> = Result<Form<T>, FormRejection>;
-
-#[derive(Deserialize)]
-pub struct FoldForm {
-    video: String,
-}
-
-pub async fn fold(
-    State(shared): State<Arc<Shared>>,
-    form: Posted<FoldForm>,
-) -> Result<Redirect, PageError> {
-    let FoldForm { video } = complete(form)?;
-    let video = video_id(&video)?;
-    let began = Instant::now();
-    let folded = shared.database.run(fold_all).await?;
-    shared.note_action(format!(
-        "Folded {} in {} ms: {} views and {} likes more are in the plain columns.",
-        counted(folded.videos, "video"),
-        began.elapsed().as_millis(),
-        amount(folded.views),
-        amount(folded.likes),
-    ));
-    Ok(back_to(video))
-}
-
-fn amount(amount: Amount) -> String {
-    match amount {
-        Amount::Integer(n) => grouped(n),
-        other => other.to_string(),
-    }
-}
-
-#[derive(Deserialize)]
-pub struct ResizeForm {
-    video: String,
-    shards: String,
-}
-
-pub async fn resize(
-    State(shared): State<Arc<Shared>>,
-    form: Posted<ResizeForm>,
-) -> Result<Redirect, PageError> {
-    let ResizeForm { video, shards } = complete(form)?;
-    let video = video_id(&video)?;
-    let number = within("shards", &shards, 1..=ShardCount::MAX)?;
-    let resize = move |conn: &mut _| ShardCount::of(views).resize(number, conn);
-    shared.database.run(resize).await?;
-    let shards = counted(number.into(), "shard");
-    shared.note_action(format!("Writers choose from {shards} now."));
-    Ok(back_to(video))
-}
-
-#[derive(Deserialize)]
-pub struct LoadForm {
-    video: String,
-    mode: String,
-    writers: String,
-    seconds: String,
-}
-
-pub async fn load(
-    State(shared): State<Arc<Shared>>,
-    form: Posted<LoadForm>,
-) -> Result<Redirect, PageError> {
-    let form = complete(form)?;
-    let video = video_id(&form.video)?;
-    let modes: Vec<Mode> = Mode::ALL
-        .into_iter()
-        .filter(|mode| form.mode == "all" || form.mode == mode.name())
-        .collect();
-    if modes.is_empty() {
-        let names = Mode::ALL.map(Mode::name).join(", ");
-        return Err(PageError::BadRequest(format!(
-            "There is no mode {:?}: choose all, or one of {names}.",
-            form.mode
-        )));
-    }
-    let plan = Plan {
-        modes,
-        video,
-        writers: within("writers", &form.writers, WRITERS)?,
-        time: Duration::from_secs(within("seconds", &form.seconds, SECONDS)?.into()),
-    };
-    shared
-        .database
-        .run(move |conn| Totals::of(video, conn)) // there is such a video
-        .await?;
-    let started = format!(
-        "Started {} for {} in each mode.",
-        counted(plan.writers.into(), "writer"),
-        counted(plan.time.as_secs(), "second"),
-    );
-    shared
-        .load
-        .start(plan, shared.database.clone(), shared.coalescer.clone());
-    shared.note_action(started);
-    Ok(back_to(video))
-}
-
-fn complete<T>(form: Posted<T>) -> Result<T, PageError> {
-    match form {
-        Ok(Form(form)) => Ok(form),
-        Err(error) => Err(PageError::BadRequest(error.body_text())),
-    }
-}
-
-fn within(name: &str, text: &str, range: RangeInclusive<u16>) -> Result<u16, PageError> {
-    let number = text.parse().ok().filter(|number| range.contains(number));
-    number.ok_or_else(|| {
-        let (from, to): (&dyn Display, &dyn Display) = (range.start(), range.end());
-        PageError::BadRequest(format!(
-            "The number of {name} is a whole number from {from} to {to}, and {text:?} is none."
-        ))
-    })
-}
-
-fn back_to(video: i64) -> Redirect {
-    Redirect::to(&format!("/admin?video={video}"))
 }

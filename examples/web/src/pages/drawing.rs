@@ -47,7 +47,18 @@ pub fn bar(value: f64, greatest: f64) -> Markup {
     }
 }
 
-/// The same, upright.
+/// A bar up to `value`, and a lighter one on to `further`.
+pub fn range(value: f64, further: f64, greatest: f64) -> Markup {
+    html! {
+        svg.bar aria-hidden="true" {
+            rect width="100%" height="100%" rx="3" class="track" {}
+            rect width=(percent(further, greatest)) height="100%" rx="3" class="further" {}
+            rect width=(percent(value, greatest)) height="100%" rx="3" {}
+        }
+    }
+}
+
+/// A bar, upright.
 pub fn column(value: i64, greatest: i64) -> Markup {
     let height = percent(value as f64, greatest as f64);
     html! {

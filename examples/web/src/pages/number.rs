@@ -1,5 +1,7 @@
 //! Numbers as people read them.
 
+use std::time::Duration;
+
 /// `1234567` as `1,234,567`.
 pub fn grouped(number: impl Into<i128>) -> String {
     let number = number.into();
@@ -63,6 +65,16 @@ pub fn ago(seconds: i64) -> String {
         seconds => (seconds / 86_400, "day"),
     };
     format!("{} ago", counted(number, unit))
+}
+
+/// A time in milliseconds, with two digits below 10.
+pub fn milliseconds(time: Duration) -> String {
+    let milliseconds = time.as_secs_f64() * 1_000.0;
+    match milliseconds {
+        0.0..10.0 => format!("{milliseconds:.2} ms"),
+        10.0..100.0 => format!("{milliseconds:.1} ms"),
+        _ => format!("{} ms", grouped(milliseconds as i64)),
+    }
 }
 
 #[cfg(test)]
@@ -131,6 +143,14 @@ mod tests {
                 "2 hours ago",
                 "3 days ago"
             ]
+        );
+    }
+
+    #[test]
+    fn milliseconds_are_as_precise_as_people_read_them() {
+        assert_eq!(
+            [0, 875, 12_345, 1_234_567].map(|micros| milliseconds(Duration::from_micros(micros))),
+            ["0.00 ms", "0.88 ms", "12.3 ms", "1,234 ms"]
         );
     }
 

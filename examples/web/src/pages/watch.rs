@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Form, Path, Query, State};
 use axum::http::HeaderMap;
-use axum::http::header::ACCEPT;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Redirect, Response};
 use chrono::{NaiveDateTime, Utc};
@@ -17,9 +16,10 @@ use super::drawing::{still, thumb};
 use super::layout::Page;
 use super::number::{ago, duration, grouped};
 use super::video_id;
-use crate::error::PageError;
+use crate::error::{PageError, asks_for_json};
 use crate::models::{self, Totals, Video};
 use crate::site::Shared;
+use crate::trending;
 use crate::visitor::{Known, Looks, Visitor};
 
 #[derive(Deserialize)]
@@ -42,7 +42,7 @@ pub async fn page(
     let read = move |conn: &mut _| {
         let last_watched = models::last_watched(video, conn)?; // before this view
         if is_view {
-            models::count_view(video, conn)?;
+            trending::count_view(video, trending::this_hour(), conn)?;
         }
         let liked = match &visitor {
             Some(visitor) => models::is_liked(video, visitor, conn)?,
@@ -88,8 +88,8 @@ fn main(video: &Video, last_watched: Option<NaiveDateTime>, liked: bool) -> Mark
                 }
             }
             p.lead {
-                "Opening this page counted a view, on a shard of this video's row. The numbers change as others watch: open it \
-                 in another tab."
+                "Opening this page counted a view, on a shard of this video’s row and on one of its row for this hour. A like is a row too, \
+                 which a trigger counts on a shard. The numbers change as others watch: open it in another tab."
             }
         }
     }
@@ -161,9 +161,8 @@ pub async fn like(
     };
     let totals = shared.database.run(write).await?;
     shared.totals.show(video, totals); // before something older is, which was read before the like
-    let accepted = headers.get(ACCEPT).and_then(|types| types.to_str().ok());
-    Ok(match accepted {
-        Some("application/json") => Json(Texts::from(totals)).into_response(), // our script
-        _ => Redirect::to(&format!("/watch/{video}?from=like")).into_response(),
+    Ok(match asks_for_json(&headers) {
+        true => Json(Texts::from(totals)).into_response(),
+        false => Redirect::to(&format!("/watch/{video}?from=like")).into_response(),
     })
 }

@@ -8,17 +8,19 @@ use reqwest::header::{CONTENT_SECURITY_POLICY, COOKIE, LOCATION, SET_COOKIE};
 use reqwest::{RequestBuilder, Response, StatusCode};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::{Started, answer, cookie_of, eventually, number, send, text};
+use crate::support::{
+    Started, answer, cookie_of, eventually, number, number_by_sql, run_sql, send, text,
+};
 
 /// Makes a test of each case, on the site that `$database` returns.
 macro_rules! on {
     ($name:ident, $database:expr) => {
         mod $name {
             use super::*;
-            $crate::cases::on!(@ $database; the_pages_show_what_the_database_has, looking_counts_a_view_and_nothing_else_does,
+            $crate::cases::on!(@ $database; the_pages_show_what_the_database_has, trending_is_a_window_of_hours, looking_counts_a_view_and_nothing_else_does,
                 a_like_is_there_once, what_is_not_there_is_not_found, bad_input_is_refused_with_a_reason,
                 other_sites_post_nothing, a_burst_is_counted_exactly, the_numbers_are_live,
-                the_load_counts_exactly_in_every_mode, a_fold_keeps_the_total, a_new_load_ends_the_one_before, the_metrics_count_updates);
+                the_load_counts_exactly_in_every_mode, a_fold_keeps_the_total, a_second_load_is_refused, the_admin_page_is_live, the_metrics_count_updates);
         }
     };
     (@ $database:expr; $($case:ident),+) => {
@@ -63,7 +65,18 @@ pub async fn the_pages_show_what_the_database_has(database: &Database) {
     assert!(watch.contains(&format!("<script nonce=\"{nonce}\">")));
     assert_eq!(number(&watch, "views"), 3_541_121);
     assert_eq!(number(&watch, "likes"), 120_845);
-    for page in [&grid, &top, &watch, &site.page("/admin").await] {
+    let admin = site.page("/admin").await;
+    match database.url().split_once("://") {
+        None => {
+            assert!(admin.contains("SQLite has one writer at a time"));
+            assert!(admin.contains("--features postgres -- --postgres"));
+            assert!(admin.contains("PRAGMA synchronous = NORMAL"));
+        }
+        Some(("postgres", _)) => assert!(admin.contains("This site runs on PostgreSQL.")),
+        Some(_) => assert!(admin.contains("This site runs on MySQL or MariaDB.")),
+    }
+    assert!(admin.contains("role=\"status\" id=\"load-status\">Not run yet.<"));
+    for page in [&grid, &top, &watch, &admin, &site.page("/trending").await] {
         assert!(
             !page.contains(" style=") && !page.contains("http://") && !page.contains("https://")
         );
@@ -90,6 +103,65 @@ pub async fn the_pages_show_what_the_database_has(database: &Database) {
     let again = site.page("/watch/7").await;
     assert!(again.contains("<span id=\"last-watched\">just now</span>"));
     site.stop().await;
+}
+
+pub async fn trending_is_a_window_of_hours(database: &Database) {
+    let site = Started::on(database).await;
+    assert!(site.page("/trending").await.contains("Nobody has watched"));
+    for video in [8, 7, 8, 7, 8] {
+        site.page(&format!("/watch/{video}")).await;
+    }
+    site.page("/watch/7?from=like").await;
+    let ranking = |page: &str| -> Vec<(String, String)> {
+        let between = |text: &str, before: &str, after: &str| {
+            let (_, rest) = text.split_once(before).expect("an element");
+            rest.split(after).next().unwrap_or_default().to_owned()
+        };
+        let rows = page.split("class=\"title\"").skip(1);
+        rows.map(|row| {
+            (
+                between(row, "/watch/", "\""),
+                between(row, "\"number\">", "<"),
+            )
+        })
+        .collect()
+    };
+    let expect = |expected: &[(i64, i64)], page: &str| {
+        let expected = expected
+            .iter()
+            .map(|(video, views)| (video.to_string(), views.to_string()));
+        assert_eq!(ranking(page), expected.collect::<Vec<_>>());
+    };
+    let page = site.page("/trending").await;
+    assert!(page.contains("<a href=\"/trending\" aria-current=\"page\">"));
+    expect(&[(8, 3), (7, 2)], &page);
+
+    // The window's first hour but one, the last hour before it, one that is kept, and one that is not.
+    let now = chrono::Utc::now().timestamp() / 3_600;
+    let rows = [
+        (9, 22, 5),
+        (10, 24, 9),
+        (8, 700, 50),
+        (11, 24 * 30 + 1, 100),
+    ];
+    let rows = rows.map(|(video, ago, views)| format!("({video}, {}, {views})", now - ago));
+    run_sql(
+        database,
+        &format!(
+            "INSERT INTO views_by_hour (video_id, hour, number) VALUES {}",
+            rows.join(", ")
+        ),
+    );
+    expect(&[(9, 5), (8, 3), (7, 2)], &site.page("/trending").await);
+    site.stop().await;
+
+    // Buckets are folded and deleted when the site starts, and then every hour.
+    let again = Started::on(database).await;
+    let rows = |table| number_by_sql(database, &format!("SELECT COUNT(*) FROM {table}"));
+    let is_tidy = async || rows("views_by_hour") == 5 && rows("views_by_hour_shards") == 0;
+    eventually("old buckets are deleted", is_tidy).await;
+    expect(&[(9, 5), (8, 3), (7, 2)], &again.page("/trending").await);
+    again.stop().await;
 }
 
 pub async fn looking_counts_a_view_and_nothing_else_does(database: &Database) {
@@ -299,11 +371,13 @@ pub async fn a_burst_is_counted_exactly(database: &Database) {
 
     assert_eq!(site.total(7).await, views + 1_000);
     assert_eq!(site.likes(7).await, likes + 600 - 200);
+    let trending = site.page("/trending").await;
+    assert!(trending.contains("class=\"number\">1,000<"), "{trending}");
     site.stop().await;
 
-    // The pages before the site was stopped: 1,000 of the burst, and twice the total and the likes.
+    // The pages before the site was stopped: 1,000 of the burst, twice the total and the likes, and the trending videos.
     let again = Started::on(database).await;
-    assert_eq!(again.number("/", "served").await, 1_004);
+    assert_eq!(again.number("/", "served").await, 1_005);
     assert_eq!(again.total(7).await, views + 1_000);
     again.stop().await;
 }
@@ -331,17 +405,26 @@ pub async fn the_load_counts_exactly_in_every_mode(database: &Database) {
     let response = send(post).await;
     assert_eq!(response.status(), StatusCode::SEE_OTHER);
     assert_eq!(response.headers()[LOCATION], "/admin?video=7");
-    let speeds = ["speed-one-row", "speed-sharded", "speed-coalesced"];
     eventually("all three ran", async || {
         let page = site.page("/admin?video=7").await;
-        speeds
-            .iter()
-            .all(|speed| text(&page, speed) != "not run yet")
-            && !page.contains("At work")
+        text(&page, "load-status") == "Finished: 8 writers for 1 second in each mode."
     })
     .await;
     let page = site.page("/admin?video=7").await;
     assert!(!page.contains("ended at an error"), "{page}");
+    for mode in ["one-row", "sharded", "coalesced"] {
+        assert!(number(&page, &format!("speed-{mode}")) > 0);
+        let milliseconds = |percentile: &str| -> f64 {
+            let wait = text(&page, &format!("{percentile}-{mode}")).to_owned();
+            let number = wait.strip_suffix(" ms").expect("milliseconds");
+            number.replace(',', "").parse().expect("a number")
+        };
+        assert!(0.0 < milliseconds("p50") && milliseconds("p50") <= milliseconds("p99"));
+    }
+    assert!(
+        page.contains("id=\"coalescers-shard\""),
+        "its shard is drawn apart"
+    );
     let outcomes: Vec<_> = page.split("8 writers counted ").skip(1).collect();
     assert_eq!(outcomes.len(), 3);
     let mut counted = 0;
@@ -379,30 +462,82 @@ pub async fn a_fold_keeps_the_total(database: &Database) {
     assert_eq!(number(&page, "on-shards"), 0);
     assert_eq!(number(&page, "base"), total);
     assert_eq!(number(&page, "total"), total);
-    assert!(page.contains("Folded 1 video in") && page.contains("40 views and 0 likes"));
+    assert!(text(&page, "fold-status").starts_with("Folded 1 video in"));
+    assert!(page.contains("40 views and 0 likes"));
+    assert_eq!(
+        text(&page, "resize-status"),
+        "Writers choose from 4 shards now."
+    );
 
     all(many(40, || site.get("/watch/7")), StatusCode::OK).await;
     assert_eq!(site.total(7).await, total + 40);
     site.stop().await;
 }
 
-pub async fn a_new_load_ends_the_one_before(database: &Database) {
+pub async fn a_second_load_is_refused(database: &Database) {
     let site = Started::on(database).await;
     let before = site.total(7).await;
-    for mode in ["one-row", "coalesced", "sharded"] {
-        let form = format!("video=7&mode={mode}&writers=4&seconds=10");
-        answer(site.post("/admin/load", &form), StatusCode::SEE_OTHER).await;
+    let start = |mode| {
+        site.post(
+            "/admin/load",
+            &format!("video=7&mode={mode}&writers=4&seconds=10"),
+        )
+    };
+    answer(start("sharded"), StatusCode::SEE_OTHER).await;
+    for mode in ["one-row", "all"] {
+        let refused = answer(start(mode), StatusCode::CONFLICT).await;
+        assert!(refused.contains("A load is running, and goes on; this one did not start."));
     }
+    let by_script = start("all").header("accept", "application/json");
+    let refused = answer(by_script, StatusCode::CONFLICT).await;
+    assert!(refused.starts_with("A load is running"), "{refused}");
     let began = Instant::now();
-    eventually("the last one is at work", async || {
-        site.page("/admin").await.contains("At work")
+    eventually("the first one goes on", async || {
+        let page = site.page("/admin").await;
+        text(&page, "load-status") == "At work: Sharded, 1 of 1." && site.total(7).await > before
     })
     .await;
-    site.stop().await; // which ends it too
+    site.stop().await; // which ends it
     assert!(began.elapsed().as_secs() < 8, "{:?}", began.elapsed());
     let again = Started::on(database).await;
     assert!(again.total(7).await > before);
     again.stop().await;
+}
+
+pub async fn the_admin_page_is_live(database: &Database) {
+    let site = Started::folding_every(Duration::from_millis(200), database).await;
+    let mut events = send(site.get("/admin/events?video=7")).await;
+    let first = next_event(&mut events).await;
+    assert_eq!(first["load-status"], "Not run yet.");
+    let start = site.post("/admin/load", "video=7&mode=coalesced&writers=8&seconds=1");
+    let json = answer(start.header("accept", "application/json"), StatusCode::OK).await;
+    let at_once: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_ne!(at_once["load-status"], "Not run yet.");
+    let mut statuses = vec![];
+    let last = loop {
+        let event = next_event(&mut events).await;
+        let status = event["load-status"].as_str().expect("text").to_owned();
+        let is_over = status.starts_with("Finished: ");
+        statuses.push(status);
+        if is_over {
+            break event;
+        }
+    };
+    statuses.dedup();
+    let [.., at_work, finished] = &statuses[..] else {
+        panic!("{statuses:?}");
+    };
+    assert_eq!(at_work, "At work: Coalesced, 1 of 1.");
+    assert_eq!(finished, "Finished: 8 writers for 1 second.");
+    assert!(last["load-panel"].as_str().expect("HTML").contains("p99 "));
+    // The folder moves what was counted, and the page says so.
+    eventually("the folder is seen at work", async || {
+        let page = site.page("/admin").await;
+        text(&page, "unfolded") == "0" && text(&page, "last-pass").contains("UTC, took")
+    })
+    .await;
+    assert_eq!(site.number("/admin?video=7", "on-shards").await, 0);
+    site.stop().await;
 }
 
 fn many(number: usize, request: impl Fn() -> RequestBuilder) -> Vec<RequestBuilder> {

@@ -75,6 +75,12 @@ impl Browser {
             .await;
     }
 
+    /// Light or dark.
+    pub async fn prefer(&self, scheme: &str) {
+        let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        self.send("Emulation.setEmulatedMedia", features).await;
+    }
+
     pub async fn send(&self, command: &str, parameters: Value) {
         let sent = self.driver.cdp().send_raw(command, parameters).await;
         sent.unwrap_or_else(|error| panic!("{command}: {error}"));

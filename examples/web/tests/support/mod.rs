@@ -1,11 +1,17 @@
 //! A site of a test's own, and a client that reads its pages as a program does.
 #![allow(dead_code, reason = "no test uses all of it")]
 
+pub mod program;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use diesel::connection::SimpleConnection;
+use diesel::dsl::{select, sql};
+use diesel::prelude::*;
+use diesel::sql_types::BigInt;
 use diesel_sharded_tests::Database;
-use diesel_sharded_web::{Config, Site};
+use diesel_sharded_web::{Config, Site, Source};
 use reqwest::header::COOKIE;
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
@@ -17,12 +23,16 @@ pub struct Started {
 }
 
 impl Started {
-    /// On a free port.
+    /// On a free port. No folder runs beside the test.
     pub async fn on(database: &Database) -> Self {
+        Started::folding_every(Duration::MAX, database).await
+    }
+
+    pub async fn folding_every(fold_every: Duration, database: &Database) -> Self {
         let config = Config {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            database_url: database.url().to_owned(),
-            fold_every: Duration::MAX,
+            database: Source::Url(database.url().to_owned()),
+            fold_every,
         };
         let site = Site::start(&config).await.expect("a site");
         let client = Client::builder().redirect(Policy::none()).build();
@@ -118,4 +128,39 @@ pub async fn eventually<R: Future<Output = bool>>(what: &str, is_so: impl Fn() -
         assert!(Instant::now() < patience, "{what}: it never is");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Evaluates `$body` on a connection beside the site's.
+macro_rules! beside {
+    ($database:expr, $conn:ident => $body:expr) => {{
+        let url = $database.url();
+        match url.split_once("://") {
+            Some(("postgres", _)) => {
+                let $conn = &mut PgConnection::establish(url).expect("a connection");
+                $body
+            }
+            Some(("mysql", _)) => {
+                let $conn = &mut MysqlConnection::establish(url).expect("a connection");
+                $body
+            }
+            _ => {
+                let $conn = &mut SqliteConnection::establish(url).expect("a connection");
+                $conn
+                    .batch_execute("PRAGMA busy_timeout = 5000")
+                    .expect("a setting");
+                $body
+            }
+        }
+    }};
+}
+
+/// Runs a statement that every database understands.
+pub fn run_sql(database: &Database, statement: &str) {
+    beside!(database, conn => conn.batch_execute(statement)).expect("a statement");
+}
+
+/// The number that a query returns.
+pub fn number_by_sql(database: &Database, query: &str) -> i64 {
+    let number = select(sql::<BigInt>(&format!("({query})")));
+    beside!(database, conn => number.get_result(conn)).expect("a number")
 }

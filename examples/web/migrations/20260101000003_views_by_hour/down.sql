@@ -1,0 +1,1 @@
+DROP TABLE views_by_hour;

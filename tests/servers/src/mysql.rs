@@ -1,0 +1,66 @@
+//! MariaDB and MySQL.
+
+use std::fs;
+use std::path::Path;
+
+use crate::installed::Installed;
+use crate::machine::{
+    Owner, as_user, find, folder, free_port, hand_over, option, run, unprivileged,
+};
+
+/// Where MariaDB puts its temporary tables. A server in another namespace may have the same process id, and so the same names.
+const TMPDIR: &str = "TMPDIR";
+
+/// MariaDB or MySQL, with one more setting.
+pub fn mysql(setting: &str) -> Result<Installed, String> {
+    let missing = "no MariaDB or MySQL server is installed: apt-get install mariadb-server";
+    let server = find("mariadbd").or_else(|| find("mysqld")).ok_or(missing)?;
+    let folder = folder()?;
+    let owner = unprivileged("mysql");
+    let data = folder.join("data");
+    let created = create(&server, &folder, &data, owner);
+    let port = created.and_then(|()| free_port()).inspect_err(|_| {
+        let _ = fs::remove_dir_all(&folder); // the error that comes back says more
+    })?;
+    let mut mysql = vec![server.into_os_string(), "--no-defaults".into()];
+    // A server that starts deletes the temporary tables of others in the same folder.
+    mysql.push(option("--tmpdir=", &folder).into());
+    mysql.push(option("--datadir=", &data).into());
+    mysql.push(option("--socket=", &folder.join("socket")).into());
+    mysql.push(option("--pid-file=", &folder.join("pid")).into());
+    mysql.push(format!("--port={port}").into());
+    for setting in [
+        "--bind-address=127.0.0.1",
+        "--max-connections=300",
+        setting,
+        "--sync-binlog=0",
+        "--skip-name-resolve",
+    ] {
+        mysql.push(setting.into());
+    }
+    Ok(Installed {
+        command: mysql,
+        owner,
+        environment: vec![(TMPDIR, folder.clone().into_os_string())],
+        folder,
+        address: format!("mysql://root@127.0.0.1:{port}"),
+    })
+}
+
+fn create(server: &Path, folder: &Path, data: &Path, owner: Option<Owner>) -> Result<(), String> {
+    hand_over(folder, owner)?;
+    match find("mariadb-install-db") {
+        Some(install) => run(as_user(install, owner)
+            .env(TMPDIR, folder)
+            .args([
+                "--no-defaults",
+                "--auth-root-authentication-method=normal",
+                "--skip-test-db",
+            ])
+            .arg(option("--tmpdir=", folder))
+            .arg(option("--datadir=", data))),
+        None => run(as_user(server.to_owned(), owner)
+            .args(["--no-defaults", "--initialize-insecure"])
+            .arg(option("--datadir=", data))),
+    }
+}
