@@ -27,6 +27,7 @@ need mariadb-server eval 'command -v mariadbd || command -v mysqld || test -x /u
 need postgresql-client command -v psql
 need mariadb-client command -v mariadb
 need sqlite3 command -v sqlite3
+need bsdutils command -v script # terminals for the tool's tests
 need galera-4 eval 'compgen -G "/usr/lib*/galera*/libgalera_smm.so"'
 need rsync command -v rsync
 need iproute2 eval 'command -v ip || test -x /usr/sbin/ip'

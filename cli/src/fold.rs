@@ -118,10 +118,10 @@ impl Folding<'_> {
         let (mut folded, mut rows) = (nothing_folded(sharded, after), 0);
         let result = fold(self.keyed, settings, &mut folded, conn, |folded| {
             let before = mem::replace(&mut rows, looked_at(folded));
-            bar.set_position(rows);
             if !folded.finished {
                 pauses.after_batch((rows - before) as usize);
             }
+            bar.set_position(rows); // behind the pause, which is a part of the rate
             match self.interrupt.came() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),

@@ -60,7 +60,8 @@ use crate::exit::Ended;
 use crate::given::Given;
 use crate::interrupt::Interrupt;
 use crate::output::Output;
-use crate::recount::{Again, Mode};
+use crate::recount::Again;
+use crate::repair::Mode;
 
 fn main() -> ExitCode {
     match run() {

@@ -19,10 +19,12 @@ pub fn bar(
     }
     let bar = ProgressBar::with_draw_target(Some(count()?), target).with_message(what.to_owned());
     let template = "{msg} {pos}/{len} rows, {rate} rows/s, {eta} left [{wide_bar}]";
-    Ok(match ProgressStyle::with_template(template) {
+    let bar = match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style.progress_chars("=> ").with_key("rate", rate)),
         Err(_) => bar, // it is a constant
-    })
+    };
+    bar.tick(); // shows it before the first batch is done
+    Ok(bar)
 }
 
 fn rate(state: &ProgressState, to: &mut dyn Write) {

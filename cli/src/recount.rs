@@ -17,17 +17,10 @@ use crate::pauses::Pauses;
 use crate::privilege::{Need, explained};
 use crate::progress::bar;
 use crate::recount_report::RecountReport;
-use crate::repair::{Found, Repair};
+use crate::repair::{Found, Mode, Repair};
 use crate::sharded::{self, is_integer};
 use crate::shell;
 use crate::statement::{Statement, Value};
-
-/// Whether drifts are only told, or repaired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    Verify,
-    Repair,
-}
 
 /// The subcommand that runs, and its options for the command line that goes on, each behind a space.
 #[derive(Debug, Clone, Copy)]
@@ -105,7 +98,6 @@ impl Recounting<'_> {
                 Ok(batch) => batch,
                 Err(error) => break Some(self.explained(error, conn)),
             };
-            bar.inc(keys.len() as u64);
             for drift in report.add(sharded, keys.len(), &found, self.args.show) {
                 if !form.json && !form.quiet {
                     bar.suspend(|| out.line(&drift))?;
@@ -117,6 +109,7 @@ impl Recounting<'_> {
                 break None;
             }
             pauses.after_batch(keys.len());
+            bar.inc(keys.len() as u64); // behind the pause, which is a part of the rate
             if interrupt.came() {
                 break None;
             }

@@ -12,8 +12,7 @@ use crate::error::Error;
 use crate::exit::Ended;
 use crate::number::Number;
 use crate::output::{Output, plural};
-use crate::recount::Mode;
-use crate::repair::Found;
+use crate::repair::{Found, Mode};
 use crate::sums::Plain;
 
 #[derive(Debug, Serialize)]

@@ -15,6 +15,13 @@ use crate::error::Error;
 use crate::key::{Key, Keyed};
 use crate::statement::{Statement, Value};
 
+/// Whether drifts are only told, or repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Verify,
+    Repair,
+}
+
 /// The drifts of a range, and those that could not be repaired.
 #[derive(Default)]
 pub struct Found {

@@ -1,0 +1,261 @@
+//! Sessions on a terminal.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_sharded::backend::{Dialect, ShardedBackend};
+use diesel_sharded_tests::{Database, TestConnection, schema};
+
+use super::Conn;
+
+const CTRL_C: &[u8] = b"\x03";
+const ANSWER: &str = "finishing the batch; Ctrl-C again stops now";
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The tool on a terminal of its own.
+struct Terminal {
+    script: Child,
+    keys: ChildStdin,
+    screen: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Terminal {
+    /// Of so many columns.
+    fn start(database: &Database, columns: u32, arguments: &[&str]) -> Self {
+        let words = [&[env!("CARGO_BIN_EXE_diesel-sharded")], arguments].concat();
+        let words: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
+        let session = format!("stty cols {columns} rows 24 && exec {}", words.join(" "));
+        let mut script = Command::new("script");
+        script.args([
+            "--quiet",
+            "--return",
+            "--flush",
+            "--command",
+            &session,
+            "/dev/null",
+        ]);
+        script.current_dir(std::env::temp_dir());
+        script
+            .env("DATABASE_URL", database.url())
+            .env("TERM", "xterm");
+        script.env_remove("NO_COLOR").env("SHELL", "/bin/sh");
+        script.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let script = script.spawn();
+        let mut script = script.expect("`script` is needed: apt-get install bsdutils");
+        let screen = Arc::new(Mutex::new(vec![]));
+        let (mut output, painted) = (script.stdout.take().unwrap(), Arc::clone(&screen));
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = output.read(&mut bytes) {
+                painted.lock().unwrap().extend_from_slice(&bytes[..read]);
+            }
+        });
+        Terminal {
+            keys: script.stdin.take().unwrap(),
+            script,
+            screen,
+        }
+    }
+
+    /// Everything that was painted, with the control sequences.
+    fn painted(&self) -> String {
+        String::from_utf8_lossy(&self.screen.lock().unwrap()).into_owned()
+    }
+
+    fn wait_for(&self, text: &str) {
+        let started = Instant::now();
+        while !self.painted().contains(text) {
+            assert!(
+                started.elapsed() < DEADLINE,
+                "no {text}: {}",
+                self.painted()
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn press(&mut self, keys: &[u8]) {
+        self.keys.write_all(keys).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    /// Waits for the end; the exit code, and everything that was painted.
+    fn end(mut self) -> (Option<i32>, String) {
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = self.script.try_wait().unwrap() {
+                break status;
+            }
+            assert!(started.elapsed() < DEADLINE, "no end: {}", self.painted());
+            thread::sleep(Duration::from_millis(5));
+        };
+        let read_all = || Arc::strong_count(&self.screen) == 1;
+        while !read_all() && started.elapsed() < DEADLINE {
+            thread::sleep(Duration::from_millis(1));
+        }
+        (status.code(), self.painted())
+    }
+}
+
+impl Drop for Terminal {
+    /// After a failure nothing goes on. A terminal that is closed is a signal too, and the first one lets a batch go on.
+    fn drop(&mut self) {
+        for _ in 0..2 {
+            let _ = self.keys.write_all(CTRL_C); // it may have ended
+            thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+/// The lines that were painted one over the other or below each other, without control sequences.
+fn lines(painted: &str) -> Vec<String> {
+    let mut plain = String::new();
+    let mut characters = painted.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\x1b' => characters
+                .by_ref()
+                .take_while(|c| !c.is_ascii_alphabetic())
+                .for_each(drop),
+            '\r' => plain.push('\n'),
+            other => plain.push(other),
+        }
+    }
+    let lines = plain.lines().filter(|line| !line.trim().is_empty());
+    lines.map(str::to_owned).collect()
+}
+
+/// So many videos, of each a shard with one view.
+fn videos(number: usize) -> Database {
+    let database = Conn::database();
+    let mut conn = Conn::connect(&database);
+    schema::create(&mut conn);
+    let rows = (4..=number).map(|i| format!("({i}, 's{i}', '', 0, 0)"));
+    let insert = "INSERT INTO videos (id, slug, title, views, likes) VALUES ";
+    let insert = insert.to_owned() + &rows.collect::<Vec<_>>().join(", ");
+    conn.batch_execute(&insert).unwrap();
+    conn.batch_execute("INSERT INTO videos_shards (id, shard, views) SELECT id, 0, 1 FROM videos")
+        .unwrap();
+    database
+}
+
+#[test]
+fn a_line_of_progress_fits_the_terminal_and_is_removed() {
+    let database = videos(300);
+    let arguments = ["fold", "videos", "--batch=10", "--at-most-per-second=200"];
+    for columns in [120, 60] {
+        diesel::sql_query("UPDATE videos_shards SET views = 1")
+            .execute(&mut Conn::connect(&database))
+            .unwrap();
+        let (code, painted) = Terminal::start(&database, columns, &arguments).end();
+        assert_eq!(code, Some(0), "{painted}");
+        let lines = lines(&painted);
+        let fits = |line: &String| line.chars().count() <= columns as usize;
+        assert!(lines.iter().all(fits), "{columns}: {lines:#?}");
+        // In the place of the line.
+        assert!(painted.contains("\r\x1b[2Kvideos: 300 rows"), "{painted:?}");
+
+        // `videos 150/300 rows, 200 rows/s, 0s left [=====>      ]`
+        let shown = lines.iter().rfind(|line| line.starts_with("videos 2"));
+        let shown = shown.unwrap_or_else(|| panic!("{lines:#?}"));
+        assert!(
+            shown.contains("/300 rows, ") && shown.contains("s left [="),
+            "{shown}"
+        );
+        let (rate, _) = shown.split_once(" rows/s").unwrap();
+        let (_, rate) = rate.rsplit_once(' ').unwrap();
+        assert!(rate.parse::<u32>().unwrap() <= 250, "{shown}");
+    }
+}
+
+#[test]
+fn ctrl_c_is_answered_at_once_and_the_batch_is_finished() {
+    let database = videos(300);
+    let arguments = ["fold", "videos", "--batch=10", "--at-most-per-second=100"];
+    let mut terminal = Terminal::start(&database, 100, &arguments);
+    terminal.wait_for("videos 20/300 rows");
+    terminal.press(CTRL_C);
+    let (code, painted) = terminal.end();
+    assert_eq!(code, Some(130), "{painted}");
+    let lines = lines(&painted);
+    assert!(lines.iter().any(|line| line == ANSWER), "{lines:#?}");
+    let [.., sums, go_on] = lines.as_slice() else {
+        panic!("{lines:#?}");
+    };
+    let again = "interrupted: go on with: diesel-sharded fold videos --batch=10 --at-most-per-second=100 --after=";
+    let last: usize = go_on.strip_prefix(again).unwrap().parse().unwrap();
+    assert_eq!(last % 10, 0, "{go_on}");
+    let folded = format!("videos: {last} rows folded (views +{last}); 0 empty shards removed");
+    assert_eq!(*sums, folded);
+}
+
+#[test]
+fn a_second_ctrl_c_stops_at_once() {
+    let database = videos(10);
+    let dialect = <Conn as Connection>::Backend::default().dialect();
+    // A recount that would take minutes.
+    let recount = match dialect {
+        Dialect::Postgres => "SELECT 1 AS id, 1 FROM pg_sleep(300)",
+        Dialect::Mysql => "SELECT 1 AS id, SLEEP(300)",
+        _ => {
+            "SELECT 1 AS id, (WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000000000) SELECT COUNT(*) FROM n)"
+        }
+    };
+    let arguments = ["verify", "videos", "views", "--recount", recount];
+    let mut terminal = Terminal::start(&database, 100, &arguments);
+    terminal.wait_for("videos 0/10 rows");
+    terminal.press(CTRL_C);
+    terminal.wait_for(ANSWER);
+    terminal.press(CTRL_C);
+    let (code, painted) = terminal.end();
+    assert_eq!(code, Some(130), "{painted}");
+    assert!(!painted.contains("go on"), "{painted}");
+}
+
+#[test]
+fn results_stand_above_the_line_of_progress() {
+    let database = videos(40);
+    let arguments = [
+        "verify",
+        "videos",
+        "views",
+        "--recount",
+        "SELECT id, views FROM videos",
+        "--batch=10",
+        "--at-most-per-second=40",
+    ];
+    let (code, painted) = Terminal::start(&database, 100, &arguments).end();
+    assert_eq!(code, Some(3), "{painted}");
+    let lines = lines(&painted);
+    for id in 4..=20 {
+        let drift = format!("{id}: total 1, recounted 0 (-1)");
+        assert!(lines.contains(&drift), "{id}: {lines:#?}");
+    }
+    assert!(painted.contains("20/40 rows"), "{painted}");
+    let (quiet, painted) =
+        Terminal::start(&database, 100, &[&arguments[..], &["--quiet"]].concat()).end();
+    assert_eq!((quiet, &*painted), (Some(3), ""));
+}
+
+#[test]
+fn colours_are_for_terminals_alone() {
+    let database = videos(4);
+    let arguments = ["fold", "--nonsense"];
+    let (code, painted) = Terminal::start(&database, 100, &arguments).end();
+    assert_eq!(code, Some(2), "{painted}");
+    assert!(painted.contains("\x1b["), "{painted:?}");
+    let mut piped = Command::new(env!("CARGO_BIN_EXE_diesel-sharded"));
+    let piped = piped.args(arguments).output().unwrap();
+    assert!(!piped.stderr.contains(&b'\x1b'), "{piped:?}");
+    // Results have none anywhere.
+    let (code, painted) = Terminal::start(&database, 100, &["status"]).end();
+    assert_eq!(code, Some(0), "{painted}");
+    assert!(!painted.contains('\x1b'), "{painted:?}");
+}
