@@ -30,6 +30,10 @@ async fn the_program_brings(argument: &str) {
     program.stop().await;
     assert!(is_empty());
 
+    // While the server's data is prepared.
+    Program::interrupted(&[argument], &variables, || !is_empty()).await;
+    assert!(is_empty());
+
     let program = Program::start(&[argument], &variables).await;
     program.kill().await;
     eventually("it is gone", async || is_empty()).await;

@@ -94,3 +94,21 @@ pub fn postgres_with(
         address: format!("postgres://postgres@127.0.0.1:{port}"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_whose_data_cannot_be_created_is_deleted() {
+        let mut folder = PathBuf::new();
+        let failed = postgres_with(Path::new("/nothing"), &[], |data, owner| {
+            data.parent().expect("a folder").clone_into(&mut folder);
+            assert!(folder.is_dir());
+            run(as_user("/bin/sh".into(), owner).args(["-c", "echo because >&2; exit 1"]))
+        });
+        let error = failed.unwrap_err();
+        assert!(error.ends_with("because\n"), "{error}");
+        assert!(folder.is_absolute() && !folder.exists());
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -35,6 +36,25 @@ impl Program {
         }
     }
 
+    /// Starts it, and interrupts it as Ctrl-C does as soon as `it_is_time`, perhaps before it has told its address.
+    pub async fn interrupted(
+        arguments: &[&str],
+        variables: &[(&str, &OsStr)],
+        it_is_time: impl Fn() -> bool,
+    ) {
+        let mut command = command(arguments);
+        let process = command
+            .envs(variables.iter().copied())
+            .stdout(Stdio::null());
+        let mut process = process.kill_on_drop(true).spawn().expect("it starts");
+        while !it_is_time() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        send(&process, Signal::INT);
+        let ended = process.wait().await.expect("it ends");
+        assert!(ended.success(), "{ended}");
+    }
+
     /// The only output of a program that ends by an error.
     pub async fn fails(arguments: &[&str], variables: &[(&str, &str)]) -> String {
         let mut command = command(arguments);
@@ -53,7 +73,7 @@ impl Program {
 
     /// As Ctrl-C does.
     pub async fn stop(mut self) {
-        self.send(Signal::INT);
+        send(&self.process, Signal::INT);
         let ended = self.process.wait().await.expect("it ends");
         assert!(ended.success(), "{ended}");
         let last = self.output.next_line().await.expect("text");
@@ -67,12 +87,11 @@ impl Program {
     pub async fn kill(mut self) {
         self.process.kill().await.expect("it ends");
     }
+}
 
-    fn send(&self, signal: Signal) {
-        let id = self.process.id();
-        let id = id.and_then(|id| Pid::from_raw(id.cast_signed()));
-        kill_process(id.expect("it runs"), signal).expect("a signal");
-    }
+fn send(process: &Child, signal: Signal) {
+    let id = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    kill_process(id.expect("it runs"), signal).expect("a signal");
 }
 
 fn command(arguments: &[&str]) -> Command {
