@@ -3,7 +3,7 @@
 #
 #   scripts/release-check.sh vVERSION
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 tag=${1:?the tag, vVERSION}
 
 failures=0

@@ -145,8 +145,7 @@ impl<T: ShardedTable> ShardsTable<T> {
     /// ```
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
     /// # use schema::videos;
-    /// # #[derive(diesel_sharded::ShardedField)]
-    /// # struct Video { id: i64, #[sharded] views: i64 }
+    /// # #[derive(diesel_sharded::ShardedField)] struct Video { id: i64, #[sharded] views: i64 }
     /// use diesel_sharded::ShardsTable;
     ///
     /// let shards = ShardsTable::of(videos::table).without_triggers();
