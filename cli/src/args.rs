@@ -27,6 +27,10 @@ pub enum Command {
     Setup(SetupArgs),
     /// Shows every shards table and the hottest keys and named counters.
     Status(StatusArgs),
+    /// Checks all that counts depend on in the database, says what to do, and changes nothing.
+    Doctor(DoctorArgs),
+    /// Finds columns that are counted on one row and might be sharded: how often, how long, and how much of it waits.
+    Advise(AdviseArgs),
     /// Moves shards into the plain columns while the application goes on counting; no total changes.
     Fold(FoldArgs),
     /// Sets how many shards writers choose from, and folds away those beyond.
@@ -165,6 +169,31 @@ pub struct Form {
     /// Prints no results and shows no progress; errors, and work that is left, go to the standard error.
     #[arg(long, conflicts_with = "json")]
     pub quiet: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Looks at the catalogs and at the settings of its own session, so run it as the role that the application has. Ends with code 3 if \
+something is wrong; a warning may be meant so.")]
+pub struct DoctorArgs {
+    /// These tables [default: all].
+    pub tables: Vec<String>,
+    /// Prints JSON instead of lines.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Reads pg_stat_statements (PostgreSQL) or performance_schema (MySQL, MariaDB) before and after, and in between looks at the running \
+statements ten times a second: which of them are `UPDATE t SET c = c + n`, and which wait for a lock. It changes nothing.")]
+pub struct AdviseArgs {
+    /// How long it looks.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub seconds: u32,
+    /// Prints JSON instead of text.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, ClapArgs)]

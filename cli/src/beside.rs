@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::connection::AnyConnection;
 use crate::live::LiveTable;
 use crate::statement::{Row, Statement, Value, quoted};
+use crate::tokens::{Token, tokens};
 
 /// Triggers and constraints by their names.
 #[derive(Debug, Default, Serialize)]
@@ -208,69 +209,6 @@ fn on_sqlite(
 /// The names of the triggers that the library creates.
 pub fn sqlites_triggers(shards_table: &str) -> [String; 3] {
     ["delete", "update", "insert"].map(|action| format!("{shards_table}_{action}"))
-}
-
-/// A word, a sign, or what stands in quotes, of a statement of SQLite's schema.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Token {
-    text: String,
-    quoted: bool,
-}
-
-impl Token {
-    fn is(&self, word: &str) -> bool {
-        !self.quoted && self.text.eq_ignore_ascii_case(word)
-    }
-
-    fn names(&self, columns: &[&str]) -> bool {
-        columns
-            .iter()
-            .any(|column| self.text.eq_ignore_ascii_case(column))
-    }
-}
-
-fn tokens(sql: &str) -> Vec<Token> {
-    let mut tokens = vec![];
-    let mut rest = sql.chars().peekable();
-    while let Some(c) = rest.next() {
-        let mut text = String::new();
-        let end = match c {
-            '[' => Some(']'),
-            '"' | '`' | '\'' => Some(c),
-            _ => None,
-        };
-        if let Some(end) = end {
-            while let Some(c) = rest.next() {
-                match (c == end, rest.peek() == Some(&end) && end != ']') {
-                    (true, false) => break,
-                    (true, true) => text.extend(rest.next()),
-                    _ => text.push(c),
-                }
-            }
-        } else if c == '-' && rest.peek() == Some(&'-') {
-            rest.by_ref().find(|c| *c == '\n');
-            continue;
-        } else if c == '/' && rest.peek() == Some(&'*') {
-            let mut last = ' ';
-            rest.next();
-            rest.by_ref()
-                .find(|c| std::mem::replace(&mut last, *c) == '*' && *c == '/');
-            continue;
-        } else if c.is_whitespace() {
-            continue;
-        } else {
-            let in_word = |c: &char| c.is_alphanumeric() || *c == '_' || *c == '$';
-            text.push(c);
-            while in_word(&c) && rest.peek().is_some_and(in_word) {
-                text.extend(rest.next());
-            }
-        }
-        tokens.push(Token {
-            text,
-            quoted: end.is_some(),
-        });
-    }
-    tokens
 }
 
 /// Whether `CREATE TRIGGER …` is of UPDATE, of any column or of one of these.

@@ -39,6 +39,28 @@ pub fn sorted_columns(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<
     Ok(named.map(str::to_owned).collect())
 }
 
+/// The indexes of a table beside its primary key.
+pub fn other_indexes(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<String>> {
+    let indexes = match conn.dialect() {
+        Dialect::Postgres => {
+            "SELECT x.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_class x ON x.oid = i.indexrelid \
+             WHERE NOT i.indisprimary AND pg_table_is_visible(c.oid) AND c.relname = "
+        }
+        Dialect::Mysql => {
+            "SELECT DISTINCT CAST(INDEX_NAME AS CHAR) FROM information_schema.STATISTICS \
+             WHERE INDEX_NAME <> 'PRIMARY' AND TABLE_SCHEMA = DATABASE() AND TABLE_NAME = "
+        }
+        _ => {
+            "SELECT l.name FROM pragma_table_list AS t JOIN pragma_index_list(t.name) AS l WHERE l.origin <> 'pk' AND t.name = "
+        }
+    };
+    let indexes = Statement::default().sql(indexes);
+    let rows = indexes.bind(Value::Text(table.to_owned())).rows(conn)?;
+    rows.iter()
+        .map(|row| row.text(0).map(str::to_owned))
+        .collect()
+}
+
 /// The cost of a missing index, and the statement that creates it.
 pub fn note(dialect: Dialect, table: TableName<'_>, field: &str) -> String {
     let quoted = |name: &str| quoted(dialect, name);

@@ -3,11 +3,13 @@
 //! The library knows a table from the derive; the tool learns it from the database ([`live`], [`sharded`]) and writes its
 //! statements over names that are known at run time ([`statement`], [`key`]). One file for each command.
 
+mod advise;
 mod args;
 mod beside;
 mod column_type;
 mod connection;
 mod counts;
+mod doctor;
 mod dot_env;
 mod drifts;
 mod error;
@@ -45,6 +47,7 @@ mod sizes;
 mod statement;
 mod status;
 mod sums;
+mod tokens;
 mod within;
 
 use std::io::{self, ErrorKind, Write};
@@ -93,7 +96,8 @@ fn run() -> Result<Ended, Error> {
         };
     }
     guard_transactions(); // whether the database is a cluster is not known
-    let conn = &mut AnyConnection::establish_by_url(args.database_url.as_deref())?;
+    let url = args.database_url.as_deref();
+    let conn = &mut AnyConnection::establish_by_url(url)?;
     let given = Given::of(&command, &matches);
     match &args.command {
         Command::Generate(args) if args.function => function::run(args, conn, out),
@@ -101,6 +105,8 @@ fn run() -> Result<Ended, Error> {
         Command::Generate(args) => counts::run(args, conn, out),
         Command::Setup(args) => setup::run(args, conn, out),
         Command::Status(args) => status::run(args, conn, out),
+        Command::Advise(args) => advise::run(args, conn, &Interrupt::handle()?, out),
+        Command::Doctor(args) => doctor::run(args, url, conn, out),
         Command::Fold(args) => {
             let options = given.again(&command, "fold");
             fold::run(args, &options, conn, &Interrupt::handle()?, out)

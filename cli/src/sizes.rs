@@ -1,6 +1,6 @@
 //! Rows, shards and sums of one sharded table, as far as few rows are read for them, or all.
 
-use bigdecimal::{BigDecimal, ToPrimitive};
+use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
 
 use crate::connection::AnyConnection;
@@ -21,6 +21,23 @@ pub struct Sizes {
 pub struct Sums {
     pub base: Option<BigDecimal>,
     pub unfolded: Option<BigDecimal>,
+}
+
+impl Sums {
+    pub fn total(&self) -> Option<BigDecimal> {
+        let both = self.base.as_ref().zip(self.unfolded.as_ref());
+        both.map(|(base, unfolded)| base + unfolded)
+    }
+
+    /// The part of the total that is on shards.
+    pub fn share(&self) -> Option<f64> {
+        let (unfolded, total) = (self.unfolded.as_ref()?, self.total()?);
+        Some(match (unfolded.is_zero(), total.is_zero()) {
+            (true, _) => 0.0,
+            (_, true) => 1.0,
+            _ => (unfolded / total).abs().to_f64().unwrap_or(1.0),
+        })
+    }
 }
 
 impl Sizes {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bigdecimal::{BigDecimal, ToPrimitive, Zero};
+use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedKeys, DescribedTable};
@@ -164,16 +164,11 @@ fn status(
         .iter()
         .zip(sizes.sums)
         .map(|(field, sums)| {
-            let total = sums.base.zip(sums.unfolded.clone());
-            let total = total.map(|(base, unfolded)| base + unfolded);
             let plain = |n: &BigDecimal| n.normalized().to_plain_string();
             FieldStatus {
                 field: field.name().to_owned(),
-                unfolded_share: total
-                    .as_ref()
-                    .zip(sums.unfolded.as_ref())
-                    .map(|(total, unfolded)| share(unfolded, total)),
-                total: total.as_ref().map(plain),
+                unfolded_share: sums.share(),
+                total: sums.total().as_ref().map(plain),
                 unfolded: sums.unfolded.as_ref().map(plain),
                 shards_set: numbers_set.get(field.name().as_bytes()).copied(),
                 indexed: is_indexed(field.name()),
@@ -194,14 +189,6 @@ fn status(
         hottest: hottest(keyed, args.hottest, all_shards, conn)?,
         hottest_among: (!all_shards).then_some(size::MOST),
     })
-}
-
-fn share(unfolded: &BigDecimal, total: &BigDecimal) -> f64 {
-    match (unfolded.is_zero(), total.is_zero()) {
-        (true, _) => 0.0,
-        (_, true) => 1.0,
-        _ => (unfolded / total).abs().to_f64().unwrap_or(1.0),
-    }
 }
 
 fn dead_tuples(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResult<Option<u64>> {

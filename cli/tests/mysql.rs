@@ -8,6 +8,8 @@ mod servers;
 use cases::run;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel_sharded_tests::Server;
+use diesel_sharded_tests::own_server::OwnServer;
 
 #[test]
 fn keys_and_fields_of_mysqls_own_types() {
@@ -114,4 +116,109 @@ fn a_suppressed_update_is_told() {
         "CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW
          SET NEW.views = CASE OLD.id WHEN 2 THEN OLD.views ELSE NEW.views END",
     ]);
+}
+
+/// Those of the guide's chapter on surroundings that are wrong or may be.
+#[test]
+fn doctor_reads_the_settings_of_its_server() {
+    let server = OwnServer::start_with(Server::Mysql, "--log-bin").unwrap();
+    let url = format!("{}/mysql", server.address());
+    let mut conn = MysqlConnection::establish(&url).unwrap();
+    conn.batch_execute("CREATE DATABASE shop; USE shop; CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL); \
+         CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard)) ENGINE = MyISAM")
+        .unwrap();
+    let url = format!("{}/shop", server.address());
+    let mut doctor = |check: &str, set: &str| {
+        conn.batch_execute(&format!("SET GLOBAL {set}")).unwrap();
+        let mut doctor = cases::command(&std::env::temp_dir());
+        let output = doctor
+            .args(["doctor", "--json", "--database-url", &url])
+            .output();
+        let json: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+        let mut all = json.as_array().unwrap().iter();
+        all.find(|f| f["check"] == check)
+            .map(|f| f["level"].as_str().unwrap().to_owned())
+    };
+    for (check, wrong, level, right) in [
+        (
+            "sql_mode",
+            "sql_mode = ''",
+            Some("warning"),
+            "sql_mode = DEFAULT",
+        ),
+        (
+            "foreign keys",
+            "foreign_key_checks = OFF",
+            Some("problem"),
+            "foreign_key_checks = ON",
+        ),
+        (
+            "binlog_format",
+            "binlog_format = 'STATEMENT'",
+            Some("problem"),
+            "binlog_format = 'ROW'",
+        ),
+        (
+            "completion_type",
+            "completion_type = CHAIN",
+            Some("problem"),
+            "completion_type = DEFAULT",
+        ),
+        (
+            "sql_safe_updates",
+            "sql_safe_updates = ON",
+            Some("warning"),
+            "sql_safe_updates = OFF",
+        ),
+        (
+            "sql_select_limit",
+            "sql_select_limit = 2000",
+            Some("warning"),
+            "sql_select_limit = DEFAULT",
+        ),
+        (
+            "read-only",
+            "read_only = ON",
+            Some("problem"),
+            "read_only = OFF",
+        ),
+        (
+            "isolation",
+            "tx_isolation = 'SERIALIZABLE'",
+            Some("warning"),
+            "tx_isolation = DEFAULT",
+        ),
+    ] {
+        assert_eq!(doctor(check, wrong).as_deref(), level, "{wrong}");
+        assert_ne!(doctor(check, right).as_deref(), level, "{right}");
+    }
+}
+
+#[test]
+fn doctor_finds_tables_of_other_engines() {
+    let (database, mut conn) = cases::videos(1, 1);
+    assert_eq!(cases::doctor::levels(&database, "engine", 0), ["ok"]);
+    conn.batch_execute(
+        "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
+         CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL, PRIMARY KEY (id, shard)) ENGINE = MyISAM",
+    )
+    .unwrap();
+    let found = cases::doctor::findings(&database, "engine", 3);
+    conn.batch_execute(&found[0].2).unwrap();
+    assert_eq!(cases::doctor::levels(&database, "engine", 0), ["ok"]);
+}
+
+#[test]
+fn advise_names_the_hot_column() {
+    let server = OwnServer::start_with(Server::Mysql, "--performance-schema=ON").unwrap();
+    let url = format!("{}/mysql", server.address());
+    let mut conn = MysqlConnection::establish(&url).unwrap();
+    conn.batch_execute("CREATE DATABASE shop").unwrap();
+    let url = format!("{}/shop", server.address());
+    servers::advise::names_the_hot_column(&url, "DO 0", "times on MariaDB");
+}
+
+#[test]
+fn advise_says_how_to_switch_statistics_on() {
+    servers::advise::says_how_to_switch_statistics_on("set performance_schema = ON");
 }

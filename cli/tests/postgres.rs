@@ -8,6 +8,7 @@ mod servers;
 use cases::{run, tool};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel_sharded_tests::pgbouncer::{PgBouncer, PoolMode};
 
 #[test]
 fn keys_of_postgresqls_own_types() {
@@ -107,4 +108,116 @@ fn a_suppressed_update_is_told() {
         "CREATE FUNCTION resist() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
         "CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION resist()",
     ]);
+}
+
+/// Those of the guide's chapter on surroundings that are wrong or may be.
+#[test]
+fn doctor_reads_the_settings_of_its_role() {
+    let (database, mut conn) = cases::videos(1, 1);
+    let mut set = |setting: &str| {
+        conn.batch_execute(&format!(
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {setting}', current_database()); END $$"
+        ))
+        .unwrap();
+    };
+    for (check, setting, level, code) in [
+        (
+            "read-only",
+            "default_transaction_read_only = on",
+            "problem",
+            3,
+        ),
+        (
+            "foreign keys",
+            "session_replication_role = replica",
+            "problem",
+            3,
+        ),
+        (
+            "isolation",
+            "default_transaction_isolation = serializable",
+            "warning",
+            0,
+        ),
+        (
+            "isolation",
+            "default_transaction_isolation = ''repeatable read''",
+            "ok",
+            0,
+        ),
+    ] {
+        set(&format!("SET {setting}"));
+        assert_eq!(
+            cases::doctor::levels(&database, check, code),
+            [level],
+            "{setting}"
+        );
+        set(&format!("RESET {}", setting.split(' ').next().unwrap()));
+    }
+    assert_eq!(cases::doctor::levels(&database, "read-only", 0), ["ok"]);
+}
+
+#[test]
+fn doctor_finds_rules_of_rows() {
+    let (database, mut conn) = cases::videos(1, 1);
+    conn.batch_execute(
+        "ALTER TABLE videos ENABLE ROW LEVEL SECURITY;
+         CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
+         CREATE TRIGGER watch BEFORE UPDATE ON videos_shards FOR EACH ROW EXECUTE FUNCTION nothing()",
+    )
+    .unwrap();
+    assert_eq!(
+        cases::doctor::levels(&database, "row security", 0),
+        ["warning"]
+    );
+    assert_eq!(cases::doctor::levels(&database, "triggers", 0), ["warning"]);
+    conn.batch_execute("ALTER TABLE videos_shards DISABLE TRIGGER ALL")
+        .unwrap();
+    let found = cases::doctor::findings(&database, "triggers", 3);
+    assert_eq!(found[0].0, "problem");
+    conn.batch_execute(&found[0].2).unwrap();
+    assert_eq!(cases::doctor::levels(&database, "triggers", 0), ["warning"]);
+}
+
+#[test]
+fn doctor_sees_a_pooler_by_its_session() {
+    let (database, _conn) = cases::videos(1, 1);
+    assert_eq!(cases::doctor::levels(&database, "pooler", 0), ["ok"]);
+    let pooler = PgBouncer::start(PoolMode::Transaction, 1);
+    let url = pooler.url(&database);
+    let doctor = || {
+        let mut doctor = cases::on(&database, &["doctor", "--json", "--database-url", &url]);
+        let output = doctor.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // A new session of the server shows the port alone.
+    let new = doctor();
+    assert!(new.contains("the server listens on port"), "{new}");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let kept = doctor();
+    assert!(kept.contains("a pooler keeps it"), "{kept}");
+    let mut other = PgConnection::establish(&url).unwrap();
+    other.batch_execute("PREPARE mine AS SELECT 1").unwrap();
+    let shared = doctor();
+    assert!(
+        shared.contains("came with 1 prepared statement"),
+        "{shared}"
+    );
+}
+
+#[test]
+fn advise_names_the_hot_column() {
+    let (database, _conn) = cases::empty_database();
+    let create = "CREATE EXTENSION pg_stat_statements";
+    servers::advise::names_the_hot_column(
+        database.url(),
+        create,
+        "times the counts of one row on PostgreSQL",
+    );
+}
+
+#[test]
+fn advise_says_how_to_switch_statistics_on() {
+    servers::advise::says_how_to_switch_statistics_on("CREATE EXTENSION pg_stat_statements;");
 }

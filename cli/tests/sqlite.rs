@@ -179,3 +179,16 @@ fn status_tells_which_triggers_are_missing() {
     conn.batch_execute(sql).unwrap();
     run(&database, &["status"], 0);
 }
+
+#[test]
+fn advise_says_that_sqlite_keeps_no_statistics() {
+    let (database, _conn) = cases::empty_database();
+    let shown = run(&database, &["advise"], 0);
+    assert!(
+        shown.contains("SQLite keeps no statistics") && shown.contains("Coalescer"),
+        "{shown}"
+    );
+    let json = run(&database, &["advise", "--json"], 0);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["columns"], serde_json::json!([]));
+}

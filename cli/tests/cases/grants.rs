@@ -105,6 +105,48 @@ fn numbers_that_may_not_be_read() {
     assert!(folded.contains("; 1 empty shard removed"), "{folded}");
 }
 
+/// The GRANTs that it prints are those that counting and folding lack.
+#[test]
+fn doctor() {
+    let (database, mut conn) = database();
+    let mut read = Privilege::of_sections(&["The tool: status"], &conn.version());
+    read.retain(|privilege| privilege.to_string().ends_with(" ON videos_shards"));
+    let role = Role::with(&database, &read);
+    let lacking = |code| -> Vec<String> {
+        let json = run(&role.url(), &["doctor", "videos", "--json"], code).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let found = json.as_array().unwrap().iter();
+        let found = found.filter(|f| f["check"] == "privileges");
+        found
+            .map(|f| f["remedy"].as_str().unwrap_or_default().to_owned())
+            .collect()
+    };
+    let url = role.url();
+    let (_, name) = url.split_once("://").unwrap();
+    let (name, _) = name.split_once([':', '@']).unwrap();
+    conn.batch_execute(&format!(
+        "GRANT SELECT (id, views, likes) ON videos TO {name}"
+    ))
+    .unwrap();
+    let grants = lacking(3);
+    assert_eq!(grants[0].matches("GRANT ").count(), 2, "{grants:?}");
+    conn.batch_execute(&grants[0]).unwrap();
+    let grants = lacking(0);
+    assert_eq!(grants[0], "");
+    assert!(
+        grants[1].contains("GRANT UPDATE (views, likes) ON videos TO "),
+        "{grants:?}"
+    );
+    assert!(
+        grants[1].contains("GRANT DELETE ON videos_shards TO "),
+        "{grants:?}"
+    );
+    conn.batch_execute(&grants[1]).unwrap();
+    assert_eq!(lacking(0), ["", ""]);
+    counted(&mut conn).unwrap();
+    run(&role.url(), &["fold", "videos", "--keep-shards=0"], 0).unwrap();
+}
+
 #[test]
 fn verify() {
     needs(&["The tool: verify"], counted, |url| {

@@ -1,6 +1,7 @@
 //! Tests that every database runs.
 
 mod counts;
+pub mod doctor;
 pub mod fold;
 mod generate;
 mod life;

@@ -1,5 +1,7 @@
 //! Row locks that others hold, which only servers have.
 
+pub mod advise;
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;

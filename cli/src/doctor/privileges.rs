@@ -1,0 +1,188 @@
+//! Whether the role that runs the tool may count on a table, and fold it, by the catalogs.
+
+use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
+use diesel_sharded::described::{DescribedTable, SHARD_NUMBERS};
+
+use crate::connection::AnyConnection;
+use crate::live::LiveTables;
+use crate::sharded::names;
+use crate::statement::{Statement, Value};
+use crate::within::within;
+
+use super::finding::Finding;
+
+const CHECK: &str = "privileges";
+
+/// A privilege on a table; enough on these columns, if there are some.
+struct Privilege<'a> {
+    action: &'static str,
+    table: &'a str,
+    columns: Vec<&'a str>,
+}
+
+/// Whether the role may read both tables, and the findings.
+pub struct Privileges {
+    pub may_read: bool,
+    pub findings: Vec<Finding>,
+}
+
+pub fn check(
+    live: &LiveTables,
+    sharded: &DescribedTable,
+    conn: &mut AnyConnection,
+) -> QueryResult<Privileges> {
+    if conn.dialect() == Dialect::Sqlite {
+        return Ok(Privileges {
+            may_read: true,
+            findings: vec![], // it has no roles
+        });
+    }
+    let (table, shards) = (sharded.table().name(), sharded.shards_table().name());
+    let (key, fields) = (names(sharded.key()), names(sharded.fields()));
+    let of = |action, table, columns| Privilege {
+        action,
+        table,
+        columns,
+    };
+    let read = [
+        of("SELECT", table, [&key[..], &fields].concat()),
+        of("SELECT", shards, vec![]),
+    ];
+    let count = ["INSERT", "UPDATE"].map(|action| of(action, shards, vec![]));
+    let mut fold = vec![
+        of("UPDATE", table, fields.clone()),
+        of("UPDATE", shards, vec![]),
+        of("DELETE", shards, vec![]),
+    ];
+    if live.has_numbers && live.schema().is_none() {
+        fold.push(of("SELECT", SHARD_NUMBERS, vec![]));
+    }
+    let missing = |privileges: &[&Privilege<'_>], conn: &mut AnyConnection| {
+        let mut missing = vec![];
+        for privilege in privileges {
+            if !within(live.schema(), conn, |conn| privilege.is_granted(conn))? {
+                missing.push(privilege.to_grant());
+            }
+        }
+        QueryResult::Ok(missing)
+    };
+    let reads = missing(&read.each_ref(), conn)?;
+    let counts = missing(&read.iter().chain(&count).collect::<Vec<_>>(), conn)?;
+    let folds = missing(&read.iter().chain(&fold).collect::<Vec<_>>(), conn)?;
+    let role = current_role(conn)?;
+    let remedy = |missing: &[String]| {
+        let grants = missing
+            .iter()
+            .map(|what| format!("GRANT {what} TO {role};"));
+        grants.collect::<Vec<_>>().join("\n")
+    };
+    let table = sharded.table();
+    let finding =
+        |missing: &[String], to: &str, level: fn(_, String, String) -> Finding| match missing
+            .is_empty()
+        {
+            true => Finding::ok(CHECK, format!("{role} may {to} {table}")),
+            false => level(
+                CHECK,
+                format!("{role} may not {to} {table}"),
+                remedy(missing),
+            ),
+        };
+    Ok(Privileges {
+        may_read: reads.is_empty(),
+        findings: vec![
+            finding(&counts, "count on", Finding::problem),
+            // Another role may do it.
+            finding(&folds, "fold", Finding::warning),
+        ],
+    })
+}
+
+impl Privilege<'_> {
+    /// `UPDATE (views, likes) ON videos`
+    fn to_grant(&self) -> String {
+        match (self.action, self.columns.is_empty()) {
+            ("UPDATE", false) => {
+                format!("UPDATE ({}) ON {}", self.columns.join(", "), self.table)
+            }
+            (action, _) => format!("{action} ON {}", self.table),
+        }
+    }
+
+    fn is_granted(&self, conn: &mut AnyConnection) -> QueryResult<bool> {
+        let granted = match conn.dialect() {
+            Dialect::Postgres => self.on_postgres(),
+            _ => self.on_mysql(),
+        };
+        let rows = granted.rows(conn)?;
+        Ok(rows.first().is_some_and(|row| row.get(0) == Some("1")))
+    }
+
+    fn on_postgres(&self) -> Statement {
+        let action = || Value::Text(self.action.to_owned());
+        let granted = Statement::default().sql("SELECT CASE WHEN has_table_privilege(c.oid, ");
+        let granted = granted.bind(action()).sql(")");
+        let granted = match self.columns.is_empty() {
+            true => granted,
+            false => granted
+                .sql(" OR (")
+                .each(" AND ", &self.columns, |granted, column| {
+                    let granted = granted.sql("has_column_privilege(c.oid, ");
+                    let granted = granted.bind(Value::Text((*column).to_owned()));
+                    granted.sql(", ").bind(action()).sql(")")
+                })
+                .sql(")"),
+        };
+        granted
+            .sql(" THEN '1' ELSE '0' END FROM pg_class c WHERE pg_table_is_visible(c.oid) AND c.relname = ")
+            .bind(Value::Text(self.table.to_owned()))
+    }
+
+    /// The views show the privileges of others too to a role that may see them.
+    fn on_mysql(&self) -> Statement {
+        const MINE: &str = "(REPLACE(v.GRANTEE, '''', '') = CURRENT_USER() OR REPLACE(SUBSTRING_INDEX(v.GRANTEE, '@', 1), '''', '') IN \
+             (SELECT ROLE_NAME FROM information_schema.ENABLED_ROLES)) AND v.PRIVILEGE_TYPE = ";
+        let mine = |granted: Statement, view: &str| {
+            let granted = granted.sql(&format!(
+                "EXISTS (SELECT 1 FROM information_schema.{view} v WHERE "
+            ));
+            granted.sql(MINE).bind(Value::Text(self.action.to_owned()))
+        };
+        let of_table = |granted: Statement, view: &str| {
+            let granted =
+                mine(granted, view).sql(" AND v.TABLE_SCHEMA = DATABASE() AND v.TABLE_NAME = ");
+            granted.bind(Value::Text(self.table.to_owned()))
+        };
+        let granted = Statement::default().sql("SELECT CASE WHEN ");
+        let granted = mine(granted, "USER_PRIVILEGES").sql(") OR ");
+        let granted = mine(granted, "SCHEMA_PRIVILEGES");
+        let granted = granted.sql(" AND DATABASE() LIKE v.TABLE_SCHEMA) OR ");
+        let granted = of_table(granted, "TABLE_PRIVILEGES").sql(")");
+        let granted = match self.columns.is_empty() {
+            true => granted,
+            false => granted
+                .sql(" OR (")
+                .each(" AND ", &self.columns, |granted, column| {
+                    let granted =
+                        of_table(granted, "COLUMN_PRIVILEGES").sql(" AND v.COLUMN_NAME = ");
+                    granted.bind(Value::Text((*column).to_owned())).sql(")")
+                })
+                .sql(")"),
+        };
+        granted.sql(" THEN '1' ELSE '0' END")
+    }
+}
+
+fn current_role(conn: &mut AnyConnection) -> QueryResult<String> {
+    let role = match conn.dialect() {
+        Dialect::Postgres => "SELECT quote_ident(current_user)",
+        _ => "SELECT CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')",
+    };
+    let rows = Statement::default().sql(role).rows(conn)?;
+    Ok(rows
+        .first()
+        .and_then(|row| row.get(0))
+        .unwrap_or_default()
+        .to_owned())
+}

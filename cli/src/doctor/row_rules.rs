@@ -1,0 +1,70 @@
+//! Rules of PostgreSQL that stand between a count and its rows: row security, triggers that are switched off, triggers on shards.
+
+use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
+use diesel_sharded::described::DescribedTable;
+
+use crate::connection::AnyConnection;
+use crate::statement::{Statement, Value};
+
+use super::finding::Finding;
+
+/// While plain names lead to the table's schema.
+pub fn check(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
+    if conn.dialect() != Dialect::Postgres {
+        return Ok(vec![]);
+    }
+    let (table, shards) = (sharded.table().name(), sharded.shards_table().name());
+    let tables = |statement: Statement| {
+        let names = [table, shards].map(|name| Value::Text(name.to_owned()));
+        let statement = statement.sql(" AND pg_table_is_visible(c.oid) AND c.relname IN (");
+        let statement = statement.each(", ", names, Statement::bind);
+        statement.sql(") ORDER BY 1")
+    };
+    let names = |statement: &str, conn: &mut AnyConnection| {
+        let rows = tables(Statement::default().sql(statement)).rows(conn)?;
+        let names = rows.iter().map(|row| row.text(0).map(str::to_owned));
+        names.collect::<QueryResult<Vec<_>>>()
+    };
+    let mut findings = vec![];
+    let secured = names(
+        "SELECT c.relname::text FROM pg_class c WHERE c.relrowsecurity",
+        conn,
+    )?;
+    if !secured.is_empty() {
+        findings.push(Finding::warning(
+            "row security",
+            format!("policies apply to {}", secured.join(", ")),
+            "Run folds, sets and repairs as the table's owner or a role with BYPASSRLS: a row that a policy hides is not folded. Counts \
+             are bound by policies of the shards table alone",
+        ));
+    }
+    let off = names(
+        "SELECT DISTINCT c.relname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE t.tgenabled = 'D'",
+        conn,
+    )?;
+    for name in &off {
+        findings.push(Finding::problem(
+            "triggers",
+            format!("triggers of {name} are switched off: a foreign key or triggers that keep shards with their rows may not act"),
+            format!("ALTER TABLE {name} ENABLE TRIGGER ALL;"),
+        ));
+    }
+    let own = format!("{shards}_create");
+    let triggers = Statement::default()
+        .sql(
+            "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
+             WHERE NOT t.tgisinternal AND pg_table_is_visible(c.oid) AND t.tgname <> ",
+        )
+        .bind(Value::Text(own))
+        .sql(" AND c.relname = ")
+        .bind(Value::Text(shards.to_owned()));
+    for row in triggers.rows(conn)? {
+        findings.push(Finding::warning(
+            "triggers",
+            format!("{shards} has a trigger {}", row.text(0)?),
+            "A count does not read back what it wrote: no trigger may change what is written to the shards table",
+        ));
+    }
+    Ok(findings)
+}

@@ -1,0 +1,158 @@
+//! The checks of one sharded table.
+
+use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
+use diesel_sharded::described::DescribedTable;
+
+use crate::beside::Beside;
+use crate::connection::AnyConnection;
+use crate::indexes::{self, other_indexes, sorted_columns};
+use crate::integrity::{Integrity, KeptBy};
+use crate::key::Keyed;
+use crate::live::{Kind, LiveTables};
+use crate::sharded::{COUNTERS, names};
+use crate::sizes::Sizes;
+use crate::statement::quoted;
+use crate::within::within;
+
+use super::finding::Finding;
+use super::{privileges, row_rules, shard_columns};
+
+pub fn check(
+    live: &LiveTables,
+    sharded: &DescribedTable,
+    conn: &mut AnyConnection,
+) -> QueryResult<Vec<Finding>> {
+    let dialect = conn.dialect();
+    let (table, shards) = (sharded.table(), sharded.shards_table());
+    let mut findings = vec![integrity(live, sharded, conn)?];
+    if let (Some(parent), Some(of_shards)) = (
+        live.tables.get(table.name()),
+        live.tables.get(shards.name()),
+    ) {
+        if let Kind::Engine(engine) = &parent.kind {
+            findings.push(Finding::problem(
+                "engine",
+                format!("{table} uses {engine}, which takes no change back: a fold that fails would lose counts"),
+                format!("ALTER TABLE {table} ENGINE = InnoDB;"),
+            ));
+        }
+        findings.extend(shard_columns::check(dialect, sharded, parent, of_shards));
+        let fields = names(sharded.fields());
+        let beside = within(live.schema(), conn, |conn| {
+            Beside::read(conn, parent, &fields, shards.name())
+        })?;
+        let notes = beside.notes(dialect, parent, &fields).into_iter();
+        findings.extend(notes.map(|note| {
+            let (says, remedy) = note.split_once(". ").unwrap_or((&note, ""));
+            Finding::warning("triggers and checks", says, remedy)
+        }));
+    }
+    findings.extend(index(live, sharded, conn)?);
+    findings.extend(within(live.schema(), conn, |conn| {
+        row_rules::check(sharded, conn)
+    })?);
+    let privileges = privileges::check(live, sharded, conn)?;
+    findings.extend(privileges.findings);
+    if privileges.may_read {
+        findings.push(unfolded(Keyed { sharded, dialect }, conn)?);
+    }
+    Ok(findings)
+}
+
+fn integrity(
+    live: &LiveTables,
+    sharded: &DescribedTable,
+    conn: &mut AnyConnection,
+) -> QueryResult<Finding> {
+    let integrity = Integrity::read(sharded, live.schema(), conn)?;
+    let kept_by = match integrity.kept_by {
+        KeptBy::ForeignKey => "a foreign key keeps",
+        _ => "triggers keep",
+    };
+    let shards = sharded.shards_table();
+    Ok(match integrity.note(sharded) {
+        Some((says, sql)) if integrity.is_broken() => Finding::problem("integrity", says, sql),
+        Some((says, sql)) => Finding::warning("integrity", says, sql),
+        None => Finding::ok("integrity", format!("{kept_by} {shards} with its rows")),
+    })
+}
+
+fn index(
+    live: &LiveTables,
+    sharded: &DescribedTable,
+    conn: &mut AnyConnection,
+) -> QueryResult<Vec<Finding>> {
+    const CHECK: &str = "index";
+    let dialect = conn.dialect();
+    let (table, shards) = (sharded.table(), sharded.shards_table());
+    let (sorted, others) = within(live.schema(), conn, |conn| {
+        let sorted = sorted_columns(conn, table.name())?;
+        Ok((sorted, other_indexes(conn, shards.name())?))
+    })?;
+    // Without its primary key it would not have been recognized.
+    let mut findings = vec![Finding::ok(
+        CHECK,
+        format!("the key of {shards} leads to its shards"),
+    )];
+    for name in others {
+        let name = quoted(dialect, &name);
+        findings.push(Finding::warning(
+            CHECK,
+            format!(
+                "{shards} has another index, {name}: each count writes it too, on PostgreSQL none is updated in place (HOT) if it has a \
+                 count, and a unique one brings deadlocks on MySQL"
+            ),
+            match dialect {
+                Dialect::Mysql => format!("DROP INDEX {name} ON {shards};"),
+                _ => format!("DROP INDEX {name};"),
+            },
+        ));
+    }
+    if table.as_str() != COUNTERS {
+        for field in names(sharded.fields()) {
+            findings.push(match sorted.iter().any(|column| column == field) {
+                true => Finding::ok(CHECK, format!("one begins with {table}.{field}, for `top`")),
+                false => {
+                    let note = indexes::note(dialect, table, field);
+                    let (says, sql) = note.split_once('\n').unwrap_or((&note, ""));
+                    Finding::warning(CHECK, says, sql)
+                }
+            });
+        }
+    }
+    Ok(findings)
+}
+
+/// As far as few rows tell.
+fn unfolded(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Finding> {
+    const CHECK: &str = "fold";
+    let table = keyed.sharded.table();
+    let sizes = Sizes::read(keyed, false, conn)?;
+    let shares = keyed.sharded.fields().iter().zip(&sizes.sums);
+    let shares = shares.filter_map(|(field, sums)| Some((field.name(), sums.share()?)));
+    let (mut most, mut texts) = (0.0, vec![]);
+    for (field, share) in shares {
+        most = f64::max(most, share);
+        texts.push(format!("{:.1}% of {field}", share * 100.0));
+    }
+    let on_shards = match texts.is_empty() {
+        true => format!(
+            "{table} has {} shards, too many to add them up here: `diesel-sharded status {table} --exact`",
+            sizes.shards
+        ),
+        false => format!(
+            "{table} has {} on {} shards",
+            texts.join(", "),
+            sizes.shards
+        ),
+    };
+    Ok(match most > 0.5 {
+        true => Finding::warning(
+            CHECK,
+            on_shards,
+            format!("diesel-sharded fold {table}, or in the application fold(..).every(..)"),
+        ),
+        false => Finding::ok(CHECK, on_shards),
+    })
+}

@@ -1,0 +1,178 @@
+//! `doctor`: each check, and that it changes nothing.
+
+use diesel::connection::SimpleConnection;
+use diesel_sharded::backend::{Dialect, ShardedBackend};
+use diesel_sharded_tests::Database;
+use serde_json::Value;
+
+use super::{empty_database, run, videos};
+use crate::Conn;
+
+fn dialect() -> Dialect {
+    <Conn as diesel::Connection>::Backend::default().dialect()
+}
+
+/// What a check finds: level, what it says and what to do.
+pub fn findings(database: &Database, check: &str, code: i32) -> Vec<(String, String, String)> {
+    let json: Value = serde_json::from_str(&run(database, &["doctor", "--json"], code)).unwrap();
+    let of_check = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|f| f["check"] == check);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    of_check
+        .map(|f| (text(&f["level"]), text(&f["says"]), text(&f["remedy"])))
+        .collect()
+}
+
+pub fn levels(database: &Database, check: &str, code: i32) -> Vec<String> {
+    let found = findings(database, check, code).into_iter();
+    found.map(|(level, ..)| level).collect()
+}
+
+#[test]
+fn a_database_where_all_is_well() {
+    let (database, mut conn) = videos(3, 2);
+    run(&database, &["setup"], 0);
+    run(&database, &["fold"], 0);
+    conn.batch_execute("CREATE INDEX a ON videos (views); CREATE INDEX b ON videos (likes)")
+        .unwrap();
+    if dialect() == Dialect::Sqlite {
+        conn.batch_execute("PRAGMA journal_mode = WAL").unwrap();
+    }
+    let shown = run(&database, &["doctor"], 0);
+    assert!(
+        shown.ends_with(" ok, 0 to be looked at, 0 wrong\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("ok       integrity: "), "{shown}");
+    assert!(
+        shown.contains("ok       fold: videos has 0.0% of views, 0.0% of likes on 6 shards"),
+        "{shown}"
+    );
+    if dialect() != Dialect::Sqlite {
+        assert!(shown.contains(" may count on videos"), "{shown}");
+        assert!(shown.contains(" may fold videos"), "{shown}");
+    }
+}
+
+#[test]
+fn missing_library_tables_are_created_by_setup() {
+    let (database, mut conn) = empty_database();
+    let shown = run(&database, &["doctor"], 0);
+    assert!(shown.contains("there is no sharded table"), "{shown}");
+    assert_eq!(
+        shown.matches("diesel-sharded setup\n").count(),
+        3,
+        "{shown}"
+    );
+    // Nothing was created by that.
+    assert_eq!(levels(&database, "library tables", 0), ["warning"; 3]);
+    run(&database, &["setup"], 0);
+    assert_eq!(levels(&database, "library tables", 0), ["ok"; 3]);
+
+    conn.batch_execute("DELETE FROM __diesel_schema_migrations WHERE version LIKE '%02'")
+        .unwrap();
+    let found = findings(&database, "library tables", 0);
+    assert_eq!(found[1].0, "warning");
+    conn.batch_execute(&found[1].2).unwrap();
+    assert_eq!(levels(&database, "library tables", 0), ["ok"; 3]);
+
+    conn.batch_execute("DROP TABLE diesel_sharded_shard_numbers")
+        .unwrap();
+    let found = findings(&database, "library tables", 3);
+    assert_eq!(found[0].0, "problem");
+    assert!(
+        found[0]
+            .1
+            .starts_with("diesel_sharded_shard_numbers: not there"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn counts_that_are_not_folded() {
+    let (database, _conn) = videos(3, 2);
+    let found = findings(&database, "fold", 0);
+    assert_eq!(found[0].0, "warning");
+    assert!(found[0].1.contains("100.0% of views"), "{found:?}");
+    run(&database, &["fold"], 0);
+    assert_eq!(levels(&database, "fold", 0), ["ok"]);
+}
+
+#[test]
+fn missing_triggers_are_a_problem() {
+    let (database, mut conn) = empty_database();
+    conn.batch_execute(
+        "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)",
+    )
+    .unwrap();
+    let printed = run(
+        &database,
+        &["generate", "posts", "views", "--no-foreign-key", "--print"],
+        0,
+    );
+    let (up, _) = printed.split_once("-- shard_posts/down.sql").unwrap();
+    conn.batch_execute(up).unwrap();
+    let integrity = |code| findings(&database, "integrity", code).remove(0);
+    assert!(integrity(0).1.starts_with("triggers keep posts_shards"));
+    conn.batch_execute(match dialect() {
+        Dialect::Postgres => "DROP TRIGGER posts_shards_delete ON posts",
+        _ => "DROP TRIGGER posts_shards_delete",
+    })
+    .unwrap();
+    let (level, _, sql) = integrity(3);
+    assert_eq!(level, "problem");
+    conn.batch_execute(&sql).unwrap();
+    assert_eq!(integrity(0).0, "ok");
+}
+
+/// The base became wider after the shards table was created.
+#[test]
+fn columns_that_have_drifted() {
+    let (database, mut conn) = videos(1, 1);
+    assert_eq!(levels(&database, "columns", 0), ["ok"]);
+    let (narrow, column) = match dialect() {
+        Dialect::Postgres => (
+            "ALTER TABLE videos_shards ALTER COLUMN views TYPE INTEGER",
+            "views is integer",
+        ),
+        Dialect::Mysql => (
+            "ALTER TABLE videos_shards MODIFY likes INT NOT NULL DEFAULT 0",
+            "likes is int",
+        ),
+        _ => (
+            "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, '`views` BIGINT', '`views` INTEGER') \
+             WHERE name = 'videos_shards'; PRAGMA writable_schema = RESET",
+            "views is integer",
+        ),
+    };
+    conn.batch_execute(narrow).unwrap();
+    let found = findings(&database, "columns", 0);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].1.contains(column) && found[0].1.contains("would be created as bigint"),
+        "{found:?}"
+    );
+    if dialect() != Dialect::Sqlite {
+        conn.batch_execute(&found[0].2).unwrap();
+        assert_eq!(levels(&database, "columns", 0), ["ok"]);
+    }
+}
+
+#[test]
+fn indexes_that_lack_and_that_are_too_many() {
+    let (database, mut conn) = videos(1, 1);
+    assert_eq!(levels(&database, "index", 0), ["ok", "warning", "warning"]);
+    for (_, _, sql) in findings(&database, "index", 0).iter().skip(1) {
+        conn.batch_execute(sql).unwrap();
+    }
+    assert_eq!(levels(&database, "index", 0), ["ok", "ok", "ok"]);
+    conn.batch_execute("CREATE INDEX hot ON videos_shards (views)")
+        .unwrap();
+    let found = findings(&database, "index", 0);
+    assert_eq!(found[1].0, "warning");
+    conn.batch_execute(&found[1].2).unwrap();
+    assert_eq!(levels(&database, "index", 0), ["ok", "ok", "ok"]);
+}

@@ -1,0 +1,115 @@
+//! `advise` beside sessions that count on one row.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel_sharded_tests::TestConnection;
+use serde_json::Value;
+
+use super::Conn;
+use crate::cases::command;
+
+const CHAPTER: &str = include_str!("../../../src/guide/benchmarks.md");
+
+diesel::table! {
+    posts (id) {
+        id -> BigInt,
+        views -> BigInt,
+    }
+}
+
+fn advise(url: &str, arguments: &[&str]) -> String {
+    let mut advise = command(&std::env::temp_dir());
+    advise.args(["advise", "--database-url", url]);
+    let output = advise.args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Eight sessions count on one row by Diesel, each in a transaction that holds it for a moment.
+fn beside_counts(url: &str, look: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut conn = Conn::establish(url).unwrap();
+                while !stop.load(Ordering::SeqCst) {
+                    let counted = conn.transaction(|conn| {
+                        diesel::update(posts::table.find(1))
+                            .set(posts::views.eq(posts::views + 1))
+                            .execute(conn)?;
+                        thread::sleep(std::time::Duration::from_millis(5));
+                        QueryResult::Ok(())
+                    });
+                    counted.unwrap();
+                }
+            });
+        }
+        let looked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(look));
+        stop.store(true, Ordering::SeqCst);
+        looked.unwrap();
+    });
+}
+
+/// On a server whose statistics are on; `ratio` is the beginning of the sentence with the ratio in the guide's chapter.
+pub fn names_the_hot_column(url: &str, prepare: &str, ratio: &str) {
+    let mut conn = Conn::establish(url).unwrap();
+    conn.batch_execute(prepare).unwrap();
+    conn.batch_execute(
+        "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0);
+         INSERT INTO posts VALUES (1, 0)",
+    )
+    .unwrap();
+    let none = advise(url, &["--seconds=1"]);
+    assert!(none.contains("No statement counts on a row"), "{none}");
+    beside_counts(url, || {
+        let json: Value = serde_json::from_str(&advise(url, &["--json", "--seconds=3"])).unwrap();
+        let column = &json["columns"][0];
+        assert_eq!(column["table"], "posts", "{json}");
+        assert_eq!(column["column"], "views");
+        assert_eq!(column["next"], "diesel-sharded generate posts views");
+        for (number, least) in [
+            ("waiting_share", 0.5),
+            ("waiting_sessions", 1.0),
+            ("counts_per_second", 1.0),
+            ("mean_ms", 1.0),
+        ] {
+            let is_there = column[number].as_f64().is_some_and(|n| n > least);
+            assert!(is_there, "{number}: {json}");
+        }
+        let shown = advise(url, &["--seconds=3"]);
+        assert!(shown.contains("sessions wait for its rows"), "{shown}");
+        // The ratios are those that are published.
+        let (_, behind) = CHAPTER
+            .split_once("With 32 threads, `update` makes ")
+            .unwrap();
+        let (sentence, _) = behind.split_once("; compared").unwrap();
+        let sentence = sentence.replace('\n', " ");
+        let (before, _) = sentence.split_once(ratio).unwrap();
+        let times = before
+            .split_whitespace()
+            .rev()
+            .find_map(|word| word.parse::<f64>().ok());
+        assert!(
+            shown.contains(&format!("{} times", times.unwrap())),
+            "{shown}\n{sentence}"
+        );
+    });
+    // Of a table that has shards, the code is to be changed.
+    conn.batch_execute("CREATE TABLE posts_shards (id BIGINT NOT NULL, shard INTEGER NOT NULL, views BIGINT NOT NULL DEFAULT 0, \
+         PRIMARY KEY (id, shard), FOREIGN KEY (id) REFERENCES posts (id) ON UPDATE CASCADE ON DELETE CASCADE)")
+        .unwrap();
+    beside_counts(url, || {
+        let shown = advise(url, &["--seconds=1"]);
+        assert!(shown.contains("`use diesel_sharded::update`"), "{shown}");
+    });
+}
+
+/// Without statistics the running statements are seen, and how to switch the statistics on.
+pub fn says_how_to_switch_statistics_on(says: &str) {
+    let database = Conn::database();
+    let shown = advise(database.url(), &["--seconds=1"]);
+    assert!(shown.contains(says), "{shown}");
+}
