@@ -5,7 +5,7 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded::model::TableName;
 
 use crate::connection::AnyConnection;
-use crate::statement::{Statement, Value, quoted};
+use crate::statement::{Statement, Value, quoted, quoted_table};
 
 /// The columns of a table with which an index begins that can sort all rows by them.
 pub fn sorted_columns(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<String>> {
@@ -68,11 +68,7 @@ pub fn note(dialect: Dialect, table: TableName<'_>, field: &str) -> String {
         "No index begins with {table}.{field}: the library's `top` reads all bases of the table for a list by this field. \
          Create one if you read such lists:\nCREATE INDEX {} ON {} ({});",
         quoted(&format!("{}_{field}", table.name())),
-        table
-            .schema()
-            .map(|schema| quoted(schema) + ".")
-            .unwrap_or_default()
-            + &quoted(table.name()),
+        quoted_table(dialect, table),
         quoted(field)
     )
 }

@@ -185,3 +185,10 @@ pub fn quoted(dialect: Dialect, name: &str) -> String {
         _ => format!("\"{}\"", name.replace('"', "\"\"")),
     }
 }
+
+/// A table's name between quotes, behind its schema's.
+pub fn quoted_table(dialect: Dialect, table: TableName<'_>) -> String {
+    let names = table.schema().into_iter().chain([table.name()]);
+    let names: Vec<_> = names.map(|name| quoted(dialect, name)).collect();
+    names.join(".")
+}

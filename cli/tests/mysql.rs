@@ -194,6 +194,36 @@ fn doctor_reads_the_settings_of_its_server() {
     }
 }
 
+/// The catalogs do not show what a user has from a role.
+#[test]
+fn doctor_does_not_judge_a_user_by_a_role() {
+    let server = OwnServer::start_with(Server::Mysql, "--skip-log-bin").unwrap();
+    let url = format!("{}/mysql", server.address());
+    let mut conn = MysqlConnection::establish(&url).unwrap();
+    conn.batch_execute(
+        "CREATE DATABASE shop; USE shop; CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
+         CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard), \
+             FOREIGN KEY (id) REFERENCES posts (id) ON UPDATE CASCADE ON DELETE CASCADE);
+         CREATE ROLE counter; CREATE USER app; GRANT counter TO app; SET DEFAULT ROLE counter FOR app;
+         GRANT SELECT ON shop.posts TO counter; GRANT SELECT, INSERT, UPDATE ON shop.posts_shards TO counter",
+    )
+    .unwrap();
+    let url = server.address().replace("root@", "app@") + "/shop";
+    let mut doctor = cases::command(&std::env::temp_dir());
+    let output = doctor
+        .args(["doctor", "--database-url", &url])
+        .output()
+        .unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    assert!(
+        shown.contains("what its roles may do the catalogs do not show"),
+        "{shown}"
+    );
+    assert!(shown.contains("SHOW GRANTS FOR `counter`;"), "{shown}");
+    assert!(shown.contains("ok       fold: "), "{shown}");
+}
+
 #[test]
 fn doctor_finds_tables_of_other_engines() {
     let (database, mut conn) = cases::videos(1, 1);

@@ -7,7 +7,7 @@ use diesel_sharded::described::{DescribedTable, SHARD_NUMBERS};
 use crate::connection::AnyConnection;
 use crate::live::LiveTables;
 use crate::sharded::names;
-use crate::statement::{Statement, Value};
+use crate::statement::{Statement, Value, quoted};
 use crate::within::within;
 
 use super::finding::Finding;
@@ -21,22 +21,13 @@ struct Privilege<'a> {
     columns: Vec<&'a str>,
 }
 
-/// Whether the role may read both tables, and the findings.
-pub struct Privileges {
-    pub may_read: bool,
-    pub findings: Vec<Finding>,
-}
-
 pub fn check(
     live: &LiveTables,
     sharded: &DescribedTable,
     conn: &mut AnyConnection,
-) -> QueryResult<Privileges> {
+) -> QueryResult<Vec<Finding>> {
     if conn.dialect() == Dialect::Sqlite {
-        return Ok(Privileges {
-            may_read: true,
-            findings: vec![], // it has no roles
-        });
+        return Ok(vec![]); // it has no roles
     }
     let (table, shards) = (sharded.table().name(), sharded.shards_table().name());
     let (key, fields) = (names(sharded.key()), names(sharded.fields()));
@@ -62,12 +53,11 @@ pub fn check(
         let mut missing = vec![];
         for privilege in privileges {
             if !within(live.schema(), conn, |conn| privilege.is_granted(conn))? {
-                missing.push(privilege.to_grant());
+                missing.push(privilege.to_grant(live.schema(), conn.dialect()));
             }
         }
         QueryResult::Ok(missing)
     };
-    let reads = missing(&read.each_ref(), conn)?;
     let counts = missing(&read.iter().chain(&count).collect::<Vec<_>>(), conn)?;
     let folds = missing(&read.iter().chain(&fold).collect::<Vec<_>>(), conn)?;
     let role = current_role(conn)?;
@@ -78,35 +68,49 @@ pub fn check(
         grants.collect::<Vec<_>>().join("\n")
     };
     let table = sharded.table();
-    let finding =
-        |missing: &[String], to: &str, level: fn(_, String, String) -> Finding| match missing
-            .is_empty()
-        {
-            true => Finding::ok(CHECK, format!("{role} may {to} {table}")),
-            false => level(
-                CHECK,
-                format!("{role} may not {to} {table}"),
-                remedy(missing),
+    let enabled = enabled_roles(conn)?;
+    let finding = |missing: &[String], to: &str, level: fn(_, String, String) -> Finding| match (
+        missing.is_empty(),
+        enabled.is_empty(),
+    ) {
+        (true, _) => Finding::ok(CHECK, format!("{role} may {to} {table}")),
+        (false, true) => level(
+            CHECK,
+            format!("{role} may not {to} {table}"),
+            remedy(missing),
+        ),
+        (false, false) => Finding::warning(
+            CHECK,
+            format!(
+                "{role} may not {to} {table} by itself; what its roles may do the catalogs do not show"
             ),
-        };
-    Ok(Privileges {
-        may_read: reads.is_empty(),
-        findings: vec![
-            finding(&counts, "count on", Finding::problem),
-            // Another role may do it.
-            finding(&folds, "fold", Finding::warning),
-        ],
-    })
+            enabled
+                .iter()
+                .map(|role| format!("SHOW GRANTS FOR {role};\n"))
+                .collect::<String>(),
+        ),
+    };
+    Ok(vec![
+        finding(&counts, "count on", Finding::problem),
+        // Another role may do it.
+        finding(&folds, "fold", Finding::warning),
+    ])
 }
 
 impl Privilege<'_> {
-    /// `UPDATE (views, likes) ON videos`
-    fn to_grant(&self) -> String {
+    /// `UPDATE ("views", "likes") ON "videos"`
+    fn to_grant(&self, schema: Option<&str>, dialect: Dialect) -> String {
+        let quoted = |name: &str| quoted(dialect, name);
+        let schema = schema
+            .map(|schema| quoted(schema) + ".")
+            .unwrap_or_default();
+        let table = schema + &quoted(self.table);
         match (self.action, self.columns.is_empty()) {
             ("UPDATE", false) => {
-                format!("UPDATE ({}) ON {}", self.columns.join(", "), self.table)
+                let columns: Vec<_> = self.columns.iter().map(|name| quoted(name)).collect();
+                format!("UPDATE ({}) ON {table}", columns.join(", "))
             }
-            (action, _) => format!("{action} ON {}", self.table),
+            (action, _) => format!("{action} ON {table}"),
         }
     }
 
@@ -141,8 +145,7 @@ impl Privilege<'_> {
 
     /// The views show the privileges of others too to a role that may see them.
     fn on_mysql(&self) -> Statement {
-        const MINE: &str = "(REPLACE(v.GRANTEE, '''', '') = CURRENT_USER() OR REPLACE(SUBSTRING_INDEX(v.GRANTEE, '@', 1), '''', '') IN \
-             (SELECT ROLE_NAME FROM information_schema.ENABLED_ROLES)) AND v.PRIVILEGE_TYPE = ";
+        const MINE: &str = "REPLACE(v.GRANTEE, '''', '') = CURRENT_USER() AND v.PRIVILEGE_TYPE = ";
         let mine = |granted: Statement, view: &str| {
             let granted = granted.sql(&format!(
                 "EXISTS (SELECT 1 FROM information_schema.{view} v WHERE "
@@ -172,6 +175,17 @@ impl Privilege<'_> {
         };
         granted.sql(" THEN '1' ELSE '0' END")
     }
+}
+
+/// MySQL's roles that are enabled. PostgreSQL knows by itself what a role has from others.
+fn enabled_roles(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
+    if conn.dialect() != Dialect::Mysql {
+        return Ok(vec![]);
+    }
+    let enabled = "SELECT CAST(ROLE_NAME AS CHAR) FROM information_schema.ENABLED_ROLES";
+    let rows = Statement::default().sql(enabled).rows(conn)?;
+    let roles = rows.iter().filter_map(|row| row.get(0)); // MariaDB shows a NULL for none
+    Ok(roles.map(|role| quoted(Dialect::Mysql, role)).collect())
 }
 
 fn current_role(conn: &mut AnyConnection) -> QueryResult<String> {

@@ -5,7 +5,7 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::DescribedTable;
 
 use crate::connection::AnyConnection;
-use crate::statement::{Statement, Value};
+use crate::statement::{Statement, Value, quoted};
 
 use super::finding::Finding;
 
@@ -43,11 +43,19 @@ pub fn check(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResult<
         "SELECT DISTINCT c.relname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE t.tgenabled = 'D'",
         conn,
     )?;
+    let schema = sharded
+        .table()
+        .schema()
+        .map(|schema| quoted(Dialect::Postgres, schema) + ".");
+    let schema = schema.unwrap_or_default();
     for name in &off {
         findings.push(Finding::problem(
             "triggers",
             format!("triggers of {name} are switched off: a foreign key or triggers that keep shards with their rows may not act"),
-            format!("ALTER TABLE {name} ENABLE TRIGGER ALL;"),
+            format!(
+                "ALTER TABLE {schema}{} ENABLE TRIGGER ALL;",
+                quoted(Dialect::Postgres, name)
+            ),
         ));
     }
     let own = format!("{shards}_create");

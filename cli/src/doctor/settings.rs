@@ -10,7 +10,7 @@ use diesel_sharded::model::ColumnType;
 
 use crate::connection::AnyConnection;
 use crate::live::{Kind, LiveTables};
-use crate::statement::Statement;
+use crate::statement::{Statement, quoted};
 
 use super::finding::Finding;
 
@@ -229,7 +229,10 @@ fn engines(tables: &Tables) -> Vec<Finding> {
             Finding::problem(
                 "engine",
                 format!("{name} uses {engine}, which takes no change back"),
-                format!("ALTER TABLE {name} ENGINE = InnoDB;"),
+                format!(
+                    "ALTER TABLE {} ENGINE = InnoDB;",
+                    quoted(Dialect::Mysql, name)
+                ),
             )
         })
         .collect();

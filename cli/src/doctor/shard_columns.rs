@@ -4,7 +4,7 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedTable, declared_type};
 
 use crate::live::{LiveColumn, LiveTable};
-use crate::statement::quoted;
+use crate::statement::{quoted, quoted_table};
 
 use super::finding::Finding;
 
@@ -50,12 +50,8 @@ fn drift(
     default: &str,
 ) -> Finding {
     let shards = sharded.shards_table();
-    let schema = shards.schema().into_iter();
-    let table: Vec<_> = schema
-        .chain([shards.name()])
-        .map(|name| quoted(dialect, name))
-        .collect();
-    let (table, column) = (table.join("."), quoted(dialect, &there.name));
+    let table = quoted_table(dialect, shards);
+    let column = quoted(dialect, &there.name);
     let remedy = match dialect {
         Dialect::Postgres => format!("ALTER TABLE {table} ALTER COLUMN {column} TYPE {wanted};"),
         Dialect::Mysql => {
