@@ -36,6 +36,31 @@ impl<'t> Need<'t> {
     }
 }
 
+/// What a role lacks.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// In words, `UPDATE (views) ON videos`.
+    what: String,
+    /// A statement for each table.
+    pub grants: Vec<String>,
+}
+
+/// The role of this connection, as `GRANT` takes it. MySQL's messages have the host of the client in place of the account's.
+pub fn current_role(conn: &mut AnyConnection) -> QueryResult<String> {
+    let asked = match conn.dialect() {
+        Dialect::Postgres => "SELECT CAST(quote_ident(current_user) AS TEXT)",
+        _ => "SELECT CAST(CURRENT_USER() AS CHAR)",
+    };
+    let rows = Statement::default().sql(asked).rows(conn)?;
+    let role = rows.first().map_or(Ok(""), |row| row.text(0))?;
+    if conn.dialect() == Dialect::Postgres {
+        return Ok(role.to_owned());
+    }
+    let (user, host) = role.rsplit_once('@').unwrap_or((role, "%"));
+    let quoted = |part: &str| format!("'{}'", part.replace('\'', "''"));
+    Ok(format!("{}@{}", quoted(user), quoted(host)))
+}
+
 /// The error with the privilege that is lacking, if that is its reason.
 pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> Error {
     let says = match &error {
@@ -46,13 +71,20 @@ pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> 
         _ => return error,
     };
     // A connection that is lost cannot be asked. The first error says so.
+    let Ok(role) = current_role(conn) else {
+        return error;
+    };
     let found = match conn.dialect() {
-        Dialect::Postgres => of_postgres(&says, needs, conn).unwrap_or_default(),
-        Dialect::Mysql => of_mysql(&says, needs, &account(conn).unwrap_or_default()),
+        Dialect::Postgres => of_postgres(&says, needs, &role, conn).unwrap_or_default(),
+        Dialect::Mysql => of_mysql(&says, needs, &role),
         _ => None,
     };
     match found {
-        Some((what, grant)) => Error::Privilege { what, grant, says },
+        Some(Lack { what, grants }) => Error::Privilege {
+            what,
+            grant: grants.join("; "),
+            says,
+        },
         None => error,
     }
 }
@@ -61,12 +93,13 @@ pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> 
 fn of_postgres(
     says: &str,
     needs: &[Need<'_>],
+    role: &str,
     conn: &mut AnyConnection,
-) -> QueryResult<Option<(String, String)>> {
+) -> QueryResult<Option<Lack>> {
     let Some((_, object)) = says.split_once("permission denied for ") else {
         return Ok(None);
     };
-    let asked = Statement::default().sql("SELECT CAST(quote_ident(current_user) AS TEXT), ");
+    let asked = Statement::default().sql("SELECT ");
     let asked = asked.each(", ", needs, |asked, need| {
         let schema = need.table.schema().into_iter();
         let table = schema.chain([need.table.name()]);
@@ -88,12 +121,11 @@ fn of_postgres(
     let Some(row) = rows.first() else {
         return Ok(None);
     };
-    let role = row.text(0)?;
     let needs = needs.iter().enumerate();
-    let denied = needs.filter(|(i, _)| row.get(i + 1) == Some("0"));
+    let denied = needs.filter(|(i, _)| row.get(*i) == Some("0"));
     let denied: Vec<_> = denied.map(|(_, need)| *need).collect();
     if !denied.is_empty() {
-        return Ok(Some(granted(Dialect::Postgres, &denied, role)));
+        return Ok(Some(lacked(Dialect::Postgres, &denied, role)));
     }
     Ok(object.split_once(' ').and_then(|(kind, name)| {
         let (privilege, before) = match kind {
@@ -103,15 +135,15 @@ fn of_postgres(
         };
         let name = name.trim_matches('"');
         let grant = quoted(Dialect::Postgres, name);
-        Some((
-            format!("{privilege} ON {before}{name}"),
-            format!("GRANT {privilege} ON {before}{grant} TO {role}"),
-        ))
+        Some(Lack {
+            what: format!("{privilege} ON {before}{name}"),
+            grants: vec![format!("GRANT {privilege} ON {before}{grant} TO {role}")],
+        })
     }))
 }
 
-/// Of each table the privileges in words, and the statements that grant them.
-fn granted(dialect: Dialect, needs: &[Need<'_>], role: &str) -> (String, String) {
+/// All of these needs, by table.
+pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
     let mut tables: Vec<TableName<'_>> = vec![];
     for need in needs {
         if tables.iter().all(|t| t.as_str() != need.table.as_str()) {
@@ -137,29 +169,19 @@ fn granted(dialect: Dialect, needs: &[Need<'_>], role: &str) -> (String, String)
         format!("{} ON {}", listed.join(", "), table.join("."))
     };
     let what = tables.iter().map(|table| list(*table, &str::to_owned));
-    let grant = tables.iter().map(|table| {
+    let grants = tables.iter().map(|table| {
         let list = list(*table, &|name| quoted(dialect, name));
         format!("GRANT {list} TO {role}")
     });
-    (
-        what.collect::<Vec<_>>().join(" and "),
-        grant.collect::<Vec<_>>().join("; "),
-    )
-}
-
-/// `'app'@'%'`: the message has the host of the client in place of the account's.
-fn account(conn: &mut AnyConnection) -> QueryResult<String> {
-    let asked = Statement::default().sql("SELECT CAST(CURRENT_USER() AS CHAR)");
-    let rows = asked.rows(conn)?;
-    let text = rows.first().map_or(Ok(""), |row| row.text(0))?;
-    let (user, host) = text.rsplit_once('@').unwrap_or((text, "%"));
-    let quoted = |part: &str| format!("'{}'", part.replace('\'', "''"));
-    Ok(format!("{}@{}", quoted(user), quoted(host)))
+    Lack {
+        what: what.collect::<Vec<_>>().join(" and "),
+        grants: grants.collect(),
+    }
 }
 
 /// The message's own words: ``UPDATE command denied to user 'app'@'%' for table `shop`.`videos` ``, on MySQL `'videos'`, or
 /// `for column 'likes' in table 'videos'`.
-fn of_mysql(says: &str, needs: &[Need<'_>], account: &str) -> Option<(String, String)> {
+fn of_mysql(says: &str, needs: &[Need<'_>], role: &str) -> Option<Lack> {
     let (privilege, rest) = says.split_once(" command denied to user ")?;
     let (_, object) = rest.split_once(" for ")?;
     let (column, table) = match object.strip_prefix("column ") {
@@ -179,12 +201,12 @@ fn of_mysql(says: &str, needs: &[Need<'_>], account: &str) -> Option<(String, St
             true => table.to_owned(),
             false => quoted(Dialect::Mysql, name),
         };
-        return Some((
-            format!("{privilege} ON {name}"),
-            format!("GRANT {privilege} ON {on} TO {account}"),
-        ));
+        return Some(Lack {
+            what: format!("{privilege} ON {name}"),
+            grants: vec![format!("GRANT {privilege} ON {on} TO {role}")],
+        });
     }
-    Some(granted(Dialect::Mysql, &needs, account))
+    Some(lacked(Dialect::Mysql, &needs, role))
 }
 
 #[cfg(test)]
@@ -200,14 +222,17 @@ mod tests {
             Need::of_column("UPDATE", "likes", videos),
             Need::of("DELETE", TableName::new("videos_shards")),
         ];
-        let (what, grant) = granted(Dialect::Postgres, &needs, "app");
+        let Lack { what, grants } = lacked(Dialect::Postgres, &needs, "app");
         assert_eq!(
             what,
             "SELECT, UPDATE (views, likes) ON a.videos and DELETE ON videos_shards"
         );
         assert_eq!(
-            grant,
-            r#"GRANT SELECT, UPDATE ("views", "likes") ON "a"."videos" TO app; GRANT DELETE ON "videos_shards" TO app"#
+            grants,
+            [
+                r#"GRANT SELECT, UPDATE ("views", "likes") ON "a"."videos" TO app"#,
+                r#"GRANT DELETE ON "videos_shards" TO app"#
+            ]
         );
     }
 
@@ -218,10 +243,14 @@ mod tests {
             Need::of("SELECT", videos),
             Need::of_column("UPDATE", "likes", videos),
         ];
-        let update = Some((
-            "UPDATE (likes) ON videos".to_owned(),
-            "GRANT UPDATE (`likes`) ON `videos` TO 'app'@'%'".to_owned(),
-        ));
+        let lack = |what: &str, grant: &str| {
+            Some(Lack {
+                what: what.to_owned(),
+                grants: vec![grant.to_owned()],
+            })
+        };
+        let grant = "GRANT UPDATE (`likes`) ON `videos` TO 'app'@'%'";
+        let update = lack("UPDATE (likes) ON videos", grant);
         for says in [
             "UPDATE command denied to user 'app'@'localhost' for table `shop`.`videos`",
             "UPDATE command denied to user 'app'@'localhost' for table 'videos'",
@@ -233,7 +262,7 @@ mod tests {
         let grant = "GRANT SELECT ON `shop`.`comments` TO 'app'@'%'";
         assert_eq!(
             of_mysql(says, &needs, "'app'@'%'"),
-            Some(("SELECT ON comments".to_owned(), grant.to_owned()))
+            lack("SELECT ON comments", grant)
         );
         assert_eq!(of_mysql("Table 'x' doesn't exist", &needs, ""), None);
     }

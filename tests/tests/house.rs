@@ -31,7 +31,7 @@ const ROOTS: &[&str] = &[
     "benches/contention/main.rs",
     "benches/cost.rs",
     "benches/counter_cache.rs",
-    "benches/galera.rs",
+    "benches/galera/main.rs",
     "benches/lib.rs",
     "benches/life.rs",
     "benches/simulation.rs",

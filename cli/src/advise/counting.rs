@@ -23,12 +23,12 @@ impl Counting {
             })
             .is_some()
         {}
-        // The name, the last part of it behind a dot, is followed by an alias or by SET.
+        // The name, the last part of it behind a dot, is followed by SET, or by `v` or `AS v` before it.
         let mut table = rest.next()?;
         while rest.next_if(|token| token.is(".")).is_some() {
             table = rest.next()?;
         }
-        rest.by_ref().take(2).find(|token| token.is("SET"))?;
+        rest.by_ref().take(3).find(|token| token.is("SET"))?;
         let is_end = |token: &Token| {
             ["WHERE", "RETURNING", "FROM", "ORDER", "LIMIT"]
                 .iter()

@@ -3,9 +3,11 @@
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedTable, SHARD_NUMBERS};
+use diesel_sharded::model::TableName;
 
 use crate::connection::AnyConnection;
 use crate::live::LiveTables;
+use crate::privilege::{Need, current_role, lacked};
 use crate::sharded::names;
 use crate::statement::{Statement, Value, quoted};
 use crate::within::within;
@@ -17,7 +19,7 @@ const CHECK: &str = "privileges";
 /// A privilege on a table; enough on these columns, if there are some.
 struct Privilege<'a> {
     action: &'static str,
-    table: &'a str,
+    table: TableName<'a>,
     columns: Vec<&'a str>,
 }
 
@@ -29,7 +31,7 @@ pub fn check(
     if conn.dialect() == Dialect::Sqlite {
         return Ok(vec![]); // it has no roles
     }
-    let (table, shards) = (sharded.table().name(), sharded.shards_table().name());
+    let (table, shards) = (sharded.table(), sharded.shards_table());
     let (key, fields) = (names(sharded.key()), names(sharded.fields()));
     let of = |action, table, columns| Privilege {
         action,
@@ -47,27 +49,21 @@ pub fn check(
         of("DELETE", shards, vec![]),
     ];
     if live.has_numbers && live.schema().is_none() {
-        fold.push(of("SELECT", SHARD_NUMBERS, vec![]));
+        fold.push(of("SELECT", TableName::new(SHARD_NUMBERS), vec![]));
     }
+    let role = current_role(conn)?;
     let missing = |privileges: &[&Privilege<'_>], conn: &mut AnyConnection| {
-        let mut missing = vec![];
+        let mut needs = vec![];
         for privilege in privileges {
             if !within(live.schema(), conn, |conn| privilege.is_granted(conn))? {
-                missing.push(privilege.to_grant(live.schema(), conn.dialect()));
+                needs.extend(privilege.needs());
             }
         }
-        QueryResult::Ok(missing)
+        QueryResult::Ok(lacked(conn.dialect(), &needs, &role).grants)
     };
     let counts = missing(&read.iter().chain(&count).collect::<Vec<_>>(), conn)?;
     let folds = missing(&read.iter().chain(&fold).collect::<Vec<_>>(), conn)?;
-    let role = current_role(conn)?;
-    let remedy = |missing: &[String]| {
-        let grants = missing
-            .iter()
-            .map(|what| format!("GRANT {what} TO {role};"));
-        grants.collect::<Vec<_>>().join("\n")
-    };
-    let table = sharded.table();
+    let remedy = |grants: &[String]| grants.join(";\n") + ";";
     let enabled = enabled_roles(conn)?;
     let finding = |missing: &[String], to: &str, level: fn(_, String, String) -> Finding| match (
         missing.is_empty(),
@@ -97,20 +93,17 @@ pub fn check(
     ])
 }
 
-impl Privilege<'_> {
-    /// `UPDATE ("views", "likes") ON "videos"`
-    fn to_grant(&self, schema: Option<&str>, dialect: Dialect) -> String {
-        let quoted = |name: &str| quoted(dialect, name);
-        let schema = schema
-            .map(|schema| quoted(schema) + ".")
-            .unwrap_or_default();
-        let table = schema + &quoted(self.table);
+impl<'a> Privilege<'a> {
+    /// The columns of an `UPDATE` by themselves: other privileges are granted on a table.
+    fn needs(&self) -> Vec<Need<'a>> {
         match (self.action, self.columns.is_empty()) {
             ("UPDATE", false) => {
-                let columns: Vec<_> = self.columns.iter().map(|name| quoted(name)).collect();
-                format!("UPDATE ({}) ON {table}", columns.join(", "))
+                let columns = self.columns.iter();
+                columns
+                    .map(|column| Need::of_column(self.action, column, self.table))
+                    .collect()
             }
-            (action, _) => format!("{action} ON {table}"),
+            _ => vec![Need::of(self.action, self.table)],
         }
     }
 
@@ -140,7 +133,7 @@ impl Privilege<'_> {
         };
         granted
             .sql(" THEN '1' ELSE '0' END FROM pg_class c WHERE pg_table_is_visible(c.oid) AND c.relname = ")
-            .bind(Value::Text(self.table.to_owned()))
+            .bind(Value::Text(self.table.name().to_owned()))
     }
 
     /// The views show the privileges of others too to a role that may see them.
@@ -155,7 +148,7 @@ impl Privilege<'_> {
         let of_table = |granted: Statement, view: &str| {
             let granted =
                 mine(granted, view).sql(" AND v.TABLE_SCHEMA = DATABASE() AND v.TABLE_NAME = ");
-            granted.bind(Value::Text(self.table.to_owned()))
+            granted.bind(Value::Text(self.table.name().to_owned()))
         };
         let granted = Statement::default().sql("SELECT CASE WHEN ");
         let granted = mine(granted, "USER_PRIVILEGES").sql(") OR ");
@@ -186,17 +179,4 @@ fn enabled_roles(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
     let rows = Statement::default().sql(enabled).rows(conn)?;
     let roles = rows.iter().filter_map(|row| row.get(0)); // MariaDB shows a NULL for none
     Ok(roles.map(|role| quoted(Dialect::Mysql, role)).collect())
-}
-
-fn current_role(conn: &mut AnyConnection) -> QueryResult<String> {
-    let role = match conn.dialect() {
-        Dialect::Postgres => "SELECT quote_ident(current_user)",
-        _ => "SELECT CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')",
-    };
-    let rows = Statement::default().sql(role).rows(conn)?;
-    Ok(rows
-        .first()
-        .and_then(|row| row.get(0))
-        .unwrap_or_default()
-        .to_owned())
 }

@@ -129,7 +129,7 @@ fn doctor() {
     ))
     .unwrap();
     let grants = lacking(3);
-    assert_eq!(grants[0].matches("GRANT ").count(), 2, "{grants:?}");
+    assert!(grants[0].contains("GRANT INSERT, UPDATE ON "), "{grants:?}");
     conn.batch_execute(&grants[0]).unwrap();
     let grants = lacking(0);
     assert_eq!(grants[0], "");

@@ -2,11 +2,14 @@
 
 use std::fmt::Display;
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 /// A user and a group, by their ids.
@@ -23,10 +26,20 @@ pub fn folder() -> Result<PathBuf, String> {
     Ok(created.keep())
 }
 
+/// A port of 127.0.0.1 on which nothing listens. This process gets each once. Outgoing connections take none of these, so that a port
+/// stays free until its server starts.
 pub fn free_port() -> Result<u16, String> {
-    let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let bound = bound.map_err(|error| format!("127.0.0.1 has no free port: {error}"))?;
-    Ok(bound.port())
+    const FIRST: u16 = 10_000;
+    const NUMBER: u16 = 20_000;
+    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
+    let next = NEXT.get_or_init(|| {
+        let random = RandomState::new().build_hasher().finish(); // other processes begin elsewhere
+        AtomicU16::new((random % u64::from(NUMBER)) as u16)
+    });
+    (0..NUMBER)
+        .map(|_| FIRST + next.fetch_add(1, Ordering::Relaxed) % NUMBER)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .ok_or_else(|| "127.0.0.1 has no free port".to_owned())
 }
 
 /// The user and group for a server that will not run as root: those of `name`, or of "nobody". `None` if we are not root.
