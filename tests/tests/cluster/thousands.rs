@@ -70,7 +70,7 @@ pub fn thousands_of_folds_sets_and_exchanges(cluster: &impl Cluster) -> Done {
     thread::scope(|scope| {
         let (done, stocked, last_set, node_works) = (&done, &stocked, &last_set, &node_works);
         let _stop = Stop(&stop); // also when it takes too long
-        for node in 0..NODES {
+        for (node, last_set) in last_set.iter().enumerate() {
             scope.spawn(move || {
                 let count = |conn: &mut MysqlConnection| {
                     let counted = update(videos.filter(id.le(3)))
@@ -91,10 +91,10 @@ pub fn thousands_of_folds_sets_and_exchanges(cluster: &impl Cluster) -> Done {
             });
             scope.spawn(move || {
                 let set = |conn: &mut MysqlConnection| {
-                    let value = 1 + last_set[node].load(Ordering::Relaxed);
+                    let value = 1 + last_set.load(Ordering::Relaxed);
                     let set = set_total(videos.find(own_row(node)), likes, value as i32);
                     assert_eq!(set.retry(patient()).execute(conn), Ok(1));
-                    last_set[node].store(value, Ordering::Relaxed);
+                    last_set.store(value, Ordering::Relaxed);
                 };
                 node_works(node, &set, &done.sets);
             });
