@@ -1,5 +1,7 @@
 //! Numbers and keys as JSON.
 
+use std::fmt;
+
 use bigdecimal::BigDecimal;
 use serde::ser::{Error, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -10,9 +12,15 @@ use crate::sums::Plain;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Number(pub BigDecimal);
 
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Plain(&self.0).fmt(f)
+    }
+}
+
 impl Serialize for Number {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let digits = RawValue::from_string(Plain(&self.0).to_string());
+        let digits = RawValue::from_string(self.to_string());
         digits.map_err(S::Error::custom)?.serialize(serializer)
     }
 }

@@ -51,8 +51,16 @@ impl Output {
 
     /// A value for programs.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Error> {
-        let json = serde_json::to_string_pretty(value);
-        self.line(&json.map_err(|error| Error::Output(error.into()))?)
+        self.json_text(serde_json::to_string_pretty(value))
+    }
+
+    /// One of several values for programs.
+    pub fn json_line(&mut self, value: &impl Serialize) -> Result<(), Error> {
+        self.json_text(serde_json::to_string(value))
+    }
+
+    fn json_text(&mut self, text: serde_json::Result<String>) -> Result<(), Error> {
+        self.line(&text.map_err(|error| Error::Output(error.into()))?)
     }
 
     /// Columns under their names, numbers to the right.

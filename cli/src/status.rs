@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedKeys, DescribedTable};
 use diesel_sharded::model::TableName;
 use serde::Serialize;
+use serde_json::Value as JsonValue;
 
 use crate::args::StatusArgs;
 use crate::beside::Beside;
@@ -19,6 +19,7 @@ use crate::integrity::Integrity;
 use crate::interrupt::Interrupt;
 use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
+use crate::number::Number;
 use crate::output::Output;
 use crate::shard_counts;
 use crate::sharded::{self, COUNTERS};
@@ -54,10 +55,10 @@ struct TableStatus {
 #[derive(Debug, Serialize)]
 struct FieldStatus {
     field: String,
-    /// Over all rows; as text, since it may be beyond what a reader's numbers hold. Null where it would be read from too many rows.
-    total: Option<String>,
+    /// Over all rows. Null where it would be read from too many rows.
+    total: Option<Number>,
     /// The part of it that is on shards.
-    unfolded: Option<String>,
+    unfolded: Option<Number>,
     /// From 0 to 1; more where base and shards have different signs.
     unfolded_share: Option<f64>,
     /// The number of shards that `resize` has set.
@@ -68,10 +69,12 @@ struct FieldStatus {
 
 #[derive(Debug, Serialize)]
 struct Hot {
-    key: Vec<String>,
+    key: Vec<JsonValue>,
+    #[serde(skip)]
+    shown: String,
     shards: u64,
     /// Of each field, in the order of `fields`.
-    totals: Vec<String>,
+    totals: Vec<Number>,
 }
 
 /// Once, or in intervals.
@@ -79,7 +82,7 @@ pub fn run(args: &StatusArgs, conn: &mut AnyConnection, out: &mut Output) -> Res
     let Some(seconds) = args.watch else {
         let tables = read(args, conn, out)?;
         match args.json {
-            true => out.line(&json(serde_json::to_string_pretty(&tables))?)?,
+            true => out.json(&tables)?,
             false => show(&tables, out)?,
         }
         let broken = tables.iter().any(|table| table.integrity.is_broken());
@@ -93,7 +96,7 @@ pub fn run(args: &StatusArgs, conn: &mut AnyConnection, out: &mut Output) -> Res
         let due = Instant::now() + Duration::from_secs(seconds.into());
         let tables = read(args, conn, out)?;
         if args.json {
-            out.line(&json(serde_json::to_string(&tables))?)?;
+            out.json_line(&tables)?;
         } else {
             let now = chrono::Utc::now().format("%Y-%m-%d %H:%M:%S UTC");
             out.block(&format!("{now}, every {seconds} s\n"))?;
@@ -103,10 +106,6 @@ pub fn run(args: &StatusArgs, conn: &mut AnyConnection, out: &mut Output) -> Res
         interrupt.sleep_until(due);
     }
     Ok(Ended::Done)
-}
-
-fn json(text: serde_json::Result<String>) -> Result<String, Error> {
-    text.map_err(|error| Error::Output(error.into()))
 }
 
 fn read(
@@ -163,16 +162,13 @@ fn status(
         .fields()
         .iter()
         .zip(sizes.sums)
-        .map(|(field, sums)| {
-            let plain = |n: &BigDecimal| n.normalized().to_plain_string();
-            FieldStatus {
-                field: field.name().to_owned(),
-                unfolded_share: sums.share(),
-                total: sums.total().as_ref().map(plain),
-                unfolded: sums.unfolded.as_ref().map(plain),
-                shards_set: numbers_set.get(field.name().as_bytes()).copied(),
-                indexed: is_indexed(field.name()),
-            }
+        .map(|(field, sums)| FieldStatus {
+            field: field.name().to_owned(),
+            unfolded_share: sums.share(),
+            total: sums.total().map(Number),
+            unfolded: sums.unfolded.clone().map(Number),
+            shards_set: numbers_set.get(field.name().as_bytes()).copied(),
+            indexed: is_indexed(field.name()),
         });
     let all_shards = args.exact || sizes.shards.is_exact();
     Ok(TableStatus {
@@ -237,11 +233,11 @@ fn hottest(
         // A row that was deleted meanwhile has no total.
         if let Some(of_row) = totals.rows(conn)?.first() {
             let amounts = numbers(of_row, 0, sharded.fields().len())?;
-            let amounts = amounts.iter().map(|n| n.normalized().to_plain_string());
             hottest.push(Hot {
-                key: key.shown(sharded),
+                key: key.json(sharded),
+                shown: key.shown(sharded).join(", "),
                 shards: row.parse(columns)?,
-                totals: amounts.collect(),
+                totals: amounts.into_iter().map(Number).collect(),
             });
         }
     }
@@ -276,8 +272,8 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
                     table.rows.to_string(),
                     table.rows_with_shards.to_string(),
                     table.shards.to_string(),
-                    optional(field.total.clone()),
-                    optional(field.unfolded.clone()),
+                    optional(field.total.as_ref().map(Number::to_string)),
+                    optional(field.unfolded.as_ref().map(Number::to_string)),
                     optional(field.unfolded_share.map(|n| format!("{:.1}%", n * 100.0))),
                     optional(field.shards_set.map(|n| n.to_string())),
                     optional(table.dead_tuples.map(|n| n.to_string())),
@@ -330,8 +326,9 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
             .hottest
             .iter()
             .map(|hot| {
-                let cells = [hot.key.join(", "), hot.shards.to_string()];
-                cells.into_iter().chain(hot.totals.clone()).collect()
+                let cells = [hot.shown.clone(), hot.shards.to_string()];
+                let totals = hot.totals.iter().map(Number::to_string);
+                cells.into_iter().chain(totals).collect()
             })
             .collect();
         out.table(&names, &rows)?;

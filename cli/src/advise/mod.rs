@@ -100,10 +100,7 @@ pub fn run(
         _ => look(args, conn, interrupt, out)?,
     };
     match args.json {
-        true => {
-            let json = serde_json::to_string_pretty(&report);
-            out.line(&json.map_err(|error| Error::Output(error.into()))?)?;
-        }
+        true => out.json(&report)?,
         false => show(&report, out)?,
     }
     Ok(Ended::Done)

@@ -44,10 +44,7 @@ pub fn run(
     findings.extend(pooler);
     named.note_left_out(out);
     match args.json {
-        true => {
-            let json = serde_json::to_string_pretty(&findings);
-            out.line(&json.map_err(|error| Error::Output(error.into()))?)?;
-        }
+        true => out.json(&findings)?,
         false => show(&findings, out)?,
     }
     Ok(

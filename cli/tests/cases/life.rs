@@ -41,11 +41,11 @@ fn status_shows_tables_and_named_counters() {
         json[0]["shards"],
         serde_json::json!({"number": 7, "accuracy": "exact"})
     );
-    assert_eq!(json[0]["fields"][0]["total"], "116");
-    assert_eq!(json[0]["fields"][1]["unfolded"], "12");
+    assert_eq!(json[0]["fields"][0]["total"], 116);
+    assert_eq!(json[0]["fields"][1]["unfolded"], 12);
     assert_eq!(json[0]["hottest"].as_array().unwrap().len(), 1);
-    assert_eq!(json[0]["hottest"][0]["key"][0], "2");
-    assert_eq!(json[0]["hottest"][0]["totals"][0], "102");
+    assert_eq!(json[0]["hottest"][0]["key"][0], 2);
+    assert_eq!(json[0]["hottest"][0]["totals"][0], 102);
     assert_eq!(json[1]["hottest"][0]["key"][0], "page:/é");
     let one = run(&database, &["status", "videos"], 0);
     assert!(!one.contains("diesel_sharded_counters"), "{one}");
