@@ -53,14 +53,28 @@ fn options<'c>(command: &'c Command, name: &str) -> impl Iterator<Item = (&'c Ar
 
 /// The address of a database, with `***` in place of its password: the command line is shown, and may be kept in a log.
 fn without_password(text: &str) -> String {
+    let (address, parameters) = match text.split_once("://").and(text.split_once('?')) {
+        Some((address, parameters)) => (address, Some(parameters)),
+        None => (text, None),
+    };
     let hidden = || {
-        let (scheme, rest) = text.split_once("://")?;
-        let (authority, _) = rest.split_once(['/', '?']).unwrap_or((rest, ""));
+        let (scheme, rest) = address.split_once("://")?;
+        let (authority, _) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, _) = authority.rsplit_once('@')?;
         let (user, _) = login.split_once(':')?;
         Some(format!("{scheme}://{user}:***{}", &rest[login.len()..]))
     };
-    hidden().unwrap_or_else(|| text.to_owned())
+    let shown = hidden().unwrap_or_else(|| address.to_owned());
+    let Some(parameters) = parameters else {
+        return shown;
+    };
+    let parameters = parameters
+        .split('&')
+        .map(|parameter| match parameter.split_once('=') {
+            Some((name, _)) if name.contains("password") => format!("{name}=***"),
+            _ => parameter.to_owned(),
+        });
+    format!("{shown}?{}", parameters.collect::<Vec<_>>().join("&"))
 }
 
 #[cfg(test)]
@@ -114,6 +128,14 @@ mod tests {
                 "postgres://app:***@h:5432/d?x=y",
             ),
             ("mysql://app@h/d", "mysql://app@h/d"),
+            (
+                "postgres://h/d?user=app&password=a&sslmode=require",
+                "postgres://h/d?user=app&password=***&sslmode=require",
+            ),
+            (
+                "SELECT 'http://x?password=', 1",
+                "SELECT 'http://x?password=***",
+            ),
             ("a:b@c.db", "a:b@c.db"),
             ("SELECT ':@'", "SELECT ':@'"),
         ] {

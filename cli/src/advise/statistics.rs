@@ -68,10 +68,11 @@ fn digest(row: &Row) -> QueryResult<Digest> {
     })
 }
 
-/// The query, or how to switch the extension on.
+/// The query, or how to switch the extension on. An ordinary role may not ask for the setting by its name, and sees no row of it.
 fn postgres(conn: &mut AnyConnection) -> QueryResult<Result<String, String>> {
     let state = "SELECT (SELECT n.nspname::text FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace \
-         WHERE e.extname = 'pg_stat_statements'), current_setting('shared_preload_libraries', true)";
+         WHERE e.extname = 'pg_stat_statements'), \
+         (SELECT setting FROM pg_settings WHERE name = 'shared_preload_libraries')";
     let rows = Statement::default().sql(state).rows(conn)?;
     let get = |column| rows.first().and_then(|row| row.get(column));
     if let Some(schema) = get(0) {
