@@ -14,8 +14,8 @@ use crate::query_builder::picked::{
 };
 use crate::query_builder::query_ids::query_ids;
 use crate::query_builder::{
-    Keep, push_bind, push_each_key, push_shard_is, push_shards_as_parent, push_shards_column,
-    push_under_alias,
+    Keep, push_bind, push_each_key, push_number_of_rows, push_shard_is, push_shards_as_parent,
+    push_shards_column, push_under_alias,
 };
 
 /// Adds to the shards of all parents that `filter` matches; to none if one of the shards is missing. It locks the shards in key order.
@@ -130,12 +130,10 @@ where
     push_key_is_parents::<T, DB>(LOCKED, out.reborrow())?;
     out.push_sql(" AND ");
     push_shard_is::<T, DB>(shard, out.reborrow())?;
-    out.push_sql(" AND (SELECT COUNT(*) FROM ");
-    out.push_identifier(LOCKED)?;
-    out.push_sql(") = (SELECT COUNT(*) FROM ");
-    out.push_identifier(PICKED)?;
-    out.push_sql(")");
-    Ok(())
+    out.push_sql(" AND ");
+    push_number_of_rows(LOCKED, out.reborrow())?;
+    out.push_sql(" = ");
+    push_number_of_rows(PICKED, out)
 }
 
 query_ids!(CountAll<'a, T, W, V; Ch>);

@@ -28,6 +28,7 @@ mod total;
 mod total_in_row;
 mod under_alias;
 mod unless_there;
+mod with;
 
 pub(crate) use self::count_all::CountAll;
 pub(crate) use self::count_all_and_load::CountAllAndLoad;
@@ -63,3 +64,4 @@ pub(crate) use self::total::{push_total, push_total_of};
 pub use self::total_in_row::TotalInRow;
 pub(crate) use self::under_alias::with_other_table;
 pub(crate) use self::unless_there::UnlessThere;
+pub(crate) use self::with::{push_has_rows, push_number_of_rows};

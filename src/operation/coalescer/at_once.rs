@@ -6,7 +6,10 @@ use diesel::sql_types::BigInt;
 
 use crate::backend::{AtOnce, ShardedBackend};
 use crate::model::ShardedColumn;
-use crate::query_builder::{CountEach, Keep, no_query_id, push_bind, push_shards_as_parent};
+use crate::query_builder::{
+    CountEach, Keep, no_query_id, push_bind, push_has_rows, push_number_of_rows,
+    push_shards_as_parent,
+};
 
 use super::token::{BatchMark, TABLE};
 
@@ -110,9 +113,9 @@ where
         out.push_identifier(TABLE)?;
         out.push_sql(" SET ");
         self.mark.push_assignments(out.reborrow())?;
-        out.push_sql(" / (CASE WHEN (SELECT COUNT(*) FROM ");
-        out.push_identifier(COUNTED)?;
-        out.push_sql(") = ");
+        out.push_sql(" / (CASE WHEN ");
+        push_number_of_rows(COUNTED, out.reborrow())?;
+        out.push_sql(" = ");
         push_bind::<BigInt, i64, DB>(&self.rows, out.reborrow())?;
         out.push_sql(" THEN 1 ELSE 0 END) WHERE ");
         self.mark.push_filter(out.reborrow())?;
@@ -124,12 +127,8 @@ where
 const READY: &str = "sharded_ready";
 const COUNTED: &str = "sharded_counted";
 
-/// `EXISTS (SELECT 1 FROM sharded_ready)`
-fn push_is_ready<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
-    out.push_sql("EXISTS (SELECT 1 FROM ");
-    out.push_identifier(READY)?;
-    out.push_sql(")");
-    Ok(())
+fn push_is_ready<DB: ShardedBackend>(out: AstPass<'_, '_, DB>) -> QueryResult<()> {
+    push_has_rows(READY, out)
 }
 
 impl<C, P, V, DB> Keep<DB> for CommitAtOnce<C, P, V>

@@ -14,7 +14,8 @@ use crate::engine::{self, Plan, Sender, Statement, explain};
 use crate::model::ShardedTable;
 use crate::operation::update::Ready;
 use crate::query_builder::{
-    CountByKey, Keep, push_shard_is, push_shards_as_parent, push_under_alias, query_ids,
+    CountByKey, Keep, push_has_rows, push_number_of_rows, push_shard_is, push_shards_as_parent,
+    push_under_alias, query_ids,
 };
 
 /// Claims the key and counts, where one statement can do that: outside a caller's transaction, by key. `None` if it cannot, or if it
@@ -172,15 +173,15 @@ where
         out.push_identifier(COUNTED)?;
         out.push_sql(" AS (");
         self.count.walk_ast(out.reborrow())?;
-        out.push_sql(" AND EXISTS (SELECT 1 FROM ");
+        out.push_sql(" AND ");
+        push_has_rows(CLAIMED, out.reborrow())?;
+        out.push_sql(" RETURNING 1) SELECT 1 FROM ");
         out.push_identifier(CLAIMED)?;
-        out.push_sql(") RETURNING 1) SELECT 1 FROM ");
-        out.push_identifier(CLAIMED)?;
-        out.push_sql(" WHERE CAST(CASE WHEN (SELECT COUNT(*) FROM ");
-        out.push_identifier(CLAIMED)?;
-        out.push_sql(") = (SELECT COUNT(*) FROM ");
-        out.push_identifier(COUNTED)?;
-        out.push_sql(") THEN '1' ELSE '");
+        out.push_sql(" WHERE CAST(CASE WHEN ");
+        push_number_of_rows(CLAIMED, out.reborrow())?;
+        out.push_sql(" = ");
+        push_number_of_rows(COUNTED, out.reborrow())?;
+        out.push_sql(" THEN '1' ELSE '");
         out.push_sql(SHARD_REMOVED);
         out.push_sql("' END AS BOOLEAN)");
         Ok(())
