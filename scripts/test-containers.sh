@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the server tests against PostgreSQL 18, MariaDB 11.8 and MySQL 9 in containers, through testcontainers, and the tests of
-# poolers behind a PgBouncer that keeps prepared statements.
-# Builds the images first where they are missing (scripts/images.sh: root, Docker and debootstrap). About ten minutes.
+# Runs the server tests of the library and of the tool against PostgreSQL 18, MariaDB 11.8 and MySQL 9 in containers, through
+# testcontainers, and the tests of poolers behind a PgBouncer that keeps prepared statements.
+# Builds the images first where they are missing (scripts/images.sh: root, Docker and debootstrap). About fifteen minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ for server in postgres:18 mariadb:11.8 mysql:9 pgbouncer:1; do
 done
 
 export TEST_SERVERS=containers
-POSTGRES_IMAGE=postgres:18 cargo test -p diesel_sharded_tests --test postgres "$@"
+POSTGRES_IMAGE=postgres:18 cargo test -p diesel_sharded_tests -p diesel_sharded_cli --test postgres "$@"
 POSTGRES_IMAGE=postgres:18 cargo test -p diesel_sharded_tests --test poolers behind_a_newer -- --ignored
-MYSQL_IMAGE=mariadb:11.8 cargo test -p diesel_sharded_tests --test mysql --test multi "$@"
-MYSQL_IMAGE=mysql:9 cargo test -p diesel_sharded_tests --test mysql --test multi "$@"
+MYSQL_IMAGE=mariadb:11.8 cargo test -p diesel_sharded_tests -p diesel_sharded_cli --test mysql --test multi "$@"
+MYSQL_IMAGE=mysql:9 cargo test -p diesel_sharded_tests -p diesel_sharded_cli --test mysql --test multi "$@"
