@@ -57,17 +57,43 @@ pub fn file_name(table: &str) -> String {
 }
 
 fn write(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<Ended, Error> {
-    let time = chrono::Utc::now().format("%Y-%m-%d-%H%M%S");
-    create(files, &folder.join(format!("{time}_{name}")), out)?;
+    fs::create_dir_all(folder).map_err(|source| Error::file(folder, source))?;
+    let time = chrono::Utc::now().format("%Y-%m-%d-%H%M%S").to_string();
+    let version = free_version(&time, &versions(folder)?);
+    create(files, &folder.join(format!("{version}_{name}")), out)?;
     Ok(Ended::Done)
 }
 
+/// The time, or with a number behind it, as the `diesel` CLI writes it, where a migration of the same second has that version: Diesel runs
+/// one migration of each version.
+fn free_version(time: &str, taken: &[String]) -> String {
+    let numbered = (0..=u16::MAX).map(|number| format!("{time}-{number:04x}"));
+    let mut versions = std::iter::once(time.to_owned()).chain(numbered);
+    let is_free = |version: &String| !taken.contains(&version.replace('-', ""));
+    // 65,000 of one second are all taken only where somebody made them.
+    versions.find(is_free).unwrap_or_else(|| time.to_owned())
+}
+
+/// The versions of the migrations in a folder, as Diesel reads them.
+fn versions(folder: &Path) -> Result<Vec<String>, Error> {
+    let entries = fs::read_dir(folder).map_err(|source| Error::file(folder, source))?;
+    let versions = entries.map(|entry| {
+        let name = entry
+            .map_err(|source| Error::file(folder, source))?
+            .file_name();
+        let name = name.to_string_lossy();
+        let version = name.split('_').next().unwrap_or_default();
+        Ok(version.replace('-', ""))
+    });
+    versions.collect()
+}
+
 fn create(files: &Files, folder: &Path, out: &mut Output) -> Result<(), Error> {
-    if let Some(parent) = folder.parent() {
-        fs::create_dir_all(parent).map_err(|source| Error::file(parent, source))?;
-    }
     // Files that are there already stay.
-    fs::create_dir(folder).map_err(|source| Error::file(folder, source))?;
+    fs::create_dir(folder).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => Error::MigrationExists(folder.to_owned()),
+        _ => Error::file(folder, source),
+    })?;
     for (file, text) in files.named() {
         let file = folder.join(file);
         fs::write(&file, text).map_err(|source| Error::file(&file, source))?;
@@ -87,7 +113,11 @@ pub enum Written {
 /// Writes the migration in this folder, or compares it with the one that is there.
 pub fn write_once(files: &Files, folder: &Path, out: &mut Output) -> Result<Written, Error> {
     match folder.is_dir() {
-        false => create(files, folder, out).map(|()| Written::Now),
+        false => {
+            let parent = folder.parent().unwrap_or(Path::new("."));
+            fs::create_dir_all(parent).map_err(|source| Error::file(parent, source))?;
+            create(files, folder, out).map(|()| Written::Now)
+        }
         true => Ok(match differs(files, folder, out)? {
             true => Written::Otherwise,
             false => Written::Before,
@@ -140,7 +170,7 @@ fn newest(folder: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
         let file_name = path.file_name().and_then(|file_name| file_name.to_str());
         let version = file_name.and_then(|f| f.strip_suffix(name)?.strip_suffix('_'));
         let is_version = |version: &str| {
-            !version.is_empty() && version.chars().all(|c| c.is_ascii_digit() || c == '-')
+            !version.is_empty() && version.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
         };
         if let Some(version) = version.filter(|version| is_version(version)) {
             found.push((version.replace('-', ""), path));
@@ -156,4 +186,25 @@ fn shown(path: &Path) -> String {
         .unwrap_or(path)
         .display()
         .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_is_taken_gets_a_number() {
+        let time = "2026-01-01-120000";
+        let taken = |versions: &[&str]| {
+            let versions: Vec<_> = versions.iter().map(|v| (*v).to_owned()).collect();
+            free_version(time, &versions)
+        };
+        assert_eq!(taken(&["20260101115959"]), time);
+        assert_eq!(taken(&["20260101120000"]), "2026-01-01-120000-0000");
+        let numbered = taken(&["20260101120000", "202601011200000000"]);
+        assert_eq!(numbered, "2026-01-01-120000-0001");
+        // Diesel runs them in this order.
+        let versions = [time, &numbered, "2026-01-01-120001"];
+        assert!(versions.map(|v| v.replace('-', "")).is_sorted());
+    }
 }

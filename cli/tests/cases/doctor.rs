@@ -176,3 +176,53 @@ fn indexes_that_lack_and_that_are_too_many() {
     conn.batch_execute(&found[1].2).unwrap();
     assert_eq!(levels(&database, "index", 0), ["ok", "ok", "ok"]);
 }
+
+/// A name that the shell would take apart, or as several words.
+#[test]
+fn printed_commands_run_as_they_are() {
+    let (database, mut conn) = empty_database();
+    let name = "it's a $HOME; table";
+    let quoted = match dialect() {
+        Dialect::Mysql => format!("`{name}`"),
+        _ => format!("\"{name}\""),
+    };
+    conn.batch_execute(&format!(
+        "CREATE TABLE {quoted} (id BIGINT NOT NULL PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)"
+    ))
+    .unwrap();
+    super::shard(&database, &mut conn, name, &["views"]);
+    let shards = quoted.replace("table", "table_shards");
+    conn.batch_execute(&format!(
+        "INSERT INTO {quoted} (id) VALUES (1); INSERT INTO {shards} VALUES (1, 0, 5)"
+    ))
+    .unwrap();
+    let fold = findings(&database, "fold", 0).remove(0).2;
+    let folded = super::run_printed(&database, fold.lines().next().unwrap());
+    assert!(folded.contains("1 row folded (views +5)"), "{folded}");
+    let (_, says) = super::run_noting(
+        &database,
+        &[
+            "verify",
+            name,
+            "views",
+            "--recount=SELECT 1, 5",
+            "--after=x",
+        ],
+        1,
+    );
+    assert!(says.contains("no key"), "{says}");
+
+    // One that is not sharded.
+    let (database, mut conn) = empty_database();
+    conn.batch_execute(&format!(
+        "CREATE TABLE {quoted} (id BIGINT NOT NULL PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)"
+    ))
+    .unwrap();
+    let (_, says) = super::run_noting(&database, &["fold", name], 1);
+    let command = says
+        .split('`')
+        .find(|part| part.starts_with("diesel-sharded generate"));
+    let generate = command.unwrap().replace("COLUMN", "views --print");
+    let printed = super::run_printed(&database, &generate);
+    assert!(printed.contains("CREATE TABLE"), "{printed}");
+}

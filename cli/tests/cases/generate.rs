@@ -337,3 +337,44 @@ fn without_a_foreign_key_it_is_found_by_its_name() {
         assert_eq!(removed, "videos: removed 0 shards without a row\n");
     }
 }
+
+/// Migrations of one second: each has a version of its own, or Diesel would run the first of them alone.
+#[test]
+fn versions_of_one_second_differ() {
+    let (database, _conn) = unsharded();
+    let project = tempfile::tempdir().unwrap();
+    let folder = project.path().join("migrations");
+    for (table, column) in [
+        ("videos", "views"),
+        ("videos", "views"),
+        ("downloads", "number"),
+        ("videos", "views"),
+    ] {
+        let folder = folder.to_str().unwrap();
+        run(
+            &database,
+            &["generate", table, column, "--migration-dir", folder],
+            0,
+        );
+    }
+    let names = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    let versions: std::collections::BTreeSet<_> = names
+        .map(|name| {
+            name.to_str()
+                .unwrap()
+                .split('_')
+                .next()
+                .unwrap()
+                .replace('-', "")
+        })
+        .collect();
+    assert_eq!(versions.len(), 4, "{versions:?}");
+    let newest = ["generate", "videos", "views", "--locked", "--migration-dir"];
+    run(
+        &database,
+        &[&newest[..], &[folder.to_str().unwrap()]].concat(),
+        0,
+    );
+}
