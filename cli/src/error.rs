@@ -116,9 +116,10 @@ pub enum Error {
     #[error("there is a table `{0}` already: choose another name by --shards-table or --view=NAME")]
     TableExists(String),
     #[error(
-        "the name `{name}` is longer than the {most} bytes that the database takes: choose another by --shards-table or --view=NAME"
+        "the name `{0}` is longer than the database takes (63 bytes on PostgreSQL, 64 characters on MySQL and MariaDB): choose another by \
+         --shards-table or --view=NAME"
     )]
-    NameTooLong { name: String, most: usize },
+    NameTooLong(String),
     #[error("`{0}` is itself a shards table: its rows are parts of counters")]
     IsShardsTable(String),
     #[error("{}: {source}", path.display())]

@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod fold;
 mod generate;
 mod life;
+mod long_names;
 mod peaks;
 mod recount;
 mod setup;
