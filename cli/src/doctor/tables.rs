@@ -18,7 +18,7 @@ use crate::statement::{quoted, quoted_table};
 use crate::within::within;
 
 use super::finding::Finding;
-use super::{privileges, row_rules, shard_columns};
+use super::{privileges, row_rules, shard_columns, shard_rules};
 
 pub fn check(
     live: &LiveTables,
@@ -40,6 +40,7 @@ pub fn check(
             ));
         }
         findings.extend(shard_columns::check(dialect, sharded, parent, of_shards));
+        findings.extend(shard_rules::check(live, sharded, of_shards, conn)?);
         let fields = names(sharded.fields());
         let beside = within(live.schema(), conn, |conn| {
             Beside::read(conn, parent, &fields, shards.name())
