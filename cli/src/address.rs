@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
+use diesel::ConnectionError;
 
 use crate::error::Error;
 
@@ -69,6 +70,19 @@ impl<'a> Address<'a> {
         }
     }
 
+    /// The error of a connection that could not be opened. A client library may show a part of the address that it does not understand.
+    pub fn failed(self, error: &ConnectionError) -> Error {
+        let says = error.to_string();
+        let says = says.trim_end();
+        Error::Connection {
+            origin: self.origin.to_string(),
+            says: match password(self.text) {
+                Some(password) if !password.is_empty() => says.replace(password, "***"),
+                _ => says.to_owned(),
+            },
+        }
+    }
+
     /// The error that this address leads to no database.
     pub fn refused(self, why: impl Into<String>) -> Error {
         let shown = without_password(self.text);
@@ -80,7 +94,7 @@ impl<'a> Address<'a> {
                 }
                 _ => shown,
             },
-            origin: self.origin.clone(),
+            origin: self.origin.to_string(),
             why: why.into(),
             forms: FORMS.join(", "),
         }
@@ -94,11 +108,9 @@ pub fn without_password(text: &str) -> String {
         None => (text, None),
     };
     let hidden = || {
-        let (scheme, rest) = address.split_once("://")?;
-        let (authority, _) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, _) = authority.rsplit_once('@')?;
-        let (user, _) = login.split_once(':')?;
-        Some(format!("{scheme}://{user}:***{}", &rest[login.len()..]))
+        let password = password(address)?;
+        let (before, rest) = address.split_once(&format!(":{password}@"))?;
+        Some(format!("{before}:***@{rest}"))
     };
     let shown = hidden().unwrap_or_else(|| address.to_owned());
     let Some(parameters) = parameters else {
@@ -111,6 +123,15 @@ pub fn without_password(text: &str) -> String {
             _ => parameter.to_owned(),
         });
     format!("{shown}?{}", parameters.collect::<Vec<_>>().join("&"))
+}
+
+/// The password in `scheme://user:password@host/database`.
+fn password(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("://")?;
+    let (authority, _) = rest.split_once(['/', '?']).unwrap_or((rest, ""));
+    let (login, _) = authority.rsplit_once('@')?;
+    let (_, password) = login.split_once(':')?;
+    Some(password)
 }
 
 #[cfg(test)]

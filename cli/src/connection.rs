@@ -43,14 +43,18 @@ impl AnyConnection {
             _ if address.text.trim().is_empty() => Err(address.refused("it is empty")),
             #[cfg(feature = "postgres")]
             ("postgres" | "postgresql", _) => {
-                let conn = PgConnection::establish(address.text).map_err(Error::Connection)?;
-                Ok(AnyConnection::Postgres(conn))
+                let conn = PgConnection::establish(address.text);
+                Ok(AnyConnection::Postgres(
+                    conn.map_err(|error| address.failed(&error))?,
+                ))
             }
             #[cfg(feature = "mysql")]
             ("mysql" | "mariadb", rest) => {
                 let url = format!("mysql:{rest}");
-                let conn = MysqlConnection::establish(&url).map_err(Error::Connection)?;
-                Ok(AnyConnection::Mysql(conn))
+                let conn = MysqlConnection::establish(&url);
+                Ok(AnyConnection::Mysql(
+                    conn.map_err(|error| address.failed(&error))?,
+                ))
             }
             #[cfg(feature = "sqlite")]
             ("sqlite", rest) => {
@@ -69,6 +73,7 @@ impl AnyConnection {
 #[cfg(feature = "sqlite")]
 fn open_sqlite(file: &str, address: Address<'_>) -> Result<SqliteConnection, Error> {
     use diesel::connection::SimpleConnection;
+    use diesel::result::Error as DieselError;
 
     // SQLite would create an empty database.
     let is_path = !file.starts_with("file:") && file != ":memory:";
@@ -77,7 +82,13 @@ fn open_sqlite(file: &str, address: Address<'_>) -> Result<SqliteConnection, Err
             address.refused("there is no such SQLite file, which `diesel setup` would create")
         );
     }
-    let mut conn = SqliteConnection::establish(file).map_err(Error::Connection)?;
+    let conn = SqliteConnection::establish(file);
+    let mut conn = conn.map_err(|error| address.failed(&error))?;
     conn.batch_execute("PRAGMA busy_timeout = 5000")?;
-    Ok(conn)
+    match conn.batch_execute("PRAGMA schema_version") {
+        Err(DieselError::DatabaseError(_, says)) if says.message().contains("not a database") => {
+            Err(address.refused("this file is no SQLite database"))
+        }
+        opened => opened.map(|()| conn).map_err(Error::from),
+    }
 }

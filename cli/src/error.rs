@@ -2,13 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use diesel::ConnectionError;
 use diesel::result::Error as DieselError;
-use diesel_sharded::backend::Dialect;
 
-use crate::address::Origin;
 use crate::shell;
-use crate::statement::quoted;
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -18,12 +14,12 @@ pub enum Error {
     #[error("`{shown}`, from {origin}, leads to no database: {why}. These forms work: {forms}")]
     Address {
         shown: String,
-        origin: Origin,
+        origin: String,
         why: String,
         forms: String,
     },
-    #[error("no connection to the database: {0}")]
-    Connection(ConnectionError),
+    #[error("no connection to the database, whose address is from {origin}: {says}")]
+    Connection { origin: String, says: String },
     #[error(transparent)]
     Database(diesel_sharded::Error),
 
@@ -39,10 +35,13 @@ pub enum Error {
     #[error("`{table}` is {kind}: only a plain table can have shards")]
     NotATable { table: String, kind: &'static str },
     #[error(
-        "`{table}` uses the engine {engine}: shards need InnoDB, ALTER TABLE {} ENGINE = InnoDB",
-        quoted(Dialect::Mysql, table)
+        "`{table}` uses the engine {engine}: shards need InnoDB, ALTER TABLE {quoted} ENGINE = InnoDB"
     )]
-    Engine { table: String, engine: String },
+    Engine {
+        table: String,
+        engine: String,
+        quoted: String,
+    },
     #[error("`{0}` has no primary key, by which shards find their row: add one")]
     NoPrimaryKey(String),
     #[error("`{table}` has no column `{column}`; it has {}", columns.join(", "))]
@@ -127,12 +126,6 @@ pub enum Error {
         path: PathBuf,
         source: std::io::Error,
     },
-
-    #[error(
-        "{} is there already, and stays as it is: remove it, or run this again",
-        .0.display()
-    )]
-    MigrationExists(PathBuf),
 
     #[error("{}: {message}", file.display())]
     Config { file: PathBuf, message: String },

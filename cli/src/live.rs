@@ -9,7 +9,7 @@ use diesel_sharded::described::SHARD_NUMBERS;
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::nearest::nearest;
-use crate::statement::Statement;
+use crate::statement::{Statement, quoted};
 use crate::within::{is_schema, within};
 
 /// The tables and views that a plain name leads to, or those of one schema, by their names.
@@ -176,6 +176,7 @@ impl LiveTables {
             Kind::Engine(engine) => Err(Error::Engine {
                 table: name.to_owned(),
                 engine: engine.clone(),
+                quoted: quoted(Dialect::Mysql, name),
             }),
             Kind::Other(kind) => Err(Error::NotATable {
                 table: name.to_owned(),

@@ -57,21 +57,45 @@ pub fn file_name(table: &str) -> String {
 }
 
 fn write(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<Ended, Error> {
-    fs::create_dir_all(folder).map_err(|source| Error::file(folder, source))?;
+    create_folders(folder)?;
     let time = chrono::Utc::now().format("%Y-%m-%d-%H%M%S").to_string();
-    let version = free_version(&time, &versions(folder)?);
-    create(files, &folder.join(format!("{version}_{name}")), out)?;
+    let own = loop {
+        let version = free_version(&time, &versions(folder)?);
+        if let Some(own) = claim(folder, &version, name)? {
+            break own;
+        }
+    };
+    fill(files, &own, out)?;
     Ok(Ended::Done)
+}
+
+/// The folder of the migration, unless another process creates one of this version at the same time.
+fn claim(folder: &Path, version: &str, name: &str) -> Result<Option<PathBuf>, Error> {
+    let own = folder.join(format!("{version}_{name}"));
+    match fs::create_dir(&own) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+        created => created.map_err(|source| Error::file(&own, source))?,
+    }
+    let version = version.replace('-', "");
+    let versions = versions(folder)?;
+    let of_it = versions.iter().filter(|other| **other == version);
+    if of_it.count() == 1 {
+        return Ok(Some(own));
+    }
+    fs::remove_dir(&own).map_err(|source| Error::file(&own, source))?;
+    Ok(None)
 }
 
 /// The time, or with a number behind it, as the `diesel` CLI writes it, where a migration of the same second has that version: Diesel runs
 /// one migration of each version.
 fn free_version(time: &str, taken: &[String]) -> String {
-    let numbered = (0..=u16::MAX).map(|number| format!("{time}-{number:04x}"));
-    let mut versions = std::iter::once(time.to_owned()).chain(numbered);
-    let is_free = |version: &String| !taken.contains(&version.replace('-', ""));
-    // 65,000 of one second are all taken only where somebody made them.
-    versions.find(is_free).unwrap_or_else(|| time.to_owned())
+    let mut version = time.to_owned();
+    let mut number = 0_u32;
+    while taken.contains(&version.replace('-', "")) {
+        version = format!("{time}-{number:04x}");
+        number += 1;
+    }
+    version
 }
 
 /// The versions of the migrations in a folder, as Diesel reads them.
@@ -88,12 +112,14 @@ fn versions(folder: &Path) -> Result<Vec<String>, Error> {
     versions.collect()
 }
 
-fn create(files: &Files, folder: &Path, out: &mut Output) -> Result<(), Error> {
-    // Files that are there already stay.
-    fs::create_dir(folder).map_err(|source| match source.kind() {
-        io::ErrorKind::AlreadyExists => Error::MigrationExists(folder.to_owned()),
+fn create_folders(folder: &Path) -> Result<(), Error> {
+    fs::create_dir_all(folder).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => Error::file(folder, io::ErrorKind::NotADirectory.into()),
         _ => Error::file(folder, source),
-    })?;
+    })
+}
+
+fn fill(files: &Files, folder: &Path, out: &mut Output) -> Result<(), Error> {
     for (file, text) in files.named() {
         let file = folder.join(file);
         fs::write(&file, text).map_err(|source| Error::file(&file, source))?;
@@ -114,9 +140,8 @@ pub enum Written {
 pub fn write_once(files: &Files, folder: &Path, out: &mut Output) -> Result<Written, Error> {
     match folder.is_dir() {
         false => {
-            let parent = folder.parent().unwrap_or(Path::new("."));
-            fs::create_dir_all(parent).map_err(|source| Error::file(parent, source))?;
-            create(files, folder, out).map(|()| Written::Now)
+            create_folders(folder)?;
+            fill(files, folder, out).map(|()| Written::Now)
         }
         true => Ok(match differs(files, folder, out)? {
             true => Written::Otherwise,
@@ -146,7 +171,11 @@ fn differs(files: &Files, folder: &Path, out: &Output) -> Result<bool, Error> {
     let mut differs = false;
     for (file, text) in files.named() {
         let file = folder.join(file);
-        let there = fs::read_to_string(&file).map_err(|source| Error::file(&file, source))?;
+        let there = match fs::read_to_string(&file) {
+            // As after a run that was interrupted.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            there => there.map_err(|source| Error::file(&file, source))?,
+        };
         if there.trim() != text.trim() {
             out.note(&format!(
                 "{} is not what would be written now:\n{}",

@@ -145,6 +145,12 @@ fn addresses_that_lead_nowhere() {
         assert!(by_file.contains("/.env"), "{by_file}");
         fs::remove_file(folder.path().join(".env")).unwrap();
     }
+    fs::write(
+        folder.path().join("text"),
+        "a text, which is no database at all\n",
+    )
+    .unwrap();
+    assert!(says(status().env("DATABASE_URL", "text")).contains("no SQLite database"));
     for address in [
         "foo://me:secret@host/db",
         "postgres:me:secret@host/db",
@@ -153,6 +159,18 @@ fn addresses_that_lead_nowhere() {
         let says = says(status().env("DATABASE_URL", address));
         assert!(!says.contains("secret"), "{says}");
     }
+    // libpq shows what it cannot read.
+    let mut status = status();
+    let output = status
+        .env("DATABASE_URL", "postgres://me:secret%zz@host/db")
+        .output()
+        .unwrap();
+    let says = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        says.contains("from DATABASE_URL in the environment"),
+        "{says}"
+    );
+    assert!(!says.contains("secret"), "{says}");
 }
 
 #[test]
