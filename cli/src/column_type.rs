@@ -122,6 +122,7 @@ mod tests {
             collation: collation.map(str::to_owned),
             nullable: false,
             generated: false,
+            default: None,
             key: None,
         }
     }

@@ -3,6 +3,7 @@
 use diesel::prelude::*;
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 
+use crate::address::Address;
 use crate::error::Error;
 
 #[derive(diesel::MultiConnection)]
@@ -37,73 +38,57 @@ impl AnyConnection {
 
     /// Connects as the `diesel` CLI does: by the scheme, and to a SQLite file where there is none. It also takes the addresses of
     /// other tools: `mariadb://…`, `sqlite:…`.
-    pub fn establish_by_url(url: Option<&str>) -> Result<Self, Error> {
-        let url = url.ok_or(Error::NoDatabaseUrl)?;
-        match scheme(url) {
+    pub fn establish_at(address: Address<'_>) -> Result<Self, Error> {
+        match address.scheme() {
+            _ if address.text.trim().is_empty() => Err(address.refused("it is empty")),
             #[cfg(feature = "postgres")]
             ("postgres" | "postgresql", _) => {
-                let conn = PgConnection::establish(url).map_err(Error::Connection)?;
-                Ok(AnyConnection::Postgres(conn))
+                let conn = PgConnection::establish(address.text);
+                Ok(AnyConnection::Postgres(
+                    conn.map_err(|error| address.failed(&error))?,
+                ))
             }
             #[cfg(feature = "mysql")]
             ("mysql" | "mariadb", rest) => {
                 let url = format!("mysql:{rest}");
-                let conn = MysqlConnection::establish(&url).map_err(Error::Connection)?;
-                Ok(AnyConnection::Mysql(conn))
+                let conn = MysqlConnection::establish(&url);
+                Ok(AnyConnection::Mysql(
+                    conn.map_err(|error| address.failed(&error))?,
+                ))
             }
             #[cfg(feature = "sqlite")]
             ("sqlite", rest) => {
                 let file = rest.strip_prefix("//").unwrap_or(rest);
-                Ok(AnyConnection::Sqlite(open_sqlite(file)?))
+                Ok(AnyConnection::Sqlite(open_sqlite(file, address)?))
             }
             #[cfg(feature = "sqlite")]
-            ("" | "file", _) => Ok(AnyConnection::Sqlite(open_sqlite(url)?)),
+            ("" | "file", _) => Ok(AnyConnection::Sqlite(open_sqlite(address.text, address)?)),
             #[cfg(not(feature = "sqlite"))]
-            ("", _) => Err(Error::UnknownScheme("(none, a SQLite file)".to_owned())),
-            (scheme, _) => Err(Error::UnknownScheme(scheme.to_owned())),
+            ("", _) => Err(address.refused("this build opens no SQLite files")),
+            (scheme, _) => Err(address.refused(format!("this build does not know {scheme}://"))),
         }
-    }
-}
-
-/// The scheme of an address without its `:`, and what follows it. A path has none, also `C:\videos.db` and `a:b.db`.
-fn scheme(url: &str) -> (&str, &str) {
-    match url.split_once(':') {
-        Some((scheme, rest)) if rest.starts_with("//") || scheme == "sqlite" => (scheme, rest),
-        _ => ("", url),
     }
 }
 
 #[cfg(feature = "sqlite")]
-fn open_sqlite(file: &str) -> Result<SqliteConnection, Error> {
+fn open_sqlite(file: &str, address: Address<'_>) -> Result<SqliteConnection, Error> {
     use diesel::connection::SimpleConnection;
+    use diesel::result::Error as DieselError;
 
     // SQLite would create an empty database.
     let is_path = !file.starts_with("file:") && file != ":memory:";
-    if is_path && !std::path::Path::new(file).exists() {
-        return Err(Error::NoSuchFile(file.to_owned()));
+    if is_path && !std::path::Path::new(file).is_file() {
+        return Err(
+            address.refused("there is no such SQLite file, which `diesel setup` would create")
+        );
     }
-    let mut conn = SqliteConnection::establish(file).map_err(Error::Connection)?;
+    let conn = SqliteConnection::establish(file);
+    let mut conn = conn.map_err(|error| address.failed(&error))?;
     conn.batch_execute("PRAGMA busy_timeout = 5000")?;
-    Ok(conn)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::scheme;
-
-    #[test]
-    fn schemes_are_told_from_paths() {
-        for (url, parts) in [
-            ("mariadb://h/d", ("mariadb", "//h/d")),
-            ("sqlite:a.db", ("sqlite", "a.db")),
-            ("sqlite:///var/a.db", ("sqlite", "///var/a.db")),
-            ("sqlite::memory:", ("sqlite", ":memory:")),
-            (":memory:", ("", ":memory:")),
-            ("a:b.db", ("", "a:b.db")),
-            ("file:a.db?mode=ro", ("", "file:a.db?mode=ro")),
-            ("C:\\a.db", ("", "C:\\a.db")),
-        ] {
-            assert_eq!(scheme(url), parts, "{url}");
+    match conn.batch_execute("PRAGMA schema_version") {
+        Err(DieselError::DatabaseError(_, says)) if says.message().contains("not a database") => {
+            Err(address.refused("this file is no SQLite database"))
         }
+        opened => opened.map(|()| conn).map_err(Error::from),
     }
 }

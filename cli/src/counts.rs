@@ -139,10 +139,14 @@ fn notes(
     conn: &AnyConnection,
 ) -> QueryResult<Vec<String>> {
     let mut notes = vec![format!(
-        "Rows that are there already are not counted. After the migration: diesel-sharded backfill {} {} --recount {}",
-        shell::quoted(parent.table().as_str()),
-        shell::quoted(&cache.field),
-        shell::quoted(&cache.recount_sql(parent, &conn.backend())?),
+        "Rows that are there already are not counted. After the migration: {}",
+        shell::command([
+            "backfill",
+            parent.table().as_str(),
+            &cache.field,
+            "--recount",
+            &cache.recount_sql(parent, &conn.backend())?,
+        ])
     )];
     let mut others = child.foreign_keys.iter().map(|key| key.parent.as_str());
     let other = others.find(|other| *other != parent.table().name());

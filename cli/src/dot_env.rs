@@ -1,32 +1,45 @@
 //! The file `.env`, here or above.
 
-use std::cell::Cell;
 use std::env;
 use std::fs;
-use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// Sets the variables of the nearest file, except those that are set already. Its lines that make no sense are left out; about each of
-/// them there is a warning.
-pub fn load() -> Vec<String> {
+/// A file that was read.
+#[derive(Default)]
+pub struct DotEnv {
+    /// The nearest one, if there is one.
+    pub file: Option<PathBuf>,
+    /// One for each line that makes no sense.
+    pub warnings: Vec<String>,
+}
+
+/// Sets the variables of the nearest file, except those that are set already. Its lines that make no sense are left out.
+pub fn load() -> DotEnv {
     let Some(file) = find() else {
-        return vec![];
+        return DotEnv::default();
     };
     let shown = file.display();
-    let text = match fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(error) => return vec![format!("{shown} cannot be read: {error}")],
+    let warnings = match fs::read(&file) {
+        Ok(bytes) if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") => {
+            vec![format!("{shown} is UTF-16, left out: save it as UTF-8")]
+        }
+        Ok(bytes) => {
+            let (good, bad) = split(bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes));
+            let bad = bad
+                .iter()
+                .map(|(line, why)| format!("{shown}, line {line}: {why}, left out"));
+            let loaded = dotenvy::from_read(good.as_bytes());
+            let failed = loaded
+                .err()
+                .map(|error| format!("{shown} cannot be read: {error}"));
+            bad.chain(failed).collect()
+        }
+        Err(error) => vec![format!("{shown} cannot be read: {error}")],
     };
-    let text = text.trim_start_matches('\u{feff}');
-    let (good, bad) = split(text);
-    let mut warnings: Vec<_> = bad
-        .iter()
-        .map(|line| format!("{shown}, line {line}: not NAME=VALUE, left out"))
-        .collect();
-    if let Err(error) = dotenvy::from_read(good.as_bytes()) {
-        warnings.push(format!("{shown} cannot be read: {error}"));
+    DotEnv {
+        file: Some(file),
+        warnings,
     }
-    warnings
 }
 
 fn find() -> Option<PathBuf> {
@@ -35,71 +48,162 @@ fn find() -> Option<PathBuf> {
     files.into_iter().find(|file| file.is_file())
 }
 
-/// The text without the lines that cannot be read, and the numbers of these, by their first line.
-fn split(text: &str) -> (String, Vec<usize>) {
-    let lines: Vec<_> = text.split_inclusive('\n').collect();
-    let read = Cell::new(0);
-    let reader = Lines {
-        lines: lines.iter().copied(),
-        rest: &[],
-        read: &read,
-    };
+/// Why a line is left out.
+type Why = &'static str;
+
+/// The text without the lines that cannot be read, and the numbers of these.
+fn split(bytes: &[u8]) -> (String, Vec<(usize, Why)>) {
+    let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let lines: Vec<_> = lines.map(|line| std::str::from_utf8(line).ok()).collect();
     let (mut good, mut bad) = (String::new(), vec![]);
-    let mut before = 0;
-    for item in dotenvy::from_read_iter(reader) {
-        // Blank lines and comments before it, and values of several lines, belong to an item.
-        let until = read.get();
-        let of_item = lines.get(before..until).unwrap_or_default();
-        before = until;
-        match item {
-            // The environment takes no value with a NUL.
-            Ok((name, value)) if name.contains('\0') || value.contains('\0') => bad.push(until),
-            Ok(_) => good.extend(of_item.iter().copied()),
-            Err(dotenvy::Error::LineParse(line, _)) => {
-                let more = line.trim_end().matches('\n').count();
-                bad.push(until.saturating_sub(more).max(1));
+    let mut at = 0;
+    while let Some(rest) = lines.get(at..).filter(|rest| !rest.is_empty()) {
+        match item(rest) {
+            Ok((text, number)) => {
+                good += &text;
+                at += number;
             }
-            Err(_) => bad.push(until),
+            // The lines behind it are read by themselves, whatever a quote in it opened.
+            Err(why) => {
+                at += 1;
+                bad.push((at, why));
+            }
         }
     }
     (good, bad)
 }
 
-/// Hands out a line at a time, and counts them.
-struct Lines<'a, I> {
-    lines: I,
-    rest: &'a [u8],
-    read: &'a Cell<usize>,
+const NO_VARIABLE: Why = "not NAME=VALUE";
+const NOT_UTF_8: Why = "not UTF-8";
+const UNCLOSED: Why = "its quote has no end";
+
+/// The variable, blank line or comment that begins here, with the number of its lines.
+fn item(lines: &[Option<&str>]) -> Result<(String, usize), Why> {
+    let mut text = String::new();
+    let mut quote = None;
+    for (line, number) in lines.iter().zip(1..) {
+        let line = line.ok_or(if number == 1 { NOT_UTF_8 } else { UNCLOSED })?;
+        let after = quotes(line, quote);
+        if after.closed.is_some_and(|at| !ends_value(line, at)) {
+            return Err(UNCLOSED);
+        }
+        text += line;
+        quote = after.open;
+        if quote.is_none() {
+            // The last line may have no end, and dotenvy wants one behind a blank.
+            let text = text.trim_end_matches(['\r', '\n']).to_owned() + "\n";
+            return match is_read(&text) {
+                true => Ok((text, number)),
+                false => Err(NO_VARIABLE),
+            };
+        }
+    }
+    Err(UNCLOSED)
 }
 
-impl<'a, I: Iterator<Item = &'a str>> Read for Lines<'a, I> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        if self.rest.is_empty() {
-            if let Some(line) = self.lines.next() {
-                self.rest = line.as_bytes();
-                self.read.set(self.read.get() + 1);
+/// The quotes of a line.
+struct Quotes {
+    /// The one that is open at its end.
+    open: Option<char>,
+    /// The place where the one ends that was open at its begin.
+    closed: Option<usize>,
+}
+
+fn quotes(line: &str, mut open: Option<char>) -> Quotes {
+    let mut closed = None;
+    let was_open = open.is_some();
+    let mut comment_may_begin = true;
+    let mut chars = line.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match (open, c) {
+            (_, '\\') => {
+                chars.next();
             }
+            (Some(quote), c) if c == quote => {
+                open = None;
+                closed = closed.or(Some(at).filter(|_| was_open));
+            }
+            (None, '#') if comment_may_begin => break,
+            (None, '"' | '\'') => open = Some(c),
+            _ => {}
         }
-        self.rest.read(to)
+        comment_may_begin = c.is_whitespace();
     }
+    Quotes { open, closed }
+}
+
+/// Whether the quote here ends a value of several lines: nothing follows, and it is not the one that begins the value of another name.
+fn ends_value(line: &str, quote: usize) -> bool {
+    let (before, behind) = line.split_at(quote);
+    let behind = behind[1..].trim_start();
+    let name = before.trim().strip_suffix('=').map(str::trim_end);
+    let is_name = |name: &str| {
+        let name = name.strip_prefix("export ").unwrap_or(name).trim();
+        !name.is_empty()
+            && name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "_.".contains(c))
+    };
+    (behind.is_empty() || behind.starts_with('#')) && !name.is_some_and(is_name)
+}
+
+/// Whether it is a variable that the environment takes, or nothing at all.
+fn is_read(text: &str) -> bool {
+    let is_fine = |item: dotenvy::Result<(String, String)>| {
+        item.is_ok_and(|(name, value)| !name.contains('\0') && !value.contains('\0'))
+    };
+    dotenvy::from_read_iter(text.as_bytes()).all(is_fine)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn read(text: &[u8]) -> (Vec<(String, String)>, Vec<(usize, Why)>) {
+        let (good, bad) = split(text);
+        let items = dotenvy::from_read_iter(good.as_bytes());
+        (items.map(Result::unwrap).collect(), bad)
+    }
+
+    fn names(text: &[u8]) -> (String, Vec<usize>) {
+        let (items, bad) = read(text);
+        let names: Vec<_> = items.into_iter().map(|(name, _)| name).collect();
+        (
+            names.join(" "),
+            bad.into_iter().map(|(line, _)| line).collect(),
+        )
+    }
+
     #[test]
     fn bad_lines_are_left_out_and_named() {
         let text =
-            "# a comment\nA=1\n\nthis is no variable\nB='two\nlines'\nexport C=3 # so\n=4\nD=5";
-        let (good, bad) = split(text);
-        assert_eq!(bad, [4, 8]);
-        let names = dotenvy::from_read_iter(good.as_bytes()).map(|item| item.unwrap().0);
-        assert_eq!(names.collect::<Vec<_>>(), ["A", "B", "C", "D"]);
-        assert_eq!(split(""), (String::new(), vec![]));
-        assert_eq!(split("A=1\nB").1, [2]);
-        assert_eq!(split("A=\0\nB=1\n"), ("B=1\n".to_owned(), vec![1]));
-        // A quote that nothing ends reaches to the end.
-        assert_eq!(split("A=1\nB='x\nC=3\n").1, [2]);
+            b"# a comment, it's\nA=1\n\nthis is no variable\nB='two\nlines'\nexport C=3 # so\n=4\nD=5";
+        assert_eq!(names(text), ("A B C D".to_owned(), vec![4, 8]));
+        assert_eq!(names(b""), (String::new(), vec![]));
+        assert_eq!(names(b"A=1\nB"), ("A".to_owned(), vec![2]));
+        assert_eq!(names(b"A=\0\nB=1\n"), ("B".to_owned(), vec![1]));
+        assert_eq!(names(b"A=\xff\nB=1\n"), ("B".to_owned(), vec![1]));
+        assert_eq!(names(b"A=1 \r\nB=2 "), ("A B".to_owned(), vec![]));
+    }
+
+    /// It swallows no later line.
+    #[test]
+    fn a_quote_that_nothing_ends_is_one_bad_line() {
+        for text in [
+            &b"A=1\nB='x\nC=3\n"[..],
+            b"A=1\nB=\"x\nC=3\n",
+            b"A=1\nB='x\nC='3'\n",
+            b"A=1\nB='x\nC=''\n",
+            b"A=1\nB='x\nexport C = 'it is'\n",
+            b"A=1\nB=it's\nC='3' # the quote's end\n",
+        ] {
+            let shown = String::from_utf8_lossy(text);
+            assert_eq!(names(text), ("A C".to_owned(), vec![2]), "{shown}");
+        }
+        let text = b"A=\"a=1\nb=2\" # both\nB='\\'\nC=\"x\n\xff\"\nD=4";
+        let (items, bad) = read(text);
+        assert_eq!(items[0], ("A".to_owned(), "a=1\nb=2".to_owned()));
+        assert_eq!(items[1], ("D".to_owned(), "4".to_owned()));
+        assert_eq!(bad, [(3, UNCLOSED), (4, UNCLOSED), (5, NOT_UTF_8)]);
     }
 }

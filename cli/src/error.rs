@@ -2,23 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use diesel::ConnectionError;
 use diesel::result::Error as DieselError;
+
+use crate::shell;
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("no database: set DATABASE_URL, write it to a file `.env`, or give --database-url")]
     NoDatabaseUrl,
-    #[error(
-        "the database's address begins with `{0}`, which this build does not know: it takes postgres://, mysql://, \
-         mariadb://, sqlite: or the path of a SQLite file, each if it was built with the feature of that name"
-    )]
-    UnknownScheme(String),
-    #[error("there is no SQLite file `{0}`: create the database first, `diesel setup`")]
-    NoSuchFile(String),
-    #[error("no connection to the database: {0}")]
-    Connection(ConnectionError),
+    #[error("`{shown}`, from {origin}, leads to no database: {why}. These forms work: {forms}")]
+    Address {
+        shown: String,
+        origin: String,
+        why: String,
+        forms: String,
+    },
+    #[error("no connection to the database, whose address is from {origin}: {says}")]
+    Connection { origin: String, says: String },
     #[error(transparent)]
     Database(diesel_sharded::Error),
 
@@ -34,9 +35,13 @@ pub enum Error {
     #[error("`{table}` is {kind}: only a plain table can have shards")]
     NotATable { table: String, kind: &'static str },
     #[error(
-        "`{table}` uses the engine {engine}: shards need InnoDB, `ALTER TABLE {table} ENGINE = InnoDB`"
+        "`{table}` uses the engine {engine}: shards need InnoDB, ALTER TABLE {quoted} ENGINE = InnoDB"
     )]
-    Engine { table: String, engine: String },
+    Engine {
+        table: String,
+        engine: String,
+        quoted: String,
+    },
     #[error("`{0}` has no primary key, by which shards find their row: add one")]
     NoPrimaryKey(String),
     #[error("`{table}` has no column `{column}`; it has {}", columns.join(", "))]
@@ -110,9 +115,10 @@ pub enum Error {
     #[error("there is a table `{0}` already: choose another name by --shards-table or --view=NAME")]
     TableExists(String),
     #[error(
-        "the name `{name}` is longer than the {most} bytes that the database takes: choose another by --shards-table or --view=NAME"
+        "the name `{0}` is longer than the database takes (63 bytes on PostgreSQL, 64 characters on MySQL and MariaDB): choose another by \
+         --shards-table or --view=NAME"
     )]
-    NameTooLong { name: String, most: usize },
+    NameTooLong(String),
     #[error("`{0}` is itself a shards table: its rows are parts of counters")]
     IsShardsTable(String),
     #[error("{}: {source}", path.display())]
@@ -125,8 +131,8 @@ pub enum Error {
     Config { file: PathBuf, message: String },
 
     #[error(
-        "`{table}` is not sharded, or this role may not see its shards table: `diesel-sharded generate {table} COLUMN` begins \
-         that"
+        "`{table}` is not sharded, or this role may not see its shards table: `{}` begins that",
+        shell::command(["generate", table, "COLUMN"])
     )]
     NotSharded { table: String },
     #[error(
@@ -178,14 +184,12 @@ pub enum Error {
     Unfinished { source: Box<Error>, go_on: String },
     #[error("a migration of the library failed: {0}")]
     Migration(String),
+    #[error("nothing was run. {}", .0.join("\n"))]
+    LibraryTables(Vec<String>),
     #[error(
-        "there is a table `{table}` already, and no record of the migration that creates it. If it was created by that migration's \
-         text, record it: INSERT INTO __diesel_schema_migrations (version) VALUES ('{version}')"
+        "another `setup` has held the lock of this database for {seconds} s: wait until it ends, and run this again"
     )]
-    NotRecorded {
-        table: &'static str,
-        version: &'static str,
-    },
+    Locked { seconds: u32 },
     #[error("signals cannot be handled: {0}")]
     Signals(ctrlc::Error),
     #[error("the output cannot be written: {0}")]
@@ -193,10 +197,6 @@ pub enum Error {
 }
 
 impl Error {
-    pub fn migration(source: Box<dyn std::error::Error + Send + Sync>) -> Self {
-        Error::Migration(source.to_string())
-    }
-
     pub fn file(path: &Path, source: std::io::Error) -> Self {
         Error::File {
             path: path.to_owned(),

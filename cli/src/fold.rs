@@ -155,9 +155,8 @@ impl Folding<'_> {
     fn go_on(&self, folded: &FoldedRows<Key>) -> String {
         let sharded = self.keyed.sharded;
         let fold = |tables: &[String]| {
-            let tables = tables.iter().map(|table| shell::quoted(table));
-            let tables = tables.collect::<Vec<_>>().join(" ");
-            format!("diesel-sharded fold {tables}{}", self.options)
+            let tables = tables.iter().map(String::as_str);
+            shell::command(["fold"].into_iter().chain(tables)) + self.options
         };
         let mut lines = vec![];
         if !folded.finished {

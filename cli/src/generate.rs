@@ -203,20 +203,8 @@ fn check_new_name(name: &str, dialect: Dialect) -> Result<(), Error> {
     if name.contains('.') {
         return Err(Error::QualifiedName(name.to_owned()));
     }
-    match longest_name(dialect).filter(|most| name.len() > *most) {
-        Some(most) => Err(Error::NameTooLong {
-            name: name.to_owned(),
-            most,
-        }),
-        None => Ok(()),
-    }
-}
-
-/// Longer names are cut by PostgreSQL, in silence, and refused by MySQL (64 characters there).
-fn longest_name(dialect: Dialect) -> Option<usize> {
-    match dialect {
-        Dialect::Postgres => Some(63),
-        Dialect::Mysql => Some(64),
-        _ => None,
+    match described::takes_name(dialect, name) {
+        true => Ok(()),
+        false => Err(Error::NameTooLong(name.to_owned())),
     }
 }

@@ -2,6 +2,7 @@
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
+use diesel_sharded::described::fitting_name;
 use diesel_sharded::model::TableName;
 
 use crate::connection::AnyConnection;
@@ -64,10 +65,11 @@ pub fn other_indexes(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<S
 /// The cost of a missing index, and the statement that creates it.
 pub fn note(dialect: Dialect, table: TableName<'_>, field: &str) -> String {
     let quoted = |name: &str| quoted(dialect, name);
+    let index = fitting_name(dialect, format!("{}_{field}", table.name()));
     format!(
         "No index begins with {table}.{field}: the library's `top` reads all bases of the table for a list by this field. \
          Create one if you read such lists:\nCREATE INDEX {} ON {} ({});",
-        quoted(&format!("{}_{field}", table.name())),
+        quoted(&index),
         quoted_table(dialect, table),
         quoted(field)
     )

@@ -6,6 +6,7 @@ use diesel_sharded::described::DescribedTable;
 use serde::Serialize;
 
 use crate::connection::AnyConnection;
+use crate::shell;
 use crate::statement::{Statement, Value};
 use crate::within::within;
 
@@ -77,8 +78,8 @@ impl Integrity {
         let note = match (self.kept_by, self.missing_names.is_empty()) {
             (KeptBy::Application, _) => format!(
                 "{shards_table} has neither a foreign key nor triggers that this role may see. The application has to delete the shards \
-                 of a row with it; `diesel-sharded remove-orphans {table}` removes those that it left. If triggers were to do that, \
-                 create them again:"
+                 of a row with it; `{}` removes those that it left. If triggers were to do that, create them again:",
+                shell::command(["remove-orphans", table.as_str()])
             ),
             (_, true) => format!(
                 "Triggers of {shards_table} are missing, as after a rebuild of {table}: a new row may inherit the shards of one that \

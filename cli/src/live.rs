@@ -9,7 +9,7 @@ use diesel_sharded::described::SHARD_NUMBERS;
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::nearest::nearest;
-use crate::statement::Statement;
+use crate::statement::{Statement, quoted};
 use crate::within::{is_schema, within};
 
 /// The tables and views that a plain name leads to, or those of one schema, by their names.
@@ -46,13 +46,20 @@ pub struct LiveColumn {
     pub collation: Option<String>,
     pub nullable: bool,
     pub generated: bool,
+    /// The expression of its default, as the database shows it.
+    pub default: Option<String>,
     /// The place in the primary key.
     pub key: Option<usize>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct ForeignKey {
+    pub name: String,
     pub parent: String,
+    /// Whether it deletes its rows with the parent's.
+    pub deletes: bool,
+    /// Whether its rows get the parent's new key.
+    pub renames: bool,
     /// Each with the column that it refers to.
     pub columns: Vec<(String, String)>,
 }
@@ -79,6 +86,7 @@ impl LiveTables {
                 generated: row.text(5)? == "1",
                 key: row.get(6).map(|_| row.parse(6)).transpose()?,
                 collation: row.get(7).map(str::to_owned),
+                default: row.get(8).map(str::to_owned),
             });
         }
         let mut last = None;
@@ -94,8 +102,11 @@ impl LiveTables {
             match table.foreign_keys.last_mut() {
                 Some(key) if last.as_ref() == Some(&id) => key.columns.push(column),
                 _ => table.foreign_keys.push(ForeignKey {
+                    name: row.text(5)?.to_owned(),
                     parent: row.text(3)?.to_owned(),
                     columns: vec![column],
+                    deletes: row.get(6) == Some("CASCADE"),
+                    renames: row.get(7) == Some("CASCADE"),
                 }),
             }
             last = Some(id);
@@ -123,15 +134,19 @@ impl LiveTables {
         let parts = name.split_once('.');
         match parts.filter(|_| !self.tables.contains_key(name)) {
             Some((schema, name)) if is_schema(schema, conn)? => {
-                let inside = LiveTables {
-                    schema: Some(schema.to_owned()),
-                    has_numbers: self.has_numbers,
-                    ..within(Some(schema), conn, Self::read)?
-                };
-                Ok(Some((inside, name.to_owned())))
+                Ok(Some((self.in_schema(schema, conn)?, name.to_owned())))
             }
             _ => Ok(None),
         }
+    }
+
+    /// The tables of this schema.
+    pub fn in_schema(&self, schema: &str, conn: &mut AnyConnection) -> QueryResult<Self> {
+        Ok(LiveTables {
+            schema: Some(schema.to_owned()),
+            has_numbers: self.has_numbers,
+            ..within(Some(schema), conn, Self::read)?
+        })
     }
 
     /// The schema that stands before the names of all these tables.
@@ -161,6 +176,7 @@ impl LiveTables {
             Kind::Engine(engine) => Err(Error::Engine {
                 table: name.to_owned(),
                 engine: engine.clone(),
+                quoted: quoted(Dialect::Mysql, name),
             }),
             Kind::Other(kind) => Err(Error::NotATable {
                 table: name.to_owned(),
@@ -200,7 +216,7 @@ fn kind(dialect: Dialect, kind: &str) -> Kind {
     }
 }
 
-/// Table, kind, column, type, whether it is NOT NULL, whether it is generated, its place in the primary key, its collation.
+/// Table, kind, column, type, whether it is NOT NULL, whether it is generated, its place in the primary key, its collation, its default.
 fn columns_sql(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Postgres => {
@@ -208,7 +224,8 @@ fn columns_sql(dialect: Dialect) -> &'static str {
                  CASE WHEN a.attnotnull THEN '1' ELSE '0' END, CASE WHEN a.attgenerated = '' THEN '0' ELSE '1' END, \
                  array_position(i.indkey::int2[], a.attnum)::text, \
                  CASE WHEN a.attcollation <> t.typcollation \
-                     THEN 'COLLATE ' || quote_ident(cn.nspname) || '.' || quote_ident(co.collname) END \
+                     THEN 'COLLATE ' || quote_ident(cn.nspname) || '.' || quote_ident(co.collname) END, \
+                 (SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d WHERE d.adrelid = c.oid AND d.adnum = a.attnum) \
              FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN pg_type t ON t.oid = a.atttypid \
                  LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary \
                  LEFT JOIN pg_collation co ON co.oid = a.attcollation \
@@ -223,7 +240,8 @@ fn columns_sql(dialect: Dialect) -> &'static str {
                  CAST(c.COLUMN_NAME AS CHAR), CAST(c.COLUMN_TYPE AS CHAR), IF(c.IS_NULLABLE = 'NO', '1', '0'), \
                  IF(COALESCE(c.GENERATION_EXPRESSION, '') = '', '0', '1'), CAST(k.ORDINAL_POSITION AS CHAR), \
                  IF(c.COLLATION_NAME <> @@collation_database, \
-                     CONCAT('CHARACTER SET ', c.CHARACTER_SET_NAME, ' COLLATE ', c.COLLATION_NAME), NULL) \
+                     CONCAT('CHARACTER SET ', c.CHARACTER_SET_NAME, ' COLLATE ', c.COLLATION_NAME), NULL), \
+                 CAST(c.COLUMN_DEFAULT AS CHAR) \
              FROM information_schema.TABLES t \
                  JOIN information_schema.COLUMNS c ON c.TABLE_SCHEMA = t.TABLE_SCHEMA AND c.TABLE_NAME = t.TABLE_NAME \
                  LEFT JOIN information_schema.KEY_COLUMN_USAGE k ON k.TABLE_SCHEMA = c.TABLE_SCHEMA \
@@ -236,21 +254,23 @@ fn columns_sql(dialect: Dialect) -> &'static str {
             "SELECT m.name, m.type, c.name, c.type, CAST(c.\"notnull\" AS TEXT), \
                  CASE WHEN c.hidden IN (2, 3) THEN '1' ELSE '0' END, CASE WHEN c.pk > 0 THEN CAST(c.pk AS TEXT) END, \
                  (SELECT 'COLLATE \"' || replace(x.coll, '\"', '\"\"') || '\"' FROM pragma_index_list(m.name) AS l JOIN pragma_index_xinfo(l.name) AS x \
-                  WHERE l.origin = 'pk' AND x.key = 1 AND x.name = c.name AND x.coll <> 'BINARY') \
+                  WHERE l.origin = 'pk' AND x.key = 1 AND x.name = c.name AND x.coll <> 'BINARY'), \
+                 c.dflt_value \
              FROM sqlite_master AS m JOIN pragma_table_xinfo(m.name) AS c \
              WHERE m.type = 'table' AND m.sql NOT LIKE 'CREATE VIRTUAL%' AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' \
              UNION ALL \
-             SELECT name, CASE type WHEN 'view' THEN type ELSE 'virtual' END, NULL, NULL, NULL, NULL, NULL, NULL \
+             SELECT name, CASE type WHEN 'view' THEN type ELSE 'virtual' END, NULL, NULL, NULL, NULL, NULL, NULL, NULL \
              FROM sqlite_master WHERE type = 'view' OR (type = 'table' AND sql LIKE 'CREATE VIRTUAL%')"
         }
     }
 }
 
-/// Table, the foreign key's id, column, parent, the parent's column.
+/// Table, the foreign key's id, column, parent, the parent's column, the foreign key's name, its actions.
 fn foreign_keys_sql(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Postgres => {
-            "SELECT c.relname::text, k.oid::text, a.attname::text, p.relname::text, pa.attname::text \
+            "SELECT c.relname::text, k.oid::text, a.attname::text, p.relname::text, pa.attname::text, k.conname::text, \
+                 CASE k.confdeltype WHEN 'c' THEN 'CASCADE' END, CASE k.confupdtype WHEN 'c' THEN 'CASCADE' END \
              FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_class p ON p.oid = k.confrelid \
                  CROSS JOIN LATERAL unnest(k.conkey, k.confkey) WITH ORDINALITY AS u(own, theirs, place) \
                  JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = u.own \
@@ -259,14 +279,17 @@ fn foreign_keys_sql(dialect: Dialect) -> &'static str {
              ORDER BY c.relname, k.oid, u.place"
         }
         Dialect::Mysql => {
-            "SELECT CAST(TABLE_NAME AS CHAR), CAST(CONSTRAINT_NAME AS CHAR), CAST(COLUMN_NAME AS CHAR), \
-                 CAST(REFERENCED_TABLE_NAME AS CHAR), CAST(REFERENCED_COLUMN_NAME AS CHAR) \
-             FROM information_schema.KEY_COLUMN_USAGE \
-             WHERE TABLE_SCHEMA = DATABASE() AND REFERENCED_TABLE_SCHEMA = DATABASE() \
-             ORDER BY TABLE_NAME, CONSTRAINT_NAME, ORDINAL_POSITION"
+            "SELECT CAST(k.TABLE_NAME AS CHAR), CAST(k.CONSTRAINT_NAME AS CHAR), CAST(k.COLUMN_NAME AS CHAR), \
+                 CAST(k.REFERENCED_TABLE_NAME AS CHAR), CAST(k.REFERENCED_COLUMN_NAME AS CHAR), CAST(k.CONSTRAINT_NAME AS CHAR), \
+                 CAST(r.DELETE_RULE AS CHAR), CAST(r.UPDATE_RULE AS CHAR) \
+             FROM information_schema.KEY_COLUMN_USAGE k \
+                 LEFT JOIN information_schema.REFERENTIAL_CONSTRAINTS r ON r.CONSTRAINT_SCHEMA = k.CONSTRAINT_SCHEMA \
+                     AND r.TABLE_NAME = k.TABLE_NAME AND r.CONSTRAINT_NAME = k.CONSTRAINT_NAME \
+             WHERE k.TABLE_SCHEMA = DATABASE() AND k.REFERENCED_TABLE_SCHEMA = DATABASE() \
+             ORDER BY k.TABLE_NAME, k.CONSTRAINT_NAME, k.ORDINAL_POSITION"
         }
         _ => {
-            "SELECT m.name, CAST(f.id AS TEXT), f.\"from\", f.\"table\", COALESCE(f.\"to\", f.\"from\") \
+            "SELECT m.name, CAST(f.id AS TEXT), f.\"from\", f.\"table\", COALESCE(f.\"to\", f.\"from\"), '', f.on_delete, f.on_update \
              FROM sqlite_master AS m JOIN pragma_foreign_key_list(m.name) AS f \
              WHERE m.type = 'table' AND m.sql NOT LIKE 'CREATE VIRTUAL%' ORDER BY m.name, f.id, f.seq"
         }

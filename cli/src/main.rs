@@ -3,7 +3,9 @@
 //! The library knows a table from the derive; the tool learns it from the database ([`live`], [`sharded`]) and writes its
 //! statements over names that are known at run time ([`statement`], [`key`]). One file for each command.
 
+mod address;
 mod advise;
+mod alone;
 mod args;
 mod beside;
 mod column_type;
@@ -24,6 +26,7 @@ mod indexes;
 mod integrity;
 mod interrupt;
 mod key;
+mod library_tables;
 mod live;
 mod migration_dir;
 mod migration_files;
@@ -50,12 +53,14 @@ mod sums;
 mod tokens;
 mod within;
 
+use std::env;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 use diesel_sharded::described::guard_transactions;
 
+use crate::address::{Address, Origin};
 use crate::args::{Args, Command};
 use crate::connection::AnyConnection;
 use crate::error::Error;
@@ -78,12 +83,13 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<Ended, Error> {
-    let warnings = dot_env::load();
+    let had_address = env::var_os(address::VARIABLE).is_some();
+    let dot_env = dot_env::load();
     let command = Args::command();
     let matches = command.clone().get_matches();
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let out = &mut Output::stdout();
-    for warning in warnings {
+    for warning in &dot_env.warnings {
         out.note(&format!("warning: {warning}"));
     }
     if let Command::Completions { shell } = args.command {
@@ -97,7 +103,11 @@ fn run() -> Result<Ended, Error> {
     }
     guard_transactions(); // whether the database is a cluster is not known
     let url = args.database_url.as_deref();
-    let conn = &mut AnyConnection::establish_by_url(url)?;
+    let origin = Origin::of(&matches, dot_env.file.filter(|_| !had_address));
+    let conn = &mut AnyConnection::establish_at(Address {
+        text: url.ok_or(Error::NoDatabaseUrl)?,
+        origin: &origin,
+    })?;
     let given = Given::of(&command, &matches);
     match &args.command {
         Command::Generate(args) if args.function => function::run(args, conn, out),

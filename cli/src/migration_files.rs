@@ -57,17 +57,69 @@ pub fn file_name(table: &str) -> String {
 }
 
 fn write(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<Ended, Error> {
-    let time = chrono::Utc::now().format("%Y-%m-%d-%H%M%S");
-    create(files, &folder.join(format!("{time}_{name}")), out)?;
+    create_folders(folder)?;
+    let time = chrono::Utc::now().format("%Y-%m-%d-%H%M%S").to_string();
+    let own = loop {
+        let version = free_version(&time, &versions(folder)?);
+        if let Some(own) = claim(folder, &version, name)? {
+            break own;
+        }
+    };
+    fill(files, &own, out)?;
     Ok(Ended::Done)
 }
 
-fn create(files: &Files, folder: &Path, out: &mut Output) -> Result<(), Error> {
-    if let Some(parent) = folder.parent() {
-        fs::create_dir_all(parent).map_err(|source| Error::file(parent, source))?;
+/// The folder of the migration, unless another process creates one of this version at the same time.
+fn claim(folder: &Path, version: &str, name: &str) -> Result<Option<PathBuf>, Error> {
+    let own = folder.join(format!("{version}_{name}"));
+    match fs::create_dir(&own) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+        created => created.map_err(|source| Error::file(&own, source))?,
     }
-    // Files that are there already stay.
-    fs::create_dir(folder).map_err(|source| Error::file(folder, source))?;
+    let version = version.replace('-', "");
+    let versions = versions(folder)?;
+    let of_it = versions.iter().filter(|other| **other == version);
+    if of_it.count() == 1 {
+        return Ok(Some(own));
+    }
+    fs::remove_dir(&own).map_err(|source| Error::file(&own, source))?;
+    Ok(None)
+}
+
+/// The time, or with a number behind it, as the `diesel` CLI writes it, where a migration of the same second has that version: Diesel runs
+/// one migration of each version.
+fn free_version(time: &str, taken: &[String]) -> String {
+    let mut version = time.to_owned();
+    let mut number = 0_u32;
+    while taken.contains(&version.replace('-', "")) {
+        version = format!("{time}-{number:04x}");
+        number += 1;
+    }
+    version
+}
+
+/// The versions of the migrations in a folder, as Diesel reads them.
+fn versions(folder: &Path) -> Result<Vec<String>, Error> {
+    let entries = fs::read_dir(folder).map_err(|source| Error::file(folder, source))?;
+    let versions = entries.map(|entry| {
+        let name = entry
+            .map_err(|source| Error::file(folder, source))?
+            .file_name();
+        let name = name.to_string_lossy();
+        let version = name.split('_').next().unwrap_or_default();
+        Ok(version.replace('-', ""))
+    });
+    versions.collect()
+}
+
+fn create_folders(folder: &Path) -> Result<(), Error> {
+    fs::create_dir_all(folder).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => Error::file(folder, io::ErrorKind::NotADirectory.into()),
+        _ => Error::file(folder, source),
+    })
+}
+
+fn fill(files: &Files, folder: &Path, out: &mut Output) -> Result<(), Error> {
     for (file, text) in files.named() {
         let file = folder.join(file);
         fs::write(&file, text).map_err(|source| Error::file(&file, source))?;
@@ -87,7 +139,10 @@ pub enum Written {
 /// Writes the migration in this folder, or compares it with the one that is there.
 pub fn write_once(files: &Files, folder: &Path, out: &mut Output) -> Result<Written, Error> {
     match folder.is_dir() {
-        false => create(files, folder, out).map(|()| Written::Now),
+        false => {
+            create_folders(folder)?;
+            fill(files, folder, out).map(|()| Written::Now)
+        }
         true => Ok(match differs(files, folder, out)? {
             true => Written::Otherwise,
             false => Written::Before,
@@ -116,7 +171,11 @@ fn differs(files: &Files, folder: &Path, out: &Output) -> Result<bool, Error> {
     let mut differs = false;
     for (file, text) in files.named() {
         let file = folder.join(file);
-        let there = fs::read_to_string(&file).map_err(|source| Error::file(&file, source))?;
+        let there = match fs::read_to_string(&file) {
+            // As after a run that was interrupted.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            there => there.map_err(|source| Error::file(&file, source))?,
+        };
         if there.trim() != text.trim() {
             out.note(&format!(
                 "{} is not what would be written now:\n{}",
@@ -140,7 +199,7 @@ fn newest(folder: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
         let file_name = path.file_name().and_then(|file_name| file_name.to_str());
         let version = file_name.and_then(|f| f.strip_suffix(name)?.strip_suffix('_'));
         let is_version = |version: &str| {
-            !version.is_empty() && version.chars().all(|c| c.is_ascii_digit() || c == '-')
+            !version.is_empty() && version.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
         };
         if let Some(version) = version.filter(|version| is_version(version)) {
             found.push((version.replace('-', ""), path));
@@ -156,4 +215,25 @@ fn shown(path: &Path) -> String {
         .unwrap_or(path)
         .display()
         .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_is_taken_gets_a_number() {
+        let time = "2026-01-01-120000";
+        let taken = |versions: &[&str]| {
+            let versions: Vec<_> = versions.iter().map(|v| (*v).to_owned()).collect();
+            free_version(time, &versions)
+        };
+        assert_eq!(taken(&["20260101115959"]), time);
+        assert_eq!(taken(&["20260101120000"]), "2026-01-01-120000-0000");
+        let numbered = taken(&["20260101120000", "202601011200000000"]);
+        assert_eq!(numbered, "2026-01-01-120000-0001");
+        // Diesel runs them in this order.
+        let versions = [time, &numbered, "2026-01-01-120001"];
+        assert!(versions.map(|v| v.replace('-', "")).is_sorted());
+    }
 }

@@ -76,7 +76,10 @@ pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> 
     };
     let found = match conn.dialect() {
         Dialect::Postgres => of_postgres(&says, needs, &role, conn).unwrap_or_default(),
-        Dialect::Mysql => of_mysql(&says, needs, &role),
+        Dialect::Mysql => {
+            let database = database(conn).unwrap_or_default();
+            of_mysql(&says, needs, &role, &database)
+        }
         _ => None,
     };
     match found {
@@ -99,6 +102,12 @@ fn of_postgres(
     let Some((_, object)) = says.split_once("permission denied for ") else {
         return Ok(None);
     };
+    let Some((kind, name)) = object.split_once(' ') else {
+        return Ok(None);
+    };
+    if kind == "schema" {
+        return of_schema(name, role, conn).map(Some);
+    }
     let asked = Statement::default().sql("SELECT ");
     let asked = asked.each(", ", needs, |asked, need| {
         let schema = need.table.schema().into_iter();
@@ -127,19 +136,40 @@ fn of_postgres(
     if !denied.is_empty() {
         return Ok(Some(lacked(Dialect::Postgres, &denied, role)));
     }
-    Ok(object.split_once(' ').and_then(|(kind, name)| {
-        let (privilege, before) = match kind {
-            "table" | "view" => ("SELECT", ""),
-            "schema" => ("USAGE", "SCHEMA "),
-            _ => return None,
-        };
-        let name = name.trim_matches('"');
-        let grant = quoted(Dialect::Postgres, name);
-        Some(Lack {
-            what: format!("{privilege} ON {before}{name}"),
-            grants: vec![format!("GRANT {privilege} ON {before}{grant} TO {role}")],
-        })
+    if !matches!(kind, "table" | "view") {
+        return Ok(None);
+    }
+    Ok(Some(Lack {
+        what: format!("SELECT ON {name}"),
+        grants: vec![format!(
+            "GRANT SELECT ON {} TO {role}",
+            quoted(Dialect::Postgres, name)
+        )],
     }))
+}
+
+/// Whoever may use a schema was about to create something in it.
+fn of_schema(schema: &str, role: &str, conn: &mut AnyConnection) -> QueryResult<Lack> {
+    let asked = Statement::default()
+        .sql("SELECT CASE WHEN has_schema_privilege(")
+        .bind(Value::Text(schema.to_owned()))
+        .sql(", 'USAGE') THEN 'CREATE' ELSE 'USAGE' END");
+    let rows = asked.rows(conn)?;
+    let privilege = rows.first().map_or(Ok("USAGE"), |row| row.text(0))?;
+    let grant = quoted(Dialect::Postgres, schema);
+    Ok(Lack {
+        what: format!("{privilege} ON SCHEMA {schema}"),
+        grants: vec![format!("GRANT {privilege} ON SCHEMA {grant} TO {role}")],
+    })
+}
+
+/// The one to which plain names lead on MySQL.
+fn database(conn: &mut AnyConnection) -> QueryResult<String> {
+    let asked = Statement::default().sql("SELECT CAST(COALESCE(DATABASE(), '') AS CHAR)");
+    let rows = asked.rows(conn)?;
+    rows.first()
+        .map_or(Ok(""), |row| row.text(0))
+        .map(str::to_owned)
 }
 
 /// All of these needs, by table.
@@ -179,10 +209,24 @@ pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
     }
 }
 
+/// MySQL's privileges to define tables, which are granted on a database: the tables are not there yet.
+const DEFINES: [&str; 3] = ["CREATE", "REFERENCES", "TRIGGER"];
+
 /// The message's own words: ``UPDATE command denied to user 'app'@'%' for table `shop`.`videos` ``, on MySQL `'videos'`, or
 /// `for column 'likes' in table 'videos'`.
-fn of_mysql(says: &str, needs: &[Need<'_>], role: &str) -> Option<Lack> {
+fn of_mysql(says: &str, needs: &[Need<'_>], role: &str, database: &str) -> Option<Lack> {
     let (privilege, rest) = says.split_once(" command denied to user ")?;
+    if DEFINES.contains(&privilege) {
+        // All at once: each of the statements before the next refusal would be committed.
+        let needed = needs.iter().map(|need| need.privilege);
+        let needed = needed.filter(|needed| DEFINES.contains(needed) && *needed != privilege);
+        let all: Vec<_> = std::iter::once(privilege).chain(needed).collect();
+        let (all, on) = (all.join(", "), quoted(Dialect::Mysql, database));
+        return Some(Lack {
+            what: format!("{all} ON {database}.*"),
+            grants: vec![format!("GRANT {all} ON {on}.* TO {role}")],
+        });
+    }
     let (_, object) = rest.split_once(" for ")?;
     let (column, table) = match object.strip_prefix("column ") {
         Some(column) => column.split_once(" in table ")?,
@@ -256,14 +300,24 @@ mod tests {
             "UPDATE command denied to user 'app'@'localhost' for table 'videos'",
             "UPDATE command denied to user 'app'@'localhost' for column 'likes' in table 'videos'",
         ] {
-            assert_eq!(of_mysql(says, &needs, "'app'@'%'"), update, "{says}");
+            assert_eq!(
+                of_mysql(says, &needs, "'app'@'%'", "shop"),
+                update,
+                "{says}"
+            );
         }
         let says = "SELECT command denied to user 'app'@'localhost' for table `shop`.`comments`";
         let grant = "GRANT SELECT ON `shop`.`comments` TO 'app'@'%'";
         assert_eq!(
-            of_mysql(says, &needs, "'app'@'%'"),
+            of_mysql(says, &needs, "'app'@'%'", "shop"),
             lack("SELECT ON comments", grant)
         );
-        assert_eq!(of_mysql("Table 'x' doesn't exist", &needs, ""), None);
+        let says = "CREATE command denied to user 'app'@'localhost' for table `shop`.`a`";
+        let grant = "GRANT CREATE ON `shop`.* TO 'app'@'%'";
+        assert_eq!(
+            of_mysql(says, &needs, "'app'@'%'", "shop"),
+            lack("CREATE ON shop.*", grant)
+        );
+        assert_eq!(of_mysql("Table 'x doesn't exist", &needs, "", ""), None);
     }
 }

@@ -135,14 +135,12 @@ impl Recounting<'_> {
     fn go_on(&self, last: Option<&Key>) -> String {
         let sharded = self.keyed.sharded;
         let after = last.map(|last| last.after_arguments(sharded));
-        format!(
-            "diesel-sharded {} {} {}{}{}",
+        let words = [
             self.again.command,
-            shell::quoted(sharded.table().as_str()),
-            shell::quoted(self.field.name()),
-            self.again.options,
-            after.unwrap_or_default()
-        )
+            sharded.table().as_str(),
+            self.field.name(),
+        ];
+        shell::command(words) + self.again.options + &after.unwrap_or_default()
     }
 
     fn explained(&self, error: Error, conn: &mut AnyConnection) -> Error {

@@ -1,19 +1,27 @@
 //! `diesel-sharded setup`: the library's own tables, by its migrations.
 
+use diesel::migration::{Migration, MigrationConnection, MigrationSource};
 use diesel::prelude::*;
+use diesel::result::Error as DieselError;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::MIGRATIONS;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{MigrationText, migration_texts};
+use diesel_sharded::model::TableName;
 use diesel_sharded::operation::Migrations;
+use diesel_sharded::{Error as ShardedError, MIGRATIONS};
 
+use crate::alone::alone;
 use crate::args::SetupArgs;
-use crate::connection::AnyConnection;
+use crate::connection::{AnyConnection, Backend};
 use crate::error::Error;
 use crate::exit::Ended;
+use crate::library_tables::{LibraryMigration, RECORDS, State, recorded};
 use crate::live::LiveTables;
 use crate::migration_dir;
 use crate::migration_files::{Files, Written, write_once};
 use crate::output::Output;
+use crate::privilege::{Need, explained};
+use crate::statement::Statement;
 
 pub fn run(args: &SetupArgs, conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
     let migrations = match (args.no_triggers, args.no_foreign_key) {
@@ -22,50 +30,95 @@ pub fn run(args: &SetupArgs, conn: &mut AnyConnection, out: &mut Output) -> Resu
         (false, false) => MIGRATIONS,
     };
     let texts = migration_texts(migrations, &conn.backend())?;
-    match args.write {
-        true => write(texts, args, out),
-        false => run_pending(migrations, &texts, conn, out),
+    if args.write {
+        return write(texts, args, out);
     }
-}
-
-/// Runs and records them as the application's own `run_pending_migrations` would.
-fn run_pending(
-    migrations: Migrations,
-    texts: &[MigrationText],
-    conn: &mut AnyConnection,
-    out: &mut Output,
-) -> Result<Ended, Error> {
-    let pending = conn
-        .pending_migrations(migrations)
-        .map_err(Error::migration)?;
-    if pending.is_empty() {
-        out.line("All migrations of the library have run: nothing to do.")?;
-    }
-    for migration in &pending {
-        let name = migration.name().to_string();
-        let text = texts.iter().find(|text| text.folder == name);
-        if let Some((text, table)) = text.zip(there(text, conn)?) {
-            return Err(Error::NotRecorded {
-                table,
-                version: text.version,
-            });
-        }
-        conn.run_migration(migration).map_err(Error::migration)?;
+    let ran = alone(conn, |conn| run_pending(migrations, &texts, conn));
+    let ran = ran.map_err(|error| {
+        let records = TableName::new(RECORDS);
+        let defines = match (conn.dialect(), args.no_triggers, args.no_foreign_key) {
+            (Dialect::Mysql, false, false) => &["CREATE", "REFERENCES"][..],
+            (Dialect::Mysql, false, true) => &["CREATE", "TRIGGER"],
+            _ => &[],
+        };
+        let needs = ["SELECT", "INSERT"].iter().chain(defines);
+        let needs: Vec<_> = needs.map(|need| Need::of(need, records)).collect();
+        explained(error, &needs, conn)
+    })?;
+    for name in &ran {
         out.line(&format!("Ran {name}"))?;
+    }
+    if ran.is_empty() {
+        out.line("All migrations of the library have run: nothing to do.")?;
     }
     Ok(Ended::Done)
 }
 
-/// A table of a migration that is there already.
-fn there(
-    text: Option<&MigrationText>,
+/// Runs and records them as the application's own `run_pending_migrations` would, and returns their names. Nothing is run if something is
+/// wrong with any of them.
+fn run_pending(
+    migrations: Migrations,
+    texts: &[MigrationText],
     conn: &mut AnyConnection,
-) -> QueryResult<Option<&'static str>> {
+) -> Result<Vec<&'static str>, Error> {
     let live = LiveTables::read(conn)?;
-    let mut tables = text.into_iter().flat_map(|text| text.tables);
-    Ok(tables
-        .find(|table| live.tables.contains_key(**table))
-        .copied())
+    let recorded = recorded(&live, conn)?;
+    let found = texts
+        .iter()
+        .map(|text| LibraryMigration::new(text, &live, Some(&recorded)));
+    let found: Vec<_> = found.collect();
+    let wrong: Vec<_> = found.iter().filter_map(refused).collect();
+    if !wrong.is_empty() {
+        return Err(Error::LibraryTables(wrong));
+    }
+    let pending: Vec<_> = found
+        .iter()
+        .filter(|found| found.state == State::Pending)
+        .map(|found| found.text.folder)
+        .collect();
+    if pending.is_empty() {
+        return Ok(pending);
+    }
+    conn.setup()?;
+    may_record(conn)?;
+    let all: Vec<Box<dyn Migration<Backend>>> = migrations.migrations().map_err(failed)?;
+    for migration in all {
+        if pending.contains(&migration.name().to_string().as_str()) {
+            conn.run_migration(&*migration).map_err(failed)?;
+        }
+    }
+    Ok(pending)
+}
+
+/// Asks for the privilege to record before anything is created: MySQL would keep tables without a record.
+fn may_record(conn: &mut AnyConnection) -> QueryResult<()> {
+    let nothing = Statement::default()
+        .sql("INSERT INTO ")
+        .name(RECORDS)
+        .sql(" (version) SELECT version FROM ")
+        .name(RECORDS)
+        .sql(" WHERE 1 = 0");
+    conn.execute_returning_count(&nothing).map(drop)
+}
+
+/// Why a migration stops `setup`, and what to do.
+fn refused(migration: &LibraryMigration<'_>) -> Option<String> {
+    let wrong = migration.wrong()?;
+    Some(match (migration.state, migration.text.tables) {
+        (State::Unrecorded, [table, ..]) => format!(
+            "there is a table `{table}` already, and no record of the migration that creates it. If it was created by that migration's \
+             text, record it: {}",
+            migration.remedy()
+        ),
+        _ => format!("{wrong}\n{}", migration.remedy()),
+    })
+}
+
+fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
+    match error.downcast::<DieselError>() {
+        Ok(error) => Error::Database(ShardedError::from(*error)),
+        Err(error) => Error::Migration(error.to_string()),
+    }
 }
 
 fn write(texts: Vec<MigrationText>, args: &SetupArgs, out: &mut Output) -> Result<Ended, Error> {

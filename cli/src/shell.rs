@@ -9,6 +9,12 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
+/// A command line of this tool.
+pub fn command<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+    let words = words.into_iter().map(|word| format!(" {}", quoted(word)));
+    env!("CARGO_BIN_NAME").to_owned() + &words.collect::<String>()
+}
+
 /// `--name=value`
 pub fn option(name: &str, value: &str) -> String {
     format!("--{name}={}", quoted(value))
@@ -23,6 +29,7 @@ mod tests {
         assert_eq!(quoted("analytics.videos"), "analytics.videos");
         assert_eq!(quoted("it's, so"), r"'it'\''s, so'");
         assert_eq!(quoted(""), "''");
+        assert_eq!(command(["fold", "a b"]), "diesel-sharded fold 'a b'");
         assert_eq!(option("after", "$(id)"), "--after='$(id)'");
     }
 }

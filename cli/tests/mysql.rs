@@ -245,6 +245,9 @@ fn advise_names_the_hot_column() {
     let mut conn = MysqlConnection::establish(&url).unwrap();
     conn.batch_execute("CREATE DATABASE shop").unwrap();
     let url = format!("{}/shop", server.address());
+    servers::advise::names_are_those_of_the_database(&url, '`');
+    conn.batch_execute("USE shop; DROP TABLE `My Posts`; TRUNCATE performance_schema.events_statements_summary_by_digest")
+        .unwrap();
     servers::advise::names_the_hot_column(&url, "DO 0", "times on MariaDB");
 }
 

@@ -218,6 +218,14 @@ fn advise_names_the_hot_column() {
 }
 
 #[test]
+fn advise_names_tables_and_columns_as_they_are() {
+    let (database, mut conn) = cases::empty_database();
+    conn.batch_execute("CREATE EXTENSION pg_stat_statements")
+        .unwrap();
+    servers::advise::names_are_those_of_the_database(database.url(), '"');
+}
+
+#[test]
 fn advise_says_how_to_switch_statistics_on() {
     servers::advise::says_how_to_switch_statistics_on("CREATE EXTENSION pg_stat_statements;");
 }

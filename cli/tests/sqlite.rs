@@ -73,12 +73,104 @@ fn bad_lines_of_dot_env_are_warnings() {
     );
     assert_eq!(says.lines().count(), 1, "{says}");
 
-    fs::write(below.join(".env"), b"A=\xff\n").unwrap();
+    // Each of these is one bad line, and the later ones count.
+    for bad in [
+        &b"A=\xff\n"[..],
+        b"A='x\n",
+        b"A='x\nB='y'\n",
+        b"A='it\nB='\n",
+    ] {
+        let mut text = [b"\xef\xbb\xbfDATABASE_URL=".to_vec(), database.url().into()].concat();
+        text = [b"OTHER=1\n", bad, &text[3..], b"\n"].concat();
+        fs::write(below.join(".env"), &text).unwrap();
+        let status = command(&below).arg("status").output().unwrap();
+        assert_eq!(status.status.code(), Some(0), "{status:?}");
+        let says = String::from_utf8(status.stderr).unwrap();
+        assert!(says.contains(".env, line 2: "), "{says}");
+    }
+    // As some editors begin a file.
+    let text = [b"\xef\xbb\xbfDATABASE_URL=", database.url().as_bytes()].concat();
+    fs::write(below.join(".env"), text).unwrap();
     let status = command(&below).arg("status").output().unwrap();
-    assert_eq!(status.status.code(), Some(1), "{status:?}");
+    assert_eq!((status.status.code(), status.stderr), (Some(0), vec![]));
+    let text = format!("\u{feff}DATABASE_URL={}", database.url());
+    let text: Vec<_> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    fs::write(below.join(".env"), text).unwrap();
+    let status = command(&below).arg("status").output().unwrap();
     let says = String::from_utf8(status.stderr).unwrap();
-    assert!(says.contains(".env cannot be read"), "{says}");
+    assert!(says.contains(".env is UTF-16"), "{says}");
     assert!(says.contains("set DATABASE_URL"), "{says}");
+}
+
+/// One message names the forms that work, and where the address came from.
+#[test]
+fn addresses_that_lead_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let says = |status: &mut std::process::Command| {
+        let output = status.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let says = String::from_utf8(output.stderr).unwrap();
+        for form in ["postgres://", "mysql://", "sqlite:"] {
+            assert!(says.contains(form), "{says}");
+        }
+        assert_eq!(says.lines().count(), 1, "{says}");
+        says
+    };
+    let status = || {
+        let mut status = command(folder.path());
+        status.arg("status");
+        status
+    };
+    for address in [
+        "",
+        "postgres",
+        "foo://x",
+        "sqlite:",
+        "sqlite:nowhere.db",
+        " ",
+    ] {
+        let by_option = says(status().arg("--database-url").arg(address));
+        assert!(by_option.contains("--database-url"), "{by_option}");
+        let by_environment = says(status().env("DATABASE_URL", address));
+        assert!(
+            by_environment.contains("the environment"),
+            "{by_environment}"
+        );
+        fs::write(
+            folder.path().join(".env"),
+            format!("DATABASE_URL='{address}'\n"),
+        )
+        .unwrap();
+        let by_file = says(&mut status());
+        assert!(by_file.contains("/.env"), "{by_file}");
+        fs::remove_file(folder.path().join(".env")).unwrap();
+    }
+    fs::write(
+        folder.path().join("text"),
+        "a text, which is no database at all\n",
+    )
+    .unwrap();
+    assert!(says(status().env("DATABASE_URL", "text")).contains("no SQLite database"));
+    for address in [
+        "foo://me:secret@host/db",
+        "postgres:me:secret@host/db",
+        "postgres:/me:secret@host",
+    ] {
+        let says = says(status().env("DATABASE_URL", address));
+        assert!(!says.contains("secret"), "{says}");
+    }
+    // libpq shows what it cannot read.
+    let mut status = status();
+    let output = status
+        .env("DATABASE_URL", "postgres://me:secret%zz@host/db")
+        .output()
+        .unwrap();
+    let says = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        says.contains("from DATABASE_URL in the environment"),
+        "{says}"
+    );
+    assert!(!says.contains("secret"), "{says}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod classify;
 mod ddl;
 mod dialect;
+mod fitting_names;
 pub(crate) mod isolation;
 mod locks;
 mod multi_connection;
@@ -18,6 +19,7 @@ mod values;
 
 pub(crate) use self::classify::{SHARD_REMOVED, TAKEN_FOR_ANOTHER};
 pub use self::dialect::Dialect;
+pub(crate) use self::fitting_names::shortened;
 pub(crate) use self::isolation::Isolation;
 pub(crate) use self::locks::{KeepsAndLocks, Strength};
 pub use self::prepared::keep_queries_on_mysql;

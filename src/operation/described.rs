@@ -24,7 +24,7 @@ use crate::operation::shards_table::{self, Integrity};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{Names, push_total_of};
 
-pub use self::ddl::declared_type;
+pub use self::ddl::{declared_type, fitting_name, takes_name};
 pub use crate::operation::fold::Pace;
 pub use crate::operation::migrations::{MigrationText, migration_texts};
 pub use crate::operation::shards_table::MissingParentTriggers;

@@ -1,17 +1,20 @@
 //! Statements that count on one row: `UPDATE t SET c = c + n`.
 
+use diesel_sharded::backend::Dialect;
+
 use crate::tokens::{Token, tokens};
 
-/// The table and the columns that a statement counts on.
-#[derive(Debug, PartialEq, Eq)]
+/// The table and the columns that a statement counts on, by the names that the database reads there.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Counting {
+    pub schema: Option<String>,
     pub table: String,
     pub columns: Vec<String>,
 }
 
 impl Counting {
     /// Nothing for any other statement.
-    pub fn read(sql: &str) -> Option<Self> {
+    pub fn read(sql: &str, dialect: Dialect) -> Option<Self> {
         let tokens = tokens(sql);
         let mut rest = tokens.iter().filter(|token| !token.is(";")).peekable();
         rest.next_if(|token| token.is("UPDATE"))?;
@@ -24,8 +27,9 @@ impl Counting {
             .is_some()
         {}
         // The name, the last part of it behind a dot, is followed by SET, or by `v` or `AS v` before it.
-        let mut table = rest.next()?;
+        let (mut schema, mut table) = (None, rest.next()?);
         while rest.next_if(|token| token.is(".")).is_some() {
+            schema = Some(table);
             table = rest.next()?;
         }
         rest.by_ref().take(3).find(|token| token.is("SET"))?;
@@ -35,9 +39,12 @@ impl Counting {
                 .any(|word| token.is(word))
         };
         let assignments: Vec<_> = rest.take_while(|token| !is_end(token)).collect();
-        let columns: Vec<_> = split(&assignments).filter_map(counted).collect();
+        let columns: Vec<_> = split(&assignments)
+            .filter_map(|assignment| counted(assignment, dialect))
+            .collect();
         (!columns.is_empty()).then(|| Counting {
-            table: table.text.clone(),
+            schema: schema.map(|schema| name(schema, dialect)),
+            table: name(table, dialect),
             columns,
         })
     }
@@ -52,8 +59,21 @@ fn split<'t>(tokens: &'t [&'t Token]) -> impl Iterator<Item = &'t [&'t Token]> {
     })
 }
 
+/// PostgreSQL reads a name without quotes in lower case.
+fn name(token: &Token, dialect: Dialect) -> String {
+    match (dialect, token.quoted) {
+        (Dialect::Postgres, false) => token.text.to_ascii_lowercase(),
+        _ => token.text.clone(),
+    }
+}
+
+/// Whether two names of columns are one. They differ by case on PostgreSQL alone.
+pub fn is_one(one: &str, other: &str, dialect: Dialect) -> bool {
+    one == other || dialect != Dialect::Postgres && one.to_lowercase() == other.to_lowercase()
+}
+
 /// The column of `c = c + n`, however it is qualified and bracketed.
-fn counted(assignment: &[&Token]) -> Option<String> {
+fn counted(assignment: &[&Token], dialect: Dialect) -> Option<String> {
     let mut plain: Vec<&Token> = vec![];
     for token in assignment {
         match token.text.as_str() {
@@ -67,7 +87,8 @@ fn counted(assignment: &[&Token]) -> Option<String> {
     }
     let (column, rest) = plain.split_first()?;
     let (equals, sum) = rest.split_first()?;
-    let same = |token: &Token| token.text.eq_ignore_ascii_case(&column.text);
+    let column = name(column, dialect);
+    let same = |token: &Token| is_one(&name(token, dialect), &column, dialect);
     let counts = match sum {
         [coalesce, own, comma, zero, rest @ ..]
             if (coalesce.is("COALESCE") || coalesce.is("IFNULL"))
@@ -80,7 +101,7 @@ fn counted(assignment: &[&Token]) -> Option<String> {
         [value, plus, own] => is_value(value) && plus.is("+") && same(own),
         _ => false,
     };
-    (equals.is("=") && counts).then(|| column.text.clone())
+    (equals.is("=") && counts).then_some(column)
 }
 
 /// `+ n`, with a cast behind it or not.
@@ -108,7 +129,8 @@ mod tests {
     use super::*;
 
     fn columns(sql: &str) -> Option<(String, Vec<String>)> {
-        Counting::read(sql).map(|counting| (counting.table, counting.columns))
+        let counting = Counting::read(sql, Dialect::Postgres)?;
+        Some((counting.table, counting.columns))
     }
 
     #[test]
@@ -126,6 +148,37 @@ mod tests {
             let expected = ("videos".to_owned(), vec!["views".to_owned()]);
             assert_eq!(columns(sql), Some(expected), "{sql}");
         }
+        for (dialect, sql, schema, table, column) in [
+            (
+                Dialect::Postgres,
+                r#"UPDATE Shop."My Posts" SET "View Count" = "View Count" + 1"#,
+                Some("shop"),
+                "My Posts",
+                "View Count",
+            ),
+            (
+                Dialect::Mysql,
+                "UPDATE `Shop` . `My Posts` SET `View Count` = `view count` + ?",
+                Some("Shop"),
+                "My Posts",
+                "View Count",
+            ),
+            (
+                Dialect::Postgres,
+                "/* app */ UPDATE Videos SET Views = VIEWS + 1",
+                None,
+                "videos",
+                "views",
+            ),
+        ] {
+            let counting = Counting::read(sql, dialect).unwrap();
+            assert_eq!(counting.schema.as_deref(), schema, "{sql}");
+            assert_eq!(
+                (&*counting.table, &*counting.columns[0]),
+                (table, column),
+                "{sql}"
+            );
+        }
         let both = "UPDATE videos SET views = views + ?, likes = likes - ? WHERE id = ?";
         assert_eq!(columns(both).unwrap().1, ["views", "likes"]);
     }
@@ -134,6 +187,7 @@ mod tests {
     fn statements_that_do_not() {
         for sql in [
             "UPDATE videos SET views = 5 WHERE id = 7",
+            r#"UPDATE videos SET "Views" = views + 1"#,
             "UPDATE videos SET views = likes + 1",
             "UPDATE videos SET views = views * 2",
             "UPDATE videos SET views = views + likes",

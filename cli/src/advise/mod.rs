@@ -2,13 +2,14 @@
 
 mod counting;
 mod measured;
+mod places;
 mod statistics;
 mod waits;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use diesel::QueryResult;
+use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use serde::Serialize;
 
@@ -18,11 +19,13 @@ use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::interrupt::Interrupt;
-use crate::live::{LiveTable, LiveTables};
+use crate::live::LiveTables;
 use crate::output::Output;
 use crate::sharded::{self, names};
+use crate::shell;
 
-use self::counting::Counting;
+use self::counting::{Counting, is_one};
+use self::places::{Place, Places};
 use self::statistics::Digest;
 
 /// The pause between two looks at running statements.
@@ -84,7 +87,24 @@ impl Statistics {
     }
 }
 
-type Columns = BTreeMap<(String, String), Seen>;
+impl Seen {
+    fn add(&mut self, other: Seen) {
+        self.counts += other.counts;
+        self.new_counts += other.new_counts;
+        self.new_ms += other.new_ms;
+        self.running += other.running;
+        self.waiting += other.waiting;
+    }
+}
+
+type Statements = BTreeMap<Counting, Seen>;
+
+/// The columns of a table that statements count on, whatever name of the table they use.
+struct Columns {
+    place: Place,
+    columns: Vec<String>,
+    seen: Seen,
+}
 
 pub fn run(
     args: &AdviseArgs,
@@ -116,9 +136,10 @@ fn look(
     interrupt: &Interrupt,
     out: &mut Output,
 ) -> Result<Report, Error> {
-    let mut columns = Columns::new();
+    let mut statements = Statements::new();
+    let dialect = conn.dialect();
     let mut report = Report {
-        assumption: Some(measured::assumption(conn.dialect())),
+        assumption: Some(measured::assumption(dialect)),
         ..Report::default()
     };
     out.note(&format!(
@@ -135,7 +156,7 @@ fn look(
             Ok(running) => {
                 looks += 1;
                 for running in running {
-                    for seen in seen_by(&running.text, &mut columns) {
+                    if let Some(seen) = seen_by(&running.text, dialect, &mut statements) {
                         seen.running += 1;
                         seen.waiting += u64::from(running.waits);
                     }
@@ -149,23 +170,24 @@ fn look(
         interrupt.sleep_until(due.min(end));
     }
     report.seconds = start.elapsed().as_secs_f64();
+    let mut places = Places::read(conn)?;
     match (before, Statistics::read(conn)?) {
         (Ok(before), Ok(after)) => {
-            add_digests(&before.digests, &after.digests, &mut columns);
+            add_digests(&before.digests, &after.digests, dialect, &mut statements);
+            let mut columns = by_column(statements, &mut places, conn)?;
             let time = report.seconds * 1000.0 / f64::from(looks.max(1));
             if add_row_updates(&before, &after, time, &mut columns) {
                 report.notes.push(BY_TABLE.to_owned());
             }
+            report.columns = advices(&columns, dialect, report.seconds, looks.max(1));
         }
-        (Err(off), _) | (_, Err(off)) => report.notes.push(off),
+        (Err(off), _) | (_, Err(off)) => {
+            report.notes.push(off);
+            let columns = by_column(statements, &mut places, conn)?;
+            report.columns = advices(&columns, dialect, report.seconds, looks.max(1));
+        }
     }
-    let live = LiveTables::read(conn)?;
-    let advice = columns.iter().filter_map(|((table, column), seen)| {
-        let table = find(&live, conn.dialect(), table)?;
-        let (seconds, looks) = (report.seconds, looks.max(1));
-        advice(&live, conn.dialect(), table, column, *seen, seconds, looks)
-    });
-    report.columns = advice.collect();
+    report.notes.append(&mut places.notes);
     let urgency = |advice: &Advice| {
         (
             advice.waiting_sessions,
@@ -180,21 +202,21 @@ fn look(
     Ok(report)
 }
 
-/// The places of the columns that a statement counts on.
-fn seen_by<'c>(text: &str, columns: &'c mut Columns) -> Vec<&'c mut Seen> {
-    let Some(counting) = Counting::read(text) else {
-        return vec![];
-    };
-    // The first column stands for a statement: all of them are one write.
-    let column = counting.columns.join(" ");
-    vec![columns.entry((counting.table, column)).or_default()]
+/// What was seen of the statements that count on the same columns. All of these are one write.
+fn seen_by<'s>(
+    text: &str,
+    dialect: Dialect,
+    statements: &'s mut Statements,
+) -> Option<&'s mut Seen> {
+    let counting = Counting::read(text, dialect)?;
+    Some(statements.entry(counting).or_default())
 }
 
-fn add_digests(before: &[Digest], after: &[Digest], columns: &mut Columns) {
+fn add_digests(before: &[Digest], after: &[Digest], dialect: Dialect, statements: &mut Statements) {
     for digest in after {
         let earlier = before.iter().find(|earlier| earlier.text == digest.text);
         let (calls, total) = earlier.map_or((0, 0.0), |earlier| (earlier.calls, earlier.total_ms));
-        for seen in seen_by(&digest.text, columns) {
+        if let Some(seen) = seen_by(&digest.text, dialect, statements) {
             seen.counts += digest.calls;
             // Statistics that were reset meanwhile begin again.
             seen.new_counts += digest.calls.saturating_sub(calls);
@@ -203,19 +225,60 @@ fn add_digests(before: &[Digest], after: &[Digest], columns: &mut Columns) {
     }
 }
 
+/// The columns to which the statements' names lead.
+fn by_column(
+    statements: Statements,
+    places: &mut Places,
+    conn: &mut AnyConnection,
+) -> QueryResult<Vec<Columns>> {
+    let mut columns = BTreeMap::<(String, Vec<String>), Columns>::new();
+    for (counting, seen) in statements {
+        let Some(place) = places.find(&counting, conn)? else {
+            continue;
+        };
+        let Some(table) = place.table() else {
+            continue;
+        };
+        let countable = table
+            .columns
+            .iter()
+            .filter(|column| field_type(conn.dialect(), column).is_some() && column.key.is_none());
+        let counted = countable.filter(|column| {
+            let mut counted = counting.columns.iter();
+            counted.any(|name| is_one(name, &column.name, conn.dialect()))
+        });
+        let counted: Vec<_> = counted.map(|column| column.name.clone()).collect();
+        // A shards table is counted on too, by those whose statements name it.
+        let is_shards = table.name.ends_with("_shards") && table.column("shard").is_some();
+        if counted.is_empty() || is_shards {
+            continue;
+        }
+        let key = (place.live.full(&table.name), counted.clone());
+        let of_columns = columns.entry(key).or_insert_with(|| Columns {
+            place,
+            columns: counted,
+            seen: Seen::default(),
+        });
+        of_columns.seen.add(seen);
+    }
+    Ok(columns.into_values().collect())
+}
+
 /// Where no digest has a column whose statements were seen running, the updates of its table are counted, and `time` in milliseconds
 /// stands for each time that one was seen. Tells whether there was such a column.
 fn add_row_updates(
     before: &Statistics,
     after: &Statistics,
     time: f64,
-    columns: &mut Columns,
+    columns: &mut [Columns],
 ) -> bool {
     let mut added = false;
-    for ((table, _), seen) in columns {
-        let is_left_out = seen.new_counts == 0 && seen.running > 0;
-        if let Some(updates) = after.row_updates.get(table).filter(|_| is_left_out) {
-            let earlier = before.row_updates.get(table).copied().unwrap_or(0);
+    for Columns { place, seen, .. } in columns {
+        // Those of this database alone are known.
+        let is_left_out = seen.new_counts == 0 && seen.running > 0 && place.live.schema().is_none();
+        let name = place.name();
+        if let Some(updates) = after.row_updates.get(name).filter(|_| is_left_out) {
+            let earlier = before.row_updates.get(name).copied().unwrap_or(0);
             seen.counts = *updates;
             seen.new_counts = updates.saturating_sub(earlier);
             seen.new_ms = seen.running as f64 * time;
@@ -228,64 +291,34 @@ fn add_row_updates(
 const BY_TABLE: &str = "The server's digests leave out statements that the client prepared, as Diesel does on MariaDB. Their counts are the row \
 updates of the whole table, and their times those of the statements that were seen running.";
 
-/// The table of this name, written as in a statement.
-fn find<'l>(live: &'l LiveTables, dialect: Dialect, name: &str) -> Option<&'l LiveTable> {
-    let exact = live.tables.get(name);
-    let folded = || live.tables.get(&name.to_lowercase());
-    match dialect {
-        Dialect::Postgres => exact.or_else(folded),
-        _ => exact,
-    }
+fn advices(columns: &[Columns], dialect: Dialect, seconds: f64, looks: u32) -> Vec<Advice> {
+    let columns = columns.iter();
+    columns
+        .map(|columns| advice(columns, dialect, seconds, looks))
+        .collect()
 }
 
-fn advice(
-    live: &LiveTables,
-    dialect: Dialect,
-    table: &LiveTable,
-    columns: &str,
-    seen: Seen,
-    seconds: f64,
-    looks: u32,
-) -> Option<Advice> {
-    let columns: Vec<_> = columns.split(' ').collect();
-    let live_column = |name: &str| {
-        let mut all = table.columns.iter();
-        all.find(|column| column.name.eq_ignore_ascii_case(name))
-    };
-    let countable: Vec<_> = columns
-        .iter()
-        .filter_map(|name| live_column(name))
-        .filter(|column| field_type(dialect, column).is_some() && column.key.is_none())
-        .collect();
-    // A shards table is counted on too, by those whose statements name it.
-    let is_shards = table.name.ends_with("_shards") && table.column("shard").is_some();
-    if countable.is_empty() || is_shards {
-        return None;
-    }
-    let counted: Vec<_> = countable
-        .iter()
-        .map(|column| column.name.as_str())
-        .collect();
-    let all = sharded::all(dialect, live);
-    let sharded = all.iter().any(|sharded| {
-        let fields = names(sharded.fields());
-        sharded.table().name() == table.name && counted.iter().all(|name| fields.contains(name))
-    });
+fn advice(columns: &Columns, dialect: Dialect, seconds: f64, looks: u32) -> Advice {
+    let Columns {
+        place,
+        columns: counted,
+        seen,
+    } = columns;
+    let table = place.live.full(place.name());
+    let sharded = is_sharded(&place.live, place.name(), counted, dialect);
     let next = match sharded {
         true => format!(
-            "{} has shards already: the code that sends this needs `use diesel_sharded::update`",
-            table.name
+            "{table} has shards already: the code that sends this needs `use diesel_sharded::update`"
         ),
-        false => format!(
-            "diesel-sharded generate {} {}",
-            table.name,
-            counted.join(" ")
-        ),
+        false => {
+            let columns = counted.iter().map(String::as_str);
+            shell::command(["generate", &*table].into_iter().chain(columns))
+        }
     };
     let waiting_share = (seen.running > 0).then(|| seen.waiting as f64 / seen.running as f64);
     let new = (seen.new_counts > 0).then_some(seen.new_counts as f64);
-    Some(Advice {
-        table: table.name.clone(),
+    Advice {
+        table,
         column: counted.join(", "),
         sharded,
         counts: (seen.counts > 0).then_some(seen.counts),
@@ -294,6 +327,14 @@ fn advice(
         waiting_share,
         waiting_sessions: seen.waiting as f64 / f64::from(looks),
         next,
+    }
+}
+
+fn is_sharded(live: &LiveTables, table: &str, columns: &[String], dialect: Dialect) -> bool {
+    sharded::all(dialect, live).iter().any(|sharded| {
+        let fields = names(sharded.fields());
+        let has = |name: &String| fields.contains(&name.as_str());
+        sharded.table().name() == table && columns.iter().all(has)
     })
 }
 

@@ -80,7 +80,7 @@ fn postgres(conn: &mut AnyConnection) -> QueryResult<Result<String, String>> {
             "SELECT CASE WHEN query = '{HIDDEN}' THEN query ELSE min(query) END, CAST(SUM(calls) AS TEXT), \
                  CAST(SUM(total_exec_time) AS TEXT) FROM {}.pg_stat_statements \
              WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-                 AND (query ILIKE 'update%' OR query = '{HIDDEN}') GROUP BY query ORDER BY 1",
+                 AND (query ILIKE '%update%' OR query = '{HIDDEN}') GROUP BY query ORDER BY 1",
             quoted(Dialect::Postgres, schema)
         )));
     }

@@ -18,12 +18,12 @@ pub fn look(conn: &mut AnyConnection) -> QueryResult<Result<Vec<Running>, String
     let running = match conn.dialect() {
         Dialect::Postgres => {
             "SELECT query, CASE WHEN wait_event_type = 'Lock' THEN '1' ELSE '0' END FROM pg_stat_activity \
-             WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid() AND query ILIKE 'update%'"
+             WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid() AND query ILIKE '%update%'"
         }
         _ => {
             "SELECT CAST(p.INFO AS CHAR), CASE WHEN t.trx_state = 'LOCK WAIT' THEN '1' ELSE '0' END \
              FROM information_schema.PROCESSLIST p LEFT JOIN information_schema.INNODB_TRX t ON t.trx_mysql_thread_id = p.ID \
-             WHERE p.DB = DATABASE() AND p.COMMAND IN ('Query', 'Execute') AND p.ID <> CONNECTION_ID() AND p.INFO LIKE 'UPDATE%'"
+             WHERE p.DB = DATABASE() AND p.COMMAND IN ('Query', 'Execute') AND p.ID <> CONNECTION_ID() AND p.INFO LIKE '%UPDATE%'"
         }
     };
     match Statement::default().sql(running).rows(conn) {

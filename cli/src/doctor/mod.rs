@@ -9,6 +9,7 @@ mod privileges;
 mod row_rules;
 mod settings;
 mod shard_columns;
+mod shard_rules;
 mod tables;
 
 use crate::args::DoctorArgs;

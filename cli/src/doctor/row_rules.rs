@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::DescribedTable;
+use diesel_sharded::described::{DescribedTable, fitting_name};
 
 use crate::connection::AnyConnection;
 use crate::statement::{Statement, Value, quoted};
@@ -58,7 +58,7 @@ pub fn check(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResult<
             ),
         ));
     }
-    let own = format!("{shards}_create");
+    let own = fitting_name(Dialect::Postgres, format!("{shards}_create"));
     let triggers = Statement::default()
         .sql(
             "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \

@@ -12,12 +12,13 @@ use crate::integrity::{Integrity, KeptBy};
 use crate::key::Keyed;
 use crate::live::{Kind, LiveTables};
 use crate::sharded::{COUNTERS, names};
+use crate::shell;
 use crate::sizes::Sizes;
 use crate::statement::{quoted, quoted_table};
 use crate::within::within;
 
 use super::finding::Finding;
-use super::{privileges, row_rules, shard_columns};
+use super::{privileges, row_rules, shard_columns, shard_rules};
 
 pub fn check(
     live: &LiveTables,
@@ -39,6 +40,7 @@ pub fn check(
             ));
         }
         findings.extend(shard_columns::check(dialect, sharded, parent, of_shards));
+        findings.extend(shard_rules::check(live, sharded, of_shards, conn)?);
         let fields = names(sharded.fields());
         let beside = within(live.schema(), conn, |conn| {
             Beside::read(conn, parent, &fields, shards.name())
@@ -149,8 +151,9 @@ fn unfolded(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Finding> 
     }
     let on_shards = match texts.is_empty() {
         true => format!(
-            "{table} has {} shards, too many to add them up here: `diesel-sharded status {table} --exact`",
-            sizes.shards
+            "{table} has {} shards, too many to add them up here: `{}`",
+            sizes.shards,
+            shell::command(["status", table.as_str(), "--exact"])
         ),
         false => format!(
             "{table} has {} on {} shards",
@@ -162,7 +165,10 @@ fn unfolded(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Finding> 
         true => Finding::warning(
             CHECK,
             on_shards,
-            format!("diesel-sharded fold {table}, or in the application fold(..).every(..)"),
+            format!(
+                "{}\nor in the application fold(..).every(..)",
+                shell::command(["fold", table.as_str()])
+            ),
         ),
         false => Finding::ok(CHECK, on_shards),
     })

@@ -161,6 +161,73 @@ fn columns_that_have_drifted() {
     }
 }
 
+/// What is not as it would be created, and bears on exactness; what repairs it is printed.
+#[test]
+fn rules_that_have_drifted() {
+    let (database, mut conn) = videos(1, 1);
+    assert_eq!(levels(&database, "rules", 0), ["ok"]);
+    let shards = |views: &str, key: &str| {
+        format!(
+            "DROP TABLE videos_shards; CREATE TABLE videos_shards (id BIGINT NOT NULL, shard INTEGER NOT NULL, views BIGINT NOT NULL {views}, \
+             likes INTEGER NOT NULL DEFAULT 0 CHECK (likes BETWEEN -9 AND 9), PRIMARY KEY (id, shard), FOREIGN KEY (id) REFERENCES videos (id) {key})"
+        )
+    };
+    let (range, cascade) = (
+        "CHECK (views BETWEEN -9 AND 9)",
+        "ON UPDATE CASCADE ON DELETE CASCADE",
+    );
+    let has_foreign_key = dialect() != Dialect::Sqlite;
+    let has_checks = dialect() != Dialect::Postgres;
+    for (views, key, says, level) in [
+        (range.to_owned(), cascade, "no default", Some("problem")),
+        (
+            format!("DEFAULT 7 {range}"),
+            cascade,
+            "begins at 7",
+            Some("problem"),
+        ),
+        (
+            format!("DEFAULT 0 {range}"),
+            cascade,
+            "as it would be created",
+            Some("ok"),
+        ),
+        (
+            "DEFAULT 0".to_owned(),
+            cascade,
+            "views has no CHECK",
+            has_checks.then_some("warning"),
+        ),
+        (
+            format!("DEFAULT 0 {range}"),
+            "ON UPDATE CASCADE",
+            "ON DELETE",
+            has_foreign_key.then_some("problem"),
+        ),
+        (
+            format!("DEFAULT 0 {range}"),
+            "ON DELETE CASCADE",
+            "ON UPDATE",
+            has_foreign_key.then_some("problem"),
+        ),
+    ] {
+        conn.batch_execute(&shards(&views, key)).unwrap();
+        let code = if level == Some("problem") { 3 } else { 0 };
+        let found = findings(&database, "rules", code);
+        let Some(level) = level else {
+            assert_eq!(found[0].0, "ok", "{found:?}");
+            continue;
+        };
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].0, level, "{found:?}");
+        assert!(found[0].1.contains(says), "{found:?}");
+        if dialect() != Dialect::Sqlite && level != "ok" {
+            conn.batch_execute(&found[0].2).unwrap();
+            assert_eq!(levels(&database, "rules", 0), ["ok"], "{found:?}");
+        }
+    }
+}
+
 #[test]
 fn indexes_that_lack_and_that_are_too_many() {
     let (database, mut conn) = videos(1, 1);
@@ -175,4 +242,54 @@ fn indexes_that_lack_and_that_are_too_many() {
     assert_eq!(found[1].0, "warning");
     conn.batch_execute(&found[1].2).unwrap();
     assert_eq!(levels(&database, "index", 0), ["ok", "ok", "ok"]);
+}
+
+/// A name that the shell would take apart, or as several words.
+#[test]
+fn printed_commands_run_as_they_are() {
+    let (database, mut conn) = empty_database();
+    let name = "it's a $HOME; table";
+    let quoted = match dialect() {
+        Dialect::Mysql => format!("`{name}`"),
+        _ => format!("\"{name}\""),
+    };
+    conn.batch_execute(&format!(
+        "CREATE TABLE {quoted} (id BIGINT NOT NULL PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)"
+    ))
+    .unwrap();
+    super::shard(&database, &mut conn, name, &["views"]);
+    let shards = quoted.replace("table", "table_shards");
+    conn.batch_execute(&format!(
+        "INSERT INTO {quoted} (id) VALUES (1); INSERT INTO {shards} VALUES (1, 0, 5)"
+    ))
+    .unwrap();
+    let fold = findings(&database, "fold", 0).remove(0).2;
+    let folded = super::run_printed(&database, fold.lines().next().unwrap());
+    assert!(folded.contains("1 row folded (views +5)"), "{folded}");
+    let (_, says) = super::run_noting(
+        &database,
+        &[
+            "verify",
+            name,
+            "views",
+            "--recount=SELECT 1, 5",
+            "--after=x",
+        ],
+        1,
+    );
+    assert!(says.contains("no key"), "{says}");
+
+    // One that is not sharded.
+    let (database, mut conn) = empty_database();
+    conn.batch_execute(&format!(
+        "CREATE TABLE {quoted} (id BIGINT NOT NULL PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)"
+    ))
+    .unwrap();
+    let (_, says) = super::run_noting(&database, &["fold", name], 1);
+    let command = says
+        .split('`')
+        .find(|part| part.starts_with("diesel-sharded generate"));
+    let generate = command.unwrap().replace("COLUMN", "views --print");
+    let printed = super::run_printed(&database, &generate);
+    assert!(printed.contains("CREATE TABLE"), "{printed}");
 }

@@ -1,9 +1,12 @@
 //! `generate`: the library's own text, written, run as Diesel migrations, and refused.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use diesel::connection::SimpleConnection;
+use diesel::migration::MigrationSource;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel_migrations::{FileBasedMigrations, MigrationHarness};
@@ -13,7 +16,7 @@ use diesel_sharded::{ShardsTable, update};
 use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, downloads, videos};
 
-use super::{command, empty_database, refused, run, run_noting, shard};
+use super::{command, empty_database, on, refused, run, run_noting, shard};
 use crate::Conn;
 
 type Backend = <Conn as Connection>::Backend;
@@ -336,4 +339,38 @@ fn without_a_foreign_key_it_is_found_by_its_name() {
         let removed = run(&database, &["remove-orphans", "videos"], 0);
         assert_eq!(removed, "videos: removed 0 shards without a row\n");
     }
+}
+
+/// Migrations of one second: each has a version of its own, or Diesel would run the first of them alone.
+#[test]
+fn versions_of_one_second_differ() {
+    let (database, _conn) = unsharded();
+    let project = tempfile::tempdir().unwrap();
+    let folder = project.path().join("migrations");
+    let generate = |(table, column): (&str, &str)| {
+        let mut generate = on(&database, &["generate", table, column, "--migration-dir"]);
+        generate
+            .arg(&folder)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let (videos, downloads) = (("videos", "views"), ("downloads", "number"));
+    for at_once in [
+        &[videos][..],
+        &[videos, downloads, videos, downloads, downloads],
+    ] {
+        for generate in at_once.iter().copied().map(generate).collect::<Vec<_>>() {
+            let output = generate.wait_with_output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+    }
+    let migrations = FileBasedMigrations::from_path(&folder).unwrap();
+    let migrations = MigrationSource::<Backend>::migrations(&migrations).unwrap();
+    let versions = migrations.iter().map(|m| m.name().version().to_string());
+    let versions: BTreeSet<_> = versions.collect();
+    assert_eq!(versions.len(), 6, "{versions:?}");
+    let newest = ["generate", "videos", "views", "--locked", "--migration-dir"];
+    let folder = folder.to_str().unwrap();
+    run(&database, &[&newest[..], &[folder]].concat(), 0);
 }

@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod fold;
 mod generate;
 mod life;
+mod long_names;
 mod peaks;
 mod recount;
 mod setup;
@@ -55,6 +56,21 @@ pub fn run_noting(database: &Database, arguments: &[&str], code: i32) -> (String
 
 pub fn run(database: &Database, arguments: &[&str], code: i32) -> String {
     run_noting(database, arguments, code).0
+}
+
+/// Runs a command line as it was printed; what it prints.
+pub fn run_printed(database: &Database, line: &str) -> String {
+    let tool = Path::new(env!("CARGO_BIN_EXE_diesel-sharded"));
+    let folder = tool.parent().unwrap().display();
+    let output = Command::new("sh")
+        .arg("-c")
+        .arg(format!("PATH='{folder}':\"$PATH\"; {line}"))
+        .current_dir(std::env::temp_dir())
+        .env("DATABASE_URL", database.url())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{line}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// `generate` ends with an error that says so, and writes nothing.

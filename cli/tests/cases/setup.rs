@@ -1,9 +1,11 @@
 //! `setup`: the library's own tables, run or written, and recorded as the application would.
 
 use std::fs;
+use std::process::Stdio;
 
-use diesel::connection::SimpleConnection;
+use diesel::connection::{Connection, SimpleConnection};
 use diesel_migrations::{FileBasedMigrations, MigrationHarness};
+use diesel_sharded::described::migration_texts;
 use diesel_sharded::{Counter, MIGRATIONS};
 use diesel_sharded_tests::{Database, TestConnection};
 
@@ -129,18 +131,111 @@ fn written_migrations_are_those_that_setup_runs() {
     }
 }
 
-/// Tables that came by the text alone.
+/// Tables that came by the text alone: nothing runs before they are recorded.
 #[test]
 fn tables_without_a_record_are_named() {
     let (database, mut conn) = empty_database();
     conn.batch_execute("CREATE TABLE diesel_sharded_batches (coalescer INTEGER)")
         .unwrap();
     let (ran, says) = run_noting(&database, &["setup"], 1);
-    assert!(ran.contains("01_counters"), "{ran}");
+    assert_eq!(ran, "");
     assert!(says.contains("`diesel_sharded_batches` already"), "{says}");
+    for table in ["diesel_sharded_counters", "__diesel_schema_migrations"] {
+        let there = conn.batch_execute(&format!("SELECT 1 FROM {table}"));
+        assert!(there.is_err(), "{table}");
+    }
     let (_, record) = says.trim_end().split_once("record it: ").unwrap();
     conn.batch_execute(record).unwrap();
     run(&database, &["setup"], 0);
     let mut other = Conn::connect(&database);
     assert!(!other.has_pending_migration(MIGRATIONS).unwrap());
+}
+
+/// The statement runs as it is printed where no migration was ever recorded.
+#[test]
+fn the_record_makes_its_own_table() {
+    let (database, mut conn) = empty_database();
+    for text in migration_texts(MIGRATIONS, &<Conn as Connection>::Backend::default()).unwrap() {
+        conn.batch_execute(&text.up).unwrap();
+    }
+    for (level, _, record) in super::doctor::findings(&database, "library tables", 0) {
+        assert_eq!(level, "warning");
+        conn.batch_execute(&record).unwrap();
+    }
+    assert!(run(&database, &["setup"], 0).contains("nothing to do"));
+    assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
+}
+
+/// As a run of MySQL's that was interrupted leaves it.
+#[test]
+fn a_part_of_a_migrations_tables_is_told_from_all_of_them() {
+    let (database, mut conn) = empty_database();
+    conn.batch_execute("CREATE TABLE diesel_sharded_counters (name INTEGER)")
+        .unwrap();
+    let (ran, says) = run_noting(&database, &["setup"], 1);
+    assert_eq!(ran, "");
+    assert!(
+        says.contains("diesel_sharded_counter_shards, diesel_sharded_shard_numbers"),
+        "{says}"
+    );
+    let found = super::doctor::findings(&database, "library tables", 3).remove(0);
+    assert_eq!(found.0, "problem");
+    assert!(found.2.contains("01_counters/up.sql"), "{found:?}");
+    conn.batch_execute("DROP TABLE diesel_sharded_counters")
+        .unwrap();
+    run(&database, &["setup"], 0);
+}
+
+#[test]
+fn recorded_tables_that_were_dropped_are_noticed() {
+    let (database, mut conn) = empty_database();
+    run(&database, &["setup"], 0);
+    conn.batch_execute("DROP TABLE diesel_sharded_batches")
+        .unwrap();
+    let (_, says) = run_noting(&database, &["setup"], 1);
+    assert!(says.contains("diesel_sharded_batches: not there"), "{says}");
+    let remedy = super::doctor::findings(&database, "library tables", 3)
+        .remove(1)
+        .2;
+    let (forget, command) = remedy.split_once('\n').unwrap();
+    assert!(says.contains(forget), "{says}");
+    conn.batch_execute(forget).unwrap();
+    let ran = super::run_printed(&database, command);
+    assert!(
+        ran.contains("Ran 00000000000000-diesel-sharded-02"),
+        "{ran}"
+    );
+    assert!(run(&database, &["setup"], 0).contains("nothing to do"));
+
+    conn.batch_execute("DROP TABLE diesel_sharded_shard_numbers")
+        .unwrap();
+    let (_, says) = run_noting(&database, &["setup"], 1);
+    assert!(says.contains("01_counters/up.sql"), "{says}");
+}
+
+#[test]
+fn setups_at_once_all_succeed() {
+    for _ in 0..3 {
+        let (database, mut conn) = empty_database();
+        let setup = |_| {
+            super::on(&database, &["setup"])
+                .stderr(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+        };
+        let all: Vec<_> = (0..6).map(setup).collect();
+        let ended = all
+            .into_iter()
+            .map(|setup| setup.unwrap().wait_with_output().unwrap());
+        let mut ran = 0;
+        for output in ended.collect::<Vec<_>>() {
+            assert!(output.status.success(), "{output:?}");
+            ran += String::from_utf8(output.stdout)
+                .unwrap()
+                .matches("Ran ")
+                .count();
+        }
+        assert_eq!(ran, 3);
+        assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
+    }
 }

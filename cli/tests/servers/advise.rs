@@ -113,3 +113,76 @@ pub fn says_how_to_switch_statistics_on(says: &str) {
     let shown = advise(database.url(), &["--seconds=1"]);
     assert!(shown.contains(says), "{shown}");
 }
+
+/// Quoted names, names that differ by case alone, and tables to which no plain name leads. `quote` begins and ends a name.
+pub fn names_are_those_of_the_database(url: &str, quote: char) {
+    let mut conn = Conn::establish(url).unwrap();
+    let schema = format!("elsewhere_{}", std::process::id());
+    let mut execute = |sql: &str| {
+        let sql = sql
+            .replace('|', &quote.to_string())
+            .replace("SCHEMA_NAME", &schema);
+        conn.batch_execute(&sql)
+            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+    };
+    let is_postgres = quote == '"';
+    let other = if is_postgres { "Hits" } else { "other" };
+    execute(&format!(
+        "CREATE TABLE |My Posts| (id BIGINT PRIMARY KEY, |View Count| BIGINT NOT NULL, hits BIGINT NOT NULL, |{other}| BIGINT NOT NULL);
+         CREATE SCHEMA SCHEMA_NAME;
+         CREATE TABLE SCHEMA_NAME.stats (id BIGINT PRIMARY KEY, n BIGINT NOT NULL);
+         CREATE TABLE SCHEMA_NAME.later (id BIGINT PRIMARY KEY, n BIGINT NOT NULL)"
+    ));
+    execute("UPDATE |My Posts| SET |View Count| = |View Count| + 1, hits = hits + 2 WHERE id = 1");
+    execute(&format!("UPDATE |My Posts| SET |{other}| = |{other}| + 1"));
+    execute("/* app */ UPDATE SCHEMA_NAME.stats SET n = n + 1");
+    let mut expected = vec![
+        (
+            "My Posts".to_owned(),
+            "View Count, hits".to_owned(),
+            "diesel-sharded generate 'My Posts' 'View Count' hits".to_owned(),
+        ),
+        (
+            "My Posts".to_owned(),
+            other.to_owned(),
+            format!("diesel-sharded generate 'My Posts' {other}"),
+        ),
+        (
+            format!("{schema}.stats"),
+            "n".to_owned(),
+            format!("diesel-sharded generate {schema}.stats n"),
+        ),
+    ];
+    if is_postgres {
+        // A plain name of a role that has another search_path, and this session's own table under its full name.
+        execute(
+            "SET search_path = SCHEMA_NAME; UPDATE later SET n = n + 1; SET search_path = public",
+        );
+        expected.push((
+            format!("{schema}.later"),
+            "n".to_owned(),
+            format!("diesel-sharded generate {schema}.later n"),
+        ));
+        execute("UPDATE public.|My Posts| SET |Hits| = |Hits| + 1");
+    }
+    let json: Value = serde_json::from_str(&advise(url, &["--seconds=1", "--json"])).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let columns = json["columns"].as_array().unwrap().iter();
+    let mut found: Vec<_> = columns
+        .map(|column| {
+            (
+                text(&column["table"]),
+                text(&column["column"]),
+                text(&column["next"]),
+            )
+        })
+        .collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    execute(if is_postgres {
+        "DROP SCHEMA SCHEMA_NAME CASCADE"
+    } else {
+        "DROP SCHEMA SCHEMA_NAME"
+    });
+}

@@ -1,11 +1,8 @@
 //! A counter cache by its names.
 
-use std::hash::Hasher;
-
 use diesel::prelude::*;
-use fnv::FnvHasher;
 
-use crate::backend::{Dialect, ShardedBackend};
+use crate::backend::{Dialect, ShardedBackend, shortened};
 use crate::error::Error;
 use crate::model::MAX_SHARDS;
 use crate::operation::shards_table::{Quoted, identifier, identifiers};
@@ -138,17 +135,10 @@ impl<'a> Declaration<'a> {
 /// The name that the same tables and columns always have.
 fn name(child: &str, by: &[String], parent: &str, field: &str) -> String {
     let name = format!("{child}_{}_{parent}_{field}", by.join("_"));
-    if name.len() <= LONGEST {
-        return name;
+    match name.len() <= LONGEST {
+        true => name,
+        false => shortened(&name, LONGEST),
     }
-    let mut hash = FnvHasher::default();
-    hash.write(name.as_bytes());
-    let hash = format!("_{:016x}", hash.finish());
-    let mut end = LONGEST - hash.len();
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name[..end].to_owned() + &hash
 }
 
 #[cfg(test)]

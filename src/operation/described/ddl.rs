@@ -79,6 +79,22 @@ impl DescribedTable {
         shards_table::drop_view_sql(self.names(), view, backend)
     }
 
+    /// The `CHECK` that the shards table has for each field, in their order.
+    ///
+    /// # Errors
+    /// As [`create_sql`](Self::create_sql).
+    pub fn checks_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<Vec<Option<String>>> {
+        shards_table::checks_sql(self.names(), backend)
+    }
+
+    /// The foreign key that the shards table has, if it is to have one.
+    ///
+    /// # Errors
+    /// As [`create_sql`](Self::create_sql).
+    pub fn foreign_key_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<Option<String>> {
+        shards_table::foreign_key_sql(self.names(), self.integrity, backend)
+    }
+
     /// The statements that create the triggers on SQLite which are not among the names that were `found`.
     ///
     /// # Errors
@@ -108,6 +124,16 @@ impl DescribedTable {
     pub fn has_foreign_key(&self) -> bool {
         self.integrity == Integrity::ForeignKey
     }
+}
+
+/// A name for what belongs to a table, shortened where the database would not take it.
+pub fn fitting_name(dialect: Dialect, name: String) -> String {
+    dialect.fitting_name(name)
+}
+
+/// Whether the database takes a name of this length as it is.
+pub fn takes_name(dialect: Dialect, name: &str) -> bool {
+    dialect.takes_name(name)
 }
 
 /// The type that the shards table declares for a sharded field.

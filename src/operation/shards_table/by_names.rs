@@ -75,6 +75,25 @@ pub(crate) fn drop_function_sql<DB: ShardedBackend>(
     Quoted::new(names, backend)?.drop_function()
 }
 
+/// The `CHECK` of each field, where a shard has one.
+pub(crate) fn checks_sql<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    backend: &DB,
+) -> QueryResult<Vec<Option<String>>> {
+    let quoted = Quoted::new(names, backend)?;
+    Ok(quoted.fields.iter().map(|f| quoted.check(f)).collect())
+}
+
+/// The foreign key, if there is to be one.
+pub(crate) fn foreign_key_sql<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    integrity: Integrity,
+    backend: &DB,
+) -> QueryResult<Option<String>> {
+    let quoted = Quoted::new(names, backend)?.kept_by(integrity);
+    Ok(quoted.foreign_key())
+}
+
 /// The statements that create the triggers of a shards table on SQLite which are not among `found`.
 pub(crate) fn missing_triggers<DB: ShardedBackend>(
     names: Names<'_, DB>,

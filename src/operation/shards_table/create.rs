@@ -9,7 +9,7 @@ use crate::model::{ColumnType, Merge, ShardedTable, ShardsColumn};
 use crate::query_builder::literal;
 
 use super::integrity::Integrity;
-use super::quoted::{Column, Quoted, as_one, each, identifiers};
+use super::quoted::{Column, Quoted, as_one, each, identifiers, quoted_on};
 use super::triggers::Trigger;
 
 impl Quoted<'_> {
@@ -67,6 +67,7 @@ impl Quoted<'_> {
         let lines: Vec<_> = key
             .chain(self.own_columns())
             .chain([self.primary_key()])
+            .chain(self.named_checks())
             .chain(self.foreign_key())
             .collect();
         let options = self.dialect.table_options();
@@ -106,11 +107,8 @@ impl Quoted<'_> {
             let sql_type = column
                 .sql_type
                 .unwrap_or_else(|| self.dialect.field_type(*column_type, column.merge));
-            let check = match self
-                .dialect
-                .shard_check(column.merge, *column_type, column.sql_type)
-            {
-                Some(range) => format!(" CHECK ({name}{range})"),
+            let check = match self.check(column).filter(|_| !self.has_named_checks()) {
+                Some(check) => format!(" {check}"),
                 None => String::new(),
             };
             let default = match column.merge {
@@ -121,6 +119,46 @@ impl Quoted<'_> {
             format!("{name} {sql_type} {default}{check}")
         });
         std::iter::once(format!("{} INTEGER NOT NULL", self.shard)).chain(fields)
+    }
+
+    /// `CHECK ("views" BETWEEN …)`, where a shard has one.
+    pub(super) fn check(&self, column: &Column) -> Option<String> {
+        let Column {
+            name, column_type, ..
+        } = column;
+        let range = self
+            .dialect
+            .shard_check(column.merge, *column_type, column.sql_type)?;
+        Some(format!("CHECK ({name}{range})"))
+    }
+
+    /// MySQL names a `CHECK` after its table, `videos_shards_chk_1`.
+    fn has_named_checks(&self) -> bool {
+        !self
+            .constraint(&format!("chk_{}", self.fields.len()))
+            .is_empty()
+    }
+
+    fn named_checks(&self) -> impl Iterator<Item = String> + '_ {
+        let fields = self.fields.iter().zip(1..);
+        let named = fields.filter(|_| self.has_named_checks());
+        named.filter_map(|(column, i)| {
+            let constraint = self.constraint(&format!("chk_{i}"));
+            Some(format!("{constraint}{}", self.check(column)?))
+        })
+    }
+
+    /// `CONSTRAINT name `, where MySQL or MariaDB would refuse the name that they make by themselves. MariaDB does so from 64 characters
+    /// on, which it takes if they are given.
+    fn constraint(&self, end: &str) -> String {
+        let own = format!("{}_{end}", self.shards_table.name());
+        match self.dialect {
+            Dialect::Mysql if own.chars().count() >= 64 => {
+                let name = quoted_on(self.dialect, &self.name_beside(end));
+                format!("CONSTRAINT {name} ")
+            }
+            _ => String::new(),
+        }
     }
 
     fn primary_key(&self) -> String {
@@ -138,8 +176,9 @@ impl Quoted<'_> {
             Dialect::Sqlite => &self.bare_parent,
             _ => &self.parent,
         };
+        let constraint = self.constraint("ibfk_1");
         Some(format!(
-            "FOREIGN KEY ({key}) REFERENCES {parent} ({key}){actions}"
+            "{constraint}FOREIGN KEY ({key}) REFERENCES {parent} ({key}){actions}"
         ))
     }
 }

@@ -25,8 +25,8 @@ mod view_migration;
 mod tests;
 
 pub(crate) use self::by_names::{
-    adapted_create, adapted_drop, add_function_sql, create_sql, drop_function_sql, drop_sql,
-    missing_parent_triggers, missing_triggers,
+    adapted_create, adapted_drop, add_function_sql, checks_sql, create_sql, drop_function_sql,
+    drop_sql, foreign_key_sql, missing_parent_triggers, missing_triggers,
 };
 pub(crate) use self::integrity::Integrity;
 pub use self::migration::ShardsMigration;

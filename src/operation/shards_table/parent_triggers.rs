@@ -27,9 +27,6 @@ pub struct MissingParentTriggers {
 /// A trigger by the end of its name.
 type Ended = (&'static str, String);
 
-/// The longest name on PostgreSQL, in bytes, which cuts longer ones.
-const LONGEST: usize = 63;
-
 impl Quoted<'_> {
     /// The statements that create the triggers, for PostgreSQL inside a block.
     pub(super) fn create_parent_triggers(&self) -> Vec<String> {
@@ -99,18 +96,7 @@ impl Quoted<'_> {
     }
 
     fn bare_beside(&self, end: &str) -> String {
-        let name = format!("{}_{end}", self.shards_table.name());
-        quoted_on(self.dialect, &name)
-    }
-
-    /// The same as the database has it.
-    fn name_beside(&self, end: &str) -> String {
-        let mut name = format!("{}_{end}", self.shards_table.name());
-        if self.dialect == Dialect::Postgres && name.len() > LONGEST {
-            let cut = (0..=LONGEST).rev().find(|at| name.is_char_boundary(*at));
-            name.truncate(cut.unwrap_or(LONGEST));
-        }
-        name
+        quoted_on(self.dialect, &self.name_beside(end))
     }
 
     /// `"videos_shards"."id" = OLD."id"`

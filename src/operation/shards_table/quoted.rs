@@ -75,15 +75,17 @@ impl<'a> Quoted<'a> {
         let in_schema = |name: &str| -> QueryResult<String> {
             Ok(format!("{schema}{}", identifier(name, backend)?))
         };
+        let dialect = backend.dialect();
+        let add_function = dialect.fitting_name(format!("{}_add", shards_table.name()));
         Ok(Quoted {
-            dialect: backend.dialect(),
+            dialect,
             shards: in_schema(shards_table.name())?,
             bare_parent: identifier(&bare_parent, backend)?,
             bare_shards: identifier(shards_table.name(), backend)?,
             shard: identifier(SHARD, backend)?,
             key: columns(names.key)?,
             fields: columns(names.fields)?,
-            add_function: in_schema(&format!("{}_add", shards_table.name()))?,
+            add_function: in_schema(&add_function)?,
             shards_table,
             parent,
             schema,
@@ -93,6 +95,12 @@ impl<'a> Quoted<'a> {
 
     pub(super) fn kept_by(self, integrity: Integrity) -> Self {
         Quoted { integrity, ..self }
+    }
+
+    /// The name of what belongs to the shards table, neither quoted nor in its schema.
+    pub(super) fn name_beside(&self, end: &str) -> String {
+        let name = format!("{}_{end}", self.shards_table.name());
+        self.dialect.fitting_name(name)
     }
 
     /// The type of a column of the key.

@@ -1,0 +1,166 @@
+//! Rules of a shards table by which counts stay exact, as the library would create them: the default of a field, its `CHECK`, and what
+//! the foreign key does.
+
+use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
+use diesel_sharded::described::DescribedTable;
+
+use crate::beside::Beside;
+use crate::connection::AnyConnection;
+use crate::live::{LiveTable, LiveTables};
+use crate::statement::{quoted, quoted_table};
+use crate::within::within;
+
+use super::finding::Finding;
+
+const CHECK: &str = "rules";
+
+/// The remedy where a table cannot be altered.
+const AGAIN: &str =
+    "Revert the migration that created the shards table, which folds, and generate it again";
+
+pub fn check(
+    live: &LiveTables,
+    sharded: &DescribedTable,
+    shards: &LiveTable,
+    conn: &mut AnyConnection,
+) -> QueryResult<Vec<Finding>> {
+    let mut findings = defaults(sharded, shards, conn.dialect());
+    let expected = sharded.checks_sql(&conn.backend())?;
+    for (field, expected) in sharded.fields().iter().zip(expected) {
+        let Some(expected) = expected else {
+            continue;
+        };
+        let found = within(live.schema(), conn, |conn| {
+            Beside::read(conn, shards, &[field.name()], "")
+        })?;
+        if found.checks.is_empty() {
+            findings.push(Finding::warning(
+                CHECK,
+                format!(
+                    "{}.{} has no CHECK: a shard that leaves its range may be kept as another number",
+                    sharded.shards_table(),
+                    field.name()
+                ),
+                alter(sharded, conn.dialect(), &format!("ADD {expected}")),
+            ));
+        }
+    }
+    findings.extend(foreign_key(sharded, shards, conn)?);
+    if findings.is_empty() {
+        let all = format!(
+            "defaults, checks and foreign key of {} are as it would be created",
+            sharded.shards_table()
+        );
+        findings.push(Finding::ok(CHECK, all));
+    }
+    Ok(findings)
+}
+
+fn alter(sharded: &DescribedTable, dialect: Dialect, how: &str) -> String {
+    match dialect {
+        Dialect::Sqlite => AGAIN.to_owned(),
+        _ => {
+            let table = quoted_table(dialect, sharded.shards_table());
+            format!("ALTER TABLE {table} {how};")
+        }
+    }
+}
+
+/// A shard is inserted by its key and its number alone.
+fn defaults(sharded: &DescribedTable, shards: &LiveTable, dialect: Dialect) -> Vec<Finding> {
+    let fields = sharded.fields().iter();
+    let columns = fields.filter_map(|field| shards.column(field.name()));
+    let wrong = columns.filter(|column| !column.default.as_deref().is_some_and(is_zero));
+    let finding = wrong.map(|column| {
+        let name = format!("{}.{}", sharded.shards_table(), column.name);
+        let says = match &column.default {
+            Some(default) => {
+                format!(
+                    "{name} begins at {default} in place of 0: each new shard changes the total"
+                )
+            }
+            None => format!("{name} has no default: no new shard can be created"),
+        };
+        let set = format!(
+            "ALTER COLUMN {} SET DEFAULT 0",
+            quoted(dialect, &column.name)
+        );
+        Finding::problem(CHECK, says, alter(sharded, dialect, &set))
+    });
+    finding.collect()
+}
+
+/// `0`, `0.00`, `'0'::numeric`, `(0)::double precision`
+fn is_zero(default: &str) -> bool {
+    let (value, _) = default.split_once("::").unwrap_or((default, ""));
+    let value = value.trim_matches(['(', ')', '\'', ' ']);
+    value.parse::<f64>().is_ok_and(|number| number == 0.0)
+}
+
+/// SQLite has triggers beside it.
+fn foreign_key(
+    sharded: &DescribedTable,
+    shards: &LiveTable,
+    conn: &AnyConnection,
+) -> QueryResult<Vec<Finding>> {
+    let dialect = conn.dialect();
+    let mut to_parent = shards.foreign_keys.iter();
+    let to_parent = to_parent.find(|key| key.parent == sharded.table().name());
+    let (Some(key), false) = (to_parent, dialect == Dialect::Sqlite) else {
+        return Ok(vec![]);
+    };
+    let Some(expected) = sharded.foreign_key_sql(&conn.backend())? else {
+        return Ok(vec![]);
+    };
+    let lost = match (key.deletes, key.renames) {
+        (true, true) => return Ok(vec![]),
+        (false, _) => "ON DELETE: a row that has shards cannot be deleted",
+        (true, false) => "ON UPDATE: a row that has shards cannot get another key",
+    };
+    let name = quoted(dialect, &key.name);
+    let remedy = match dialect {
+        Dialect::Mysql => [
+            format!("DROP FOREIGN KEY {name}"),
+            format!("ADD {expected}"),
+        ]
+        .map(|how| alter(sharded, dialect, &how))
+        .join("\n"),
+        _ => alter(
+            sharded,
+            dialect,
+            &format!("DROP CONSTRAINT {name}, ADD {expected}"),
+        ),
+    };
+    Ok(vec![Finding::problem(
+        CHECK,
+        format!(
+            "the foreign key {} of {} has no CASCADE {lost}",
+            key.name,
+            sharded.shards_table()
+        ),
+        remedy,
+    )])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_that_are_zero() {
+        for default in [
+            "0",
+            "0.00",
+            "'0'::numeric",
+            "(0)::double precision",
+            "'0'",
+            "0e0",
+        ] {
+            assert!(is_zero(default), "{default}");
+        }
+        for default in ["1", "NULL", "nextval('a'::regclass)", "random()", ""] {
+            assert!(!is_zero(default), "{default}");
+        }
+    }
+}
