@@ -1,17 +1,63 @@
-//! Sums of fields as numbers in text.
+//! Sums of fields as numbers in text, exact however large they are.
 
 use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::DescribedTable;
+use diesel_sharded::model::ShardsColumn;
 use diesel_sharded::operation::Amount;
 
-use crate::statement::Row;
+use crate::key::as_text;
+use crate::sharded::is_integer;
+use crate::statement::{Row, Statement};
 
-/// The numbers in `columns` columns from `first` on.
-pub fn numbers(row: &Row, first: usize, columns: usize) -> QueryResult<Vec<BigDecimal>> {
-    (first..first + columns)
-        .map(|column| row.parse(column))
-        .collect()
+/// The bits of the lower half of an integer.
+pub const HALF: u32 = 32;
+
+/// Whether `SUM` refuses a sum that leaves 64 bits. SQLite's does; the others have wider sums.
+pub fn by_halves(dialect: Dialect, field: &ShardsColumn) -> bool {
+    dialect == Dialect::Sqlite && is_integer(field.column_type())
+}
+
+/// The sum of `column` as a text that [`read`] takes; NULL of no rows.
+///
+/// ```sql
+/// CAST(SUM("likes") AS TEXT)
+/// CAST(SUM(`likes` >> 32) AS TEXT) || ' ' || CAST(SUM(`likes` & 4294967295) AS TEXT)   -- SQLite, of integers
+/// ```
+pub fn select(
+    statement: Statement,
+    dialect: Dialect,
+    field: &ShardsColumn,
+    column: impl Fn(Statement) -> Statement,
+) -> Statement {
+    let sum = |statement: Statement, behind: &str| {
+        let statement = column(statement.sql("CAST(SUM(")).sql(behind).sql(")");
+        statement.sql(as_text(dialect))
+    };
+    match by_halves(dialect, field) {
+        true => {
+            let high = sum(statement, &format!(" >> {HALF}"));
+            sum(high.sql(" || ' ' || "), &format!(" & {}", u32::MAX))
+        }
+        false => sum(statement, ""),
+    }
+}
+
+/// The sum in a column of a row, if there is one.
+pub fn read(row: &Row, column: usize) -> QueryResult<Option<BigDecimal>> {
+    let Some(text) = row.get(column) else {
+        return Ok(None);
+    };
+    let Some((high, low)) = text.split_once(' ') else {
+        return row.parse(column).map(Some);
+    };
+    let halves: Option<(i64, i64)> = high.parse().ok().zip(low.parse().ok());
+    let Some((high, low)) = halves else {
+        return row.parse(column).map(Some); // its error
+    };
+    let sum = (i128::from(high) << HALF) + i128::from(low);
+    Ok(Some(sum.into()))
 }
 
 /// A sum as a decimal.

@@ -11,6 +11,7 @@ use crate::indexes::{self, other_indexes, sorted_columns};
 use crate::integrity::{Integrity, KeptBy};
 use crate::key::Keyed;
 use crate::live::{Kind, LiveTables};
+use crate::out_of_range::OutOfRange;
 use crate::sharded::{COUNTERS, names};
 use crate::sizes::Sizes;
 use crate::statement::{quoted, quoted_table};
@@ -54,18 +55,39 @@ pub fn check(
         row_rules::check(sharded, conn)
     })?);
     findings.extend(privileges::check(live, sharded, conn)?);
-    findings.push(match unfolded(Keyed { sharded, dialect }, conn) {
-        Err(DieselError::DatabaseError(_, refused)) => Finding::warning(
+    findings.extend(match totals(Keyed { sharded, dialect }, conn) {
+        Err(DieselError::DatabaseError(_, refused)) => vec![Finding::warning(
             "fold",
             format!(
                 "the shards of {table} cannot be added up: {}",
                 refused.message()
             ),
             "Run this as a role that may read both tables",
-        ),
+        )],
         found => found?,
     });
     Ok(findings)
+}
+
+/// As far as few rows tell.
+fn totals(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
+    const CHECK: &str = "range";
+    let table = keyed.sharded.table();
+    let sizes = Sizes::read(keyed, false, conn)?;
+    let in_range = match sizes.shards.is_exact() {
+        true => match OutOfRange::note(&OutOfRange::read(keyed, conn)?, table) {
+            Some((says, remedy)) => Finding::problem(CHECK, says, remedy),
+            None => Finding::ok(CHECK, format!("the columns of {table} hold its totals")),
+        },
+        false => Finding::ok(
+            CHECK,
+            format!(
+                "{table} has {} shards, too many to look at each total here: `diesel-sharded status {table} --exact`",
+                sizes.shards
+            ),
+        ),
+    };
+    Ok(vec![unfolded(keyed, &sizes), in_range])
 }
 
 fn integrity(
@@ -135,11 +157,9 @@ fn index(
     Ok(findings)
 }
 
-/// As far as few rows tell.
-fn unfolded(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Finding> {
+fn unfolded(keyed: Keyed<'_>, sizes: &Sizes) -> Finding {
     const CHECK: &str = "fold";
     let table = keyed.sharded.table();
-    let sizes = Sizes::read(keyed, false, conn)?;
     let shares = keyed.sharded.fields().iter().zip(&sizes.sums);
     let shares = shares.filter_map(|(field, sums)| Some((field.name(), sums.share()?)));
     let (mut most, mut texts) = (0.0, vec![]);
@@ -158,12 +178,12 @@ fn unfolded(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Finding> 
             sizes.shards
         ),
     };
-    Ok(match most > 0.5 {
+    match most > 0.5 {
         true => Finding::warning(
             CHECK,
             on_shards,
             format!("diesel-sharded fold {table}, or in the application fold(..).every(..)"),
         ),
         false => Finding::ok(CHECK, on_shards),
-    })
+    }
 }
