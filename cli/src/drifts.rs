@@ -62,8 +62,7 @@ impl Keyed<'_> {
     /// ```sql
     /// WITH diesel_sharded_recount (key_1, number) AS (…)
     /// SELECT CAST("videos"."id" AS TEXT), CAST(COALESCE(recounted.number, 0) AS TEXT), CAST("videos"."likes" AS TEXT),
-    ///     COALESCE((SELECT CAST(SUM("videos_shards"."likes") AS TEXT) FROM "videos_shards"
-    ///         WHERE "videos_shards"."id" = "videos"."id"), '0')
+    ///     (SELECT … FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")     -- as `sums::select`
     /// FROM "videos" LEFT JOIN (SELECT * FROM diesel_sharded_recount WHERE key_1 >= $1 AND key_1 <= $2) AS recounted
     ///     ON recounted.key_1 = "videos"."id"
     /// WHERE "videos"."id" > $3 AND "videos"."id" <= $4 ORDER BY "videos"."id"

@@ -48,7 +48,7 @@ impl Interrupt {
         };
         let (came, bar) = (Arc::clone(&interrupt.came), Arc::clone(&interrupt.bar));
         ctrlc::set_handler(move || {
-            if came.swap(true, Ordering::SeqCst) {
+            if came.load(Ordering::SeqCst) {
                 std::process::exit(130);
             }
             let bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,6 +56,7 @@ impl Interrupt {
                 // A closed standard error is no reason to stop at once.
                 let _ = writeln!(io::stderr(), "{}; Ctrl-C again stops now", ending.answer());
             });
+            came.store(true, Ordering::SeqCst); // behind the answer, which the process might not live to give
         })
         .map_err(Error::Signals)?;
         Ok(interrupt)

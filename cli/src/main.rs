@@ -34,6 +34,7 @@ mod output;
 mod pauses;
 mod privilege;
 mod progress;
+mod range;
 mod read_only;
 mod recount;
 mod recount_report;

@@ -1,8 +1,7 @@
-//! Rows whose totals no application can read: base and shards together leave the range of the column, or the base is NULL.
+//! Rows whose totals their columns do not hold: base and shards together leave the range, or the base is no number.
 
-use bigdecimal::BigDecimal;
+use bigdecimal::{BigDecimal, ToPrimitive};
 use diesel::prelude::*;
-use diesel_sharded::described::DescribedTable;
 use diesel_sharded::model::{ShardsColumn, TableName};
 use serde::Serialize;
 use serde_json::Value as JsonValue;
@@ -10,9 +9,10 @@ use serde_json::Value as JsonValue;
 use crate::connection::AnyConnection;
 use crate::key::{Key, Keyed};
 use crate::number::Number;
+use crate::range::range;
 use crate::statement::Statement;
-use crate::sums::{self, HALF};
-use crate::total::{Total, range};
+use crate::sums::{self, HALF, Plain};
+use crate::total::Total;
 
 /// So many of a field are named.
 const NAMED: usize = 20;
@@ -27,23 +27,18 @@ pub struct OutOfRange {
     #[serde(skip)]
     shown_key: String,
     field: String,
-    /// Null for a base that is NULL.
+    /// Null for a base that is no number.
     total: Option<Number>,
 }
 
 impl OutOfRange {
-    /// The total of a field, if it cannot be read.
-    pub fn of(
-        sharded: &DescribedTable,
-        key: &Key,
-        field: &ShardsColumn,
-        total: &Total,
-    ) -> Option<Self> {
+    /// The total of a field, if its column does not hold it.
+    pub fn of(keyed: Keyed<'_>, key: &Key, field: &ShardsColumn, total: &Total) -> Option<Self> {
+        let sharded = keyed.sharded;
         let total = total.sum();
         let fits = total.as_ref().is_some_and(|total| {
-            range(field.column_type()).is_none_or(|(least, greatest)| {
-                (BigDecimal::from(least)..=greatest.into()).contains(total)
-            })
+            range(keyed.dialect, field)
+                .is_none_or(|(least, greatest)| (least..=greatest).contains(total))
         });
         (!fits).then(|| OutOfRange {
             key: key.json(sharded),
@@ -68,7 +63,7 @@ impl OutOfRange {
             for row in find(keyed, field).rows(conn)? {
                 let key = Key::read(columns, &row)?;
                 let total = Total::read(&row, columns)?;
-                found.extend(OutOfRange::of(keyed.sharded, &key, field, &total));
+                found.extend(OutOfRange::of(keyed, &key, field, &total));
             }
         }
         Ok(found)
@@ -77,7 +72,7 @@ impl OutOfRange {
     fn text(&self, table: TableName<'_>) -> String {
         let total = match &self.total {
             Some(total) => total.to_string(),
-            None => "NULL".to_owned(),
+            None => "no number".to_owned(),
         };
         format!(
             "{table}.{} of the row {}: {total}",
@@ -91,11 +86,11 @@ impl OutOfRange {
         (!found.is_empty()).then(|| {
             (
                 format!(
-                    "totals that their columns do not hold, so that an application cannot read them: {}",
+                    "totals that their columns do not hold, so that no fold moves them, and reads of integers fail: {}",
                     texts.join("; ")
                 ),
-                "Widen the column (NULL: fill it, and make it NOT NULL), or correct the total by `diesel-sharded backfill` or the library's \
-                 `set_total`",
+                "Widen the column, or correct the total by `diesel-sharded backfill` or the library's `set_total`. Where the base is NULL, fill it, \
+                 and make it NOT NULL",
             )
         })
     }
@@ -126,10 +121,11 @@ fn find(keyed: Keyed<'_>, field: &ShardsColumn) -> Statement {
         find.column(table, column.name())
     });
     let find = base(find.sql(" WHERE ")).sql(" IS NULL");
-    let find = match (range(field.column_type()), halves) {
+    let find = match (range(keyed.dialect, field), halves) {
         (None, _) => find,
         (Some((least, greatest)), false) => {
             let find = base(find.sql(" OR ")).sql(" + ").table(SUMS).sql(".added");
+            let (least, greatest) = (Plain(&least), Plain(&greatest));
             find.sql(&format!(" NOT BETWEEN {least} AND {greatest}"))
         }
         (Some((least, greatest)), true) => {
@@ -142,7 +138,12 @@ fn find(keyed: Keyed<'_>, field: &ShardsColumn) -> Statement {
 }
 
 /// The upper half of base + shards - `less`, which is negative where all of it is. On SQLite, whose integers have 64 bits.
-fn high_less(find: Statement, base: impl Fn(Statement) -> Statement, less: i128) -> Statement {
+fn high_less(
+    find: Statement,
+    base: impl Fn(Statement) -> Statement,
+    less: BigDecimal,
+) -> Statement {
+    let less = less.to_i128().unwrap_or_default(); // an integer of 64 bits, or the next one
     let (high, low) = (less >> HALF, less & i128::from(u32::MAX));
     let find = base(find.sql("(")).sql(&format!(" >> {HALF}) + "));
     let find = find.table(SUMS).sql(&format!(".high - ({high}) + (("));

@@ -101,11 +101,11 @@ fn select(keyed: Keyed<'_>, bases: bool) -> Statement {
         select.sql(")").sql(text)
     };
     let sum = |select: Statement, of, field: &ShardsColumn| {
-        let select = select.sql(", COALESCE((SELECT ");
+        let select = select.sql(", (SELECT ");
         let select = sums::select(select, keyed.dialect, field, |select| {
             select.column(of, field.name())
         });
-        select.sql(" FROM ").table(of).sql("), '0')")
+        select.sql(" FROM ").table(of).sql(")")
     };
     let select = number(select, shards);
     let select = match bases {

@@ -47,7 +47,7 @@ struct TableStatus {
     beside: Beside,
     #[serde(flatten)]
     integrity: Integrity,
-    /// The totals that no application can read, the first ones.
+    /// The totals that their columns do not hold, the first ones of each field.
     out_of_range: Vec<OutOfRange>,
     #[serde(skip)]
     notes: Vec<String>,
@@ -60,7 +60,7 @@ struct TableStatus {
 #[derive(Debug, Serialize)]
 struct FieldStatus {
     field: String,
-    /// Over all rows. Null where it would be read from too many rows.
+    /// Over all rows. Null where it would be read from too many rows, or is beyond every number of the database.
     total: Option<Number>,
     /// The part of it that is on shards.
     unfolded: Option<Number>,
@@ -78,7 +78,7 @@ struct Hot {
     #[serde(skip)]
     shown: String,
     shards: u64,
-    /// Of each field, in the order of `fields`. Null for a base that is NULL.
+    /// Of each field, in the order of `fields`. Null where the base is no number.
     totals: Vec<Option<Number>>,
 }
 
@@ -267,7 +267,7 @@ fn hottest(
         let totals: Vec<_> = totals.collect::<QueryResult<_>>()?;
         let of_fields = fields.iter().zip(&totals);
         out_of_range.extend(
-            of_fields.filter_map(|(field, total)| OutOfRange::of(sharded, &key, field, total)),
+            of_fields.filter_map(|(field, total)| OutOfRange::of(keyed, &key, field, total)),
         );
         hottest.push(Hot {
             key: key.json(sharded),

@@ -4,12 +4,15 @@ use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::DescribedTable;
-use diesel_sharded::model::ShardsColumn;
+use diesel_sharded::model::{ColumnType, ShardsColumn};
 use diesel_sharded::operation::Amount;
 
 use crate::key::as_text;
 use crate::sharded::is_integer;
 use crate::statement::{Row, Statement};
+
+/// Doubles that are none, without a sign, as PostgreSQL and SQLite write them.
+const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "Inf"];
 
 /// The bits of the lower half of an integer.
 pub const HALF: u32 = 32;
@@ -19,11 +22,13 @@ pub fn by_halves(dialect: Dialect, field: &ShardsColumn) -> bool {
     dialect == Dialect::Sqlite && is_integer(field.column_type())
 }
 
-/// The sum of `column` as a text that [`read`] takes; NULL of no rows.
+/// The sum of `column` as a text that [`read`] takes. Where rows have none, because it is beyond every double, it is NULL on MariaDB.
 ///
 /// ```sql
-/// CAST(SUM("likes") AS TEXT)
-/// CAST(SUM(`likes` >> 32) AS TEXT) || ' ' || CAST(SUM(`likes` & 4294967295) AS TEXT)   -- SQLite, of integers
+/// CASE WHEN COUNT(*) = 0 THEN '0' ELSE … END
+/// -- CAST(SUM("likes") AS TEXT)
+/// -- CAST(SUM(CAST("weight" AS NUMERIC)) AS TEXT)                                         -- PostgreSQL, of doubles
+/// -- CAST(SUM(`likes` >> 32) AS TEXT) || ' ' || CAST(SUM(`likes` & 4294967295) AS TEXT)   -- SQLite, of integers
 /// ```
 pub fn select(
     statement: Statement,
@@ -31,24 +36,31 @@ pub fn select(
     field: &ShardsColumn,
     column: impl Fn(Statement) -> Statement,
 ) -> Statement {
-    let sum = |statement: Statement, behind: &str| {
-        let statement = column(statement.sql("CAST(SUM(")).sql(behind).sql(")");
-        statement.sql(as_text(dialect))
+    let sum = |statement: Statement, before: &str, behind: &str| {
+        let statement = column(statement.sql("CAST(SUM(").sql(before));
+        statement.sql(behind).sql(")").sql(as_text(dialect))
     };
-    match by_halves(dialect, field) {
-        true => {
-            let high = sum(statement, &format!(" >> {HALF}"));
-            sum(high.sql(" || ' ' || "), &format!(" & {}", u32::MAX))
+    let statement = statement.sql("CASE WHEN COUNT(*) = 0 THEN '0' ELSE ");
+    let statement = match (dialect, field.column_type()) {
+        _ if by_halves(dialect, field) => {
+            let high = sum(statement, "", &format!(" >> {HALF}"));
+            sum(high.sql(" || ' ' || "), "", &format!(" & {}", u32::MAX))
         }
-        false => sum(statement, ""),
-    }
+        // It refuses a sum that no double holds.
+        (Dialect::Postgres, ColumnType::Double) => sum(statement, "CAST(", " AS NUMERIC)"),
+        _ => sum(statement, "", ""),
+    };
+    statement.sql(" END")
 }
 
-/// The sum in a column of a row, if there is one.
+/// The sum in a column of a row, if there is one, and it is a number.
 pub fn read(row: &Row, column: usize) -> QueryResult<Option<BigDecimal>> {
     let Some(text) = row.get(column) else {
         return Ok(None);
     };
+    if NO_NUMBERS.contains(&text.trim_start_matches('-')) {
+        return Ok(None);
+    }
     let Some((high, low)) = text.split_once(' ') else {
         return row.parse(column).map(Some);
     };

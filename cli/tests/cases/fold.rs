@@ -214,7 +214,11 @@ fn a_dot_in_a_tables_own_name() {
     let recount = ["--recount", "SELECT 1, 6"];
     for (arguments, code, says) in [
         (&["status", "a.b"][..], 0, "a.b"),
-        (&["doctor", "a.b"], 0, "the columns of a.b hold its totals"),
+        (
+            &["doctor", "a.b"],
+            0,
+            "every total of a.b is in the range of n",
+        ),
         (
             &["fold", "a.b", "--dry-run"],
             0,

@@ -195,7 +195,7 @@ fn a_base_that_is_null_is_named() {
     .unwrap();
     let shown = run(&database, &["status"], 3);
     assert!(
-        shown.contains("posts.views of the row 1, it's: NULL"),
+        shown.contains("posts.views of the row 1, it's: no number"),
         "{shown}"
     );
     assert_eq!(levels(&database, "range", 3), ["problem"]);
@@ -205,4 +205,49 @@ fn a_base_that_is_null_is_named() {
         let names = "`posts.views` of the row 1, it's is NULL";
         assert!(says.contains(names), "{says}");
     }
+}
+
+/// Sums that no double holds, and decimals with more digits than are declared.
+#[test]
+fn doubles_and_decimals() {
+    let (database, mut conn) = super::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE costs (id BIGINT PRIMARY KEY, weight DOUBLE PRECISION NOT NULL, cost DECIMAL(10, 2) NOT NULL);
+         INSERT INTO costs VALUES (1, 1e308, 99999999.99), (2, 1e308, 0.5), (3, 0.25, 0)",
+    )
+    .unwrap();
+    shard(&database, &mut conn, "costs", &["weight", "cost"]);
+    conn.batch_execute("INSERT INTO costs_shards VALUES (1, 0, 0, 0.01), (2, 0, -1e308, 0.25)")
+        .unwrap();
+    // SQLite's decimals are doubles.
+    let cut = dialect() != Dialect::Sqlite;
+    let code = if cut { 3 } else { 0 };
+    let shown = run(&database, &["status", "costs", "costs"], code);
+    assert_eq!(
+        shown.contains("costs.cost of the row 1: 100000000"),
+        cut,
+        "{shown}"
+    );
+    assert!(!shown.contains("costs.weight of the row"), "{shown}");
+    assert_eq!(shown.matches("Hottest keys of costs").count(), 1, "{shown}");
+    let weights = shown
+        .lines()
+        .find(|line| line.contains(" weight "))
+        .unwrap();
+    let sum = weights.split_whitespace().nth(5).unwrap();
+    match dialect() {
+        // Its NUMERIC adds up what no double holds.
+        Dialect::Postgres => assert!(sum.starts_with("1000000000"), "{shown}"),
+        _ => assert_eq!(sum, "-", "{shown}"),
+    }
+    let level = if cut { "problem" } else { "ok" };
+    assert_eq!(levels(&database, "range", code), [level]);
+    let (folded, _) = run_noting(&database, &["fold", "costs", "costs"], code);
+    let rows = if cut {
+        "1 row folded (weight -1"
+    } else {
+        "2 rows folded (weight -1"
+    };
+    assert!(folded.contains(rows), "{folded}");
+    assert_eq!(folded.lines().count(), 1, "{folded}");
 }
