@@ -198,8 +198,11 @@ pub struct AdviseArgs {
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Nothing is lost or doubled when it is killed at any moment, and several may run at once. Ctrl-C finishes the open batch. It \
-waits for no lock: rows that others hold all the time are named, and the exit code is 3.")]
+Nothing is lost or doubled when it is killed at any moment, and several may run at once. Ctrl-C finishes the open batch.
+
+It waits for no lock on rows: those that others hold all the time are named, and the exit code is 3. A lock on a whole table, such as a \
+migration holds, is waited for until it is released, a timeout of the session's own ends the wait (lock_timeout, lock_wait_timeout), or \
+Ctrl-C is pressed twice. A fold that waits holds nothing.")]
 pub struct FoldArgs {
     /// These tables [default: all, and the named counters].
     pub tables: Vec<String>,
@@ -209,8 +212,8 @@ pub struct FoldArgs {
     /// How many rows are folded in one transaction, 1 to 100.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = batch)]
     pub batch: usize,
-    /// Folds no more rows than this in a second, with smaller batches if it has to [default: no limit].
-    #[arg(long, value_name = "N")]
+    /// Folds no more rows than this in any second, with smaller batches if it has to [default: no limit].
+    #[arg(long, value_name = "N", value_parser = rows_per_second)]
     pub at_most_per_second: Option<u32>,
     /// Removes empty shards numbered from N on [default: the number that `resize` has set for every field; else none is removed].
     #[arg(long, value_name = "N")]
@@ -251,7 +254,7 @@ pub struct RecountArgs {
     /// Its sharded field, of an integer type.
     pub field: String,
     /// A query for keys and numbers: the columns of the key, then the number. It is run as it is, so it is trusted as whoever
-    /// runs the tool is. A row that it leaves out is expected to have 0.
+    /// runs the tool is; it looks in a transaction that is read only. A row that it leaves out is expected to have 0.
     #[arg(long, value_name = "SQL")]
     pub recount: String,
     /// Goes on after this key; once for each column of a composite key.
@@ -260,8 +263,8 @@ pub struct RecountArgs {
     /// How many rows are compared in one statement.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub batch: u32,
-    /// Compares no more rows than this in a second, with smaller batches if it has to [default: no limit].
-    #[arg(long, value_name = "N")]
+    /// Compares no more rows than this in any second, with smaller batches if it has to [default: no limit].
+    #[arg(long, value_name = "N", value_parser = rows_per_second)]
     pub at_most_per_second: Option<u32>,
     /// How many drifts are printed.
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -291,6 +294,15 @@ pub struct BackfillArgs {
     /// Shows what would be repaired, and changes nothing.
     #[arg(long)]
     pub dry_run: bool,
+}
+
+fn rows_per_second(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(rows @ 1..) => Ok(rows),
+        _ => {
+            Err("give a number of rows from 1 on; without the option there is no limit".to_owned())
+        }
+    }
 }
 
 fn batch(text: &str) -> Result<usize, String> {

@@ -2,6 +2,7 @@
 
 use bigdecimal::BigDecimal;
 use diesel::result::Error as DieselError;
+use diesel_sharded::described::DescribedTable;
 use diesel_sharded::model::ShardsColumn;
 
 use crate::connection::AnyConnection;
@@ -9,6 +10,7 @@ use crate::error::Error;
 use crate::key::{Key, Keyed, as_text};
 use crate::sharded::is_integer;
 use crate::statement::Statement;
+use crate::total::Total;
 
 /// The keys after one of them, up to another.
 pub struct Range<'a> {
@@ -20,6 +22,7 @@ pub struct Range<'a> {
 pub struct Compared {
     pub key: Key,
     pub base: BigDecimal,
+    /// It may be out of the range of its column.
     pub total: BigDecimal,
     pub expected: BigDecimal,
 }
@@ -29,14 +32,25 @@ pub struct Compared {
 pub enum RepairError {
     #[error("the recount gave more than one number for the key {0}")]
     NotGrouped(String),
+    #[error("the recount gives `{1}` for the key {0}")]
+    NoNumber(String, String),
+    #[error("the base of the row {0} is NULL")]
+    NoBase(String),
     #[error("{0}")]
     Diesel(#[from] DieselError),
 }
 
-impl From<RepairError> for Error {
-    fn from(error: RepairError) -> Self {
-        match error {
+impl RepairError {
+    /// As the tool tells it, of this field.
+    pub fn of(self, sharded: &DescribedTable, field: &ShardsColumn) -> Error {
+        match self {
             RepairError::NotGrouped(key) => Error::RecountNotGrouped { key },
+            RepairError::NoNumber(key, text) => Error::RecountNoNumber { key, text },
+            RepairError::NoBase(key) => Error::NoBase {
+                table: sharded.table().to_string(),
+                column: field.name().to_owned(),
+                key,
+            },
             RepairError::Diesel(error) => error.into(),
         }
     }
@@ -47,8 +61,8 @@ impl Keyed<'_> {
     ///
     /// ```sql
     /// WITH diesel_sharded_recount (key_1, number) AS (…)
-    /// SELECT CAST("videos"."id" AS TEXT), CAST("videos"."likes" AS TEXT), CAST(total AS TEXT),
-    ///     CAST(COALESCE(recounted.number, 0) AS TEXT)
+    /// SELECT CAST("videos"."id" AS TEXT), CAST(COALESCE(recounted.number, 0) AS TEXT), CAST("videos"."likes" AS TEXT),
+    ///     (SELECT … FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")     -- as `sums::select`
     /// FROM "videos" LEFT JOIN (SELECT * FROM diesel_sharded_recount WHERE key_1 >= $1 AND key_1 <= $2) AS recounted
     ///     ON recounted.key_1 = "videos"."id"
     /// WHERE "videos"."id" > $3 AND "videos"."id" <= $4 ORDER BY "videos"."id"
@@ -70,16 +84,11 @@ impl Keyed<'_> {
             .sql(", number) AS (\n")
             .sql(recount)
             .sql("\n) SELECT ");
-        let compare = self.select_key(compare, table).sql(", CAST(");
-        let compare = compare.column(table, field.name());
-        let compare = compare.sql(as_text(self.dialect)).sql(", CAST(");
-        let compare = compare.total(sharded, field);
-        let compare = compare.sql(as_text(self.dialect));
+        let compare = self.select_key(compare, table);
         let compare = compare.sql(", CAST(COALESCE(recounted.number, 0)");
-        let compare = compare
-            .sql(as_text(self.dialect))
-            .sql(" FROM ")
-            .table(table);
+        let compare = compare.sql(as_text(self.dialect)).sql(", ");
+        let compare = self.select_total(compare, field).sql(" FROM ");
+        let compare = compare.table(table);
         let compare = compare.sql(" LEFT JOIN (SELECT * FROM diesel_sharded_recount");
         let compare = self.narrowed(compare, range).sql(") AS recounted ON ");
         let columns = sharded.key().iter().enumerate();
@@ -97,16 +106,25 @@ impl Keyed<'_> {
         let compare = self.key(compare.sql(" ORDER BY "), table);
         let mut before = None;
         let mut drifts = vec![];
+        let columns = sharded.key().len();
         for row in compare.rows(conn)? {
-            let key = Key::read(sharded.key().len(), &row)?;
+            let key = Key::read(columns, &row)?;
+            let shown = || key.display(sharded);
             if before.as_ref() == Some(&key) {
-                return Err(RepairError::NotGrouped(key.display(sharded)));
+                return Err(RepairError::NotGrouped(shown()));
             }
-            let number = |column| row.parse::<BigDecimal>(sharded.key().len() + column);
+            let recounted = row.text(columns)?;
+            let total = Total::read(&row, columns + 1)?;
+            let Some((base, sum)) = total.base.clone().zip(total.sum()) else {
+                return Err(RepairError::NoBase(shown()));
+            };
             let compared = Compared {
-                base: number(0)?,
-                total: number(1)?,
-                expected: number(2)?,
+                base,
+                total: sum,
+                expected: recounted
+                    .trim()
+                    .parse()
+                    .map_err(|_| RepairError::NoNumber(shown(), recounted.to_owned()))?,
                 key: key.clone(),
             };
             if compared.total != compared.expected {

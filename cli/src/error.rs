@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use diesel::result::Error as DieselError;
+use diesel_sharded::model::TableName;
+
+use crate::shell;
 
 use crate::shell;
 
@@ -29,9 +32,11 @@ pub enum Error {
     )]
     NoSuchTable { table: String, similar: Vec<String> },
     #[error(
-        "`{0}` has a schema in its name: a shards table and a view are in the schema of their parent, so give the name alone"
+        "`{name}` has a dot, which would stand for a schema: a shards table and a view are in the schema of their parent, so give the \
+         name alone and without a dot: {option}={}",
+        shell::quoted(&name.replace('.', "_"))
     )]
-    QualifiedName(String),
+    QualifiedName { name: String, option: &'static str },
     #[error("`{table}` is {kind}: only a plain table can have shards")]
     NotATable { table: String, kind: &'static str },
     #[error(
@@ -164,6 +169,18 @@ pub enum Error {
     NotAnInteger { table: String, column: String },
     #[error("the recount gave more than one number for the key {key}: group it by the key alone")]
     RecountNotGrouped { key: String },
+    #[error("the recount gives `{text}` for the key {key}, which is no number")]
+    RecountNoNumber { key: String, text: String },
+    #[error(
+        "`{table}.{column}` of the row {key} is NULL, and NULL + 1 is NULL: fill it, and make the column NOT NULL DEFAULT 0"
+    )]
+    NoBase {
+        table: String,
+        column: String,
+        key: String,
+    },
+    #[error("{table}: {source}")]
+    OfTable { table: String, source: Box<Error> },
     #[error(
         "the recount cannot be run: {0}\nIt has to select the {1} column(s) of the key and then one number, as in \
          `SELECT video_id, COUNT(*) FROM likes GROUP BY video_id`"
@@ -201,6 +218,17 @@ impl Error {
         Error::File {
             path: path.to_owned(),
             source,
+        }
+    }
+
+    /// An error among those of other tables. One that names a privilege names the table too.
+    pub fn of_table(self, table: TableName<'_>) -> Self {
+        match self {
+            error @ Error::Privilege { .. } => error,
+            error => Error::OfTable {
+                table: table.to_string(),
+                source: Box::new(error),
+            },
         }
     }
 

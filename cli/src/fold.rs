@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::described::{
-    FoldSettings, FoldedRows, amounts, fold, looked_at, nothing_folded,
+    DescribedTable, FoldSettings, FoldedRows, amounts, fold, looked_at, nothing_folded,
 };
 
 use crate::args::{FoldArgs, Form};
@@ -16,6 +16,7 @@ use crate::exit::Ended;
 use crate::fold_report::{FoldReport, FoldReports};
 use crate::interrupt::Interrupt;
 use crate::key::{Key, Keyed};
+use crate::live::LiveTables;
 use crate::output::Output;
 use crate::pauses::Pauses;
 use crate::privilege::{Need, explained};
@@ -45,25 +46,19 @@ pub fn run(
         out.line("There is no sharded table in this database.")?;
     }
     let mut reports = FoldReports::of(args.form, out);
+    let mut pauses = Pauses::at_most_per_second(args.at_most_per_second, args.batch, interrupt);
     let mut fold_all = || {
         let mut ended = Ended::Done;
         for (i, (live, sharded)) in tables.iter().enumerate() {
             let keep_shards = match args.keep_shards {
                 Some(number) => Some(number),
-                None => {
-                    let numbers = shard_counts::of_table(conn, live, sharded)?;
-                    sharded.wished(&numbers)
-                }
+                None => wished(live, sharded, conn)?,
             };
             let others = tables.iter().skip(i + 1);
             let others = others.map(|(_, sharded)| sharded.table().to_string());
             let folding = Folding {
                 keyed: Keyed { sharded, dialect },
-                settings: FoldSettings {
-                    batch: args.batch,
-                    keep_shards,
-                },
-                at_most_per_second: args.at_most_per_second,
+                keep_shards,
                 form: args.form,
                 interrupt,
                 options,
@@ -71,7 +66,7 @@ pub fn run(
             };
             ended = ended.and(match args.dry_run {
                 true => folding.dry_run(after.as_ref(), conn, &mut reports)?,
-                false => folding.run(after.clone(), conn, &mut reports)?,
+                false => folding.run(after.clone(), &mut pauses, conn, &mut reports)?,
             });
             if ended == Ended::Interrupted {
                 break;
@@ -84,11 +79,22 @@ pub fn run(
     ended
 }
 
+/// The number below which a fold keeps the shards of this table, if every field has one.
+fn wished(
+    live: &LiveTables,
+    sharded: &DescribedTable,
+    conn: &mut AnyConnection,
+) -> Result<Option<u16>, Error> {
+    let numbers = shard_counts::of_table(conn, live, sharded);
+    let numbers = numbers.map_err(|error| explained(error.into(), &shard_counts::needs(), conn))?;
+    Ok(sharded.wished(&numbers))
+}
+
 /// How one table is folded.
 pub struct Folding<'a> {
     pub keyed: Keyed<'a>,
-    pub settings: FoldSettings,
-    pub at_most_per_second: Option<u32>,
+    /// Empty shards numbered from here on are removed, or none.
+    pub keep_shards: Option<u16>,
     pub form: Form,
     pub interrupt: &'a Interrupt,
     /// Those of the command line that goes on, each behind a space.
@@ -101,6 +107,7 @@ impl Folding<'_> {
     pub fn run(
         &self,
         after: Option<Key>,
+        pauses: &mut Pauses<'_>,
         conn: &mut AnyConnection,
         reports: &mut FoldReports<'_>,
     ) -> Result<Ended, Error> {
@@ -110,15 +117,14 @@ impl Folding<'_> {
         });
         let bar = bar.map_err(|error| self.explained(error, conn))?;
         self.interrupt.write_beside(&bar);
-        let mut pauses = Pauses::at_most_per_second(self.at_most_per_second, self.interrupt);
         let settings = FoldSettings {
-            batch: pauses.batch(self.settings.batch),
-            ..self.settings
+            batch: pauses.batch(),
+            keep_shards: self.keep_shards,
         };
         let (mut folded, mut rows) = (nothing_folded(sharded, after), 0);
         let result = fold(self.keyed, settings, &mut folded, conn, |folded| {
             let before = mem::replace(&mut rows, looked_at(folded));
-            if !folded.finished {
+            if !folded.finished || !self.others.is_empty() {
                 pauses.after_batch((rows - before) as usize);
             }
             bar.set_position(rows); // behind the pause, which is a part of the rate
@@ -173,15 +179,13 @@ impl Folding<'_> {
     fn explained(&self, error: DieselError, conn: &mut AnyConnection) -> Error {
         let sharded = self.keyed.sharded;
         let (table, shards) = (sharded.table(), sharded.shards_table());
-        let fields = sharded.fields().iter();
-        let updates = fields.map(|field| Need::of_column("UPDATE", field.name(), table));
-        let removes = self.settings.keep_shards.is_some();
-        let needs = [Need::of("SELECT", table)]
-            .into_iter()
-            .chain(updates)
-            .chain(["SELECT", "UPDATE"].map(|privilege| Need::of(privilege, shards)))
-            .chain(removes.then(|| Need::of("DELETE", shards)));
-        explained(error.into(), &needs.collect::<Vec<_>>(), conn)
+        let mut needs = Need::to_read(sharded).to_vec();
+        needs.extend(Need::to_update(sharded.fields(), table));
+        needs.push(Need::of("UPDATE", shards));
+        if self.keep_shards.is_some() {
+            needs.push(Need::of("DELETE", shards));
+        }
+        explained(error.into(), &needs, conn)
     }
 
     pub fn dry_run(
@@ -190,8 +194,11 @@ impl Folding<'_> {
         conn: &mut AnyConnection,
         reports: &mut FoldReports<'_>,
     ) -> Result<Ended, Error> {
-        let (rows, sums) = self.foldable(after, conn)?;
-        reports.add(FoldReport::dry(self.keyed.sharded, rows, sums))?;
+        let sharded = self.keyed.sharded;
+        let needs = [Need::of("SELECT", sharded.shards_table())];
+        let foldable = self.foldable(after, conn);
+        let (rows, sums) = foldable.map_err(|error| explained(error.into(), &needs, conn))?;
+        reports.add(FoldReport::dry(sharded, rows, sums))?;
         Ok(Ended::Done)
     }
 }

@@ -60,7 +60,7 @@ fn view_name(
         Some(name) => name.clone(),
         None => format!("{}_totals", table.name),
     };
-    check_new_name(&name, dialect)?;
+    check_new_name(&name, "--view", dialect)?;
     // `--locked` looks at the migration also after it has run.
     match live.tables.contains_key(&name) && !args.locked {
         true => Err(Error::TableExists(name)),
@@ -79,7 +79,7 @@ fn describe(
         Some(name) => name.clone(),
         None => format!("{}_shards", table.name),
     };
-    check_new_name(&shards_table, dialect)?;
+    check_new_name(&shards_table, "--shards-table", dialect)?;
     let sharded = sharded::all(dialect, live);
     if sharded
         .iter()
@@ -199,9 +199,10 @@ fn check_name(table: &LiveTable, column: &LiveColumn) -> Result<(), Error> {
 }
 
 /// Whether a table or a view can be created under this name.
-fn check_new_name(name: &str, dialect: Dialect) -> Result<(), Error> {
+fn check_new_name(name: &str, option: &'static str, dialect: Dialect) -> Result<(), Error> {
     if name.contains('.') {
-        return Err(Error::QualifiedName(name.to_owned()));
+        let name = name.to_owned();
+        return Err(Error::QualifiedName { name, option });
     }
     match described::takes_name(dialect, name) {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the open batch is finished first.
+//! Ctrl-C and SIGTERM: the open batch, or what takes its place, is finished first.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,27 @@ use indicatif::ProgressBar;
 
 use crate::error::Error;
 
+/// The end of a command that a signal brings about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The open batch is finished.
+    Batch,
+    /// The measurements so far are shown.
+    Measurement,
+    /// No further look is taken.
+    Watch,
+}
+
+impl Ending {
+    fn answer(self) -> &'static str {
+        match self {
+            Ending::Batch => "finishing the batch",
+            Ending::Measurement => "showing what was seen so far",
+            Ending::Watch => "ending the watch",
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Interrupt {
     came: Arc<AtomicBool>,
@@ -20,21 +41,22 @@ pub struct Interrupt {
 impl Interrupt {
     /// From now on signals are asked for here. A second one ends the process at once, which loses nothing either: the database
     /// takes the open batch back.
-    pub fn handle() -> Result<Self, Error> {
+    pub fn handle(ending: Ending) -> Result<Self, Error> {
         let interrupt = Interrupt {
             came: Arc::new(AtomicBool::new(false)),
             bar: Arc::new(Mutex::new(ProgressBar::hidden())),
         };
         let (came, bar) = (Arc::clone(&interrupt.came), Arc::clone(&interrupt.bar));
         ctrlc::set_handler(move || {
-            if came.swap(true, Ordering::SeqCst) {
+            if came.load(Ordering::SeqCst) {
                 std::process::exit(130);
             }
             let bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
             bar.suspend(|| {
                 // A closed standard error is no reason to stop at once.
-                let _ = writeln!(io::stderr(), "finishing the batch; Ctrl-C again stops now");
+                let _ = writeln!(io::stderr(), "{}; Ctrl-C again stops now", ending.answer());
             });
+            came.store(true, Ordering::SeqCst); // behind the answer, which the process might not live to give
         })
         .map_err(Error::Signals)?;
         Ok(interrupt)

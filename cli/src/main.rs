@@ -32,10 +32,13 @@ mod migration_dir;
 mod migration_files;
 mod nearest;
 mod number;
+mod out_of_range;
 mod output;
 mod pauses;
 mod privilege;
 mod progress;
+mod range;
+mod read_only;
 mod recount;
 mod recount_report;
 mod remove_orphans;
@@ -51,6 +54,7 @@ mod statement;
 mod status;
 mod sums;
 mod tokens;
+mod total;
 mod within;
 
 use std::env;
@@ -66,7 +70,7 @@ use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::given::Given;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Ending, Interrupt};
 use crate::output::Output;
 use crate::recount::Again;
 use crate::repair::Mode;
@@ -115,22 +119,37 @@ fn run() -> Result<Ended, Error> {
         Command::Generate(args) => counts::run(args, conn, out),
         Command::Setup(args) => setup::run(args, conn, out),
         Command::Status(args) => status::run(args, conn, out),
-        Command::Advise(args) => advise::run(args, conn, &Interrupt::handle()?, out),
+        Command::Advise(args) => {
+            let interrupt = Interrupt::handle(Ending::Measurement)?;
+            advise::run(args, conn, &interrupt, out)
+        }
         Command::Doctor(args) => doctor::run(args, url, conn, out),
         Command::Fold(args) => {
             let options = given.again(&command, "fold");
-            fold::run(args, &options, conn, &Interrupt::handle()?, out)
+            fold::run(
+                args,
+                &options,
+                conn,
+                &Interrupt::handle(Ending::Batch)?,
+                out,
+            )
         }
         Command::Resize(args) => {
             let options = given.again(&command, "fold");
-            resize::run(args, &options, conn, &Interrupt::handle()?, out)
+            resize::run(
+                args,
+                &options,
+                conn,
+                &Interrupt::handle(Ending::Batch)?,
+                out,
+            )
         }
         Command::Verify(args) => {
             let again = Again {
                 command: "verify",
                 options: &given.again(&command, "verify"),
             };
-            let interrupt = Interrupt::handle()?;
+            let interrupt = Interrupt::handle(Ending::Batch)?;
             recount::run(&args.recount, Mode::Verify, again, conn, &interrupt, out)
         }
         Command::Backfill(args) => {
@@ -142,7 +161,7 @@ fn run() -> Result<Ended, Error> {
                 true => Mode::Verify,
                 false => Mode::Repair,
             };
-            let interrupt = Interrupt::handle()?;
+            let interrupt = Interrupt::handle(Ending::Batch)?;
             recount::run(&args.recount, mode, again, conn, &interrupt, out)
         }
         Command::RemoveOrphans { tables } => remove_orphans::run(tables, conn, out),

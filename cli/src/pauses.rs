@@ -10,30 +10,33 @@ use crate::interrupt::Interrupt;
 #[derive(Debug)]
 pub struct Pauses<'a> {
     pace: Option<Pace>,
+    batch: usize,
     /// When the open batch began.
     began: Instant,
     interrupt: &'a Interrupt,
 }
 
 impl<'a> Pauses<'a> {
-    /// The first batch begins now. Zero rows are no limit, as `None` is.
-    pub fn at_most_per_second(rows: Option<u32>, interrupt: &'a Interrupt) -> Self {
+    /// The first batch, of `batch` rows at most, begins now. `None` is no limit.
+    pub fn at_most_per_second(rows: Option<u32>, batch: usize, interrupt: &'a Interrupt) -> Self {
         Pauses {
-            pace: Pace::at_most_per_second(rows),
+            pace: Pace::at_most_per_second(rows, batch),
+            batch,
             began: Instant::now(),
             interrupt,
         }
     }
 
-    /// The size of batches that follow each other after a second at most.
-    pub fn batch(&self, rows: usize) -> usize {
-        self.pace.as_ref().map_or(rows, |pace| pace.batch(rows))
+    /// The size of batches that fit into a second.
+    pub fn batch(&self) -> usize {
+        self.pace.as_ref().map_or(self.batch, Pace::batch)
     }
 
     /// Waits until the next batch is due, after one of `rows`.
     pub fn after_batch(&mut self, rows: usize) {
         if let Some(pace) = &mut self.pace {
-            self.interrupt.sleep_until(pace.next(rows, self.began));
+            let due = pace.next(rows, self.began, Instant::now());
+            self.interrupt.sleep_until(due);
         }
         self.began = Instant::now();
     }

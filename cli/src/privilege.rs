@@ -1,37 +1,141 @@
 //! A privilege that this role lacks, and the statement that grants it.
 
 use diesel::prelude::*;
-use diesel::result::Error as DieselError;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::Error as ShardedError;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::model::TableName;
+use diesel_sharded::described::DescribedTable;
+use diesel_sharded::model::{ShardsColumn, TableName};
 
 use crate::connection::AnyConnection;
 use crate::error::Error;
-use crate::statement::{Statement, Value, quoted};
+use crate::sharded::names;
+use crate::statement::{Statement, Value, quoted, quoted_table};
 
-/// A privilege that a command needs.
-#[derive(Debug, Clone, Copy)]
+/// A privilege on a table that a command needs; enough on these columns, if there are some.
+#[derive(Debug, Clone)]
 pub struct Need<'t> {
     privilege: &'static str,
-    column: Option<&'t str>,
+    columns: Vec<&'t str>,
     table: TableName<'t>,
 }
 
 impl<'t> Need<'t> {
     pub fn of(privilege: &'static str, table: TableName<'t>) -> Self {
+        Need::of_columns(privilege, vec![], table)
+    }
+
+    pub fn of_columns(
+        privilege: &'static str,
+        columns: Vec<&'t str>,
+        table: TableName<'t>,
+    ) -> Self {
         Need {
             privilege,
-            column: None,
+            columns,
             table,
         }
     }
 
-    /// On one column.
-    pub fn of_column(privilege: &'static str, column: &'t str, table: TableName<'t>) -> Self {
-        Need {
-            column: Some(column),
-            ..Need::of(privilege, table)
+    /// Those for reading totals.
+    pub fn to_read(sharded: &'t DescribedTable) -> [Self; 2] {
+        let columns = [names(sharded.key()), names(sharded.fields())].concat();
+        [
+            Need::of_columns("SELECT", columns, sharded.table()),
+            Need::of("SELECT", sharded.shards_table()),
+        ]
+    }
+
+    /// To update each of these columns.
+    pub fn to_update(
+        fields: &'t [ShardsColumn],
+        table: TableName<'t>,
+    ) -> impl Iterator<Item = Self> {
+        let fields = fields.iter();
+        fields.map(move |field| Need::of_columns("UPDATE", vec![field.name()], table))
+    }
+
+    /// Whether the role of this connection has it, by the catalogs. It lacks none on a table that is gone.
+    pub fn is_granted(&self, conn: &mut AnyConnection) -> QueryResult<bool> {
+        let granted = match conn.dialect() {
+            Dialect::Postgres => self.on_postgres(),
+            _ => self.on_mysql(),
+        };
+        let rows = granted.rows(conn)?;
+        Ok(rows.first().is_none_or(|row| row.get(0) == Some("1")))
+    }
+
+    fn on_postgres(&self) -> Statement {
+        let privilege = || Value::Text(self.privilege.to_owned());
+        let granted = Statement::default().sql("SELECT CASE WHEN has_table_privilege(c.oid, ");
+        let granted = granted.bind(privilege()).sql(")");
+        let granted = match self.columns.is_empty() {
+            true => granted,
+            false => granted
+                .sql(" OR (")
+                .each(" AND ", &self.columns, |granted, column| {
+                    let granted = granted.sql("has_column_privilege(c.oid, ");
+                    let granted = granted.bind(Value::Text((*column).to_owned()));
+                    granted.sql(", ").bind(privilege()).sql(")")
+                })
+                .sql(")"),
+        };
+        let granted = granted
+            .sql(" THEN '1' ELSE '0' END FROM pg_class c WHERE c.relname = ")
+            .bind(Value::Text(self.table.name().to_owned()));
+        match self.table.schema() {
+            Some(schema) => granted
+                .sql(" AND c.relnamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = ")
+                .bind(Value::Text(schema.to_owned()))
+                .sql(")"),
+            None => granted.sql(" AND pg_table_is_visible(c.oid)"),
+        }
+    }
+
+    /// The views show the privileges of others too to a role that may see them.
+    fn on_mysql(&self) -> Statement {
+        const MINE: &str = "REPLACE(v.GRANTEE, '''', '') = CURRENT_USER() AND v.PRIVILEGE_TYPE = ";
+        let schema = |granted: Statement| match self.table.schema() {
+            Some(schema) => granted.bind(Value::Text(schema.to_owned())),
+            None => granted.sql("DATABASE()"),
+        };
+        let mine = |granted: Statement, view: &str| {
+            let granted = granted.sql(&format!(
+                "EXISTS (SELECT 1 FROM information_schema.{view} v WHERE "
+            ));
+            granted
+                .sql(MINE)
+                .bind(Value::Text(self.privilege.to_owned()))
+        };
+        let of_table = |granted: Statement, view: &str| {
+            let granted = schema(mine(granted, view).sql(" AND v.TABLE_SCHEMA = "));
+            let granted = granted.sql(" AND v.TABLE_NAME = ");
+            granted.bind(Value::Text(self.table.name().to_owned()))
+        };
+        let granted = Statement::default().sql("SELECT CASE WHEN ");
+        let granted = mine(granted, "USER_PRIVILEGES").sql(") OR ");
+        let granted = schema(mine(granted, "SCHEMA_PRIVILEGES").sql(" AND "));
+        let granted = granted.sql(" LIKE v.TABLE_SCHEMA) OR ");
+        let granted = of_table(granted, "TABLE_PRIVILEGES").sql(")");
+        let granted = match self.columns.is_empty() {
+            true => granted,
+            false => granted
+                .sql(" OR (")
+                .each(" AND ", &self.columns, |granted, column| {
+                    let granted =
+                        of_table(granted, "COLUMN_PRIVILEGES").sql(" AND v.COLUMN_NAME = ");
+                    granted.bind(Value::Text((*column).to_owned())).sql(")")
+                })
+                .sql(")"),
+        };
+        granted.sql(" THEN '1' ELSE '0' END")
+    }
+
+    /// The columns of an `UPDATE`: other privileges are granted on a table.
+    fn granted_columns(&self) -> &[&'t str] {
+        match self.privilege {
+            "UPDATE" => &self.columns,
+            _ => &[],
         }
     }
 }
@@ -65,9 +169,10 @@ pub fn current_role(conn: &mut AnyConnection) -> QueryResult<String> {
 pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> Error {
     let says = match &error {
         Error::Recount(says, _) => says.clone(),
-        Error::Database(ShardedError::Diesel(DieselError::DatabaseError(_, information))) => {
-            information.message().to_owned()
-        }
+        Error::Database(ShardedError::Diesel(DieselError::DatabaseError(
+            DatabaseErrorKind::Unknown,
+            information,
+        ))) => information.message().to_owned(),
         _ => return error,
     };
     // A connection that is lost cannot be asked. The first error says so.
@@ -92,74 +197,67 @@ pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> 
     }
 }
 
-/// Those of the needs that the catalog denies. If it denies none, the message names a table of the recount.
+/// Those of the needs that the catalogs deny, whatever the language of the message. If they deny none, the message may name a table of
+/// the recount or a schema: the role that may use that was about to create something in it.
 fn of_postgres(
     says: &str,
     needs: &[Need<'_>],
     role: &str,
     conn: &mut AnyConnection,
 ) -> QueryResult<Option<Lack>> {
-    let Some((_, object)) = says.split_once("permission denied for ") else {
-        return Ok(None);
-    };
-    let Some((kind, name)) = object.split_once(' ') else {
-        return Ok(None);
-    };
-    if kind == "schema" {
-        return of_schema(name, role, conn).map(Some);
+    let mut denied = vec![];
+    for need in needs {
+        if !need.is_granted(conn)? {
+            denied.push(need.clone());
+        }
     }
-    let asked = Statement::default().sql("SELECT ");
-    let asked = asked.each(", ", needs, |asked, need| {
-        let schema = need.table.schema().into_iter();
-        let table = schema.chain([need.table.name()]);
-        let table: Vec<_> = table.map(|name| quoted(Dialect::Postgres, name)).collect();
-        let function = match need.column {
-            Some(_) => "CASE WHEN has_column_privilege(CAST(",
-            None => "CASE WHEN has_table_privilege(CAST(",
-        };
-        let asked = asked.sql(function).bind(Value::Text(table.join(".")));
-        let asked = asked.sql(" AS regclass), ");
-        let asked = match need.column {
-            Some(column) => asked.bind(Value::Text(column.to_owned())).sql(", "),
-            None => asked,
-        };
-        let asked = asked.bind(Value::Text(need.privilege.to_owned()));
-        asked.sql(") THEN '1' ELSE '0' END")
-    });
-    let rows = asked.rows(conn)?;
-    let Some(row) = rows.first() else {
-        return Ok(None);
-    };
-    let needs = needs.iter().enumerate();
-    let denied = needs.filter(|(i, _)| row.get(*i) == Some("0"));
-    let denied: Vec<_> = denied.map(|(_, need)| *need).collect();
     if !denied.is_empty() {
         return Ok(Some(lacked(Dialect::Postgres, &denied, role)));
     }
-    if !matches!(kind, "table" | "view") {
-        return Ok(None);
+    let objects = Statement::default()
+        .sql(
+            "SELECT 'SELECT', '', n.nspname::text, c.relname::text, CASE WHEN pg_table_is_visible(c.oid) THEN '1' ELSE '0' END AS plain \
+             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT has_table_privilege(c.oid, 'SELECT') AND strpos(",
+        )
+        .bind(Value::Text(says.to_owned()))
+        .sql(
+            ", c.relname::text) > 0 \
+             UNION ALL SELECT CASE WHEN has_schema_privilege(n.oid, 'USAGE') THEN 'CREATE' ELSE 'USAGE' END, 'SCHEMA ', '', \
+             n.nspname::text, '1' FROM pg_namespace n \
+             WHERE NOT (has_schema_privilege(n.oid, 'USAGE') AND has_schema_privilege(n.oid, 'CREATE')) AND strpos(",
+        )
+        .bind(Value::Text(says.to_owned()))
+        .sql(", n.nspname::text) > 0 ORDER BY plain DESC");
+    for object in objects.rows(conn)? {
+        let (privilege, before, name) = (object.text(0)?, object.text(1)?, object.text(3)?);
+        let schema = (object.get(4) == Some("0")).then(|| object.text(2));
+        if names_plainly(says, name) {
+            let names = schema.transpose()?.into_iter().chain([name]);
+            let (plain, quoted): (Vec<_>, Vec<_>) = names
+                .map(|name| (name, quoted(Dialect::Postgres, name)))
+                .unzip();
+            return Ok(Some(Lack {
+                what: format!("{privilege} ON {before}{}", plain.join(".")),
+                grants: vec![format!(
+                    "GRANT {privilege} ON {before}{} TO {role}",
+                    quoted.join(".")
+                )],
+            }));
+        }
     }
-    Ok(Some(Lack {
-        what: format!("SELECT ON {name}"),
-        grants: vec![format!(
-            "GRANT SELECT ON {} TO {role}",
-            quoted(Dialect::Postgres, name)
-        )],
-    }))
+    Ok(None)
 }
 
-/// Whoever may use a schema was about to create something in it.
-fn of_schema(schema: &str, role: &str, conn: &mut AnyConnection) -> QueryResult<Lack> {
-    let asked = Statement::default()
-        .sql("SELECT CASE WHEN has_schema_privilege(")
-        .bind(Value::Text(schema.to_owned()))
-        .sql(", 'USAGE') THEN 'CREATE' ELSE 'USAGE' END");
-    let rows = asked.rows(conn)?;
-    let privilege = rows.first().map_or(Ok("USAGE"), |row| row.text(0))?;
-    let grant = quoted(Dialect::Postgres, schema);
-    Ok(Lack {
-        what: format!("{privilege} ON SCHEMA {schema}"),
-        grants: vec![format!("GRANT {privilege} ON SCHEMA {grant} TO {role}")],
+/// Whether a message has this name as a word. In each language PostgreSQL writes the name of a table without quotes only where it refuses
+/// a privilege.
+fn names_plainly(says: &str, name: &str) -> bool {
+    let is_beside = |c: Option<char>| {
+        c.is_some_and(|c| c.is_ascii_alphanumeric() || "_$\"'`«»„“”‚‘’「」".contains(c))
+    };
+    says.match_indices(name).any(|(at, _)| {
+        let (before, behind) = (&says[..at], &says[at + name.len()..]);
+        !is_beside(before.chars().next_back()) && !is_beside(behind.chars().next())
     })
 }
 
@@ -176,16 +274,19 @@ fn database(conn: &mut AnyConnection) -> QueryResult<String> {
 pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
     let mut tables: Vec<TableName<'_>> = vec![];
     for need in needs {
-        if tables.iter().all(|t| t.as_str() != need.table.as_str()) {
+        if !tables.contains(&need.table) {
             tables.push(need.table);
         }
     }
     let list = |table: TableName<'_>, name: &dyn Fn(&str) -> String| {
-        let of_table = || needs.iter().filter(|n| n.table.as_str() == table.as_str());
+        let of_table = || needs.iter().filter(|need| need.table == table);
         let mut listed: Vec<String> = vec![];
         for need in of_table() {
-            let columns = of_table().filter(|other| other.privilege == need.privilege);
-            let columns: Vec<_> = columns.filter_map(|n| n.column).map(name).collect();
+            let same = of_table().filter(|other| other.privilege == need.privilege);
+            let columns: Vec<_> = same
+                .flat_map(|need| need.granted_columns())
+                .map(|column| name(column))
+                .collect();
             let text = match columns.is_empty() {
                 true => need.privilege.to_owned(),
                 false => format!("{} ({})", need.privilege, columns.join(", ")),
@@ -194,14 +295,17 @@ pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
                 listed.push(text);
             }
         }
-        let schema = table.schema().into_iter();
-        let table: Vec<_> = schema.chain([table.name()]).map(name).collect();
-        format!("{} ON {}", listed.join(", "), table.join("."))
+        listed.join(", ")
     };
-    let what = tables.iter().map(|table| list(*table, &str::to_owned));
+    let what = tables
+        .iter()
+        .map(|table| format!("{} ON {table}", list(*table, &str::to_owned)));
     let grants = tables.iter().map(|table| {
         let list = list(*table, &|name| quoted(dialect, name));
-        format!("GRANT {list} TO {role}")
+        format!(
+            "GRANT {list} ON {} TO {role}",
+            quoted_table(dialect, *table)
+        )
     });
     Lack {
         what: what.collect::<Vec<_>>().join(" and "),
@@ -236,9 +340,9 @@ fn of_mysql(says: &str, needs: &[Need<'_>], role: &str, database: &str) -> Optio
     let (_, name) = names.rsplit_once("`.`").unwrap_or(("", names));
     let column = column.trim_matches(['`', '\'']);
     let is_it = |need: &&Need<'_>| need.privilege == privilege && need.table.name() == name;
-    let mut needs: Vec<_> = needs.iter().filter(is_it).copied().collect();
-    if let Some(need) = needs.iter().find(|need| need.column == Some(column)) {
-        needs = vec![*need];
+    let mut needs: Vec<_> = needs.iter().filter(is_it).cloned().collect();
+    if let Some(need) = needs.iter().find(|need| need.columns == [column]) {
+        needs = vec![need.clone()];
     }
     if needs.is_empty() {
         let on = match table.starts_with('`') {
@@ -262,8 +366,8 @@ mod tests {
         let videos = TableName::in_schema("a.videos", 1);
         let needs = [
             Need::of("SELECT", videos),
-            Need::of_column("UPDATE", "views", videos),
-            Need::of_column("UPDATE", "likes", videos),
+            Need::of_columns("UPDATE", vec!["views"], videos),
+            Need::of_columns("UPDATE", vec!["likes"], videos),
             Need::of("DELETE", TableName::new("videos_shards")),
         ];
         let Lack { what, grants } = lacked(Dialect::Postgres, &needs, "app");
@@ -285,7 +389,7 @@ mod tests {
         let videos = TableName::new("videos");
         let needs = [
             Need::of("SELECT", videos),
-            Need::of_column("UPDATE", "likes", videos),
+            Need::of_columns("UPDATE", vec!["likes"], videos),
         ];
         let lack = |what: &str, grant: &str| {
             Some(Lack {
@@ -319,5 +423,25 @@ mod tests {
             lack("CREATE ON shop.*", grant)
         );
         assert_eq!(of_mysql("Table 'x doesn't exist", &needs, "", ""), None);
+    }
+
+    #[test]
+    fn a_refused_table_is_named_in_every_language() {
+        for says in [
+            "permission denied for table comments",
+            "keine Berechtigung für Tabelle comments",
+            "テーブルcommentsへのアクセスが拒否されました",
+            "comments 테이블 접근 권한 없음",
+        ] {
+            assert!(names_plainly(says, "comments"), "{says}");
+            assert!(!names_plainly(says, "comment"), "{says}");
+        }
+        for says in [
+            "column \"comments\" does not exist",
+            "Spalte »comments« existiert nicht",
+            "permission denied for table comments_2",
+        ] {
+            assert!(!names_plainly(says, "comments"), "{says}");
+        }
     }
 }

@@ -16,6 +16,7 @@ use crate::output::Output;
 use crate::pauses::Pauses;
 use crate::privilege::{Need, explained};
 use crate::progress::bar;
+use crate::read_only::read_only;
 use crate::recount_report::RecountReport;
 use crate::repair::{Found, Mode, Repair};
 use crate::sharded::{self, is_integer};
@@ -89,8 +90,9 @@ impl Recounting<'_> {
         });
         let bar = bar.map_err(|error| self.explained(error.into(), conn))?;
         interrupt.write_beside(&bar);
-        let mut pauses = Pauses::at_most_per_second(self.args.at_most_per_second, interrupt);
-        let size = pauses.batch(self.args.batch as usize);
+        let batch = self.args.batch as usize;
+        let mut pauses = Pauses::at_most_per_second(self.args.at_most_per_second, batch, interrupt);
+        let size = pauses.batch();
         let mut report = RecountReport::of(sharded, self.field, self.mode);
         let mut is_left = true;
         let error = loop {
@@ -145,13 +147,10 @@ impl Recounting<'_> {
 
     fn explained(&self, error: Error, conn: &mut AnyConnection) -> Error {
         let sharded = self.keyed.sharded;
-        let mut needs = vec![
-            Need::of("SELECT", sharded.table()),
-            Need::of("SELECT", sharded.shards_table()),
-        ];
+        let mut needs = Need::to_read(sharded).to_vec();
         if self.mode == Mode::Repair {
-            let field = self.field.name();
-            needs.push(Need::of_column("UPDATE", field, sharded.table()));
+            let field = std::slice::from_ref(self.field);
+            needs.extend(Need::to_update(field, sharded.table()));
         }
         explained(error, &needs, conn)
     }
@@ -195,7 +194,10 @@ impl Recounting<'_> {
             });
         };
         let range = Range { after, last };
-        let drifts = keyed.drifts(self.field, &self.args.recount, &range, conn);
+        // The query may call functions that write.
+        let drifts = read_only(conn, |conn| {
+            keyed.drifts(self.field, &self.args.recount, &range, conn)
+        });
         let drifts = drifts.map_err(|error| self.of_recount(error))?;
         let found = match self.mode {
             Mode::Repair if !drifts.is_empty() => {
@@ -223,7 +225,7 @@ impl Recounting<'_> {
                 let columns = self.keyed.sharded.key().len();
                 Error::Recount(information.message().to_owned(), columns)
             }
-            error => error.into(),
+            error => error.of(self.keyed.sharded, self.field),
         }
     }
 }

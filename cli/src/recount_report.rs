@@ -1,6 +1,5 @@
 //! The results of recounts, as text or as JSON.
 
-use diesel_sharded::Unfit;
 use diesel_sharded::described::DescribedTable;
 use diesel_sharded::model::ShardsColumn;
 use serde::Serialize;
@@ -12,7 +11,7 @@ use crate::error::Error;
 use crate::exit::Ended;
 use crate::number::Number;
 use crate::output::{Output, plural};
-use crate::repair::{Found, Mode};
+use crate::repair::{Found, Mode, Reason};
 use crate::sums::Plain;
 
 #[derive(Debug, Serialize)]
@@ -42,16 +41,13 @@ struct DriftReport {
 }
 
 impl DriftReport {
-    fn of(sharded: &DescribedTable, drift: &Compared, unfit: Option<&Unfit>) -> Self {
+    fn of(sharded: &DescribedTable, drift: &Compared, left: Option<&Reason>) -> Self {
         DriftReport {
             key: drift.key.json(sharded),
             total: Number(drift.total.clone()),
             recounted: Number(drift.expected.clone()),
             lacks: Number(&drift.expected - &drift.total),
-            not_repaired: unfit.map(|reason| match reason {
-                Unfit::OutOfRange => "out of range".to_owned(),
-                reason => format!("the row {reason}"),
-            }),
+            not_repaired: left.map(Reason::to_string),
             shown_key: drift.key.display(sharded),
         }
     }
@@ -98,13 +94,13 @@ impl RecountReport {
         self.compared += rows;
         self.differ += found.drifts.len();
         if let Some(repaired) = &mut self.repaired {
-            *repaired += found.drifts.len() - found.unfit.len();
+            *repaired += found.drifts.len() - found.left.len();
         }
         let left = show.saturating_sub(self.drifts.len());
         let mut shown = vec![];
         for drift in found.drifts.iter().take(left) {
-            let unfit = found.unfit.iter().find(|(key, _)| *key == drift.key);
-            let drift = DriftReport::of(sharded, drift, unfit.map(|(_, reason)| reason));
+            let left = found.left.iter().find(|(key, _)| *key == drift.key);
+            let drift = DriftReport::of(sharded, drift, left.map(|(_, reason)| reason));
             shown.push(drift.text());
             self.drifts.push(drift);
         }

@@ -26,8 +26,27 @@ pub enum Mode {
 #[derive(Default)]
 pub struct Found {
     pub drifts: Vec<Compared>,
-    /// Bases do not take what these lack.
-    pub unfit: Vec<(Key, Unfit)>,
+    pub left: Vec<(Key, Reason)>,
+}
+
+/// Why a total was not repaired.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    #[error("the recount gives no whole number")]
+    NotWhole,
+    #[error("out of range")]
+    OutOfRange,
+    #[error("the row {0}")]
+    Unfit(Unfit),
+}
+
+impl From<Unfit> for Reason {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::OutOfRange => Reason::OutOfRange,
+            unfit => Reason::Unfit(unfit),
+        }
+    }
 }
 
 pub struct Repair<'a> {
@@ -64,32 +83,37 @@ impl Repair<'_> {
                 for drift in self.keyed.drifts(self.field, self.recount, range, conn)? {
                     let key = drift.key.clone();
                     if not_locked.contains(&key) {
-                        found.unfit.push((key, Unfit::NotLocked));
+                        found.left.push((key, Unfit::NotLocked.into()));
                     } else if !locked.contains(&key) {
                         continue; // it came into the range since
-                    } else if let Some(lacks) = self.lacks(&drift) {
-                        lacking.push((key, lacks));
                     } else {
-                        found.unfit.push((key, Unfit::OutOfRange));
+                        match self.lacks(&drift) {
+                            Ok(lacks) => lacking.push((key, lacks)),
+                            Err(reason) => found.left.push((key, reason)),
+                        }
                     }
                     found.drifts.push(drift);
                 }
                 for rows in lacking.chunks(ROWS_AT_ONCE) {
-                    self.add(rows, &mut found.unfit, conn)?;
+                    self.add(rows, &mut found.left, conn)?;
                 }
                 Ok(found)
             });
-        repaired.map_err(RepairError::into)
+        repaired.map_err(|error: RepairError| error.of(self.keyed.sharded, self.field))
     }
 
     /// The difference that has to be added to the base, if that takes it.
-    fn lacks(&self, drift: &Compared) -> Option<i64> {
+    fn lacks(&self, drift: &Compared) -> Result<i64, Reason> {
+        if !drift.expected.is_integer() {
+            return Err(Reason::NotWhole);
+        }
         let (least, greatest) = integers(self.field.column_type());
+        let fits = |n: &BigDecimal| n.to_i64().is_some_and(|n| (least..=greatest).contains(&n));
         let lacks: BigDecimal = &drift.expected - &drift.total;
-        let base = (&drift.base + &lacks).to_i64()?;
-        let fits = |n: i64| (least..=greatest).contains(&n);
-        let lacks = lacks.is_integer().then(|| lacks.to_i64())??;
-        (fits(base) && fits(drift.expected.to_i64()?)).then_some(lacks)
+        match lacks.to_i64() {
+            Some(n) if fits(&(&drift.base + &lacks)) && fits(&drift.expected) => Ok(n),
+            _ => Err(Reason::OutOfRange),
+        }
     }
 
     /// Corrects bases in a savepoint. If one of them does not take what it lacks, the savepoint is rolled back, and each row is
@@ -97,22 +121,23 @@ impl Repair<'_> {
     fn add(
         &self,
         rows: &[(Key, i64)],
-        unfit: &mut Vec<(Key, Unfit)>,
+        left: &mut Vec<(Key, Reason)>,
         conn: &mut AnyConnection,
     ) -> QueryResult<()> {
         let add = self.added(rows);
         let added = conn.transaction(|conn| add_to_bases(self.keyed, rows, self.field, &add, conn));
-        match (added.map_err(ShardedError::from), rows) {
-            (Ok(()), _) => Ok(()),
-            (Err(ShardedError::Unfit { reason, .. }), [(key, _)]) => {
-                unfit.push((key.clone(), reason));
-                Ok(())
-            }
-            (Err(ShardedError::Unfit { .. }), rows) => rows
-                .chunks(1)
-                .try_for_each(|row| self.add(row, unfit, conn)),
-            (Err(error), _) => Err(error.into()),
+        let reason = match added.map_err(ShardedError::from) {
+            Ok(()) => return Ok(()),
+            Err(ShardedError::Unfit { reason, .. }) => reason.into(),
+            // On SQLite of shards that no sum holds, too.
+            Err(ShardedError::Overflow { .. }) => Reason::OutOfRange,
+            Err(error) => return Err(error.into()),
+        };
+        match rows {
+            [(key, _)] => left.push((key.clone(), reason)),
+            rows => return rows.chunks(1).try_for_each(|row| self.add(row, left, conn)),
         }
+        Ok(())
     }
 
     /// `"likes" = ("videos"."likes" + CASE WHEN ("videos"."id" = $1) THEN $2 … ELSE 0 END)`

@@ -1,6 +1,6 @@
 //! `diesel-sharded resize`: how many shards writers choose from.
 
-use diesel_sharded::described::{FoldSettings, ROWS_AT_ONCE};
+use diesel_sharded::described::ROWS_AT_ONCE;
 use diesel_sharded::{Counter, Error as ShardedError};
 
 use crate::args::{Form, ResizeArgs};
@@ -13,6 +13,7 @@ use crate::interrupt::Interrupt;
 use crate::key::Keyed;
 use crate::live::LiveTables;
 use crate::output::Output;
+use crate::pauses::Pauses;
 use crate::shard_counts;
 use crate::sharded;
 
@@ -87,11 +88,7 @@ fn field_of(
     }
     let folding = Folding {
         keyed: Keyed { sharded, dialect },
-        settings: FoldSettings {
-            batch: ROWS_AT_ONCE,
-            keep_shards,
-        },
-        at_most_per_second: None,
+        keep_shards,
         form: Form::default(),
         interrupt,
         options,
@@ -100,7 +97,10 @@ fn field_of(
     let reports = &mut FoldReports::of(Form::default(), out);
     match args.dry_run {
         true => folding.dry_run(None, conn, reports),
-        false => folding.run(None, conn, reports),
+        false => {
+            let pauses = &mut Pauses::at_most_per_second(None, ROWS_AT_ONCE, interrupt);
+            folding.run(None, pauses, conn, reports)
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use diesel::prelude::*;
-use diesel_sharded::described::DescribedTable;
+use diesel_sharded::described::{DescribedTable, SHARD_NUMBERS};
+use diesel_sharded::model::TableName;
 
 use crate::connection::AnyConnection;
 use crate::live::LiveTables;
+use crate::privilege::Need;
 
 /// The numbers of a table's fields that were set, by field; those of named counters, by their names behind a zero.
 pub fn of_table(
@@ -18,4 +20,9 @@ pub fn of_table(
         true => sharded.shard_numbers(conn),
         false => Ok(HashMap::new()),
     }
+}
+
+/// The privileges for that.
+pub fn needs() -> [Need<'static>; 1] {
+    [Need::of("SELECT", TableName::new(SHARD_NUMBERS))]
 }

@@ -73,16 +73,23 @@ pub fn named(names: &[String], conn: &mut AnyConnection) -> Result<Named, Error>
             left_out: left_out(&plain).into_iter().map(|(_, why)| why).collect(),
         });
     }
-    let found = names.iter().map(|name| {
+    let mut tables: Vec<(Rc<LiveTables>, DescribedTable)> = vec![];
+    for name in names {
         let (live, name) = match plain.inside(name, conn)? {
             Some((live, name)) => (Rc::new(live), name),
             None => (Rc::clone(&plain), name.clone()),
         };
         let sharded = find(dialect, &live, &name)?;
-        Ok((live, sharded))
-    });
+        // A table that was named twice is looked at once.
+        if tables
+            .iter()
+            .all(|(_, other)| other.table() != sharded.table())
+        {
+            tables.push((live, sharded));
+        }
+    }
     Ok(Named {
-        tables: found.collect::<Result<_, Error>>()?,
+        tables,
         left_out: vec![],
     })
 }

@@ -2,11 +2,13 @@
 
 use bigdecimal::{BigDecimal, ToPrimitive, Zero};
 use diesel::prelude::*;
+use diesel_sharded::model::ShardsColumn;
 
 use crate::connection::AnyConnection;
 use crate::key::{Keyed, as_text};
 use crate::size::{self, Count};
 use crate::statement::Statement;
+use crate::sums;
 
 pub struct Sizes {
     pub rows: Count,
@@ -54,13 +56,11 @@ impl Sizes {
             (bases, true) => select(keyed, bases).rows(conn)?,
             (_, false) => select_some(keyed).rows(conn)?,
         };
-        let number = |column: usize| -> QueryResult<Option<BigDecimal>> {
-            let row = read.first().filter(|row| row.get(column).is_some());
-            row.map(|row| row.parse(column)).transpose()
+        let sum = |column: usize| -> QueryResult<Option<BigDecimal>> {
+            read.first().map_or(Ok(None), |row| sums::read(row, column))
         };
-        let count = |column| -> QueryResult<u64> {
-            Ok(number(column)?.and_then(|n| n.to_u64()).unwrap_or(0))
-        };
+        let count =
+            |column| -> QueryResult<u64> { Ok(sum(column)?.and_then(|n| n.to_u64()).unwrap_or(0)) };
         if !shards.is_exact() {
             return Ok(Sizes {
                 rows,
@@ -71,8 +71,8 @@ impl Sizes {
         }
         let sums = (0..sharded.fields().len()).map(|i| {
             Ok(Sums {
-                unfolded: number(3 + 2 * i)?,
-                base: number(4 + 2 * i)?,
+                unfolded: sum(3 + 2 * i)?,
+                base: sum(4 + 2 * i)?,
             })
         });
         Ok(Sizes {
@@ -100,9 +100,12 @@ fn select(keyed: Keyed<'_>, bases: bool) -> Statement {
         let select = select.sql(", CAST((SELECT COUNT(*) FROM ").table(of);
         select.sql(")").sql(text)
     };
-    let sum = |select: Statement, of, field| {
-        let select = select.sql(", CAST(COALESCE((SELECT SUM(").column(of, field);
-        select.sql(") FROM ").table(of).sql("), 0)").sql(text)
+    let sum = |select: Statement, of, field: &ShardsColumn| {
+        let select = select.sql(", (SELECT ");
+        let select = sums::select(select, keyed.dialect, field, |select| {
+            select.column(of, field.name())
+        });
+        select.sql(" FROM ").table(of).sql(")")
     };
     let select = number(select, shards);
     let select = match bases {
@@ -110,9 +113,9 @@ fn select(keyed: Keyed<'_>, bases: bool) -> Statement {
         false => select.sql(", NULL"),
     };
     keyed.sharded.fields().iter().fold(select, |select, field| {
-        let select = sum(select, shards, field.name());
+        let select = sum(select, shards, field);
         match bases {
-            true => sum(select, table, field.name()),
+            true => sum(select, table, field),
             false => select.sql(", NULL"),
         }
     })

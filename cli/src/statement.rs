@@ -8,8 +8,7 @@ use diesel::result::Error as DieselError;
 use diesel::row::Field;
 use diesel::sql_types::{BigInt, Binary, Text, Untyped};
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::DescribedTable;
-use diesel_sharded::model::{ShardsColumn, TableName};
+use diesel_sharded::model::TableName;
 
 use crate::connection::{AnyConnection, Backend};
 
@@ -23,7 +22,6 @@ enum Part {
     Sql(String),
     Name(String),
     Bind(Value),
-    Total(DescribedTable, ShardsColumn),
 }
 
 /// A value to bind.
@@ -61,12 +59,6 @@ impl Statement {
     /// `$n`
     pub fn bind(mut self, value: Value) -> Self {
         self.0.push(Part::Bind(value));
-        self
-    }
-
-    /// The total of a field as the library writes it.
-    pub fn total(mut self, table: &DescribedTable, field: &ShardsColumn) -> Self {
-        self.0.push(Part::Total(table.clone(), field.clone()));
         self
     }
 
@@ -115,7 +107,6 @@ impl QueryFragment<Backend> for Statement {
                 Part::Bind(Value::Bytes(bytes)) => {
                     out.push_bind_param::<Binary, [u8]>(bytes.as_slice())?;
                 }
-                Part::Total(table, field) => table.push_total(field, out.reborrow())?,
             }
         }
         Ok(())

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
+use diesel::result::Error as DieselError;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedKeys, DescribedTable};
 use diesel_sharded::model::TableName;
@@ -16,17 +17,19 @@ use crate::error::Error;
 use crate::exit::Ended;
 use crate::indexes::{self, sorted_columns};
 use crate::integrity::Integrity;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Ending, Interrupt};
 use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
 use crate::number::Number;
+use crate::out_of_range::OutOfRange;
 use crate::output::Output;
+use crate::privilege::{Need, explained};
 use crate::shard_counts;
 use crate::sharded::{self, COUNTERS};
 use crate::size::{self, Count};
 use crate::sizes::Sizes;
 use crate::statement::{Statement, Value};
-use crate::sums::numbers;
+use crate::total::Total;
 use crate::within::within;
 
 /// One shards table.
@@ -44,6 +47,8 @@ struct TableStatus {
     beside: Beside,
     #[serde(flatten)]
     integrity: Integrity,
+    /// The totals that their columns do not hold, the first ones of each field.
+    out_of_range: Vec<OutOfRange>,
     #[serde(skip)]
     notes: Vec<String>,
     /// The keys with the most shards.
@@ -55,7 +60,7 @@ struct TableStatus {
 #[derive(Debug, Serialize)]
 struct FieldStatus {
     field: String,
-    /// Over all rows. Null where it would be read from too many rows.
+    /// Over all rows. Null where it would be read from too many rows, or is beyond every number of the database.
     total: Option<Number>,
     /// The part of it that is on shards.
     unfolded: Option<Number>,
@@ -73,8 +78,8 @@ struct Hot {
     #[serde(skip)]
     shown: String,
     shards: u64,
-    /// Of each field, in the order of `fields`.
-    totals: Vec<Number>,
+    /// Of each field, in the order of `fields`. Null where the base is no number.
+    totals: Vec<Option<Number>>,
 }
 
 /// Once, or in intervals.
@@ -85,13 +90,14 @@ pub fn run(args: &StatusArgs, conn: &mut AnyConnection, out: &mut Output) -> Res
             true => out.json(&tables)?,
             false => show(&tables, out)?,
         }
-        let broken = tables.iter().any(|table| table.integrity.is_broken());
-        return Ok(match broken {
+        let is_wrong =
+            |table: &TableStatus| table.integrity.is_broken() || !table.out_of_range.is_empty();
+        return Ok(match tables.iter().any(is_wrong) {
             true => Ended::LeftOver,
             false => Ended::Done,
         });
     };
-    let interrupt = Interrupt::handle()?;
+    let interrupt = Interrupt::handle(Ending::Watch)?;
     while !interrupt.came() && !out.is_closed() {
         let due = Instant::now() + Duration::from_secs(seconds.into());
         let tables = read(args, conn, out)?;
@@ -115,13 +121,28 @@ fn read(
 ) -> Result<Vec<TableStatus>, Error> {
     let dialect = conn.dialect();
     let named = sharded::named(&args.tables, conn)?;
-    let tables = named.tables.iter().map(|(live, sharded)| {
+    let mut tables = vec![];
+    for (live, sharded) in &named.tables {
         let keyed = Keyed { sharded, dialect };
-        status(keyed, live, args, conn)
-    });
-    let tables = tables.collect::<QueryResult<_>>()?;
+        let table = status(keyed, live, args, conn);
+        tables.push(table.map_err(|error| explain(error, live, sharded, conn))?);
+    }
     named.note_left_out(out);
     Ok(tables)
+}
+
+/// The error with its table, and with the privilege that is lacking.
+fn explain(
+    error: DieselError,
+    live: &LiveTables,
+    sharded: &DescribedTable,
+    conn: &mut AnyConnection,
+) -> Error {
+    let mut needs = Need::to_read(sharded).to_vec();
+    if live.has_numbers {
+        needs.extend(shard_counts::needs());
+    }
+    explained(error.into(), &needs, conn).of_table(sharded.table())
 }
 
 fn status(
@@ -171,6 +192,14 @@ fn status(
             indexed: is_indexed(field.name()),
         });
     let all_shards = args.exact || sizes.shards.is_exact();
+    let (hottest, mut out_of_range) = hottest(keyed, args.hottest, all_shards, conn)?;
+    if all_shards {
+        out_of_range = OutOfRange::read(keyed, conn)?;
+    }
+    notes.extend(
+        OutOfRange::note(&out_of_range, sharded.table())
+            .map(|(says, remedy)| format!("There are {says}. {remedy}.")),
+    );
     Ok(TableStatus {
         table: sharded.table().to_string(),
         shards_table: sharded.shards_table().to_string(),
@@ -181,8 +210,9 @@ fn status(
         fields: fields.collect(),
         beside,
         integrity,
+        out_of_range,
         notes,
-        hottest: hottest(keyed, args.hottest, all_shards, conn)?,
+        hottest,
         hottest_among: (!all_shards).then_some(size::MOST),
     })
 }
@@ -199,12 +229,13 @@ fn dead_tuples(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResul
     rows.first().map(|row| row.parse(0)).transpose()
 }
 
+/// The keys with the most shards, and those totals of them that are out of range.
 fn hottest(
     keyed: Keyed<'_>,
     number: u32,
     all_shards: bool,
     conn: &mut AnyConnection,
-) -> QueryResult<Vec<Hot>> {
+) -> QueryResult<(Vec<Hot>, Vec<OutOfRange>)> {
     let sharded = keyed.sharded;
     let some = TableName::new("some_shards");
     let columns = sharded.key().len();
@@ -218,30 +249,34 @@ fn hottest(
     let hot = keyed.key(hot, some).sql(" ORDER BY COUNT(*) DESC, ");
     let hot = keyed.key(hot, some).sql(" LIMIT ");
     let rows = hot.bind(Value::Integer(number.into())).rows(conn)?;
-    let mut hottest = vec![];
+    let (mut hottest, mut out_of_range) = (vec![], vec![]);
     for row in rows {
         let key = Key::read(columns, &row)?;
+        let fields = sharded.fields();
         let totals = Statement::default().sql("SELECT ");
-        let totals = totals.each(", ", sharded.fields(), |totals, field| {
-            totals
-                .sql("CAST(")
-                .total(sharded, field)
-                .sql(as_text(keyed.dialect))
+        let totals = totals.each(", ", fields, |totals, field| {
+            keyed.select_total(totals, field)
         });
         let totals = totals.sql(" FROM ").table(sharded.table()).sql(" WHERE ");
-        let totals = totals.then(keyed.is(&key));
+        let totals = totals.then(keyed.is(&key)).rows(conn)?;
         // A row that was deleted meanwhile has no total.
-        if let Some(of_row) = totals.rows(conn)?.first() {
-            let amounts = numbers(of_row, 0, sharded.fields().len())?;
-            hottest.push(Hot {
-                key: key.json(sharded),
-                shown: key.shown(sharded).join(", "),
-                shards: row.parse(columns)?,
-                totals: amounts.into_iter().map(Number).collect(),
-            });
-        }
+        let Some(of_row) = totals.first() else {
+            continue;
+        };
+        let totals = (0..fields.len()).map(|i| Total::read(of_row, 2 * i));
+        let totals: Vec<_> = totals.collect::<QueryResult<_>>()?;
+        let of_fields = fields.iter().zip(&totals);
+        out_of_range.extend(
+            of_fields.filter_map(|(field, total)| OutOfRange::of(keyed, &key, field, total)),
+        );
+        hottest.push(Hot {
+            key: key.json(sharded),
+            shown: key.display(sharded),
+            shards: row.parse(columns)?,
+            totals: totals.iter().map(|total| total.sum().map(Number)).collect(),
+        });
     }
-    Ok(hottest)
+    Ok((hottest, out_of_range))
 }
 
 /// The keys of the last shards, from the end of their index.
@@ -327,7 +362,10 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
             .iter()
             .map(|hot| {
                 let cells = [hot.shown.clone(), hot.shards.to_string()];
-                let totals = hot.totals.iter().map(Number::to_string);
+                let totals = hot.totals.iter().map(|total| {
+                    let text = total.as_ref().map(Number::to_string);
+                    optional(text)
+                });
                 cells.into_iter().chain(totals).collect()
             })
             .collect();

@@ -1,17 +1,75 @@
-//! Sums of fields as numbers in text.
+//! Sums of fields as numbers in text, exact however large they are.
 
 use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::DescribedTable;
+use diesel_sharded::model::{ColumnType, ShardsColumn};
 use diesel_sharded::operation::Amount;
 
-use crate::statement::Row;
+use crate::key::as_text;
+use crate::sharded::is_integer;
+use crate::statement::{Row, Statement};
 
-/// The numbers in `columns` columns from `first` on.
-pub fn numbers(row: &Row, first: usize, columns: usize) -> QueryResult<Vec<BigDecimal>> {
-    (first..first + columns)
-        .map(|column| row.parse(column))
-        .collect()
+/// Doubles that are none, without a sign, as PostgreSQL and SQLite write them.
+const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "Inf"];
+
+/// The bits of the lower half of an integer.
+pub const HALF: u32 = 32;
+
+/// Whether `SUM` refuses a sum that leaves 64 bits. SQLite's does; the others have wider sums.
+pub fn by_halves(dialect: Dialect, field: &ShardsColumn) -> bool {
+    dialect == Dialect::Sqlite && is_integer(field.column_type())
+}
+
+/// The sum of `column` as a text that [`read`] takes. Where rows have none, because it is beyond every double, it is NULL on MariaDB.
+///
+/// ```sql
+/// CASE WHEN COUNT(*) = 0 THEN '0' ELSE … END
+/// -- CAST(SUM("likes") AS TEXT)
+/// -- CAST(SUM(CAST("weight" AS NUMERIC)) AS TEXT)                                         -- PostgreSQL, of doubles
+/// -- CAST(SUM(`likes` >> 32) AS TEXT) || ' ' || CAST(SUM(`likes` & 4294967295) AS TEXT)   -- SQLite, of integers
+/// ```
+pub fn select(
+    statement: Statement,
+    dialect: Dialect,
+    field: &ShardsColumn,
+    column: impl Fn(Statement) -> Statement,
+) -> Statement {
+    let sum = |statement: Statement, before: &str, behind: &str| {
+        let statement = column(statement.sql("CAST(SUM(").sql(before));
+        statement.sql(behind).sql(")").sql(as_text(dialect))
+    };
+    let statement = statement.sql("CASE WHEN COUNT(*) = 0 THEN '0' ELSE ");
+    let statement = match (dialect, field.column_type()) {
+        _ if by_halves(dialect, field) => {
+            let high = sum(statement, "", &format!(" >> {HALF}"));
+            sum(high.sql(" || ' ' || "), "", &format!(" & {}", u32::MAX))
+        }
+        // It refuses a sum that no double holds.
+        (Dialect::Postgres, ColumnType::Double) => sum(statement, "CAST(", " AS NUMERIC)"),
+        _ => sum(statement, "", ""),
+    };
+    statement.sql(" END")
+}
+
+/// The sum in a column of a row, if there is one, and it is a number.
+pub fn read(row: &Row, column: usize) -> QueryResult<Option<BigDecimal>> {
+    let Some(text) = row.get(column) else {
+        return Ok(None);
+    };
+    if NO_NUMBERS.contains(&text.trim_start_matches('-')) {
+        return Ok(None);
+    }
+    let Some((high, low)) = text.split_once(' ') else {
+        return row.parse(column).map(Some);
+    };
+    let halves: Option<(i64, i64)> = high.parse().ok().zip(low.parse().ok());
+    let Some((high, low)) = halves else {
+        return row.parse(column).map(Some); // its error
+    };
+    let sum = (i128::from(high) << HALF) + i128::from(low);
+    Ok(Some(sum.into()))
 }
 
 /// A sum as a decimal.

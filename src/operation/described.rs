@@ -22,7 +22,7 @@ use crate::operation::named::counters;
 use crate::operation::shard_counts::{self, ShardCount, largest, read_table};
 use crate::operation::shards_table::{self, Integrity};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Names, push_total_of};
+use crate::query_builder::Names;
 
 pub use self::ddl::{declared_type, fitting_name, takes_name};
 pub use crate::operation::fold::Pace;
@@ -116,18 +116,6 @@ impl DescribedTable {
     /// The sharded fields.
     pub fn fields(&self) -> &[ShardsColumn] {
         &self.fields
-    }
-
-    /// Writes the total of a field; see [`Total`](crate::Total).
-    ///
-    /// # Errors
-    /// If a name cannot be quoted.
-    pub fn push_total<'b, DB: ShardedBackend>(
-        &'b self,
-        field: &ShardsColumn,
-        out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        push_total_of(self.names(), field, None, out)
     }
 
     /// The number of shards of a field.

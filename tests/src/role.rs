@@ -160,6 +160,11 @@ impl<'a> Role<'a> {
         self.execute(&format!("GRANT ALL ON {table} TO {}", self.name));
     }
 
+    /// Its name, which needs no quotes.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The database's address for this role.
     pub fn url(&self) -> String {
         let url = self.database.url();

@@ -4,6 +4,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::DescribedTable;
+use diesel_sharded::model::ShardsColumn;
 
 use crate::beside::Beside;
 use crate::connection::AnyConnection;
@@ -11,6 +12,8 @@ use crate::indexes::{self, other_indexes, sorted_columns};
 use crate::integrity::{Integrity, KeptBy};
 use crate::key::Keyed;
 use crate::live::{Kind, LiveTables};
+use crate::out_of_range::OutOfRange;
+use crate::range::range;
 use crate::sharded::{COUNTERS, names};
 use crate::shell;
 use crate::sizes::Sizes;
@@ -56,18 +59,49 @@ pub fn check(
         row_rules::check(sharded, conn)
     })?);
     findings.extend(privileges::check(live, sharded, conn)?);
-    findings.push(match unfolded(Keyed { sharded, dialect }, conn) {
-        Err(DieselError::DatabaseError(_, refused)) => Finding::warning(
+    findings.extend(match totals(Keyed { sharded, dialect }, conn) {
+        Err(DieselError::DatabaseError(_, refused)) => vec![Finding::warning(
             "fold",
             format!(
                 "the shards of {table} cannot be added up: {}",
                 refused.message()
             ),
             "Run this as a role that may read both tables",
-        ),
+        )],
         found => found?,
     });
     Ok(findings)
+}
+
+/// As far as few rows tell.
+fn totals(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
+    const CHECK: &str = "range";
+    let table = keyed.sharded.table();
+    let sizes = Sizes::read(keyed, false, conn)?;
+    let fields = keyed.sharded.fields().iter();
+    let ranged = fields.filter(|field| range(keyed.dialect, field).is_some());
+    let ranged: Vec<_> = ranged.map(ShardsColumn::name).collect();
+    let in_range = match sizes.shards.is_exact() {
+        true => match OutOfRange::note(&OutOfRange::read(keyed, conn)?, table) {
+            Some((says, remedy)) => Finding::problem(CHECK, says, remedy),
+            None if ranged.is_empty() => Finding::ok(CHECK, format!("no base of {table} is NULL")),
+            None => Finding::ok(
+                CHECK,
+                format!(
+                    "every total of {table} is in the range of {}",
+                    ranged.join(", ")
+                ),
+            ),
+        },
+        false => Finding::ok(
+            CHECK,
+            format!(
+                "{table} has {} shards, too many to look at each total here: `diesel-sharded status {table} --exact`",
+                sizes.shards
+            ),
+        ),
+    };
+    Ok(vec![unfolded(keyed, &sizes), in_range])
 }
 
 fn integrity(
@@ -137,11 +171,9 @@ fn index(
     Ok(findings)
 }
 
-/// As far as few rows tell.
-fn unfolded(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Finding> {
+fn unfolded(keyed: Keyed<'_>, sizes: &Sizes) -> Finding {
     const CHECK: &str = "fold";
     let table = keyed.sharded.table();
-    let sizes = Sizes::read(keyed, false, conn)?;
     let shares = keyed.sharded.fields().iter().zip(&sizes.sums);
     let shares = shares.filter_map(|(field, sums)| Some((field.name(), sums.share()?)));
     let (mut most, mut texts) = (0.0, vec![]);
@@ -161,7 +193,7 @@ fn unfolded(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Finding> 
             sizes.shards
         ),
     };
-    Ok(match most > 0.5 {
+    match most > 0.5 {
         true => Finding::warning(
             CHECK,
             on_shards,
@@ -171,5 +203,5 @@ fn unfolded(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Finding> 
             ),
         ),
         false => Finding::ok(CHECK, on_shards),
-    })
+    }
 }

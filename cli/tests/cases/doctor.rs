@@ -1,16 +1,11 @@
 //! `doctor`: each check, and that it changes nothing.
 
 use diesel::connection::SimpleConnection;
-use diesel_sharded::backend::{Dialect, ShardedBackend};
+use diesel_sharded::backend::Dialect;
 use diesel_sharded_tests::Database;
 use serde_json::Value;
 
-use super::{empty_database, run, videos};
-use crate::Conn;
-
-fn dialect() -> Dialect {
-    <Conn as diesel::Connection>::Backend::default().dialect()
-}
+use super::{dialect, empty_database, posts, run, videos};
 
 /// What a check finds: level, what it says and what to do.
 pub fn findings(database: &Database, check: &str, code: i32) -> Vec<(String, String, String)> {
@@ -103,18 +98,7 @@ fn counts_that_are_not_folded() {
 
 #[test]
 fn missing_triggers_are_a_problem() {
-    let (database, mut conn) = empty_database();
-    conn.batch_execute(
-        "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)",
-    )
-    .unwrap();
-    let printed = run(
-        &database,
-        &["generate", "posts", "views", "--no-foreign-key", "--print"],
-        0,
-    );
-    let (up, _) = printed.split_once("-- shard_posts/down.sql").unwrap();
-    conn.batch_execute(up).unwrap();
+    let (database, mut conn) = posts("--no-foreign-key");
     let integrity = |code| findings(&database, "integrity", code).remove(0);
     assert!(integrity(0).1.starts_with("triggers keep posts_shards"));
     conn.batch_execute(match dialect() {

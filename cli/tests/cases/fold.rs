@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::update;
 use diesel_sharded_tests::schema::videos::dsl;
 use diesel_sharded_tests::{Database, TestConnection};
@@ -166,6 +167,81 @@ fn a_dry_run_changes_nothing() {
     assert!(says.contains("there is no table `comments`"), "{says}");
     let (_, says) = run_noting(&database, &["fold", "videos_shards"], 1);
     assert!(says.contains("itself a shards table"), "{says}");
+}
+
+#[test]
+fn a_rate_is_a_number_from_one_on() {
+    let (database, _conn) = super::empty_database();
+    let recount = ["--recount", "SELECT 1, 1"];
+    for command in [
+        vec!["fold"],
+        [&["verify", "videos", "views"][..], &recount].concat(),
+        [&["backfill", "videos", "views"][..], &recount].concat(),
+    ] {
+        let arguments = [&command[..], &["--at-most-per-second=0"]].concat();
+        let (_, says) = run_noting(&database, &arguments, 2);
+        assert!(says.contains("give a number of rows from 1 on"), "{says}");
+    }
+}
+
+/// A name with a dot that is no schema's.
+#[test]
+fn a_dot_in_a_tables_own_name() {
+    use diesel::connection::SimpleConnection as _;
+    let (database, mut conn) = super::empty_database();
+    let name = match super::dialect() {
+        Dialect::Mysql => "`a.b`",
+        _ => "\"a.b\"",
+    };
+    conn.batch_execute(&format!(
+        "CREATE TABLE {name} (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0)"
+    ))
+    .unwrap();
+    let hint = "give the name alone and without a dot: --shards-table=a_b_shards";
+    super::refused(&database, &["a.b", "n"], hint);
+    let view = ["a.b", "n", "--shards-table=a_b_shards", "--view"];
+    super::refused(&database, &view, "--view=a_b_totals");
+    super::shard(
+        &database,
+        &mut conn,
+        "a.b",
+        &["n", "--shards-table=a_b_shards"],
+    );
+    conn.batch_execute(&format!(
+        "INSERT INTO {name} VALUES (1, 2); INSERT INTO a_b_shards VALUES (1, 0, 3)"
+    ))
+    .unwrap();
+    let recount = ["--recount", "SELECT 1, 6"];
+    for (arguments, code, says) in [
+        (&["status", "a.b"][..], 0, "a.b"),
+        (
+            &["doctor", "a.b"],
+            0,
+            "every total of a.b is in the range of n",
+        ),
+        (
+            &["fold", "a.b", "--dry-run"],
+            0,
+            "a.b: 1 row to fold (n +3)",
+        ),
+        (
+            &[&["verify", "a.b", "n"][..], &recount].concat(),
+            3,
+            "1: total 5",
+        ),
+        (
+            &[&["backfill", "a.b", "n"][..], &recount].concat(),
+            0,
+            "1 repaired",
+        ),
+        (&["fold", "a.b"], 0, "a.b: 1 row folded (n +3)"),
+    ] {
+        let printed = run(&database, arguments, code);
+        assert!(printed.contains(says), "{arguments:?}: {printed}");
+    }
+    // Neither a schema nor a table.
+    let (_, says) = run_noting(&database, &["fold", "a.c"], 1);
+    assert!(says.contains("did you mean `a.b`?"), "{says}");
 }
 
 #[test]

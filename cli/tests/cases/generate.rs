@@ -301,8 +301,8 @@ fn what_cannot_work_is_refused() {
         (&["double_key", "n"], "cannot be the key"),
         (&["shards_of_its_own", "shard"], "its own column `shard`"),
         (&["taken", "n"], "choose another name"),
-        (&["t", "m", "--shards-table=a.b"], "schema in its name"),
-        (&["t", "m", "--view=a.b"], "schema in its name"),
+        (&["t", "m", "--shards-table=a.b"], "without a dot"),
+        (&["t", "m", "--view=a.b"], "without a dot"),
         (&["t", "m", "--view=v"], "choose another name"),
         (
             &["measures", "f"],

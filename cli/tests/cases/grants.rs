@@ -121,11 +121,9 @@ fn doctor() {
             .map(|f| f["remedy"].as_str().unwrap_or_default().to_owned())
             .collect()
     };
-    let url = role.url();
-    let (_, name) = url.split_once("://").unwrap();
-    let (name, _) = name.split_once([':', '@']).unwrap();
     conn.batch_execute(&format!(
-        "GRANT SELECT (id, views, likes) ON videos TO {name}"
+        "GRANT SELECT (id, views, likes) ON videos TO {}",
+        role.name()
     ))
     .unwrap();
     let grants = lacking(3);
@@ -219,6 +217,95 @@ fn setup() {
     }
     assert!(granted > 0);
     assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
+}
+
+/// Looks that change nothing name what they lack, too; in whatever language the server answers.
+#[test]
+fn a_privilege_to_look_is_named_and_granted() {
+    let (database, mut conn) = database();
+    counted_and_resized(&mut conn).unwrap();
+    let postgres = conn.version().contains("PostgreSQL");
+    let backfill = ["backfill", "videos", "likes", "--recount", RECOUNT];
+    for (arguments, sections, lacking) in [
+        (
+            &["status", "videos"][..],
+            "The tool: status",
+            "SELECT ON videos_shards",
+        ),
+        (
+            &["status", "videos"],
+            "The tool: status",
+            "SELECT ON videos",
+        ),
+        (
+            &["fold", "videos", "--dry-run"],
+            "The tool: fold",
+            "SELECT ON videos_shards",
+        ),
+        (
+            &["fold", "videos"],
+            "The tool: fold",
+            "UPDATE (views) ON videos",
+        ),
+        (&backfill, "The tool: backfill", "UPDATE (likes) ON videos"),
+        (&backfill, "The tool: backfill", "SELECT ON comments"),
+        (
+            &["status", "videos"],
+            "The tool: status",
+            "SELECT ON diesel_sharded_shard_numbers",
+        ),
+        (
+            &["fold", "videos"],
+            "The tool: fold",
+            "SELECT ON diesel_sharded_shard_numbers",
+        ),
+    ] {
+        // MySQL and MariaDB hide a table on which a role has no privilege at all.
+        let hides = !lacking.starts_with("UPDATE") && !lacking.ends_with("comments");
+        if hides && !postgres {
+            continue;
+        }
+        let mut privileges = Privilege::of_section(sections, &conn.version());
+        privileges.retain(|privilege| privilege.to_string() != lacking);
+        let role = Role::with(&database, &privileges);
+        for language in ["C", "de_DE.UTF-8"] {
+            if postgres {
+                conn.batch_execute(&format!(
+                    "ALTER ROLE {} SET lc_messages = '{language}'",
+                    role.name()
+                ))
+                .unwrap();
+            }
+            let refused = run(&role.url(), arguments, 0).unwrap_err().to_string();
+            let named = format!("error: this role may not {lacking}: GRANT ");
+            assert!(refused.starts_with(&named), "{arguments:?}: {refused}");
+            assert!(
+                !postgres || refused.contains("keine Berechtigung") == (language != "C"),
+                "{refused}"
+            );
+        }
+        let refused = run(&role.url(), arguments, 0).unwrap_err().to_string();
+        let (_, grant) = refused.split_once(": GRANT ").unwrap();
+        let (grant, _) = grant.split_once('\n').unwrap();
+        conn.batch_execute(&format!("GRANT {grant}")).unwrap();
+        let dry_run = (arguments == backfill).then_some("--dry-run");
+        let again: Vec<_> = arguments.iter().copied().chain(dry_run).collect();
+        run(&role.url(), &again, if dry_run.is_some() { 3 } else { 0 }).unwrap();
+    }
+}
+
+/// Another failure of a role that lacks nothing, or only what it does not need here, is not explained by privileges.
+#[test]
+fn an_error_of_another_cause_is_not_a_privilege() {
+    let (database, mut conn) = database();
+    counted(&mut conn).unwrap();
+    let privileges = Privilege::of_section("The tool: verify", &conn.version());
+    let role = Role::with(&database, &privileges);
+    let recount = "SELECT comments, nothing FROM comments";
+    let verify = ["verify", "videos", "likes", "--recount", recount];
+    let says = run(&role.url(), &verify, 0).unwrap_err().to_string();
+    assert!(says.contains("the recount cannot be run"), "{says}");
+    assert!(!says.contains("GRANT"), "{says}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ pub mod fold;
 mod generate;
 mod life;
 mod long_names;
+mod out_of_range;
 mod peaks;
 mod recount;
 mod setup;
@@ -17,6 +18,7 @@ use std::process::{Command, Output};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::ShardsTable;
+use diesel_sharded::backend::{Dialect, ShardedBackend};
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos as table;
 use diesel_sharded_tests::{Database, TestConnection};
@@ -132,6 +134,21 @@ pub fn videos(number: usize, shards: usize) -> (Database, Conn) {
         conn.batch_execute(&insert).unwrap();
     }
     (database, conn)
+}
+
+/// A database with posts, without rows, whose views `generate` has given shards with this option.
+pub fn posts(option: &str) -> (Database, Conn) {
+    let (database, mut conn) = empty_database();
+    conn.batch_execute(
+        "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)",
+    )
+    .unwrap();
+    shard(&database, &mut conn, "posts", &["views", option]);
+    (database, conn)
+}
+
+pub fn dialect() -> Dialect {
+    <Conn as Connection>::Backend::default().dialect()
 }
 
 /// Of each video the key, the total of its views and the base.

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::update;
 use diesel_sharded_tests::schema::videos::dsl;
 use diesel_sharded_tests::{Database, TestConnection};
 
-use super::{on, run, run_noting, totals, videos};
+use super::{dialect, empty_database, on, run, run_noting, shard, totals, videos};
 use crate::Conn;
 
 const RECOUNT: &str = "SELECT video_id, COUNT(*) FROM events GROUP BY video_id";
@@ -183,6 +184,108 @@ fn a_recount_that_makes_no_sense_is_an_error() {
     let (printed, stderr) = run_noting(&database, &arguments, 3);
     assert!(printed.contains("not repaired: out of range"), "{printed}");
     assert!(stderr.contains("3 could not be repaired"), "{stderr}");
+}
+
+#[test]
+fn a_recount_gives_whole_numbers() {
+    let (database, mut conn) = recountable(3);
+    let recount = "SELECT id, CASE id WHEN 2 THEN 2.5 ELSE 4 END FROM videos";
+    let backfill = ["backfill", "videos", "views", "--recount", recount];
+    let (printed, _) = run_noting(&database, &backfill, 3);
+    let why = "2: total 2, recounted 2.5 (+0.5, not repaired: the recount gives no whole number)";
+    assert!(printed.contains(why), "{printed}");
+    assert_eq!(totals(&mut conn), [(1, 4, 2), (2, 2, 0), (3, 4, 2)]);
+    let no_number = match dialect() {
+        Dialect::Postgres => "SELECT id, 'NaN'::double precision FROM videos",
+        _ => "SELECT id, 'many' FROM videos",
+    };
+    let verify = ["verify", "videos", "views", "--recount", no_number];
+    let (_, says) = run_noting(&database, &verify, 1);
+    assert!(says.contains("for the key 1, which is no number"), "{says}");
+}
+
+/// A query that changes what it should only look at.
+#[test]
+fn a_recount_cannot_write() {
+    let (database, mut conn) = recountable(3);
+    let recount = match dialect() {
+        Dialect::Postgres => "DELETE FROM events RETURNING video_id, 1",
+        Dialect::Mysql => {
+            conn.batch_execute(
+                "CREATE FUNCTION take_away () RETURNS BIGINT MODIFIES SQL DATA BEGIN DELETE FROM events; RETURN 1; END",
+            )
+            .unwrap();
+            "SELECT id, take_away() FROM videos"
+        }
+        // None of its functions writes, but such a text does, in place of the tool's.
+        _ => {
+            "SELECT 1, 1) DELETE FROM events WHERE ?1 = ?1 AND ?2 = ?2 RETURNING video_id, 1, 1, 0 /*"
+        }
+    };
+    for command in ["verify", "backfill"] {
+        let arguments = [command, "videos", "views", "--recount", recount];
+        let (_, says) = run_noting(&database, &arguments, 1);
+        let refused = ["read-only", "READ ONLY", "readonly"];
+        assert!(refused.iter().any(|words| says.contains(words)), "{says}");
+    }
+    // Every event is there, and the session of a repair writes again.
+    let found = run(&database, &arguments("verify"), 3);
+    assert!(found.contains("3: total 2, recounted 3 (+1)"), "{found}");
+    run(&database, &arguments("backfill"), 0);
+}
+
+/// Keys of any text, and amounts below zero.
+#[test]
+fn keys_with_quotes_and_line_ends() {
+    let (database, mut conn) = empty_database();
+    conn.batch_execute(
+        "CREATE TABLE tags (lang VARCHAR(20) NOT NULL, tag VARCHAR(50) NOT NULL, uses INTEGER NOT NULL, PRIMARY KEY (lang, tag))",
+    )
+    .unwrap();
+    let line_end = "two\nlines";
+    conn.batch_execute(&format!(
+        "INSERT INTO tags VALUES ('de', '', 0), ('de', '{line_end}', 0), ('it''s', '\"x\"; DROP', -3)"
+    ))
+    .unwrap();
+    shard(&database, &mut conn, "tags", &["uses"]);
+    conn.batch_execute("INSERT INTO tags_shards SELECT lang, tag, 0, -2 FROM tags")
+        .unwrap();
+    let recount = ["--recount", "SELECT lang, tag, -7 FROM tags", "--batch=1"];
+    let with = |command| [&[command, "tags", "uses"][..], &recount].concat();
+    let found = run(&database, &with("verify"), 3);
+    for row in [
+        "de, : total -2, recounted -7 (-5)",
+        "de, two\nlines: total -2",
+        "it's, \"x\"; DROP: total -5, recounted -7 (-2)",
+    ] {
+        assert!(found.contains(row), "{found}");
+    }
+    run(&database, &with("backfill"), 0);
+    run(&database, &with("verify"), 0);
+    let behind = ["--after=de", "--after=two\nlines"];
+    let compared = run(&database, &[&with("verify")[..], &behind].concat(), 0);
+    assert!(compared.contains("1 row compared, 0 differ"), "{compared}");
+    let folded = run(&database, &["fold", "tags", "--batch=1"], 0);
+    assert!(folded.contains("3 rows folded (uses -6)"), "{folded}");
+    run(&database, &with("verify"), 0);
+}
+
+#[test]
+fn tables_without_rows() {
+    let (database, _conn) = videos(0, 0);
+    let compared = run(
+        &database,
+        &["verify", "videos", "views", "--recount", "SELECT 1, 1"],
+        0,
+    );
+    assert_eq!(
+        compared,
+        "videos.views: 0 rows compared, 0 differ from the recount\n"
+    );
+    let dry = run(&database, &["fold", "--dry-run"], 0);
+    assert_eq!(dry, "videos: 0 rows to fold\n");
+    run(&database, &["status", "--exact"], 0);
+    run(&database, &["doctor"], 0);
 }
 
 #[test]

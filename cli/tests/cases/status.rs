@@ -4,15 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use diesel::connection::SimpleConnection;
-use diesel_sharded::backend::{Dialect, ShardedBackend};
+use diesel_sharded::backend::Dialect;
 use serde_json::{Value, json};
 
-use super::{empty_database, on, run, videos};
-use crate::Conn;
-
-fn dialect() -> Dialect {
-    <Conn as diesel::Connection>::Backend::default().dialect()
-}
+use super::{dialect, on, posts, run, videos};
 
 #[test]
 fn a_large_table_is_not_read_as_a_whole() {
@@ -93,15 +88,7 @@ fn a_large_table_without_statistics() {
 
 #[test]
 fn missing_triggers_in_place_of_a_foreign_key_are_named() {
-    let (database, mut conn) = empty_database();
-    conn.batch_execute(
-        "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)",
-    )
-    .unwrap();
-    let generate = ["generate", "posts", "views", "--no-foreign-key", "--print"];
-    let printed = run(&database, &generate, 0);
-    let (up, _) = printed.split_once("-- shard_posts/down.sql").unwrap();
-    conn.batch_execute(up).unwrap();
+    let (database, mut conn) = posts("--no-foreign-key");
     let read = |code| -> Value {
         serde_json::from_str(&run(&database, &["status", "--json"], code)).unwrap()
     };
@@ -135,18 +122,7 @@ fn missing_triggers_in_place_of_a_foreign_key_are_named() {
 
 #[test]
 fn a_shards_table_without_foreign_key_and_triggers_is_the_applications() {
-    let (database, mut conn) = empty_database();
-    conn.batch_execute(
-        "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)",
-    )
-    .unwrap();
-    let printed = run(
-        &database,
-        &["generate", "posts", "views", "--no-triggers", "--print"],
-        0,
-    );
-    let (up, _) = printed.split_once("-- shard_posts/down.sql").unwrap();
-    conn.batch_execute(up).unwrap();
+    let (database, mut conn) = posts("--no-triggers");
     let shown = run(&database, &["status"], 0);
     if dialect() == Dialect::Sqlite {
         assert!(!shown.contains("triggers"), "{shown}"); // it has its own

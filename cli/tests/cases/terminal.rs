@@ -196,6 +196,61 @@ fn ctrl_c_is_answered_at_once_and_the_batch_is_finished() {
     assert_eq!(*sums, folded);
 }
 
+/// A look ends where no batch is open.
+#[test]
+fn ctrl_c_ends_a_look() {
+    let database = videos(4);
+    let dialect = <Conn as Connection>::Backend::default().dialect();
+    let mut sessions = vec![("status", "--watch=60", "Hottest keys", "ending the watch")];
+    if dialect != Dialect::Sqlite {
+        let answer = "showing what was seen so far";
+        sessions.push(("advise", "--seconds=600", "Looking for 600 s", answer));
+    }
+    for (command, option, begun, answer) in sessions {
+        let mut terminal = Terminal::start(&database, 100, &[command, option]);
+        terminal.wait_for(begun);
+        terminal.press(CTRL_C);
+        let (code, painted) = terminal.end();
+        assert_eq!(code, Some(0), "{painted}");
+        let answer = format!("{answer}; Ctrl-C again stops now");
+        assert!(painted.contains(&answer), "{painted}");
+        assert!(!painted.contains("batch"), "{painted}");
+    }
+}
+
+/// Each look stands in the place of the last one, also where it is shorter.
+#[test]
+fn a_watch_redraws_in_place() {
+    let database = videos(4);
+    let mut terminal = Terminal::start(&database, 100, &["status", "--watch=1"]);
+    terminal.wait_for("Hottest keys");
+    diesel::sql_query("DELETE FROM videos_shards")
+        .execute(&mut Conn::connect(&database))
+        .unwrap();
+    let begin = "\x1b[H\x1b[J";
+    let is_empty = |painted: &str| {
+        let last = painted.rsplit(begin).next().unwrap_or_default();
+        last.contains("videos") && !last.contains("Hottest keys") && last.ends_with("\r\n\r\n")
+    };
+    let started = Instant::now();
+    while !is_empty(&terminal.painted()) {
+        assert!(started.elapsed() < DEADLINE, "{}", terminal.painted());
+        thread::sleep(Duration::from_millis(5));
+    }
+    terminal.press(CTRL_C);
+    let (code, painted) = terminal.end();
+    assert_eq!(code, Some(0), "{painted}");
+    let screens: Vec<_> = painted.split(begin).collect();
+    assert!(screens.len() > 2, "{painted:?}");
+    assert_eq!(screens[0], "", "nothing stands above the first look");
+    for screen in &screens[1..] {
+        let lines = lines(screen);
+        assert!(lines[0].ends_with(" UTC, every 1 s"), "{lines:#?}");
+        let table = lines.iter().filter(|line| line.starts_with("table "));
+        assert_eq!(table.count(), 1, "{lines:#?}");
+    }
+}
+
 #[test]
 fn a_second_ctrl_c_stops_at_once() {
     let database = videos(10);

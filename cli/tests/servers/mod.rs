@@ -6,6 +6,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::MIGRATIONS;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded_tests::TestConnection;
 
 use super::Conn;
@@ -33,6 +34,47 @@ fn a_fold_waits_for_nobody_and_names_what_is_busy() {
     assert_eq!(cases::totals(&mut conn), [(1, 2, 2), (2, 2, 1), (3, 2, 2)]);
     cases::run(&database, &["fold", "videos"], 0);
     assert_eq!(cases::totals(&mut conn), [(1, 2, 2), (2, 2, 2), (3, 2, 2)]);
+}
+
+/// A lock on a whole table, which a fold waits for: until it is released, or until its own timeout.
+#[test]
+fn a_fold_waits_for_a_table_that_is_locked() {
+    use std::process::Stdio;
+    use std::thread;
+    use std::time::Duration;
+    let (database, mut conn) = videos(3, 2);
+    let mut holder = Conn::connect(&database);
+    let (lock, release) = match cases::dialect() {
+        Dialect::Postgres => (
+            "BEGIN; LOCK TABLE videos_shards IN ACCESS EXCLUSIVE MODE",
+            "COMMIT",
+        ),
+        _ => ("LOCK TABLES videos_shards WRITE", "UNLOCK TABLES"),
+    };
+    holder.batch_execute(lock).unwrap();
+    let mut fold = cases::on(&database, &["fold", "videos"]);
+    let mut fold = fold
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    thread::sleep(Duration::from_millis(1500)); // longer than any pause between attempts
+    assert_eq!(fold.try_wait().unwrap(), None);
+    holder.batch_execute(release).unwrap();
+    let ended = fold.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert_eq!(cases::totals(&mut conn), [(1, 2, 2), (2, 2, 2), (3, 2, 2)]);
+
+    if cases::dialect() == Dialect::Postgres {
+        conn.batch_execute(
+            "UPDATE videos_shards SET views = 1;
+             DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = ''20ms''', current_database()); END $$",
+        )
+        .unwrap();
+        holder.batch_execute(lock).unwrap();
+        let (_, says) = run_noting(&database, &["fold", "videos"], 1);
+        assert!(says.contains("lock timeout"), "{says}");
+    }
 }
 
 /// A schema to which no plain name leads; MySQL's are databases.

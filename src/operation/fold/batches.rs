@@ -92,10 +92,9 @@ impl<P> Folding<P> {
             let names = self.of.names();
             retry_loop!(link, looking, check_triggers(names, link).await)?;
         }
-        let mut pace = Pace::at_most_per_second(batches.per_second.filter(|_| !self.inside));
-        let batch = pace
-            .as_ref()
-            .map_or(batches.batch, |pace| pace.batch(batches.batch));
+        let per_second = batches.per_second.filter(|_| !self.inside);
+        let mut pace = Pace::at_most_per_second(per_second, batches.batch);
+        let batch = pace.as_ref().map_or(batches.batch, Pace::batch);
         loop {
             let began = Instant::now();
             let mut due = began;
@@ -126,7 +125,7 @@ impl<P> Folding<P> {
                     return Ok(());
                 }
                 if let Some(pace) = &mut pace {
-                    due = pace.next(parents, began);
+                    due = pace.next(parents, began, Instant::now());
                 }
             }
             if folded.finished {

@@ -175,7 +175,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>, Run> Fold<Q, Run> {
         self
     }
 
-    /// Folds no more parents than this in a second, by smaller batches and pauses between them. Parents that a slow batch missed are
+    /// Folds no more parents than this in any second, by smaller batches and pauses between them. Parents that a slow batch missed are
     /// made up for, a tenth of a second's at most. It has no effect inside a caller's transaction, which would only hold its locks
     /// longer. By default, and with zero, there is no limit.
     pub fn at_most_per_second(mut self, parents: u32) -> Self {

@@ -1,37 +1,62 @@
-//! No more rows in a second than were asked for.
+//! No more rows in any second than were asked for.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// A batch that begins late is made up for, by so much at most.
 const MADE_UP: Duration = Duration::from_millis(100);
 
+const SECOND: Duration = Duration::from_secs(1);
+
 /// When the next batch may begin. It is told the time, and sleeps nowhere.
+///
+/// Batches are spread over each second. A batch also waits until the second is over since the end of the one whose place it takes: no
+/// second, wherever it begins, contains more rows than the limit, however long some batches take.
 #[derive(Debug)]
 pub struct Pace {
-    per_second: f64,
+    per_second: usize,
+    batch: usize,
+    /// When the next batch is due if they are spread evenly.
     due: Option<Instant>,
+    /// The ends of earlier batches, and their rows.
+    done: VecDeque<(Instant, usize)>,
 }
 
 impl Pace {
-    /// Zero rows are no limit, as `None` is.
-    pub fn at_most_per_second(rows: Option<u32>) -> Option<Self> {
+    /// For batches of `batch` rows at most. Zero rows in a second are no limit, as `None` is.
+    pub fn at_most_per_second(rows: Option<u32>, batch: usize) -> Option<Self> {
+        let per_second = rows.filter(|rows| *rows > 0)? as usize;
         Some(Pace {
-            per_second: rows.filter(|rows| *rows > 0)?.into(),
+            per_second,
+            batch: per_second / per_second.div_ceil(batch.max(1)),
             due: None,
+            done: VecDeque::new(),
         })
     }
 
-    /// The size of batches that are due after a second at most.
-    pub fn batch(&self, rows: usize) -> usize {
-        rows.min(self.per_second as usize)
+    /// The size of batches that fill a second best, each as large as the others.
+    pub fn batch(&self) -> usize {
+        self.batch
     }
 
-    /// When the next batch is due, after one of `rows` that began at this time. The time that a batch takes is a part of its pause.
-    pub fn next(&mut self, rows: usize, began: Instant) -> Instant {
+    /// When the next batch is due, after one of `rows` that began and ended at these times. The time that a batch takes is a part of its
+    /// pause.
+    pub fn next(&mut self, rows: usize, began: Instant, ended: Instant) -> Instant {
         let earliest = began.checked_sub(MADE_UP).unwrap_or(began);
-        let due = self.due.map_or(began, |due| due.max(earliest));
-        let due = due + Duration::from_secs_f64(rows as f64 / self.per_second);
+        let share = SECOND.mul_f64(rows as f64 / self.per_second as f64);
+        let mut due = self.due.map_or(began, |due| due.max(earliest)) + share;
         self.due = Some(due);
+        self.done.push_back((ended, rows));
+        let mut rows: usize = self.done.iter().map(|(_, rows)| rows).sum();
+        while let Some((before, of_it)) = self.done.front() {
+            let is_over = *before + SECOND <= ended;
+            if !is_over && rows + self.batch <= self.per_second {
+                break;
+            }
+            due = due.max(*before + SECOND);
+            rows -= of_it;
+            self.done.pop_front();
+        }
         due
     }
 }
@@ -40,48 +65,109 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// How many rows a second are done by 100 batches, each of which takes so many milliseconds.
-    fn rate(per_second: u32, rows: usize, millis: impl Fn(u64) -> u64) -> f64 {
-        let mut pace = Pace::at_most_per_second(Some(per_second)).unwrap();
-        let rows = pace.batch(rows);
+    /// The beginnings and ends of 100 batches, in milliseconds, each of which takes so many; and the rows of each.
+    fn batches(
+        per_second: u32,
+        rows: usize,
+        millis: impl Fn(u64) -> u64,
+    ) -> (Vec<[u64; 2]>, usize) {
+        let mut pace = Pace::at_most_per_second(Some(per_second), rows).unwrap();
+        let rows = pace.batch();
         let begin = Instant::now();
         let mut now = begin;
-        for batch in 0..100 {
+        let batches = (0..100).map(|batch| {
             let began = now;
-            now += Duration::from_millis(millis(batch));
-            now = now.max(pace.next(rows, began));
-        }
-        (100 * rows) as f64 / (now - begin).as_secs_f64()
+            let ended = began + Duration::from_millis(millis(batch));
+            now = ended.max(pace.next(rows, began, ended));
+            // Whole milliseconds upwards, so that no pause looks shorter than it is.
+            [began, ended].map(|time| (time - begin).as_micros().div_ceil(1000) as u64)
+        });
+        (batches.collect(), rows)
+    }
+
+    /// How many rows a second they do.
+    fn rate(per_second: u32, rows: usize, millis: impl Fn(u64) -> u64) -> f64 {
+        let (batches, rows) = batches(per_second, rows, millis);
+        let last = batches[batches.len() - 1][0];
+        ((batches.len() - 1) * rows) as f64 * 1000.0 / last as f64
     }
 
     #[test]
-    fn a_limit_is_reached_and_not_exceeded() {
+    fn no_second_has_more() {
+        for (per_second, most) in [
+            (150, 100),
+            (1000, 100),
+            (997, 100),
+            (7, 100),
+            (1, 1),
+            (99, 10),
+        ] {
+            for millis in [
+                (|_| 0) as fn(u64) -> u64,
+                |_| 70,
+                |batch| if batch % 10 == 0 { 900 } else { 1 },
+                |batch| 400 * (batch % 2),
+                |batch| 3000 * u64::from(batch == 50),
+            ] {
+                let (batches, rows) = batches(per_second, most, millis);
+                // Every second that begins with the end of a batch.
+                for (i, [_, first]) in batches.iter().enumerate() {
+                    let begun = batches[i..]
+                        .iter()
+                        .filter(|[began, _]| *began < first + 1000);
+                    let touched = begun.count() * rows;
+                    assert!(
+                        touched <= per_second as usize,
+                        "{per_second}, {most}: {touched} from {first} on: {batches:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// The limit is reached but for the time of one batch in a second.
+    #[test]
+    fn a_limit_is_reached() {
         let rounded = |rate: f64| rate.round() as u32;
         assert_eq!(rounded(rate(1000, 100, |_| 0)), 1000);
-        assert_eq!(rounded(rate(1000, 100, |_| 70)), 1000);
-        assert_eq!(rounded(rate(1000, 5000, |_| 900)), 1000);
-        assert_eq!(rounded(rate(7, 100, |_| 300)), 7);
+        assert_eq!(rounded(rate(150, 100, |_| 0)), 150);
+        assert_eq!(rounded(rate(7, 100, |_| 0)), 7);
+        assert!(rate(1000, 100, |_| 70) > 930.0);
+        assert!(rate(1000, 1000, |_| 50) > 950.0);
         // The database is slower.
         assert_eq!(rounded(rate(1000, 100, |_| 400)), 250);
     }
 
     #[test]
+    fn batches_fill_a_second() {
+        for (per_second, rows, batch) in [
+            (150, 100, 75),
+            (1000, 100, 100),
+            (1001, 100, 91),
+            (7, 100, 7),
+            (100, 100, 100),
+            (1, 100, 1),
+            (u32::MAX, 100, 99),
+        ] {
+            let pace = Pace::at_most_per_second(Some(per_second), rows).unwrap();
+            assert_eq!(pace.batch(), batch, "{per_second}, {rows}");
+        }
+    }
+
+    #[test]
     fn a_late_batch_is_made_up_for_within_bounds() {
-        let is_late = |batch| batch % 10 == 0;
-        let late = |millis| move |batch| if is_late(batch) { millis } else { 50 };
-        assert_eq!(rate(1000, 100, late(180)).round(), 1000.0);
         // It begins 900 ms late, of which 100 are made up for.
-        let mut pace = Pace::at_most_per_second(Some(1000)).unwrap();
+        let mut pace = Pace::at_most_per_second(Some(1000), 100).unwrap();
         let began = Instant::now();
-        pace.next(100, began);
-        let late = began + Duration::from_secs(1);
-        assert_eq!(pace.next(100, late), late);
-        assert_eq!(pace.next(100, late), late + Duration::from_millis(100));
+        pace.next(100, began, began);
+        let late = began + SECOND;
+        assert_eq!(pace.next(100, late, late), late);
+        assert_eq!(pace.next(100, late, late), late + MADE_UP);
     }
 
     #[test]
     fn no_limit_is_no_pace() {
-        assert!(Pace::at_most_per_second(None).is_none());
-        assert!(Pace::at_most_per_second(Some(0)).is_none());
+        assert!(Pace::at_most_per_second(None, 100).is_none());
+        assert!(Pace::at_most_per_second(Some(0), 100).is_none());
     }
 }

@@ -1,0 +1,253 @@
+//! Totals that their columns do not hold: they are read, named and repaired, and stop no command.
+
+use diesel::connection::SimpleConnection;
+use diesel_sharded_tests::Database;
+use serde_json::{Value, json};
+
+use super::doctor::{findings, levels};
+use super::{dialect, run, run_noting, shard, totals, videos};
+use crate::Conn;
+use diesel_sharded::backend::Dialect;
+
+/// Three videos. The likes of 2 and the views of 3 are one shard beyond their columns.
+fn beyond() -> (Database, Conn) {
+    let (database, mut conn) = videos(3, 1);
+    conn.batch_execute(
+        "UPDATE videos SET likes = 2147483647 WHERE id = 2;
+         UPDATE videos SET views = 9223372036854775807 WHERE id = 3",
+    )
+    .unwrap();
+    (database, conn)
+}
+
+#[test]
+fn status_names_the_rows() {
+    let (database, _conn) = beyond();
+    for options in [&[][..], &["--exact"], &["--hottest=0"]] {
+        let shown = run(&database, &[&["status"], options].concat(), 3);
+        for row in [
+            "videos.likes of the row 2: 2147483649",
+            "videos.views of the row 3: 9223372036854775808",
+        ] {
+            assert!(shown.contains(row), "{shown}");
+        }
+        assert!(shown.contains("9223372036854775810"), "{shown}"); // all views
+    }
+    let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 3)).unwrap();
+    assert_eq!(
+        json[0]["out_of_range"],
+        json!([
+            {"key": [3], "field": "views", "total": 9_223_372_036_854_775_808_u64},
+            {"key": [2], "field": "likes", "total": 2_147_483_649_u64},
+        ])
+    );
+    let hottest = &json[0]["hottest"][2];
+    assert_eq!(hottest["totals"], json!([9_223_372_036_854_775_808_u64, 2]));
+}
+
+#[test]
+fn doctor_names_the_rows() {
+    let (database, mut conn) = beyond();
+    let found = findings(&database, "range", 3);
+    assert_eq!(found[0].0, "problem");
+    assert!(
+        found[0].1.contains("videos.likes of the row 2"),
+        "{found:?}"
+    );
+    conn.batch_execute("UPDATE videos SET likes = 0, views = 0")
+        .unwrap();
+    assert_eq!(levels(&database, "range", 0), ["ok"]);
+}
+
+#[test]
+fn a_recount_compares_and_repairs_them() {
+    let (database, mut conn) = beyond();
+    let arguments = |command, field| {
+        let recount = "SELECT id, 1 FROM videos";
+        [command, "videos", field, "--recount", recount]
+    };
+    let found = run(&database, &arguments("verify", "views"), 3);
+    assert!(
+        found.contains("3: total 9223372036854775808, recounted 1 (-9223372036854775807)"),
+        "{found}"
+    );
+    let found = run(&database, &arguments("verify", "likes"), 3);
+    assert!(found.contains("2: total 2147483649, recounted 1 (-2147483648)"));
+    for field in ["views", "likes"] {
+        run(&database, &arguments("backfill", field), 0);
+        run(&database, &arguments("verify", field), 0);
+    }
+    assert_eq!(totals(&mut conn), [(1, 1, 0), (2, 1, 0), (3, 1, 0)]);
+    run(&database, &["status"], 0);
+}
+
+/// The least and the greatest total of each column, and those beside them, around every carry of the halves in which SQLite adds up.
+#[test]
+fn the_bounds_are_exact() {
+    let (database, mut conn) = videos(1, 0);
+    let mut set = |field: &str, base: i64, shards: &[i64]| {
+        conn.batch_execute("DELETE FROM videos_shards; UPDATE videos SET views = 0, likes = 0")
+            .unwrap();
+        let likes = if field == "likes" { base } else { 0 };
+        let views = if field == "views" { base } else { 0 };
+        conn.batch_execute(&format!(
+            "UPDATE videos SET views = {views}, likes = {likes}"
+        ))
+        .unwrap();
+        for (number, shard) in shards.iter().enumerate() {
+            conn.batch_execute(&format!(
+                "INSERT INTO videos_shards (id, shard, {field}) VALUES (1, {number}, {shard})"
+            ))
+            .unwrap();
+        }
+    };
+    let (big, int) = (i64::MAX, i64::from(i32::MAX));
+    for (field, base, shards, fits) in [
+        ("views", big - 3, &[1, 2][..], true),
+        ("views", big - 3, &[2, 2], false),
+        ("views", -big, &[-1], true),
+        ("views", -big, &[-1, -1], false),
+        ("views", 1, &[-big, -1], true),
+        ("views", 0, &[-big, -2], false),
+        ("views", -5, &[big, big], false),
+        ("views", -big, &[big, big], true),
+        ("views", -1, &[big, 1], true),
+        ("likes", int, &[], true),
+        ("likes", int, &[1], false),
+        ("likes", -1, &[-int], true),
+        ("likes", -2, &[-int], false),
+        ("likes", -int, &[int, int], true),
+        ("likes", int, &[int, int, int], false),
+    ] {
+        set(field, base, shards);
+        let wanted: i128 = i128::from(base) + shards.iter().map(|n| i128::from(*n)).sum::<i128>();
+        let shown = run(&database, &["status", "--json"], if fits { 0 } else { 3 });
+        let total = format!("\"total\": {wanted},");
+        assert!(
+            shown.contains(&total),
+            "{field}: {base}, {shards:?}: {shown}"
+        );
+        // No recount of SQLite's is beyond its integers.
+        let recounted = if fits { wanted } else { 0 };
+        let recount = format!("SELECT 1, {recounted}");
+        let verify = ["verify", "videos", field, "--recount", &recount];
+        let found = run(&database, &verify, if fits { 0 } else { 3 });
+        let names = format!("1: total {wanted}, ");
+        assert_eq!(found.contains(&names), !fits, "{found}");
+    }
+}
+
+/// More on shards than any sum of the database's own integers holds.
+#[test]
+fn shards_beyond_every_integer() {
+    let (database, mut conn) = videos(2, 0);
+    conn.batch_execute(
+        "INSERT INTO videos_shards (id, shard, views) VALUES (1, 0, 9223372036854775807), (1, 1, 9223372036854775807), (2, 0, 5)",
+    )
+    .unwrap();
+    let dry = run(&database, &["fold", "--dry-run"], 0);
+    assert_eq!(
+        dry,
+        "videos: 2 rows to fold (views +18446744073709551619)\n"
+    );
+    let shown = run(&database, &["status"], 3);
+    assert!(shown.contains("row 1: 18446744073709551614"), "{shown}");
+    let backfill = ["--recount", "SELECT id, 7 FROM videos"];
+    let backfill = [&["backfill", "videos", "views"][..], &backfill].concat();
+    let (repaired, _) = run_noting(&database, &backfill, 3);
+    assert!(
+        repaired.contains("1: total 18446744073709551614, recounted 7 (-18446744073709551607, not repaired: out of range)"),
+        "{repaired}"
+    );
+    assert!(
+        repaired.contains("2 were not as recounted, 1 repaired"),
+        "{repaired}"
+    );
+    let (folded, says) = run_noting(&database, &["fold"], 3);
+    assert!(folded.contains("1 row folded (views +5)"), "{folded}");
+    assert!(
+        says.contains("the row 1 has a column whose range"),
+        "{says}"
+    );
+}
+
+#[test]
+fn a_base_that_is_null_is_named() {
+    let (database, mut conn) = super::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE posts (id BIGINT NOT NULL, lang VARCHAR(20) NOT NULL, views BIGINT NOT NULL, PRIMARY KEY (id, lang));
+         INSERT INTO posts VALUES (1, 'de', 0), (1, 'it''s', 0)",
+    )
+    .unwrap();
+    shard(&database, &mut conn, "posts", &["views"]);
+    conn.batch_execute(match dialect() {
+        Dialect::Postgres => "ALTER TABLE posts ALTER COLUMN views DROP NOT NULL",
+        Dialect::Mysql => "ALTER TABLE posts MODIFY views BIGINT NULL",
+        _ => {
+            "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, 'views BIGINT NOT NULL', 'views BIGINT') \
+             WHERE name = 'posts'; PRAGMA writable_schema = RESET"
+        }
+    })
+    .unwrap();
+    conn.batch_execute(
+        "UPDATE posts SET views = NULL WHERE lang <> 'de'; INSERT INTO posts_shards SELECT id, lang, 0, 1 FROM posts",
+    )
+    .unwrap();
+    let shown = run(&database, &["status"], 3);
+    assert!(
+        shown.contains("posts.views of the row 1, it's: no number"),
+        "{shown}"
+    );
+    assert_eq!(levels(&database, "range", 3), ["problem"]);
+    for command in ["verify", "backfill"] {
+        let arguments = [command, "posts", "views", "--recount", "SELECT 1, 'de', 1"];
+        let (_, says) = run_noting(&database, &arguments, 1);
+        let names = "`posts.views` of the row 1, it's is NULL";
+        assert!(says.contains(names), "{says}");
+    }
+}
+
+/// Sums that no double holds, and decimals with more digits than are declared.
+#[test]
+fn doubles_and_decimals() {
+    let (database, mut conn) = super::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE costs (id BIGINT PRIMARY KEY, weight DOUBLE PRECISION NOT NULL, cost DECIMAL(10, 2) NOT NULL);
+         INSERT INTO costs VALUES (1, 1e308, 99999999.99), (2, 1e308, 0.5), (3, 0.25, 0)",
+    )
+    .unwrap();
+    shard(&database, &mut conn, "costs", &["weight", "cost"]);
+    conn.batch_execute("INSERT INTO costs_shards VALUES (1, 0, 0, 0.01), (2, 0, -1e308, 0.25)")
+        .unwrap();
+    // SQLite's decimals are doubles.
+    let cut = dialect() != Dialect::Sqlite;
+    let code = if cut { 3 } else { 0 };
+    let shown = run(&database, &["status", "costs", "costs"], code);
+    assert_eq!(
+        shown.contains("costs.cost of the row 1: 100000000"),
+        cut,
+        "{shown}"
+    );
+    assert!(!shown.contains("costs.weight of the row"), "{shown}");
+    assert_eq!(shown.matches("Hottest keys of costs").count(), 1, "{shown}");
+    let weights = shown
+        .lines()
+        .find(|line| line.contains(" weight "))
+        .unwrap();
+    let sum = weights.split_whitespace().nth(5).unwrap();
+    match dialect() {
+        // Its NUMERIC adds up what no double holds.
+        Dialect::Postgres => assert!(sum.starts_with("1000000000"), "{shown}"),
+        _ => assert_eq!(sum, "-", "{shown}"),
+    }
+    let level = if cut { "problem" } else { "ok" };
+    assert_eq!(levels(&database, "range", code), [level]);
+    let (folded, _) = run_noting(&database, &["fold", "costs", "costs"], code);
+    let rows = if cut {
+        "1 row folded (weight -1"
+    } else {
+        "2 rows folded (weight -1"
+    };
+    assert!(folded.contains(rows), "{folded}");
+    assert_eq!(folded.lines().count(), 1, "{folded}");
+}
