@@ -1,4 +1,4 @@
-//! What the forms of `/admin` do: fold, resize, load.
+//! The forms of `/admin`: fold, resize, load.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
