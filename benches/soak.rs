@@ -153,7 +153,7 @@ fn soak<Conn: Soaked>(minutes: u64) -> Soak {
     let config = Config {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         database: Source::Url(database.url().to_owned()),
-        fold_every: FOLD_EVERY,
+        fold_every: Some(FOLD_EVERY),
     };
     let runtime = Runtime::new().expect("a runtime");
     let site = runtime.block_on(Site::start(&config)).expect("a site");

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What has to hold for a release and for nothing else: the release workflow runs it on a tag. It lists all that is missing.
+# Checks a release, and lists all that is missing. The release workflow runs it on a tag.
 #
 #   scripts/release-check.sh vVERSION
 set -uo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the tests need and is missing (Debian and Ubuntu; elsewhere it says what to install), then runs them all. One
-# test cuts a cluster's network in network namespaces of its own, for which one has to be root.
+# Installs what the tests need and is missing (on Debian; where there is no apt-get it says what to install), then runs them all.
+# Ubuntu has no package `chromium`, but a snap: install a Chromium and its chromedriver first. One test cuts a cluster's network in network namespaces of its own, for which one has to be root.
 #
 #   scripts/test.sh [ARGUMENTS OF cargo test]
 set -euo pipefail

@@ -79,7 +79,7 @@ pub fn lead(report: &Report) -> Result<String, Missing> {
         ))
     };
     let conditions = paragraph(&format!(
-        "Counts a second on one hot row, by 64 threads. Each waits for its commits, commits wait for the disk, and clients and servers \
+        "Counts a second on one hot row, by 64 threads. A count returns after its commit, a commit waits for the disk, and clients and servers \
          share {} cores. A coalescer commits the counts of many threads together.",
         report.part(DISKS, POSTGRESQL)?.machine.cores
     ));

@@ -33,7 +33,7 @@ pub fn start(server: Server) -> String {
         .start()
         .unwrap_or_else(|error| {
             panic!(
-                "no server for {server:?}: install one (scripts/test.sh does on Debian and Ubuntu), set \
+                "no server for {server:?}: install one (scripts/test.sh does on Debian), set \
                  {}_DATABASE_URL, or build the container images with scripts/images.sh ({error})",
                 format!("{server:?}").to_uppercase()
             )

@@ -7,7 +7,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::shard_counts::ShardCount;
-use diesel_sharded::{MIGRATIONS, ShardsTable, update};
+use diesel_sharded::{Counter, MIGRATIONS, ShardsTable, update};
 use diesel_sharded_tests::role::{self, Privilege, Role};
 use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -76,6 +76,49 @@ fn fold() {
         assert!(folded.contains("3 rows folded (views +15"), "{folded}");
         Ok(())
     });
+}
+
+/// Videos are the only table that is counted on shards, and there is a named counter.
+fn counted_by_name(conn: &mut Conn) -> Result {
+    ShardsTable::of(schema::watchlists::table).drop(conn)?;
+    ShardsTable::of(schema::downloads::table).drop(conn)?;
+    ShardsTable::of(schema::measures::table).drop(conn)?;
+    counted_and_resized(conn)?;
+    Counter::named("signups").add(7, conn)?;
+    Ok(())
+}
+
+/// A pass over all tables, as a timer runs it. MySQL and MariaDB hide named counters that the role may not fold.
+#[test]
+fn fold_of_all_tables() {
+    let sections = ["The tool: fold of all tables", "The tool: fold"];
+    let refusals = [REFUSALS, &["left out"]].concat();
+    role::needs(&sections, &refusals, database, counted_by_name, |url| {
+        let folded = run(url, &["fold"], 0)?;
+        assert!(folded.contains("3 rows folded (views +15"), "{folded}");
+        match folded.contains("1 row folded (value +7)") {
+            true => Ok(()),
+            false => Err(format!("the named counters are left out: {folded}").into()),
+        }
+    });
+}
+
+/// PostgreSQL refuses the named counters. MySQL and MariaDB hide them, and the pass leaves them out.
+#[test]
+fn fold_of_all_tables_but_one() {
+    let (database, mut conn) = database();
+    counted_by_name(&mut conn).unwrap();
+    let privileges = Privilege::of_sections(&["The tool: fold"], &conn.version());
+    let role = Role::with(&database, &privileges);
+    let folded = run(&role.url(), &["fold"], 0);
+    if conn.version().contains("PostgreSQL") {
+        let refused = folded.unwrap_err().to_string();
+        assert!(refused.contains("ON diesel_sharded_counter"), "{refused}");
+    } else {
+        let folded = folded.unwrap();
+        assert!(folded.contains("3 rows folded (views +15"), "{folded}");
+        assert!(!folded.contains("diesel_sharded_counters"), "{folded}");
+    }
 }
 
 /// PostgreSQL refuses a role that may not read the numbers of shards. MySQL and MariaDB hide their table from it: the tool shows

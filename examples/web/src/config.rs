@@ -11,9 +11,12 @@ use crate::source::{Server, Source};
 pub struct Config {
     pub address: SocketAddr,
     pub database: Source,
-    /// The time between two folds of all videos that were watched.
-    pub fold_every: Duration,
+    /// The time between two folds of all videos that were watched; `None` starts no folder.
+    pub fold_every: Option<Duration>,
 }
+
+/// A year: the admin page counts in seconds.
+const LONGEST_INTERVAL: u64 = 365 * 24 * 60 * 60;
 
 impl Config {
     /// The text of `--help`.
@@ -28,7 +31,7 @@ Variables:
   DATABASE_URL  a file of SQLite (diesel_sharded_web.db in the temporary folder), or the URL of a server
   ADDR          an IP address, with a port or without (127.0.0.1)
   PORT          a port, 0 for any that is free (3000)
-  FOLD_EVERY    the seconds between two folds (60)
+  FOLD_EVERY    the seconds between two folds, 0 for none by itself (60)
 ";
 
     /// Reads the arguments and the variables that [`HELP`](Self::HELP) names.
@@ -77,12 +80,18 @@ Variables:
             None => 60,
             Some(seconds) => seconds
                 .parse()
-                .map_err(|_| format!("FOLD_EVERY: {seconds:?} is no number of seconds"))?,
+                .ok()
+                .filter(|number| *number <= LONGEST_INTERVAL)
+                .ok_or_else(|| {
+                    format!(
+                        "FOLD_EVERY: {seconds:?} is no number of seconds from 0 to {LONGEST_INTERVAL}"
+                    )
+                })?,
         };
         Ok(Config {
             address,
             database,
-            fold_every: Duration::from_secs(fold_every),
+            fold_every: (fold_every > 0).then(|| Duration::from_secs(fold_every)),
         })
     }
 }
@@ -141,9 +150,18 @@ mod tests {
     }
 
     #[test]
+    fn zero_seconds_start_no_folder() {
+        let intervals = ["0", "1", "31536000"].map(|seconds| {
+            let config = read(&[], &[("FOLD_EVERY", seconds)]).unwrap();
+            config.fold_every.map(|every| every.as_secs())
+        });
+        assert_eq!(intervals, [None, Some(1), Some(31_536_000)]);
+    }
+
+    #[test]
     fn a_value_that_does_not_parse_is_an_error_that_names_the_variable() {
         for name in ["ADDR", "PORT", "FOLD_EVERY"] {
-            for value in ["", "99999999999999999999", "localhost", "-1"] {
+            for value in ["", "99999999999999999999", "31536001", "localhost", "-1"] {
                 let error = address(&[(name, value)]).unwrap_err().to_string();
                 assert!(error.starts_with(name), "{error}");
             }

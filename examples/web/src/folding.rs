@@ -11,15 +11,16 @@ use crate::Result;
 use crate::database::Connections;
 use crate::schema::videos::dsl::videos;
 
-/// Folds until it is stopped.
+/// Folds until it is stopped, or never.
 pub struct Folding {
-    pub every: Duration,
+    /// `None` where nothing folds by itself.
+    pub every: Option<Duration>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// `None` before it is started, and once it is stopped.
+    /// `None` before it is started, once it is stopped, and where nothing folds by itself.
     folder: Option<Folder>,
     /// When the last pass began, and the numbers of all passes before it.
     last: Option<(NaiveTime, FolderStats)>,
@@ -53,11 +54,14 @@ pub struct Pass {
 }
 
 impl Folding {
-    pub fn start(every: Duration, connections: Connections) -> Result<Arc<Self>> {
+    pub fn start(every: Option<Duration>, connections: Connections) -> Result<Arc<Self>> {
         let folding = Arc::new(Folding {
             every,
             state: Mutex::default(),
         });
+        let Some(every) = every else {
+            return Ok(folding);
+        };
         let noting = Arc::clone(&folding);
         let folder = fold(videos)
             .every(every)

@@ -122,7 +122,7 @@ pub struct Running {
     pub left: Duration,
 }
 
-/// What the load does or has done.
+/// The load at work, and its results.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Stage {
     #[default]

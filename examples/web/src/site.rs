@@ -35,7 +35,7 @@ pub struct Shared {
     pub panels: Arc<Live<Panels>>,
     pub load: Arc<Load>,
     pub folding: Arc<Folding>,
-    /// What the forms of `/admin` did last, by the status of the form.
+    /// The last results of the forms of `/admin`, by the status of the form.
     notes: Mutex<HashMap<&'static str, String>>,
 }
 
@@ -52,7 +52,7 @@ impl Shared {
         self.cached.get(&pages_served(), conn)
     }
 
-    /// What a form did last.
+    /// The last result of a form.
     pub fn noted(&self, status: &'static str) -> Option<String> {
         self.notes().get(status).cloned()
     }

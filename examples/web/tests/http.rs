@@ -41,7 +41,7 @@ async fn error_of(address: SocketAddr, url: &str) -> String {
     let config = Config {
         address,
         database: Source::Url(url.to_owned()),
-        fold_every: Duration::MAX,
+        fold_every: None,
     };
     let started = Site::start(&config).await;
     started.err().expect("an error").to_string()
@@ -113,6 +113,25 @@ async fn the_program_tells_its_address_and_commits_before_it_ends() {
     again.stop().await;
 }
 
+/// `FOLD_EVERY`, and the sentence of `/admin`.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_admin_page_says_how_often_the_folder_runs_or_that_it_is_off() {
+    for (every, said) in [
+        ("0", "Off: nothing folds by itself. FOLD_EVERY is 0."),
+        ("1", "Folds all videos by itself, every second."),
+        ("60", "Folds all videos by itself, every 60 seconds."),
+    ] {
+        let database = Database::in_file();
+        let variables = [("DATABASE_URL", database.url()), ("FOLD_EVERY", every)];
+        let program =
+            Program::start(&[], &variables.map(|(name, value)| (name, value.as_ref()))).await;
+        let page = program.page("/admin").await;
+        assert_eq!(text(&page, "folder-interval"), said);
+        assert_eq!(page.contains("id=\"last-pass\""), every != "0", "{page}");
+        program.stop().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_that_is_taken_is_told_before_anything_is_created() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -135,6 +154,11 @@ async fn wrong_arguments_and_variables_end_the_program_with_one_line() {
             "none of the arguments --postgres, --mariadb and --help",
         ),
         (&[], &[("PORT", "many")], "PORT: \"many\" is no port"),
+        (
+            &[],
+            &[("FOLD_EVERY", "18446744073709551615")],
+            "FOLD_EVERY: \"18446744073709551615\" is no number of seconds from 0 to 31536000",
+        ),
         (
             &[],
             &[("DATABASE_URL", "/nothing/here.db")],

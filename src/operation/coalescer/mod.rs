@@ -5,7 +5,7 @@
 //! transaction. As long as the database answers and one batch holds all counts, a caller waits for two flushes at most. More
 //! counts make larger batches.
 //!
-//! # What a crash can lose
+//! # Losses in a crash
 //!
 //! | | returns | a crash of this process loses |
 //! |---|---|---|

@@ -48,7 +48,7 @@ use super::missing::{InsertMissing, OrInsertEach};
 /// # }
 /// ```
 ///
-/// # What it sends
+/// # Statements
 ///
 /// One transaction, which is retried after a conflict. Amounts of one key are added up, and the keys are sorted; each 100 of them take one
 /// statement:
@@ -70,7 +70,7 @@ use super::missing::{InsertMissing, OrInsertEach};
 /// # Effect on the totals
 /// Each total changes by the sum of its key's amounts, all in one commit, or none does.
 ///
-/// # What it gives back
+/// # Result
 /// [`CountedMany`]: the number of rows counted, and the keys that have no row. With [`or_insert`](CountMany::or_insert) none is
 /// missing.
 ///

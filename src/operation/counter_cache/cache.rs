@@ -58,7 +58,7 @@ use super::declaration::{ChildNames, Declaration};
 /// A table may have several caches, of the same field of different parents or of several fields. Each needs the parent's
 /// [shards table](crate::ShardsTable), which [`create`](Self::create) uses at once.
 ///
-/// # What counts
+/// # Counted changes
 ///
 /// Inserted and deleted rows; updates that move a row to another parent, change the summed column or what the condition says; all
 /// of it whichever program writes, in the transaction that writes. A row whose key of the parent is NULL, or the key of no parent, counts

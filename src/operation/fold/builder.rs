@@ -44,7 +44,7 @@ use super::folded::Folded;
 /// # }
 /// ```
 ///
-/// # What it sends
+/// # Statements
 ///
 /// On SQLite a fold first checks that the triggers of the [`ShardsTable`](crate::ShardsTable) exist, by one read of
 /// `sqlite_master`. A rebuild of the parent's table drops them, and the fold then fails with

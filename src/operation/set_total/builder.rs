@@ -44,7 +44,7 @@ use super::assignment::{Assignment, ToValue, ToZero};
 /// # }
 /// ```
 ///
-/// # What it sends
+/// # Statements
 ///
 /// One transaction, which is retried after a conflict:
 ///
@@ -69,7 +69,7 @@ use super::assignment::{Assignment, ToValue, ToZero};
 /// The set is one transaction for any number of rows, and counts on all of them wait until its end. Set large tables part by
 /// part.
 ///
-/// # What it gives back
+/// # Result
 /// `.execute(conn)` returns the number of rows set. That is `Ok(0)` for an id that does not exist, and, on MySQL inside a
 /// transaction in its default isolation, for an id that the transaction does not see yet.
 ///

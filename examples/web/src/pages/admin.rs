@@ -57,7 +57,7 @@ pub async fn page(
                     option value=(video.id) selected[video.id == chosen] { (video.title) }
                 }
             }
-            button { "Look at it" }
+            button { "Show" }
         }
         section.load aria-labelledby="load-title" data-video=(chosen) {
             (load(chosen, &panels))
@@ -145,7 +145,7 @@ fn resize(video: i64, number: u16, panels: &Panels) -> Markup {
         section aria-labelledby="resize-title" {
             form method="post" action="/admin/resize" aria-labelledby="resize-title" {
                 h2 id="resize-title" { "Resize" }
-                p.note { "How many shards writers choose from; in all processes of the site within 10 seconds." }
+                p.note { "Sets how many shards writers choose from, in all processes of the site within 10 seconds." }
                 input type="hidden" name="video" value=(video);
                 p.fields {
                     label { "Shards " input type="number" name="shards" value=(number) min="1" max=(ShardCount::MAX) required; }
@@ -162,7 +162,7 @@ fn fold(video: i64, panels: &Panels) -> Markup {
         section aria-labelledby="fold-title" {
             form method="post" action="/admin/fold" aria-labelledby="fold-title" {
                 h2 id="fold-title" { "Fold" }
-                p.note { "Moves what is on shards into the plain columns. No total changes, whoever counts meanwhile." }
+                p.note { "Moves what is on shards into the plain columns. No total changes, even while others count." }
                 input type="hidden" name="video" value=(video);
                 p.buttons { button { "Fold all videos" } }
                 (result(FOLD_STATUS, panels))

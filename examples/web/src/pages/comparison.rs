@@ -99,7 +99,7 @@ fn of_mode(row: &Row<'_>, fastest: f64, longest: Option<Duration>) -> Markup {
                 span id={ "speed-" (row.mode.name()) } {
                     @match row.per_second() {
                         Some(speed) => (grouped(speed as i64)),
-                        None => "not run yet",
+                        None => span.unit { "not run yet" },
                     }
                 }
                 @if row.per_second().is_some() { span.unit { " a second" } }

@@ -1,4 +1,4 @@
-//! What the forms of `/admin` do: fold, resize, load.
+//! The forms of `/admin`: fold, resize, load.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -42,15 +42,12 @@ pub async fn fold(
     let began = Instant::now();
     let folded = shared.database.run(fold_all).await?;
     let text = format!(
-        "Folded {} in {} ms: {} views and {} likes more are in the plain columns, and {} removed.",
+        "Folded {} in {} ms: {} views and {} likes moved into the plain columns, {} removed.",
         counted(folded.videos, "video"),
         began.elapsed().as_millis(),
         amount(folded.views),
         amount(folded.likes),
-        match folded.shards_removed {
-            1 => "1 empty shard is".to_owned(),
-            number => format!("{} empty shards are", grouped(number)),
-        },
+        counted(folded.shards_removed, "empty shard"),
     );
     shared.note(FOLD_STATUS, text);
     answer(&shared, video, &headers).await

@@ -92,7 +92,7 @@ impl Page {
                     main id="main" tabindex="-1" { (self.main) }
                     footer {
                         @if let Some(served) = self.served {
-                            p { span id="served" { (grouped(served)) } " pages served" }
+                            p { span id="served" { (grouped(served)) } @if served == 1 { " page" } @else { " pages" } " served" }
                         }
                         p { "An example of the crate diesel_sharded. Nothing here was filmed." }
                     }
@@ -101,6 +101,23 @@ impl Page {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_page_is_no_plural() {
+        for (number, text) in [
+            (1, "1</span> page served"),
+            (1_234, "1,234</span> pages served"),
+        ] {
+            let page = Page::new("A title", html! {}).served(number);
+            let html = page.html("nonce").into_string();
+            assert!(html.contains(text), "{html}");
         }
     }
 }

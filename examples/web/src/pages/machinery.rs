@@ -1,5 +1,7 @@
 //! The folder, the coalescer, and the conflicts of this process.
 
+use std::time::Duration;
+
 use diesel_sharded::coalescer::Stats;
 use maud::{Markup, html};
 
@@ -22,43 +24,68 @@ pub fn sections(
 }
 
 fn of_folder(folding: &Folding, unfolded: Unfolded) -> Markup {
-    let Folded { last, since_start } = folding.so_far();
     html! {
         section aria-labelledby="folder-title" {
             h2 id="folder-title" { "Folder" }
-            p.note { "Folds all videos by itself, every " (counted(folding.every.as_secs(), "second")) "." }
+            p.note id="folder-interval" { (interval(folding.every)) }
             table {
-                tr.total { th scope="row" { "Views not folded yet" } td id="unfolded" { (grouped(unfolded.views)) } }
-                tr { th scope="row" { "Videos to fold" } td { (grouped(unfolded.videos)) } }
-                (of_last_pass(last.as_ref()))
-                tr { th scope="row" { "Passes" } td { (grouped(since_start.passes)) } }
-                tr { th scope="row" { "Failed passes" } td { (grouped(since_start.failed_passes)) } }
-                tr { th scope="row" { "Shards removed" } td { (grouped(since_start.shards_removed)) } }
+                tbody {
+                    tr.total { th scope="row" { "Views not folded yet" } td id="unfolded" { (grouped(unfolded.views)) } }
+                    tr { th scope="row" { "Videos to fold" } td { (grouped(unfolded.videos)) } }
+                }
+                @if folding.every.is_some() { (of_passes(&folding.so_far())) }
             }
         }
     }
 }
 
-fn of_last_pass(last: Option<&LastPass>) -> Markup {
-    let outcome = last.and_then(|last| last.outcome.as_ref());
+fn interval(every: Option<Duration>) -> String {
+    match every {
+        None => "Off: nothing folds by itself. FOLD_EVERY is 0.".to_owned(),
+        Some(every) if every.as_secs() == 1 => {
+            "Folds all videos by itself, every second.".to_owned()
+        }
+        Some(every) => format!(
+            "Folds all videos by itself, every {}.",
+            counted(every.as_secs(), "second")
+        ),
+    }
+}
+
+fn of_passes(folded: &Folded) -> Markup {
+    let since_start = &folded.since_start;
     html! {
+        tbody { (of_last_pass(folded.last.as_ref())) }
+        tbody {
+            tr.group { th colspan="2" scope="rowgroup" { "Since the start" } }
+            tr { th scope="row" { "Passes" } td { (grouped(since_start.passes)) } }
+            tr { th scope="row" { "Failed passes" } td { (grouped(since_start.failed_passes)) } }
+            tr { th scope="row" { "Empty shards removed" } td { (grouped(since_start.shards_removed)) } }
+        }
+    }
+}
+
+fn of_last_pass(last: Option<&LastPass>) -> Markup {
+    let Some(LastPass { began, outcome }) = last else {
+        return html! { tr.group { th colspan="2" scope="rowgroup" id="last-pass" { "No pass yet" } } };
+    };
+    html! {
+        tr.group { th colspan="2" scope="rowgroup" id="last-pass" { "Last pass, at " (began) " UTC" } }
         tr {
-            th scope="row" { "Last pass" }
-            td id="last-pass" {
-                @match last {
-                    None => "none yet",
-                    Some(LastPass { began, outcome: None }) => { "at " (began) " UTC, under way" },
-                    Some(LastPass { began, outcome: Some(pass) }) => {
-                        "at " (began) " UTC" @if pass.failed { ", " span.failed { "failed" } } @else { ", took " (milliseconds(pass.took)) }
-                    },
+            th scope="row" { "Time" }
+            td id="pass-time" {
+                @match outcome {
+                    None => "under way",
+                    Some(pass) if pass.failed => span.failed { "failed" },
+                    Some(pass) => (milliseconds(pass.took)),
                 }
             }
         }
         @if let Some(pass) = outcome {
-            tr { th scope="row" { "It folded" } td id="pass-folded" { (counted(pass.videos, "video")) } }
-            tr { th scope="row" { "It removed" } td { (counted(pass.shards_removed, "empty shard")) } }
-            tr { th scope="row" { "It left, as locked" } td { (counted(pass.busy, "video")) } }
-            tr { th scope="row" { "It left, as out of range" } td { (counted(pass.unfit, "video")) } }
+            tr { th scope="row" { "Videos folded" } td id="pass-folded" { (grouped(pass.videos)) } }
+            tr { th scope="row" { "Empty shards removed" } td { (grouped(pass.shards_removed)) } }
+            tr { th scope="row" { "Videos left: locked" } td { (grouped(pass.busy)) } }
+            tr { th scope="row" { "Videos left: out of range" } td { (grouped(pass.unfit)) } }
         }
     }
 }
@@ -80,7 +107,7 @@ fn of_conflicts(conflicts: Conflicts) -> Markup {
 }
 
 fn of_coalescer(stats: &Stats) -> Markup {
-    let mean = stats.flush_time.as_secs_f64() * 1000.0 / stats.flushes.max(1) as f64;
+    let mean = (stats.flushes > 0).then(|| stats.flush_time.div_f64(stats.flushes as f64));
     html! {
         section aria-labelledby="coalescer-title" {
             h2 id="coalescer-title" { "Coalescer" }
@@ -89,9 +116,9 @@ fn of_coalescer(stats: &Stats) -> Markup {
                 tr { th scope="row" { "Counters in the queue" } td { (stats.queued_counters) } }
                 tr { th scope="row" { "Flushes" } td { (grouped(stats.flushes)) } }
                 tr { th scope="row" { "Callers flushed" } td { (grouped(stats.flushed_callers)) } }
-                tr { th scope="row" { "A flush takes" } td { (format!("{mean:.1} ms")) } }
+                tr { th scope="row" { "Mean time of a flush" } td { (mean.map_or_else(|| "none yet".to_owned(), milliseconds)) } }
                 tr { th scope="row" { "Conflicts" } td { (grouped(stats.conflicts)) } }
-                tr { th scope="row" { "Lost" } td { (grouped(stats.losses)) } }
+                tr { th scope="row" { "Counters that lost counts" } td { (grouped(stats.losses)) } }
             }
         }
     }

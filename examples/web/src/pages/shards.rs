@@ -21,7 +21,7 @@ pub fn of_video(of: &Shards, number: u16, coalescers: Option<i32>) -> Markup {
             div { dt { "= Total" } dd id="total" { (grouped(of.total())) } }
         }
         @if of.shards.is_empty() {
-            p.empty { "There are none: it was folded, or nobody has watched it yet." }
+            p.empty { "No shards: the video was folded, or nobody has watched it yet." }
         }
         @if !others.is_empty() {
             ol.shards {
@@ -42,7 +42,7 @@ pub fn of_video(of: &Shards, number: u16, coalescers: Option<i32>) -> Markup {
             }
         }
         p.note {
-            "Writers choose from " strong id="number" { (number) } ", and use as many as they need. The coalescer begins on shard 0, and \
+            "Writers choose from " strong id="number" { (number) } @if number == 1 { " shard" } @else { " shards" } ", and use as many as they need. The coalescer begins on shard 0, and \
              keeps to one of its own as soon as a video is busy, however many call it."
         }
     }

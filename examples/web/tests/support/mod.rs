@@ -25,10 +25,10 @@ pub struct Started {
 impl Started {
     /// On a free port. No folder runs beside the test.
     pub async fn on(database: &Database) -> Self {
-        Started::folding_every(Duration::MAX, database).await
+        Started::folding_every(None, database).await
     }
 
-    pub async fn folding_every(fold_every: Duration, database: &Database) -> Self {
+    pub async fn folding_every(fold_every: Option<Duration>, database: &Database) -> Self {
         let config = Config {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             database: Source::Url(database.url().to_owned()),
