@@ -7,8 +7,6 @@ use diesel_sharded::model::TableName;
 
 use crate::shell;
 
-use crate::shell;
-
 /// Why a command did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
