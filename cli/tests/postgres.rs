@@ -82,6 +82,25 @@ fn keys_of_postgresqls_own_types() {
 }
 
 #[test]
+fn a_base_that_is_no_number_is_named() {
+    let (database, mut conn) = cases::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE costs (id BIGINT PRIMARY KEY, cost NUMERIC NOT NULL, weight DOUBLE PRECISION NOT NULL);
+         INSERT INTO costs VALUES (1, 'NaN', 0), (2, 1e200, 'Infinity'), (3, 0, 'NaN')",
+    )
+    .unwrap();
+    cases::shard(&database, &mut conn, "costs", &["cost", "weight"]);
+    conn.batch_execute("INSERT INTO costs_shards SELECT id, 0, 0.5, 0.5 FROM costs")
+        .unwrap();
+    for (arguments, weights) in [(&["status"][..], 2), (&["doctor"], 1)] {
+        let shown = run(&database, arguments, 3);
+        let named = |field: &str| shown.matches(&format!("costs.{field} of the row ")).count();
+        // An infinite one is seen among the hottest keys.
+        assert_eq!((named("cost"), named("weight")), (1, weights), "{shown}");
+    }
+}
+
+#[test]
 fn relations_that_are_no_tables_are_refused() {
     let (database, mut conn) = cases::empty_database();
     conn.batch_execute(
