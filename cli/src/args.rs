@@ -200,9 +200,9 @@ pub struct AdviseArgs {
 #[command(after_help = "\
 Nothing is lost or doubled when it is killed at any moment, and several may run at once. Ctrl-C finishes the open batch.
 
-It waits for no lock on rows: those that others hold all the time are named, and the exit code is 3. A lock on a whole table, such as a \
-migration holds, is waited for until it is released, a timeout of the session's own ends the wait (lock_timeout, lock_wait_timeout), or \
-Ctrl-C is pressed twice. A fold that waits holds nothing.")]
+It waits for no row that is locked: those that others hold all the time are named, and the exit code is 3. It waits for a table that \
+nobody may read meanwhile, and holds nothing; the session's own lock_timeout (PostgreSQL) or lock_wait_timeout (MySQL, MariaDB) ends \
+that wait.")]
 pub struct FoldArgs {
     /// These tables [default: all, and the named counters].
     pub tables: Vec<String>,

@@ -142,11 +142,17 @@ impl Keyed<'_> {
         if !first.is_some_and(|column| is_integer(column.column_type())) {
             return statement;
         }
-        let statement = statement.sql(" WHERE key_1 <= ");
-        let statement = self.bind_first_integer(statement, range.last);
-        match range.after {
-            Some(after) => self.bind_first_integer(statement.sql(" AND key_1 >= "), after),
-            None => statement,
-        }
+        let last = self.first_integer(range.last);
+        let after = range.after.and_then(|after| self.first_integer(after));
+        let bounds = [("<= ", last), (">= ", after)].into_iter();
+        let bounds = bounds.filter_map(|(order, bound)| Some((order, bound?)));
+        let bounds: Vec<_> = bounds.collect();
+        let statement = statement.sql(match bounds.is_empty() {
+            true => "",
+            false => " WHERE ",
+        });
+        statement.each(" AND ", bounds, |statement, (order, bound)| {
+            statement.sql("key_1 ").sql(order).then(bound)
+        })
     }
 }

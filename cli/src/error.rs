@@ -167,6 +167,11 @@ pub enum Error {
     NotAnInteger { table: String, column: String },
     #[error("the recount gave more than one number for the key {key}: group it by the key alone")]
     RecountNotGrouped { key: String },
+    #[error(
+        "the key {key} of `{table}` does not come back as it is read: its value is of another type than its column, so that no row behind it \
+         can be found"
+    )]
+    NoWayBehind { table: String, key: String },
     #[error("the recount gives `{text}` for the key {key}, which is no number")]
     RecountNoNumber { key: String, text: String },
     #[error(

@@ -41,5 +41,5 @@ Exit codes:
   2    wrong usage
   3    something is left over: rows that were busy or whose base does not take its shards (fold, resize), totals that differ
        from the recount (verify) or could not be repaired (backfill), a migration that is missing or out of date
-       (generate --locked), triggers that are missing (status), problems (doctor)
+       (generate --locked), triggers that are missing or totals that their columns do not hold (status), problems (doctor)
   130  interrupted (Ctrl-C, SIGTERM): the open batch was finished, and where to go on was printed";

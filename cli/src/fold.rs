@@ -121,8 +121,14 @@ impl Folding<'_> {
             batch: pauses.batch(),
             keep_shards: self.keep_shards,
         };
+        let (mut last, mut stuck) = (after.clone(), None);
         let (mut folded, mut rows) = (nothing_folded(sharded, after), 0);
         let result = fold(self.keyed, settings, &mut folded, conn, |folded| {
+            if folded.last == last {
+                stuck = last.as_ref().map(|last| last.no_way_behind(sharded));
+                return ControlFlow::Break(());
+            }
+            last.clone_from(&folded.last);
             let before = mem::replace(&mut rows, looked_at(folded));
             if !folded.finished || !self.others.is_empty() {
                 pauses.after_batch((rows - before) as usize);
@@ -135,6 +141,7 @@ impl Folding<'_> {
         });
         bar.finish_and_clear();
         let error = result.err().map(|error| self.explained(error, conn));
+        let error = error.or(stuck);
         let error = match error {
             Some(error) if rows == 0 && folded.parents == 0 => return Err(error),
             error => error,

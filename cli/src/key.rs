@@ -87,6 +87,14 @@ impl Key {
         self.shown(sharded).join(", ")
     }
 
+    /// The error of a key after which the same one comes again.
+    pub fn no_way_behind(&self, sharded: &DescribedTable) -> Error {
+        Error::NoWayBehind {
+            table: sharded.table().to_string(),
+            key: self.display(sharded),
+        }
+    }
+
     /// The arguments that go on after this key: ` --after 7`.
     pub fn after_arguments(&self, sharded: &DescribedTable) -> String {
         let shown = self.shown(sharded);
@@ -202,19 +210,18 @@ impl Keyed<'_> {
             .sql(")")
     }
 
-    /// The value of the key's first column, which is an integer, bound. To SQLite a cast says that it is one, so that it is
-    /// compared with a text as the column of the key is.
-    pub fn bind_first_integer(self, statement: Statement, key: &Key) -> Statement {
-        let (Some(column), Some(value)) = (self.sharded.key().first(), key.0.first()) else {
-            return statement; // no key is empty
-        };
-        match self.dialect {
+    /// The value of the key's first column, bound, if it is an integer: SQLite's columns take what is none. To SQLite a cast says that
+    /// it is one, so that it is compared with a text as the column of the key is.
+    pub fn first_integer(self, key: &Key) -> Option<Statement> {
+        let (column, value) = self.sharded.key().first().zip(key.0.first())?;
+        value.parse::<i128>().ok()?;
+        Some(match self.dialect {
             Dialect::Sqlite => {
-                let statement = self.bind(statement.sql("CAST("), column, value);
-                statement.sql(" AS INTEGER)")
+                let cast = Statement::default().sql("CAST(");
+                self.bind(cast, column, value).sql(" AS INTEGER)")
             }
-            _ => self.bind(statement, column, value),
-        }
+            _ => self.bind(Statement::default(), column, value),
+        })
     }
 
     fn bind(self, statement: Statement, column: &ShardsColumn, text: &str) -> Statement {

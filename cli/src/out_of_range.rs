@@ -2,6 +2,7 @@
 
 use bigdecimal::{BigDecimal, ToPrimitive};
 use diesel::prelude::*;
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::model::{ShardsColumn, TableName};
 use serde::Serialize;
 use serde_json::Value as JsonValue;
@@ -122,6 +123,7 @@ fn find(keyed: Keyed<'_>, field: &ShardsColumn) -> Statement {
     });
     let find = base(find.sql(" WHERE ")).sql(" IS NULL");
     let find = match (range(keyed.dialect, field), halves) {
+        (None, _) if keyed.dialect == Dialect::Postgres => base(find.sql(" OR ")).sql(" = 'NaN'"),
         (None, _) => find,
         (Some((least, greatest)), false) => {
             let find = base(find.sql(" OR ")).sql(" + ").table(SUMS).sql(".added");

@@ -193,6 +193,9 @@ impl Recounting<'_> {
                 found: Found::default(),
             });
         };
+        if after == Some(last) {
+            return Err(last.no_way_behind(keyed.sharded));
+        }
         let range = Range { after, last };
         // The query may call functions that write.
         let drifts = read_only(conn, |conn| {

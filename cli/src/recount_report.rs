@@ -124,7 +124,8 @@ impl RecountReport {
         let unfit = self.unfit();
         if unfit > 0 {
             out.note(&format!(
-                "{unfit} could not be repaired: the column does not take what they lack; fold first, widen it, or let this role update the rows"
+                "{unfit} could not be repaired, for the reasons above: give whole numbers, fold first, widen the column, or let this role \
+                 update the rows"
             ));
         }
         // An error names it itself.

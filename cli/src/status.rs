@@ -192,9 +192,15 @@ fn status(
             indexed: is_indexed(field.name()),
         });
     let all_shards = args.exact || sizes.shards.is_exact();
-    let (hottest, mut out_of_range) = hottest(keyed, args.hottest, all_shards, conn)?;
-    if all_shards {
-        out_of_range = OutOfRange::read(keyed, conn)?;
+    let (hottest, of_hottest) = hottest(keyed, args.hottest, all_shards, conn)?;
+    let mut out_of_range = match all_shards {
+        true => OutOfRange::read(keyed, conn)?,
+        false => vec![],
+    };
+    for found in of_hottest {
+        if !out_of_range.contains(&found) {
+            out_of_range.push(found);
+        }
     }
     notes.extend(
         OutOfRange::note(&out_of_range, sharded.table())

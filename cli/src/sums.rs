@@ -22,12 +22,13 @@ pub fn by_halves(dialect: Dialect, field: &ShardsColumn) -> bool {
     dialect == Dialect::Sqlite && is_integer(field.column_type())
 }
 
-/// The sum of `column` as a text that [`read`] takes. Where rows have none, because it is beyond every double, it is NULL on MariaDB.
+/// The sum of `column` as a text that [`read`] takes. Where no double holds it, it is NULL on MySQL.
 ///
 /// ```sql
 /// CASE WHEN COUNT(*) = 0 THEN '0' ELSE … END
 /// -- CAST(SUM("likes") AS TEXT)
 /// -- CAST(SUM(CAST("weight" AS NUMERIC)) AS TEXT)                                         -- PostgreSQL, of doubles
+/// -- CASE WHEN SUM(ABS(`weight`) / 1e16) < 1.79e292 THEN CAST(SUM(`weight`) AS CHAR) END    -- MySQL, of doubles
 /// -- CAST(SUM(`likes` >> 32) AS TEXT) || ' ' || CAST(SUM(`likes` & 4294967295) AS TEXT)   -- SQLite, of integers
 /// ```
 pub fn select(
@@ -48,6 +49,11 @@ pub fn select(
         }
         // It refuses a sum that no double holds.
         (Dialect::Postgres, ColumnType::Double) => sum(statement, "CAST(", " AS NUMERIC)"),
+        // MariaDB shows 0 for such a sum.
+        (Dialect::Mysql, ColumnType::Double) => {
+            let statement = column(statement.sql("CASE WHEN SUM(ABS("));
+            sum(statement.sql(") / 1e16) < 1.79e292 THEN "), "", "").sql(" END")
+        }
         _ => sum(statement, "", ""),
     };
     statement.sql(" END")

@@ -224,6 +224,30 @@ fn doctor_does_not_judge_a_user_by_a_role() {
     assert!(shown.contains("ok       fold: "), "{shown}");
 }
 
+/// The wait for a table ends when the server says so, and then as an error that says how to go on.
+#[test]
+fn a_fold_waits_for_a_locked_table_as_long_as_the_server_lets_it() {
+    let server = OwnServer::start_with(Server::Mysql, "--lock-wait-timeout=1").unwrap();
+    let url = format!("{}/mysql", server.address());
+    let mut conn = MysqlConnection::establish(&url).unwrap();
+    conn.batch_execute(
+        "CREATE DATABASE shop; USE shop; CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
+         CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard), \
+             FOREIGN KEY (id) REFERENCES posts (id) ON UPDATE CASCADE ON DELETE CASCADE);
+         INSERT INTO posts VALUES (1, 0); INSERT INTO posts_shards VALUES (1, 0, 1); LOCK TABLES posts_shards WRITE",
+    )
+    .unwrap();
+    let url = format!("{}/shop", server.address());
+    let mut fold = cases::command(&std::env::temp_dir());
+    let fold = fold
+        .args(["fold", "--database-url", &url])
+        .output()
+        .unwrap();
+    let says = String::from_utf8(fold.stderr).unwrap();
+    assert_eq!(fold.status.code(), Some(1), "{says}");
+    assert!(says.contains("Lock wait timeout exceeded"), "{says}");
+}
+
 #[test]
 fn doctor_finds_tables_of_other_engines() {
     let (database, mut conn) = cases::videos(1, 1);

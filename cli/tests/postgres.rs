@@ -8,6 +8,7 @@ mod servers;
 use cases::{run, tool};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::pgbouncer::{PgBouncer, PoolMode};
 
 #[test]
@@ -81,6 +82,25 @@ fn keys_of_postgresqls_own_types() {
 }
 
 #[test]
+fn a_base_that_is_no_number_is_named() {
+    let (database, mut conn) = cases::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE costs (id BIGINT PRIMARY KEY, cost NUMERIC NOT NULL, weight DOUBLE PRECISION NOT NULL);
+         INSERT INTO costs VALUES (1, 'NaN', 0), (2, 1e200, 'Infinity'), (3, 0, 'NaN')",
+    )
+    .unwrap();
+    cases::shard(&database, &mut conn, "costs", &["cost", "weight"]);
+    conn.batch_execute("INSERT INTO costs_shards SELECT id, 0, 0.5, 0.5 FROM costs")
+        .unwrap();
+    for (arguments, weights) in [(&["status"][..], 2), (&["doctor"], 1)] {
+        let shown = run(&database, arguments, 3);
+        let named = |field: &str| shown.matches(&format!("costs.{field} of the row ")).count();
+        // An infinite one is seen among the hottest keys.
+        assert_eq!((named("cost"), named("weight")), (1, weights), "{shown}");
+    }
+}
+
+#[test]
 fn relations_that_are_no_tables_are_refused() {
     let (database, mut conn) = cases::empty_database();
     conn.batch_execute(
@@ -108,6 +128,37 @@ fn a_suppressed_update_is_told() {
         "CREATE FUNCTION resist() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
         "CREATE TRIGGER resist BEFORE UPDATE ON videos FOR EACH ROW WHEN (OLD.id = 2) EXECUTE FUNCTION resist()",
     ]);
+}
+
+/// A table that others may not write meanwhile, as `CREATE INDEX` has it: a fold that is in the middle of a batch gives way, so that counts go on.
+#[test]
+fn counts_go_on_while_a_fold_waits_for_its_table() {
+    use std::process::Stdio;
+    let (database, mut conn) = cases::videos(3, 2);
+    let mut holder = Conn::connect(&database);
+    holder
+        .batch_execute("BEGIN; LOCK TABLE videos IN SHARE MODE")
+        .unwrap();
+    let mut fold = cases::on(&database, &["fold", "videos"]);
+    let mut fold = fold.stdout(Stdio::null()).spawn().unwrap();
+    let waits =
+        "(SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND relation = 'videos'::regclass)";
+    let waits = || diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(waits));
+    while waits().get_result::<i64>(&mut conn).unwrap() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    // Without an end of that wait every count would meet its timeout.
+    conn.batch_execute("SET statement_timeout = '10s'").unwrap();
+    for shard in [0, 1] {
+        let count = format!("UPDATE videos_shards SET views = views + 1 WHERE shard = {shard}");
+        conn.batch_execute(&count).unwrap();
+    }
+    assert_eq!(fold.try_wait().unwrap(), None);
+    holder.batch_execute("COMMIT").unwrap();
+    let ended = fold.wait().unwrap().code();
+    assert!(matches!(ended, Some(0 | 3)), "{ended:?}");
+    let totals = cases::totals(&mut conn);
+    assert!(totals.iter().all(|(_, total, _)| *total == 4), "{totals:?}");
 }
 
 /// Those of the guide's chapter on surroundings that are wrong or may be.

@@ -246,6 +246,64 @@ fn keys_that_a_recount_gives_as_texts_are_the_same_keys() {
     );
 }
 
+/// SQLite's columns take values of any type: keys that are no integers in a column of integers are compared as they are.
+#[test]
+fn keys_of_another_type_than_their_column() {
+    let (database, mut conn) = cases::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
+         INSERT INTO t (id) VALUES (1), (2.5), (3), ('abc'), ('it''s')",
+    )
+    .unwrap();
+    cases::shard(&database, &mut conn, "t", &["n"]);
+    conn.batch_execute("INSERT INTO t_shards SELECT id, 0, 7 FROM t")
+        .unwrap();
+    for batch in ["--batch=1", "--batch=2", "--batch=1000"] {
+        let verify = [
+            "verify",
+            "t",
+            "n",
+            "--recount",
+            "SELECT id, 7 FROM t",
+            batch,
+        ];
+        let compared = run(&database, &verify, 0);
+        assert_eq!(
+            compared,
+            "t.n: 5 rows compared, 0 differ from the recount\n"
+        );
+    }
+    let folded = run(&database, &["fold", "t", "--batch=2"], 0);
+    assert!(folded.contains("5 rows folded (n +35)"), "{folded}");
+}
+
+/// Bytes that are read as a text, and are not found by it: no command goes on for ever.
+#[test]
+fn a_key_behind_which_no_row_is_found() {
+    let (database, mut conn) = cases::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE t (id TEXT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
+         INSERT INTO t (id) VALUES ('a'), (x'62'), (x'63')",
+    )
+    .unwrap();
+    cases::shard(&database, &mut conn, "t", &["n"]);
+    conn.batch_execute("INSERT INTO t_shards SELECT id, 0, 7 FROM t")
+        .unwrap();
+    let verify = [
+        "verify",
+        "t",
+        "n",
+        "--recount",
+        "SELECT id, 7 FROM t",
+        "--batch=2",
+    ];
+    let fold = ["fold", "t", "--batch=2"];
+    for arguments in [&verify[..], &fold] {
+        let (_, says) = cases::run_noting(&database, arguments, 1);
+        assert!(says.contains("does not come back as it is read"), "{says}");
+    }
+}
+
 #[test]
 fn a_suppressed_update_is_told() {
     cases::fold::what_suppresses_updates_is_told(&[

@@ -84,7 +84,9 @@ fn totals(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Vec<Finding
     let in_range = match sizes.shards.is_exact() {
         true => match OutOfRange::note(&OutOfRange::read(keyed, conn)?, table) {
             Some((says, remedy)) => Finding::problem(CHECK, says, remedy),
-            None if ranged.is_empty() => Finding::ok(CHECK, format!("no base of {table} is NULL")),
+            None if ranged.is_empty() => {
+                Finding::ok(CHECK, format!("every base of {table} is a number"))
+            }
             None => Finding::ok(
                 CHECK,
                 format!(

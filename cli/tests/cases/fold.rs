@@ -184,6 +184,25 @@ fn a_rate_is_a_number_from_one_on() {
     }
 }
 
+/// Two tables, whose rows fit into one second each and not together.
+#[test]
+fn a_rate_is_that_of_all_tables() {
+    use diesel::connection::SimpleConnection as _;
+    let (database, mut conn) = videos(60, 1);
+    conn.batch_execute(
+        "CREATE TABLE words (word BIGINT PRIMARY KEY, uses BIGINT NOT NULL DEFAULT 0);
+         INSERT INTO words SELECT id, 0 FROM videos",
+    )
+    .unwrap();
+    super::shard(&database, &mut conn, "words", &["uses"]);
+    conn.batch_execute("INSERT INTO words_shards SELECT word, 0, 5 FROM words")
+        .unwrap();
+    let started = Instant::now();
+    let folded = run(&database, &["fold", "--at-most-per-second=100"], 0);
+    assert_eq!(folded.matches(": 60 rows folded").count(), 2, "{folded}");
+    assert!(started.elapsed() >= Duration::from_secs(1));
+}
+
 /// A name with a dot that is no schema's.
 #[test]
 fn a_dot_in_a_tables_own_name() {

@@ -102,16 +102,21 @@ impl<P> Folding<P> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let bound = self.dialect.bounds_waits_for_locks();
-        // Inside a caller's transaction the bound would outlive the fold.
-        let bound = bound.filter(|_| named.0.len() == 1 && !self.inside);
+        let waits = named.0.len() == 1 && self.bound().is_some();
         // On SQLite there are no locks but that on the database.
-        let (shards, retry) = match (self.dialect.has_row_locks(), bound) {
-            (true, None) => (AT_ONCE, RetryPolicy::never()),
-            (true, Some(_)) => (Shards::ALL, RetryPolicy::never()),
+        let (shards, retry) = match (self.dialect.has_row_locks(), waits) {
+            (true, false) => (AT_ONCE, RetryPolicy::never()),
+            (true, true) => (Shards::ALL, RetryPolicy::never()),
             (false, _) => (Shards::ALL, self.retry.clone()),
         };
-        self.fold_held(named, shards, bound, retry, link).await
+        self.fold_held(named, shards, retry, link).await
+    }
+
+    /// Bounds the waits of a transaction: for rows, and for a table that others may not write meanwhile, which no `NOWAIT` is about.
+    /// Counts wait for the shards that are locked by then. Inside a caller's transaction the bound would outlive the fold.
+    fn bound(&self) -> Option<&'static str> {
+        let bound = self.dialect.bounds_waits_for_locks();
+        bound.filter(|_| !self.inside)
     }
 
     /// Each shard in a transaction of its own, which holds no lock while it waits for its turn to try again. A shard that does
@@ -143,7 +148,7 @@ impl<P> Folding<P> {
                     at_once: !self.inside,
                 };
                 let retry = self.retry.clone();
-                match self.fold_held(&named, shards, None, retry, link).await {
+                match self.fold_held(&named, shards, retry, link).await {
                     Ok((moved, removed, _)) => {
                         parents = moved.parents.max(parents);
                         folded.add(
@@ -176,13 +181,11 @@ impl<P> Folding<P> {
         Ok(())
     }
 
-    /// Folds the parents whose locks can be acquired, with waits as the statement `bound` says. The others that can be seen come
-    /// back.
+    /// Folds the parents whose locks can be acquired. The others that can be seen come back.
     async fn fold_held<DB, M, Conn>(
         &self,
         keys: &KeysAre<P::KeyIs>,
         shards: Shards,
-        bound: Option<&'static str>,
         retry: RetryPolicy,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<(Moved, usize, Vec<P::Key>)>
@@ -193,7 +196,7 @@ impl<P> Folding<P> {
     {
         let holding = holding(link, retry)?;
         let folded = retry_loop!(link, holding, {
-            if let Some(bound) = bound {
+            if let Some(bound) = self.bound() {
                 link.batch_execute(bound).await?;
             }
             let held = Held::lock(self.of, link, keys, shards).await?;

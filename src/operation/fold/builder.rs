@@ -67,6 +67,7 @@ use super::folded::Folded;
 /// ORDER BY "videos"."id" LIMIT $3;
 ///
 /// BEGIN;                                                     -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
+/// SET LOCAL lock_timeout = '200ms';                          -- PostgreSQL
 /// SELECT "videos"."id" FROM "videos" WHERE … ORDER BY "videos"."id" FOR UPDATE NOWAIT;
 /// SELECT CASE WHEN "videos"."views" <> 0 THEN 1 ELSE 0 END FROM "videos_shards" AS "videos" WHERE …
 ///     ORDER BY "videos"."id", "videos"."shard" FOR UPDATE NOWAIT;
@@ -84,9 +85,11 @@ use super::folded::Folded;
 /// update that row security or a trigger suppresses), the move is rolled back, and the parent is listed in
 /// [`unfit`](Folded::unfit) with the reason.
 ///
-/// Counts on the shards of a batch wait for these few statements and no longer, because a batch waits for no lock. If a lock
+/// Counts on the shards of a batch wait for these few statements and no longer, because a batch waits for no row. If a lock
 /// cannot be acquired at once, the parents are tried one by one. On PostgreSQL one parent waits for its locks, 200 ms at most for
 /// each (`SET LOCAL lock_timeout`, which ends with the fold's transaction), so that a row is folded under any number of writers.
+/// The same bound holds for a table that others may not write meanwhile, as during `CREATE INDEX`. For a table that nobody may read, the
+/// search for work waits, without a lock and without a bound of its own.
 /// A parent that is busy for longer is folded shard by shard, without a wait, with as many attempts as the policy allows. Shards
 /// that others hold all the time keep their values, and their parent is listed in [`busy`](Folded::busy). (PostgreSQL logs each
 /// lock that is not acquired as an error. Inside a caller's transaction, which cannot retry, the fold waits for a busy shard.)
