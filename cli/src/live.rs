@@ -131,13 +131,22 @@ impl LiveTables {
         name: &str,
         conn: &mut AnyConnection,
     ) -> QueryResult<Option<(Self, String)>> {
-        let parts = name.split_once('.');
-        match parts.filter(|_| !self.tables.contains_key(name)) {
-            Some((schema, name)) if is_schema(schema, conn)? => {
-                Ok(Some((self.in_schema(schema, conn)?, name.to_owned())))
-            }
-            _ => Ok(None),
+        if self.tables.contains_key(name) {
+            return Ok(None);
         }
+        let mut found = None;
+        // A schema's name may have dots too.
+        for (dot, _) in name.match_indices('.') {
+            let (schema, table) = (&name[..dot], &name[dot + 1..]);
+            if is_schema(schema, conn)? {
+                let inside = self.in_schema(schema, conn)?;
+                if inside.tables.contains_key(table) {
+                    return Ok(Some((inside, table.to_owned())));
+                }
+                found = found.or(Some((inside, table.to_owned())));
+            }
+        }
+        Ok(found)
     }
 
     /// The tables of this schema.

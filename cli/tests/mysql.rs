@@ -254,7 +254,7 @@ fn doctor_finds_tables_of_other_engines() {
     assert_eq!(cases::doctor::levels(&database, "engine", 0), ["ok"]);
     conn.batch_execute(
         "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
-         CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL, PRIMARY KEY (id, shard)) ENGINE = MyISAM",
+         CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard)) ENGINE = MyISAM",
     )
     .unwrap();
     let found = cases::doctor::findings(&database, "engine", 3);

@@ -123,6 +123,28 @@ fn relations_that_are_no_tables_are_refused() {
 }
 
 #[test]
+fn names_with_dots_lead_to_their_tables() {
+    let (database, mut conn) = cases::empty_database();
+    conn.batch_execute(
+        "CREATE SCHEMA shop; CREATE SCHEMA \"shop.eu\";
+         CREATE TABLE shop.\"a.b\" (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
+         CREATE TABLE \"shop.eu\".\"c.d\" (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0)",
+    )
+    .unwrap();
+    for (name, quoted) in [
+        ("shop.a.b", "\"shop\".\"a.b_shards\""),
+        ("shop.eu.c.d", "\"shop.eu\".\"c.d_shards\""),
+    ] {
+        let printed = run(&database, &["generate", name, "n", "--print"], 0);
+        assert!(
+            printed.contains(&format!("CREATE TABLE {quoted}")),
+            "{printed}"
+        );
+    }
+    cases::refused(&database, &["shop.c", "n"], "there is no table `shop.c`");
+}
+
+#[test]
 fn a_suppressed_update_is_told() {
     cases::fold::what_suppresses_updates_is_told(&[
         "CREATE FUNCTION resist() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",

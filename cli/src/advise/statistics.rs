@@ -58,6 +58,9 @@ pub fn row_updates(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, u64
         .collect()
 }
 
+/// PostgreSQL's pattern of an update, behind comments or not. It has no backslash, which some sessions read otherwise.
+pub const IS_UPDATE: &str = "^([[:space:]]|/[*].*[*]/|--[^\n]*\n)*update[[:space:]]";
+
 const HIDDEN: &str = "<insufficient privilege>";
 
 fn digest(row: &Row) -> QueryResult<Digest> {
@@ -80,7 +83,7 @@ fn postgres(conn: &mut AnyConnection) -> QueryResult<Result<String, String>> {
             "SELECT CASE WHEN query = '{HIDDEN}' THEN query ELSE min(query) END, CAST(SUM(calls) AS TEXT), \
                  CAST(SUM(total_exec_time) AS TEXT) FROM {}.pg_stat_statements \
              WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-                 AND (query ILIKE '%update%' OR query = '{HIDDEN}') GROUP BY query ORDER BY 1",
+                 AND (query ~* '{IS_UPDATE}' OR query = '{HIDDEN}') GROUP BY query ORDER BY 1",
             quoted(Dialect::Postgres, schema)
         )));
     }

@@ -7,6 +7,8 @@ use diesel_sharded::backend::Dialect;
 use crate::connection::AnyConnection;
 use crate::statement::Statement;
 
+use super::statistics::IS_UPDATE;
+
 /// An update that runs.
 pub struct Running {
     pub text: String,
@@ -16,10 +18,10 @@ pub struct Running {
 /// The updates of other sessions in this database, or why they are not seen.
 pub fn look(conn: &mut AnyConnection) -> QueryResult<Result<Vec<Running>, String>> {
     let running = match conn.dialect() {
-        Dialect::Postgres => {
+        Dialect::Postgres => &format!(
             "SELECT query, CASE WHEN wait_event_type = 'Lock' THEN '1' ELSE '0' END FROM pg_stat_activity \
-             WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid() AND query ILIKE '%update%'"
-        }
+                 WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid() AND query ~* '{IS_UPDATE}'"
+        ),
         _ => {
             "SELECT CAST(p.INFO AS CHAR), CASE WHEN t.trx_state = 'LOCK WAIT' THEN '1' ELSE '0' END \
              FROM information_schema.PROCESSLIST p LEFT JOIN information_schema.INNODB_TRX t ON t.trx_mysql_thread_id = p.ID \

@@ -8,7 +8,7 @@ use diesel_sharded::described::DescribedTable;
 use crate::beside::Beside;
 use crate::connection::AnyConnection;
 use crate::live::{LiveTable, LiveTables};
-use crate::statement::{quoted, quoted_table};
+use crate::statement::{Statement, Value, quoted, quoted_table};
 use crate::within::within;
 
 use super::finding::Finding;
@@ -26,7 +26,50 @@ pub fn check(
     conn: &mut AnyConnection,
 ) -> QueryResult<Vec<Finding>> {
     let mut findings = defaults(sharded, shards, conn.dialect());
+    let is_all_seen = within(live.schema(), conn, |conn| sees_constraints(shards, conn))?;
+    if is_all_seen {
+        findings.extend(checks(live, sharded, shards, conn)?);
+        findings.extend(foreign_key(sharded, shards, conn)?);
+    }
+    if findings.is_empty() {
+        let name = sharded.shards_table();
+        findings.push(Finding::ok(
+            CHECK,
+            match is_all_seen {
+                true => format!(
+                    "defaults, checks and foreign key of {name} are as it would be created"
+                ),
+                false => format!(
+                    "defaults of {name} are as it would be created; its checks and its foreign key this role may not see"
+                ),
+            },
+        ));
+    }
+    Ok(findings)
+}
+
+/// MySQL and MariaDB hide them from a role that may only read and write the rows.
+fn sees_constraints(shards: &LiveTable, conn: &mut AnyConnection) -> QueryResult<bool> {
+    if conn.dialect() != Dialect::Mysql {
+        return Ok(true);
+    }
+    let primary_key = Statement::default()
+        .sql(
+            "SELECT '1' FROM information_schema.TABLE_CONSTRAINTS \
+             WHERE TABLE_SCHEMA = DATABASE() AND CONSTRAINT_TYPE = 'PRIMARY KEY' AND TABLE_NAME = ",
+        )
+        .bind(Value::Text(shards.name.clone()));
+    Ok(!primary_key.rows(conn)?.is_empty())
+}
+
+fn checks(
+    live: &LiveTables,
+    sharded: &DescribedTable,
+    shards: &LiveTable,
+    conn: &mut AnyConnection,
+) -> QueryResult<Vec<Finding>> {
     let expected = sharded.checks_sql(&conn.backend())?;
+    let mut findings = vec![];
     for (field, expected) in sharded.fields().iter().zip(expected) {
         let Some(expected) = expected else {
             continue;
@@ -45,14 +88,6 @@ pub fn check(
                 alter(sharded, conn.dialect(), &format!("ADD {expected}")),
             ));
         }
-    }
-    findings.extend(foreign_key(sharded, shards, conn)?);
-    if findings.is_empty() {
-        let all = format!(
-            "defaults, checks and foreign key of {} are as it would be created",
-            sharded.shards_table()
-        );
-        findings.push(Finding::ok(CHECK, all));
     }
     Ok(findings)
 }

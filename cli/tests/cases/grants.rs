@@ -238,28 +238,34 @@ fn a_privilege_that_is_lacking_is_named_and_granted() {
     );
 }
 
-/// Each privilege that `setup` lacks is named, and what grants it is printed, until it has them all.
+/// Each privilege that `setup` lacks is named, and what grants it is printed, until it has them all; also where another role has made
+/// the record of migrations.
 #[test]
 fn setup() {
-    let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    schema::create(&mut conn);
-    let mut privileges = Privilege::of_sections(&["The tool: verify"], &conn.version());
-    privileges.retain(|privilege| privilege.to_string() == "SELECT ON comments");
-    let role = Role::with(&database, &privileges);
-    let mut granted = 0;
-    while let Err(refused) = run(&role.url(), &["setup"], 0) {
-        let refused = refused.to_string();
-        let named = refused
-            .strip_prefix("error: this role may not ")
-            .unwrap_or_else(|| panic!("{refused}"));
-        let (grant, _) = named.split_once(": ").unwrap().1.split_once('\n').unwrap();
-        conn.batch_execute(grant).unwrap();
-        granted += 1;
-        assert!(granted < 5, "{refused}");
+    for is_recorded in [false, true] {
+        let database = Conn::database();
+        let mut conn = Conn::connect(&database);
+        schema::create(&mut conn);
+        if is_recorded {
+            conn.applied_migrations().unwrap();
+        }
+        let mut privileges = Privilege::of_sections(&["The tool: verify"], &conn.version());
+        privileges.retain(|privilege| privilege.to_string() == "SELECT ON comments");
+        let role = Role::with(&database, &privileges);
+        let mut granted = 0;
+        while let Err(refused) = run(&role.url(), &["setup"], 0) {
+            let refused = refused.to_string();
+            let named = refused
+                .strip_prefix("error: this role may not ")
+                .unwrap_or_else(|| panic!("{refused}"));
+            let (grant, _) = named.split_once(": ").unwrap().1.split_once('\n').unwrap();
+            conn.batch_execute(grant).unwrap();
+            granted += 1;
+            assert!(granted < 5, "{refused}");
+        }
+        assert!(granted > 0);
+        assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
     }
-    assert!(granted > 0);
-    assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
 }
 
 /// Looks that change nothing name what they lack, too; in whatever language the server answers.
