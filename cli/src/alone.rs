@@ -34,9 +34,8 @@ pub fn alone<T>(
     let transaction = Transaction::new().isolation(Isolation::ReadCommitted);
     transaction.run(conn, |conn| {
         if conn.dialect() == Dialect::Postgres {
-            conn.batch_execute(
-                "SELECT pg_advisory_xact_lock(hashtext('diesel_sharded_setup')::bigint)",
-            )?;
+            let lock = i64::from_be_bytes(*b"diesel_s");
+            conn.batch_execute(&format!("SELECT pg_advisory_xact_lock({lock})"))?;
         }
         work(conn)
     })

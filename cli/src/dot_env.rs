@@ -51,8 +51,11 @@ fn find() -> Option<PathBuf> {
 /// Why a line is left out.
 type Why = &'static str;
 
+/// The lines that are left out, by their numbers.
+type Bad = Vec<(usize, Why)>;
+
 /// The text without the lines that cannot be read, and the numbers of these.
-fn split(bytes: &[u8]) -> (String, Vec<(usize, Why)>) {
+fn split(bytes: &[u8]) -> (String, Bad) {
     let lines = bytes.split_inclusive(|byte| *byte == b'\n');
     let lines: Vec<_> = lines.map(|line| std::str::from_utf8(line).ok()).collect();
     let (mut good, mut bad) = (String::new(), vec![]);
@@ -159,7 +162,7 @@ fn is_read(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn read(text: &[u8]) -> (Vec<(String, String)>, Vec<(usize, Why)>) {
+    fn read(text: &[u8]) -> (Vec<(String, String)>, Bad) {
         let (good, bad) = split(text);
         let items = dotenvy::from_read_iter(good.as_bytes());
         (items.map(Result::unwrap).collect(), bad)

@@ -57,12 +57,12 @@ fn view_name(
         return Ok(None);
     };
     let name = match name {
-        Some(name) => name.clone(),
+        Some(name) => unqualified(name, "--view")?,
         None => format!("{}_totals", table.name),
     };
-    check_new_name(&name, "--view", dialect)?;
+    check_length(&name, dialect)?;
     // `--locked` looks at the migration also after it has run.
-    match live.tables.contains_key(&name) && !args.locked {
+    match live.has_name(&name, dialect) && !args.locked {
         true => Err(Error::TableExists(name)),
         false => Ok(Some(name)),
     }
@@ -76,10 +76,10 @@ fn describe(
     table: &LiveTable,
 ) -> Result<DescribedTable, Error> {
     let shards_table = match &args.shards_table {
-        Some(name) => name.clone(),
+        Some(name) => unqualified(name, "--shards-table")?,
         None => format!("{}_shards", table.name),
     };
-    check_new_name(&shards_table, "--shards-table", dialect)?;
+    check_length(&shards_table, dialect)?;
     let sharded = sharded::all(dialect, live);
     if sharded
         .iter()
@@ -103,7 +103,7 @@ fn describe(
                 fields: there.fields().iter().map(|f| f.name().to_owned()).collect(),
             });
         }
-        None if live.tables.contains_key(&shards_table) => {
+        None if live.has_name(&shards_table, dialect) => {
             return Err(Error::TableExists(shards_table));
         }
         _ => {}
@@ -198,12 +198,16 @@ fn check_name(table: &LiveTable, column: &LiveColumn) -> Result<(), Error> {
     }
 }
 
-/// Whether a table or a view can be created under this name.
-fn check_new_name(name: &str, option: &'static str, dialect: Dialect) -> Result<(), Error> {
-    if name.contains('.') {
-        let name = name.to_owned();
-        return Err(Error::QualifiedName { name, option });
+/// A name that was given for a table or a view. The parent's own may have a dot.
+fn unqualified(name: &str, option: &'static str) -> Result<String, Error> {
+    let name = name.to_owned();
+    match name.contains('.') {
+        true => Err(Error::QualifiedName { name, option }),
+        false => Ok(name),
     }
+}
+
+fn check_length(name: &str, dialect: Dialect) -> Result<(), Error> {
     match described::takes_name(dialect, name) {
         true => Ok(()),
         false => Err(Error::NameTooLong(name.to_owned())),

@@ -158,6 +158,14 @@ impl LiveTables {
         })
     }
 
+    /// Whether nothing else can have this name.
+    pub fn has_name(&self, name: &str, dialect: Dialect) -> bool {
+        match dialect {
+            Dialect::Sqlite => self.tables.keys().any(|t| t.eq_ignore_ascii_case(name)),
+            _ => self.tables.contains_key(name),
+        }
+    }
+
     /// The schema that stands before the names of all these tables.
     pub fn schema(&self) -> Option<&str> {
         self.schema.as_deref()

@@ -33,34 +33,46 @@ pub fn run(args: &SetupArgs, conn: &mut AnyConnection, out: &mut Output) -> Resu
     if args.write {
         return write(texts, args, out);
     }
-    let ran = alone(conn, |conn| run_pending(migrations, &texts, conn));
-    let ran = ran.map_err(|error| {
-        let records = TableName::new(RECORDS);
-        let defines = match (conn.dialect(), args.no_triggers, args.no_foreign_key) {
-            (Dialect::Mysql, false, false) => &["CREATE", "REFERENCES"][..],
-            (Dialect::Mysql, false, true) => &["CREATE", "TRIGGER"],
-            _ => &[],
-        };
-        let needs = ["SELECT", "INSERT"].iter().chain(defines);
-        let needs: Vec<_> = needs.map(|need| Need::of(need, records)).collect();
-        explained(error, &needs, conn)
-    })?;
-    for name in &ran {
-        out.line(&format!("Ran {name}"))?;
+    let mut ran = vec![];
+    let done = alone(conn, |conn| {
+        ran.clear(); // by an attempt that was rolled back
+        run_pending(migrations, &texts, conn, &mut ran)
+    });
+    if done.is_ok() || conn.dialect() == Dialect::Mysql {
+        for name in &ran {
+            out.line(&format!("Ran {name}"))?;
+        }
     }
+    done.map_err(|error| reason(error, args, conn))?;
     if ran.is_empty() {
         out.line("All migrations of the library have run: nothing to do.")?;
     }
     Ok(Ended::Done)
 }
 
-/// Runs and records them as the application's own `run_pending_migrations` would, and returns their names. Nothing is run if something is
-/// wrong with any of them.
+fn reason(error: Error, args: &SetupArgs, conn: &mut AnyConnection) -> Error {
+    let records = TableName::new(RECORDS);
+    let defines = match (conn.dialect(), args.no_triggers, args.no_foreign_key) {
+        (Dialect::Mysql, false, false) => &["CREATE", "REFERENCES"][..],
+        (Dialect::Mysql, false, true) => &["CREATE", "TRIGGER"],
+        _ => &[],
+    };
+    let needs = ["SELECT", "INSERT"].iter().chain(defines);
+    let needs: Vec<_> = needs.map(|need| Need::of(need, records)).collect();
+    match explained(error, &needs, conn) {
+        Error::Database(error) => Error::Migration(error.to_string()),
+        error => error,
+    }
+}
+
+/// Runs and records them as the application's own `run_pending_migrations` would, and adds the name of each that `ran`. None is run if
+/// something is wrong with any of them.
 fn run_pending(
     migrations: Migrations,
     texts: &[MigrationText],
     conn: &mut AnyConnection,
-) -> Result<Vec<&'static str>, Error> {
+    ran: &mut Vec<&'static str>,
+) -> Result<(), Error> {
     let live = LiveTables::read(conn)?;
     let recorded = recorded(&live, conn)?;
     let found = texts
@@ -71,23 +83,22 @@ fn run_pending(
     if !wrong.is_empty() {
         return Err(Error::LibraryTables(wrong));
     }
-    let pending: Vec<_> = found
-        .iter()
-        .filter(|found| found.state == State::Pending)
-        .map(|found| found.text.folder)
-        .collect();
+    let pending = found.iter().filter(|found| found.state == State::Pending);
+    let pending: Vec<_> = pending.map(|found| found.text.folder).collect();
     if pending.is_empty() {
-        return Ok(pending);
+        return Ok(());
     }
     conn.setup()?;
     may_record(conn)?;
     let all: Vec<Box<dyn Migration<Backend>>> = migrations.migrations().map_err(failed)?;
     for migration in all {
-        if pending.contains(&migration.name().to_string().as_str()) {
+        let name = migration.name().to_string();
+        if let Some(pending) = pending.iter().find(|pending| **pending == name) {
             conn.run_migration(&*migration).map_err(failed)?;
+            ran.push(pending);
         }
     }
-    Ok(pending)
+    Ok(())
 }
 
 /// Asks for the privilege to record before anything is created: MySQL would keep tables without a record.

@@ -128,18 +128,20 @@ fn names_with_dots_lead_to_their_tables() {
     conn.batch_execute(
         "CREATE SCHEMA shop; CREATE SCHEMA \"shop.eu\";
          CREATE TABLE shop.\"a.b\" (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
-         CREATE TABLE \"shop.eu\".\"c.d\" (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0)",
+         CREATE TABLE \"shop.eu\".\"c.d\" (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
+         INSERT INTO shop.\"a.b\" VALUES (1); INSERT INTO \"shop.eu\".\"c.d\" VALUES (1)",
     )
     .unwrap();
     for (name, quoted) in [
         ("shop.a.b", "\"shop\".\"a.b_shards\""),
         ("shop.eu.c.d", "\"shop.eu\".\"c.d_shards\""),
     ] {
-        let printed = run(&database, &["generate", name, "n", "--print"], 0);
-        assert!(
-            printed.contains(&format!("CREATE TABLE {quoted}")),
-            "{printed}"
-        );
+        cases::shard(&database, &mut conn, name, &["n"]);
+        conn.batch_execute(&format!("INSERT INTO {quoted} VALUES (1, 0, 5)"))
+            .unwrap();
+        let folded = run(&database, &["fold", name], 0);
+        assert!(folded.contains("1 row folded (n +5)"), "{folded}");
+        run(&database, &["doctor", name], 0);
     }
     cases::refused(&database, &["shop.c", "n"], "there is no table `shop.c`");
 }

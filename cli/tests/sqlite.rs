@@ -205,6 +205,11 @@ fn keys_and_fields_of_sqlites_own_types() {
     )
     .unwrap();
     cases::refused(&database, &["t", "f"], "`real`");
+    cases::refused(
+        &database,
+        &["t", "n", "--shards-table=Words"],
+        "choose another name",
+    );
     cases::refused(&database, &["t", "twice"], "generated");
     cases::refused(&database, &["words", "word"], "virtual table");
     cases::refused(&database, &["broken", "id"], "a view");

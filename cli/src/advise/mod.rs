@@ -170,23 +170,22 @@ fn look(
         interrupt.sleep_until(due.min(end));
     }
     report.seconds = start.elapsed().as_secs_f64();
+    let after = Statistics::read(conn)?;
+    if let (Ok(before), Ok(after)) = (&before, &after) {
+        add_digests(&before.digests, &after.digests, dialect, &mut statements);
+    }
     let mut places = Places::read(conn)?;
-    match (before, Statistics::read(conn)?) {
+    let mut columns = by_column(statements, &mut places, conn)?;
+    match (before, after) {
         (Ok(before), Ok(after)) => {
-            add_digests(&before.digests, &after.digests, dialect, &mut statements);
-            let mut columns = by_column(statements, &mut places, conn)?;
             let time = report.seconds * 1000.0 / f64::from(looks.max(1));
             if add_row_updates(&before, &after, time, &mut columns) {
                 report.notes.push(BY_TABLE.to_owned());
             }
-            report.columns = advices(&columns, dialect, report.seconds, looks.max(1));
         }
-        (Err(off), _) | (_, Err(off)) => {
-            report.notes.push(off);
-            let columns = by_column(statements, &mut places, conn)?;
-            report.columns = advices(&columns, dialect, report.seconds, looks.max(1));
-        }
+        (Err(off), _) | (_, Err(off)) => report.notes.push(off),
     }
+    report.columns = advices(&columns, dialect, report.seconds, looks.max(1));
     report.notes.append(&mut places.notes);
     let urgency = |advice: &Advice| {
         (

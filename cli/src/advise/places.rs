@@ -79,7 +79,8 @@ impl Places {
         let schemas = Statement::default()
             .sql(
                 "SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-                 WHERE c.relkind IN ('r', 'p') AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema' AND c.relname = ",
+                 WHERE c.relkind IN ('r', 'p') AND left(n.nspname, 3) <> 'pg_' AND n.nspname <> 'information_schema' \
+                     AND c.relname = ",
             )
             .bind(Value::Text(table.to_owned()))
             .sql(" ORDER BY 1");
@@ -90,8 +91,8 @@ impl Places {
             [schema] => self.schema(schema, conn),
             several => {
                 self.notes.push(format!(
-                    "Statements count on {table}, of which there is one in each of {}, and name no schema: give this role the search_path of \
-                     the application's.",
+                    "Statements count on {table}, of which there is one in each of {}, and name no schema: give this role the \
+                     application's search_path.",
                     several.join(", ")
                 ));
                 Ok(Rc::clone(&self.plain))
@@ -128,7 +129,8 @@ fn is_plain(schema: &str, table: &str, conn: &mut AnyConnection) -> QueryResult<
     let asked = match conn.dialect() {
         Dialect::Postgres => Statement::default()
             .sql(
-                "SELECT '1' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE pg_table_is_visible(c.oid) AND c.relname = ",
+                "SELECT '1' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                 WHERE pg_table_is_visible(c.oid) AND c.relname = ",
             )
             .bind(Value::Text(table.to_owned()))
             .sql(" AND n.nspname = "),
