@@ -224,7 +224,7 @@ impl Error {
         }
     }
 
-    /// An error among those of other tables. One that names a privilege names the table too.
+    /// An error among those of other tables. An error about a privilege names its table already.
     pub fn of_table(self, table: TableName<'_>) -> Self {
         match self {
             error @ Error::Privilege { .. } => error,

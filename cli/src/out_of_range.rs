@@ -18,8 +18,13 @@ use crate::total::Total;
 /// So many of a field are named.
 const NAMED: usize = 20;
 
-/// The sums of a field's shards by key, under an alias.
-const SUMS: TableName<'_> = TableName::new("of_shards");
+/// The sums of a field's shards by key, under an alias that no table has.
+const SUMS: TableName<'_> = TableName::new("diesel_sharded_sums");
+
+/// The columns beside the key there, which may have any name: the sums, or their halves.
+const ADDED: &str = "diesel_sharded_added";
+const HIGH: &str = "diesel_sharded_high";
+const LOW: &str = "diesel_sharded_low";
 
 /// One row, and the field whose total it is.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -53,8 +58,8 @@ impl OutOfRange {
     ///
     /// ```sql
     /// SELECT … FROM "videos" JOIN (SELECT "videos_shards"."id", SUM("videos_shards"."likes") AS added FROM "videos_shards"
-    ///     GROUP BY "videos_shards"."id") AS "of_shards" ON "of_shards"."id" = "videos"."id"
-    /// WHERE "videos"."likes" IS NULL OR "videos"."likes" + "of_shards".added NOT BETWEEN -2147483648 AND 2147483647
+    ///     GROUP BY "videos_shards"."id") AS "sums" ON "sums"."id" = "videos"."id"
+    /// WHERE "videos"."likes" IS NULL OR "videos"."likes" + "sums"."added" NOT BETWEEN -2147483648 AND 2147483647
     /// ORDER BY "videos"."id" LIMIT 20
     /// ```
     pub fn read(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Vec<Self>> {
@@ -110,10 +115,10 @@ fn find(keyed: Keyed<'_>, field: &ShardsColumn) -> Statement {
     };
     let find = match halves {
         true => {
-            let find = sum(find, &format!(" >> {HALF}) AS high"));
-            sum(find, &format!(" & {}) AS low", u32::MAX))
+            let find = sum(find, &format!(" >> {HALF}) AS {HIGH}"));
+            sum(find, &format!(" & {}) AS {LOW}", u32::MAX))
         }
-        false => sum(find, ") AS added"),
+        false => sum(find, &format!(") AS {ADDED}")),
     };
     let find = find.sql(" FROM ").table(shards).sql(" GROUP BY ");
     let find = keyed.key(find, shards).sql(") AS ").table(SUMS).sql(" ON ");
@@ -126,7 +131,7 @@ fn find(keyed: Keyed<'_>, field: &ShardsColumn) -> Statement {
         (None, _) if keyed.dialect == Dialect::Postgres => base(find.sql(" OR ")).sql(" = 'NaN'"),
         (None, _) => find,
         (Some((least, greatest)), false) => {
-            let find = base(find.sql(" OR ")).sql(" + ").table(SUMS).sql(".added");
+            let find = base(find.sql(" OR ")).sql(" + ").column(SUMS, ADDED);
             let (least, greatest) = (Plain(&least), Plain(&greatest));
             find.sql(&format!(" NOT BETWEEN {least} AND {greatest}"))
         }
@@ -148,7 +153,7 @@ fn high_less(
     let less = less.to_i128().unwrap_or_default(); // an integer of 64 bits, or the next one
     let (high, low) = (less >> HALF, less & i128::from(u32::MAX));
     let find = base(find.sql("(")).sql(&format!(" >> {HALF}) + "));
-    let find = find.table(SUMS).sql(&format!(".high - ({high}) + (("));
+    let find = find.column(SUMS, HIGH).sql(&format!(" - ({high}) + (("));
     let find = base(find.sql("(")).sql(&format!(" & {}) + ", u32::MAX));
-    find.table(SUMS).sql(&format!(".low - {low}) >> {HALF})"))
+    find.column(SUMS, LOW).sql(&format!(" - {low}) >> {HALF})"))
 }

@@ -7,12 +7,22 @@ use crate::error::Error;
 use crate::exit::Ended;
 use crate::key::Keyed;
 use crate::output::{Output, plural};
-use crate::sharded;
+use crate::privilege::{Need, explained};
+use crate::sharded::{self, names};
 
 pub fn run(tables: &[String], conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
     let dialect = conn.dialect();
     for (_, sharded) in &sharded::named(tables, conn)?.tables {
-        let removed = described::remove_orphans(Keyed { sharded, dialect }, conn)?;
+        let removed = described::remove_orphans(Keyed { sharded, dialect }, conn);
+        let removed = removed.map_err(|error| {
+            let shards = sharded.shards_table();
+            let needs = [
+                Need::of_columns("SELECT", names(sharded.key()), sharded.table()),
+                Need::of("SELECT", shards),
+                Need::of("DELETE", shards),
+            ];
+            explained(error.into(), &needs, conn)
+        })?;
         let shards = plural(removed as u64, "shard");
         out.line(&format!(
             "{}: removed {shards} without a row",

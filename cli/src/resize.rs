@@ -14,6 +14,7 @@ use crate::key::Keyed;
 use crate::live::LiveTables;
 use crate::output::Output;
 use crate::pauses::Pauses;
+use crate::privilege::explained;
 use crate::shard_counts;
 use crate::sharded;
 
@@ -65,7 +66,9 @@ fn field_of(
     let (live, table) = LiveTables::of(table, conn)?;
     let sharded = &sharded::find(dialect, &live, &table)?;
     let field = sharded::field(sharded, field)?;
-    let mut numbers = shard_counts::of_table(conn, &live, sharded)?;
+    let numbers = shard_counts::of_table(conn, &live, sharded);
+    let numbers = numbers.map_err(|error| explained(error.into(), &shard_counts::needs(), conn));
+    let mut numbers = numbers?;
     let before = numbers.insert(field.name().into(), args.to);
     let was = match before {
         Some(number) => number.to_string(),
@@ -76,9 +79,11 @@ fn field_of(
         out.line(&format!("{named}: {was}, would have {}", args.to))?;
     } else {
         let number = sharded.shard_count(field);
-        number
-            .resize(args.to, conn)
-            .map_err(without_library_tables)?;
+        let resized = number.resize(args.to, conn);
+        resized.map_err(|error| {
+            let needs = shard_counts::needs_to_set();
+            explained(without_library_tables(error), &needs, conn)
+        })?;
         out.line(&format!("{named}: {was} before, now {}", args.to))?;
     }
     // Only where every field has a number is it known which shards nobody wants.

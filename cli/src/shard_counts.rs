@@ -22,7 +22,13 @@ pub fn of_table(
     }
 }
 
-/// The privileges for that.
+/// The privileges to read them.
 pub fn needs() -> [Need<'static>; 1] {
     [Need::of("SELECT", TableName::new(SHARD_NUMBERS))]
+}
+
+/// The privileges to set one.
+pub fn needs_to_set() -> [Need<'static>; 3] {
+    ["SELECT", "INSERT", "UPDATE"]
+        .map(|privilege| Need::of(privilege, TableName::new(SHARD_NUMBERS)))
 }

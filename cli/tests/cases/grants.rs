@@ -343,6 +343,38 @@ fn a_privilege_to_look_is_named_and_granted() {
     }
 }
 
+#[test]
+fn a_privilege_to_resize_and_to_remove_is_named_and_granted() {
+    let (database, mut conn) = database();
+    counted(&mut conn).unwrap();
+    // A shard without its row, past the foreign key.
+    let off = match conn.version().contains("PostgreSQL") {
+        true => "SET session_replication_role = replica",
+        false => "SET foreign_key_checks = OFF",
+    };
+    conn.batch_execute(off).unwrap();
+    conn.batch_execute("INSERT INTO videos_shards (id, shard) VALUES (99, 0)")
+        .unwrap();
+    let all = ["The tool: resize", "The tool: fold"];
+    let all = Privilege::of_sections(&all, &conn.version());
+    for (arguments, lacking) in [
+        (
+            &["resize", "videos", "views", "--to=3"][..],
+            "INSERT ON diesel_sharded_shard_numbers",
+        ),
+        (&["remove-orphans", "videos"], "DELETE ON videos_shards"),
+    ] {
+        let others = all.iter().filter(|p| p.to_string() != lacking).cloned();
+        let role = Role::with(&database, &others.collect::<Vec<_>>());
+        let refused = run(&role.url(), arguments, 0).unwrap_err().to_string();
+        let named = format!("error: this role may not {lacking}: ");
+        let grant = refused.strip_prefix(&named).expect(&refused);
+        let (grant, _) = grant.split_once('\n').unwrap();
+        conn.batch_execute(grant).unwrap();
+        run(&role.url(), arguments, 0).unwrap();
+    }
+}
+
 /// Another failure of a role that lacks nothing, or only what it does not need here, is not explained by privileges.
 #[test]
 fn an_error_of_another_cause_is_not_a_privilege() {

@@ -175,7 +175,7 @@ fn shards_beyond_every_integer() {
 fn a_base_that_is_null_is_named() {
     let (database, mut conn) = super::empty_database();
     conn.batch_execute(
-        "CREATE TABLE posts (id BIGINT NOT NULL, lang VARCHAR(20) NOT NULL, views BIGINT NOT NULL, PRIMARY KEY (id, lang));
+        "CREATE TABLE posts (high BIGINT NOT NULL, added VARCHAR(20) NOT NULL, views BIGINT NOT NULL, PRIMARY KEY (high, added));
          INSERT INTO posts VALUES (1, 'de', 0), (1, 'it''s', 0)",
     )
     .unwrap();
@@ -190,7 +190,7 @@ fn a_base_that_is_null_is_named() {
     })
     .unwrap();
     conn.batch_execute(
-        "UPDATE posts SET views = NULL WHERE lang <> 'de'; INSERT INTO posts_shards SELECT id, lang, 0, 1 FROM posts",
+        "UPDATE posts SET views = NULL WHERE added <> 'de'; INSERT INTO posts_shards SELECT high, added, 0, 1 FROM posts",
     )
     .unwrap();
     let shown = run(&database, &["status"], 3);
