@@ -239,7 +239,7 @@ fn columns_sql(dialect: Dialect) -> &'static str {
         Dialect::Postgres => {
             "SELECT c.relname::text, c.relkind::text, a.attname::text, format_type(a.atttypid, a.atttypmod), \
                  CASE WHEN a.attnotnull THEN '1' ELSE '0' END, CASE WHEN a.attgenerated = '' THEN '0' ELSE '1' END, \
-                 array_position(i.indkey::int2[], a.attnum)::text, \
+                 array_position((i.indkey::int2[])[0:i.indnkeyatts - 1], a.attnum)::text, \
                  CASE WHEN a.attcollation <> t.typcollation \
                      THEN 'COLLATE ' || quote_ident(cn.nspname) || '.' || quote_ident(co.collname) END, \
                  (SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d WHERE d.adrelid = c.oid AND d.adnum = a.attnum) \

@@ -122,6 +122,22 @@ fn relations_that_are_no_tables_are_refused() {
     }
 }
 
+/// They stand in the index of the key, and are no part of it.
+#[test]
+fn included_columns_are_not_in_the_key() {
+    let (database, mut conn) = cases::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE t (id BIGINT, title TEXT, n BIGINT NOT NULL DEFAULT 0, m BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id) INCLUDE (title, m));
+         INSERT INTO t VALUES (1, 'a', 2)",
+    )
+    .unwrap();
+    cases::shard(&database, &mut conn, "t", &["n", "m"]);
+    conn.batch_execute("INSERT INTO t_shards (id, shard, n) VALUES (1, 0, 5)")
+        .unwrap();
+    let folded = run(&database, &["fold", "t"], 0);
+    assert!(folded.contains("1 row folded (n +5)"), "{folded}");
+}
+
 #[test]
 fn names_with_dots_lead_to_their_tables() {
     let (database, mut conn) = cases::empty_database();

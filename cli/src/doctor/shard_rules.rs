@@ -140,42 +140,40 @@ fn foreign_key(
     conn: &AnyConnection,
 ) -> QueryResult<Vec<Finding>> {
     let dialect = conn.dialect();
-    let mut to_parent = shards.foreign_keys.iter();
-    let to_parent = to_parent.find(|key| key.parent == sharded.table().name());
-    let (Some(key), false) = (to_parent, dialect == Dialect::Sqlite) else {
+    let expected = sharded.foreign_key_sql(&conn.backend())?;
+    let (Some(expected), false) = (expected, dialect == Dialect::Sqlite) else {
         return Ok(vec![]);
     };
-    let Some(expected) = sharded.foreign_key_sql(&conn.backend())? else {
-        return Ok(vec![]);
-    };
-    let lost = match (key.deletes, key.renames) {
-        (true, true) => return Ok(vec![]),
-        (false, _) => "ON DELETE: a row that has shards cannot be deleted",
-        (true, false) => "ON UPDATE: a row that has shards cannot get another key",
-    };
-    let name = quoted(dialect, &key.name);
-    let remedy = match dialect {
-        Dialect::Mysql => [
-            format!("DROP FOREIGN KEY {name}"),
-            format!("ADD {expected}"),
-        ]
-        .map(|how| alter(sharded, dialect, &how))
-        .join("\n"),
-        _ => alter(
-            sharded,
-            dialect,
-            &format!("DROP CONSTRAINT {name}, ADD {expected}"),
-        ),
-    };
-    Ok(vec![Finding::problem(
-        CHECK,
-        format!(
+    let to_parent = shards.foreign_keys.iter();
+    let to_parent = to_parent.filter(|key| key.parent == sharded.table().name());
+    let (cascade, wrong): (Vec<_>, Vec<_>) = to_parent.partition(|key| key.deletes && key.renames);
+    let findings = wrong.iter().enumerate().map(|(i, key)| {
+        let lost = match key.deletes {
+            false => "ON DELETE: a row that has shards cannot be deleted",
+            true => "ON UPDATE: a row that has shards cannot get another key",
+        };
+        let name = quoted(dialect, &key.name);
+        let drop = match dialect {
+            Dialect::Mysql => format!("DROP FOREIGN KEY {name}"),
+            _ => format!("DROP CONSTRAINT {name}"),
+        };
+        let add = format!("ADD {expected}");
+        let remedy = match dialect {
+            // One that cascades stays, or comes with the first of them.
+            _ if i > 0 || !cascade.is_empty() => alter(sharded, dialect, &drop),
+            Dialect::Mysql => [drop, add]
+                .map(|how| alter(sharded, dialect, &how))
+                .join("\n"),
+            _ => alter(sharded, dialect, &format!("{drop}, {add}")),
+        };
+        let says = format!(
             "the foreign key {} of {} has no CASCADE {lost}",
             key.name,
             sharded.shards_table()
-        ),
-        remedy,
-    )])
+        );
+        Finding::problem(CHECK, says, remedy)
+    });
+    Ok(findings.collect())
 }
 
 #[cfg(test)]

@@ -194,6 +194,12 @@ fn rules_that_have_drifted() {
             "ON UPDATE",
             has_foreign_key.then_some("problem"),
         ),
+        (
+            format!("DEFAULT 0 {range}"),
+            "ON UPDATE CASCADE ON DELETE CASCADE, FOREIGN KEY (id) REFERENCES videos (id)",
+            "ON DELETE",
+            has_foreign_key.then_some("problem"),
+        ),
     ] {
         conn.batch_execute(&shards(&views, key)).unwrap();
         let code = if level == Some("problem") { 3 } else { 0 };

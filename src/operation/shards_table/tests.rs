@@ -372,3 +372,35 @@ fn sqlite_keeps_its_triggers() {
         assert_eq!(table.create_sql(&Sqlite).unwrap(), plain);
     }
 }
+
+/// MySQL and MariaDB name constraints after the table. Where that name would be too long, or MariaDB takes it for too long, it is given.
+#[test]
+fn constraints_on_mysql_have_names_that_fit() {
+    use crate::model::ColumnType;
+    use crate::operation::described::{DescribedTable, column};
+
+    let create = |length: usize| {
+        let column = |name: &str| column(name.to_owned(), ColumnType::BigInt, None);
+        let name = "s".repeat(length);
+        let table = DescribedTable::new(None, "t", &name, vec![column("id")], vec![column("n")]);
+        assert!(!table.create_sql(&Pg).unwrap().contains("CONSTRAINT"));
+        (name, table.create_sql(&Mysql).unwrap())
+    };
+    let (_, sql) = create(56);
+    assert!(!sql.contains("CONSTRAINT"), "{sql}");
+    let (name, sql) = create(57);
+    let foreign_key = format!("    CONSTRAINT `{name}_ibfk_1` FOREIGN KEY (`id`)");
+    assert!(sql.contains(&foreign_key), "{sql}");
+    assert!(sql.contains("DEFAULT 0 CHECK (`n`"), "{sql}");
+    let (name, sql) = create(58);
+    let check = format!(
+        "DEFAULT 0,\n    PRIMARY KEY (`id`, `shard`),\n    CONSTRAINT `{name}_chk_1` CHECK (`n` BETWEEN"
+    );
+    assert!(sql.contains(&check), "{sql}");
+    let (_, sql) = create(64);
+    let names = sql.split("CONSTRAINT `").skip(1);
+    let names: Vec<_> = names.filter_map(|rest| rest.split('`').next()).collect();
+    assert_eq!(names.len(), 2, "{sql}");
+    assert_ne!(names[0], names[1]);
+    assert!(names.iter().all(|name| name.len() <= 64), "{sql}");
+}
