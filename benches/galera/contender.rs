@@ -55,7 +55,7 @@ pub enum Contender {
     StripedRandom,
     /// One coalescer for the writers of a process.
     Coalesced,
-    /// What the cluster can commit at all, if each count is a commit.
+    /// The most that the cluster can commit, if each count is a commit.
     RowOfItsOwn,
 }
 

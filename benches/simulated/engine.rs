@@ -33,7 +33,7 @@ struct Log {
     leader: Option<usize>,
 }
 
-/// What a worker has not taken yet.
+/// The counts that no worker has taken yet.
 #[derive(Debug, Clone, Default)]
 struct Coalescer {
     worker_is_idle: bool,

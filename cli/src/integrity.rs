@@ -1,4 +1,4 @@
-//! What keeps the shards of a table together with its rows: a foreign key, or triggers.
+//! A foreign key or triggers keep the shards of a table together with its rows.
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
@@ -10,7 +10,7 @@ use crate::shell;
 use crate::statement::{Statement, Value};
 use crate::within::within;
 
-/// What deletes and renames the shards of a row with it.
+/// The means that delete and rename the shards of a row with it.
 #[derive(Debug, Serialize)]
 pub struct Integrity {
     pub kept_by: KeptBy,

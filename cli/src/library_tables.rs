@@ -59,7 +59,7 @@ impl<'t> LibraryMigration<'t> {
         }
     }
 
-    /// What is wrong, if something is.
+    /// The fault, if there is one.
     pub fn wrong(&self) -> Option<String> {
         let missing = self.missing.join(", ");
         match self.state {

@@ -140,7 +140,7 @@ impl<'t> Need<'t> {
     }
 }
 
-/// What a role lacks.
+/// The privileges that a role lacks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lack {
     /// In words, `UPDATE (views) ON videos`.

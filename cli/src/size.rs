@@ -86,7 +86,7 @@ pub fn rows(table: TableName<'_>, conn: &mut AnyConnection) -> QueryResult<Count
     })
 }
 
-/// What the database keeps about the table, if it keeps anything.
+/// The statistics that the database keeps about the table, if it keeps any.
 fn estimate(table: &str, conn: &mut AnyConnection) -> QueryResult<Option<u64>> {
     let kept = match conn.dialect() {
         Dialect::Postgres => {

@@ -81,7 +81,7 @@ impl Dialect {
 
     /// Follows a `SELECT` of what an earlier transaction has committed, where the answer tells the caller that it is done. On PostgreSQL
     /// other sessions may see a commit that the synchronous standby has not, once its wait was interrupted. A transaction that only
-    /// reads waits for no standby. One that locks a row writes, so its own commit waits for all that came before.
+    /// reads waits for no standby. A read that locks a row writes, so its own commit waits for all that came before.
     pub(crate) fn reads_what_is_safe(self) -> &'static str {
         match self {
             Dialect::Postgres => " FOR KEY SHARE",

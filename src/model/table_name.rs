@@ -105,7 +105,7 @@ where
     }
 }
 
-/// What a `table!` writes as its name.
+/// The name that a `table!` writes.
 #[doc(hidden)]
 pub trait TableForm {
     /// Whether a schema stands before it.

@@ -156,7 +156,7 @@ struct Own {
     tables: &'static [&'static str],
     up: fn(Dialect) -> &'static str,
     down: fn(Dialect) -> &'static str,
-    /// What keeps the counters' shards together with them.
+    /// The foreign key or the triggers that keep shards together with their counters.
     integrity: Integrity,
 }
 

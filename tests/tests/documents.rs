@@ -223,7 +223,7 @@ fn the_changelog_has_the_form_that_tools_read() {
     }
 }
 
-/// What a release publishes, in a folder by itself.
+/// The files that a release publishes, in a folder by themselves.
 fn copy_of_packages() -> tempfile::TempDir {
     let copy = tempfile::tempdir().expect("a folder");
     for path in [

@@ -32,7 +32,7 @@ pub const FAULT: Fault = Fault {
 
 const DATABASE: &str = "chaos";
 
-/// What happens to the servers.
+/// The events that happen to the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Blow {
     /// The primary is killed.

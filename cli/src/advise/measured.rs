@@ -1,4 +1,4 @@
-//! What shards gave in the library's benchmark.
+//! The gain by shards in the library's benchmark.
 
 use diesel_sharded::backend::Dialect;
 

@@ -58,7 +58,7 @@ struct Advice {
     next: String,
 }
 
-/// What was seen of one column.
+/// The findings about one column.
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen {
     counts: u64,
@@ -69,7 +69,7 @@ struct Seen {
     waiting: u64,
 }
 
-/// What the database keeps at one moment.
+/// The database's statistics at one moment.
 struct Statistics {
     digests: Vec<Digest>,
     row_updates: BTreeMap<String, u64>,
@@ -201,7 +201,7 @@ fn look(
     Ok(report)
 }
 
-/// What was seen of the statements that count on the same columns. All of these are one write.
+/// The findings about the statements that count on the same columns. All of these are one write.
 fn seen_by<'s>(
     text: &str,
     dialect: Dialect,

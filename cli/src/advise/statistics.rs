@@ -1,4 +1,4 @@
-//! What the database keeps about the statements that it ran.
+//! The database's own statistics about the statements that it ran.
 
 use std::collections::BTreeMap;
 

@@ -159,7 +159,7 @@ fn foreign_key(
         };
         let add = format!("ADD {expected}");
         let remedy = match dialect {
-            // One that cascades stays, or comes with the first of them.
+            // A key that cascades stays, or comes with the first of them.
             _ if i > 0 || !cascade.is_empty() => alter(sharded, dialect, &drop),
             Dialect::Mysql => [drop, add]
                 .map(|how| alter(sharded, dialect, &how))

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{dialect, empty_database, posts, run, videos};
 
-/// What a check finds: level, what it says and what to do.
+/// The findings of a check: level, text and remedy.
 pub fn findings(database: &Database, check: &str, code: i32) -> Vec<(String, String, String)> {
     let json: Value = serde_json::from_str(&run(database, &["doctor", "--json"], code)).unwrap();
     let of_check = json
@@ -145,7 +145,7 @@ fn columns_that_have_drifted() {
     }
 }
 
-/// What is not as it would be created, and bears on exactness; what repairs it is printed.
+/// Columns and constraints that are not as they would be created are told if they bear on exactness, with the statements that repair them.
 #[test]
 fn rules_that_have_drifted() {
     let (database, mut conn) = videos(1, 1);
@@ -269,7 +269,7 @@ fn printed_commands_run_as_they_are() {
     );
     assert!(says.contains("no key"), "{says}");
 
-    // One that is not sharded.
+    // A table that is not sharded.
     let (database, mut conn) = empty_database();
     conn.batch_execute(&format!(
         "CREATE TABLE {quoted} (id BIGINT NOT NULL PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)"

@@ -214,7 +214,8 @@ fn recorded_tables_that_were_dropped_are_noticed() {
     assert!(says.contains("01_counters/up.sql"), "{says}");
 }
 
-/// What fails last leaves nothing of what ran before, where tables can be taken back. (MySQL's indexes have names of their tables' own.)
+/// A migration that fails last leaves nothing of those before it, where a transaction takes tables back. (On MySQL the names of
+/// indexes clash within one table alone.)
 #[test]
 fn a_setup_that_fails_changes_nothing() {
     let (database, mut conn) = empty_database();

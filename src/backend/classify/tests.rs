@@ -36,7 +36,7 @@ fn a_node_without_a_majority_refuses_and_does_not_know_its_last_commits() {
     }
 }
 
-/// What PostgreSQL 15 answers on a standby, which knows no serializable transactions either.
+/// The answers of PostgreSQL 15 on a standby, which knows no serializable transactions either.
 #[test]
 fn a_standby_refuses() {
     let refused = "cannot execute UPDATE in a read-only transaction";

@@ -150,7 +150,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
         }
     }
 
-    /// The parents among `keys` that can be seen and are not locked, where row security may hide them from locks. One that has come
+    /// The parents among `keys` that can be seen and are not locked, where row security may hide them from locks. A parent that has come
     /// back since may be among them.
     pub(crate) async fn not_locked<M, Conn>(
         &self,

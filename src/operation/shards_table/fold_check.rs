@@ -124,7 +124,7 @@ impl Quoted<'_> {
     }
 }
 
-/// What a base has to hold: of its columns in the temporary table.
+/// The condition that a base has to meet, on its columns in the temporary table.
 pub(super) fn total(i: usize, field: &Column) -> String {
     let [base, sum] = ["base", "sum"].map(|name| format!("diesel_sharded_totals.{name}{i}"));
     match field.is_sum() {

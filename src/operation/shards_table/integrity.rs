@@ -1,6 +1,6 @@
-//! What keeps shards and their parents together.
+//! Foreign keys or triggers keep shards and their parents together.
 
-/// What removes and renames the shards of a row that is deleted or renamed.
+/// The means that remove and rename the shards of a row that is deleted or renamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Integrity {
     /// A foreign key with `CASCADE`; on SQLite triggers too.

@@ -106,8 +106,8 @@ impl Quoted<'_> {
         })
     }
 
-    /// One function for all. It runs with the privileges of its owner, as the actions of a foreign key do. One that is fired with an
-    /// argument looks for the row of a new shard.
+    /// One function for all. It runs with the privileges of its owner, as the actions of a foreign key do. Fired with an
+    /// argument, it looks for the row of a new shard.
     fn keep_function(&self) -> Vec<String> {
         let Quoted { parent, shards, .. } = self;
         let function = self.beside("keep");

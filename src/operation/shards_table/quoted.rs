@@ -25,7 +25,7 @@ pub(crate) struct Quoted<'a> {
     pub(crate) fields: Vec<Column<'a>>,
     /// The shards table's name as it is.
     pub(crate) shards_table: TableName<'a>,
-    /// What keeps shards and parents together, or is to keep them.
+    /// The means that keep shards and parents together, or are to keep them.
     pub(super) integrity: Integrity,
     /// The name of the function that adds to a shard.
     pub(super) add_function: String,

@@ -36,7 +36,7 @@ fn player(conn: &mut Conn) -> Player {
     player.first(conn).unwrap()
 }
 
-/// What the shards hold.
+/// The values of the shards.
 fn unfolded(conn: &mut Conn) -> i64 {
     use players_shards::dsl;
     let filled = dsl::games

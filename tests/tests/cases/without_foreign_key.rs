@@ -119,7 +119,7 @@ fn triggers_keep_shards_with_their_parent() {
     assert_eq!(videos.find(2).select(views).first(conn), Ok(201_i64));
 }
 
-/// Whoever creates a shard, not only this crate.
+/// Any program may create the shard, not only this crate.
 #[test]
 fn triggers_refuse_a_shard_without_a_parent() {
     let (_database, mut conn) = kept(by_triggers());

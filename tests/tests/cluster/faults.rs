@@ -62,7 +62,7 @@ pub fn a_minority_refuses_and_has_changed_nothing(cluster: &impl Cluster) {
     }
 }
 
-/// What is lost if all nodes end at once, as by a power failure of which the operating systems survive.
+/// The loss if all nodes end at once, as by a power failure of which the operating systems survive.
 pub fn all_nodes_are_killed(cluster: &impl Cluster) -> Loss {
     let ledgers = counting(cluster, |_| {
         std::thread::scope(|scope| {
@@ -75,7 +75,7 @@ pub fn all_nodes_are_killed(cluster: &impl Cluster) -> Loss {
     lost(cluster, &ledgers)
 }
 
-/// What is lost if a node is cut off and another one ends, and the last one goes on alone, by an administrator's order.
+/// The loss if a node is cut off and another one ends, and the last one goes on alone, by an administrator's order.
 pub fn a_node_is_cut_off_and_another_one_killed(cluster: &impl Cluster) -> Loss {
     let ledgers = counting(cluster, |ledgers| {
         cluster.cut_off(2);
