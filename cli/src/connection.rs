@@ -1,6 +1,10 @@
 //! The database at `DATABASE_URL`.
 
+#[cfg(feature = "mysql")]
+use diesel::dsl::sql;
 use diesel::prelude::*;
+#[cfg(feature = "mysql")]
+use diesel::sql_types::Bool;
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 
 use crate::address::Address;
@@ -52,9 +56,12 @@ impl AnyConnection {
             ("mysql" | "mariadb", rest) => {
                 let url = format!("mysql:{rest}");
                 let conn = MysqlConnection::establish(&url);
-                Ok(AnyConnection::Mysql(
-                    conn.map_err(|error| address.failed(&error))?,
-                ))
+                let mut conn = conn.map_err(|error| address.failed(&error))?;
+                // Without one every look would find no tables.
+                match diesel::select(sql::<Bool>("DATABASE() IS NULL")).get_result(&mut conn)? {
+                    true => Err(address.refused("it has no database behind the server's name")),
+                    false => Ok(AnyConnection::Mysql(conn)),
+                }
             }
             #[cfg(feature = "sqlite")]
             ("sqlite", rest) => {

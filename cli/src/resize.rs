@@ -12,7 +12,7 @@ use crate::fold_report::FoldReports;
 use crate::interrupt::Interrupt;
 use crate::key::Keyed;
 use crate::live::LiveTables;
-use crate::output::Output;
+use crate::output::{Output, plural};
 use crate::pauses::Pauses;
 use crate::privilege::explained;
 use crate::shard_counts;
@@ -42,14 +42,15 @@ fn counter(
 ) -> Result<Ended, Error> {
     let counter = Counter::named(name);
     let before = counter.shards(conn).map_err(without_library_tables)?;
+    let before = plural(before.into(), "shard");
     if args.dry_run {
-        out.line(&format!("{name}: {before} shards, would have {}", args.to))?;
+        out.line(&format!("{name}: {before}, would have {}", args.to))?;
         return Ok(Ended::Done);
     }
     counter
         .resize(args.to, conn)
         .map_err(without_library_tables)?;
-    out.line(&format!("{name}: {before} shards before, now {}", args.to))?;
+    out.line(&format!("{name}: {before} before, now {}", args.to))?;
     Ok(Ended::Done)
 }
 

@@ -276,6 +276,19 @@ fn advise_names_the_hot_column() {
 }
 
 #[test]
+fn an_address_without_a_database_is_refused() {
+    let (database, _conn) = cases::empty_database();
+    let (server, _) = database.url().rsplit_once('/').unwrap();
+    for address in [server.to_owned(), format!("{server}/")] {
+        let mut doctor = cases::on(&database, &["doctor", "--database-url", &address]);
+        let output = doctor.output().unwrap();
+        let says = String::from_utf8(output.stderr).unwrap();
+        assert!(says.contains("no database behind"), "{says}");
+        assert!(says.contains("mysql://"), "{says}");
+    }
+}
+
+#[test]
 fn advise_says_how_to_switch_statistics_on() {
     // MySQL has them on by default, MariaDB has not.
     let (_database, mut conn) = cases::empty_database();

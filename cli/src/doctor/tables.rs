@@ -189,11 +189,11 @@ fn unfolded(keyed: Keyed<'_>, sizes: &Sizes) -> Finding {
             sizes.shards,
             shell::command(["status", table.as_str(), "--exact"])
         ),
-        false => format!(
-            "{table} has {} on {} shards",
-            texts.join(", "),
-            sizes.shards
-        ),
+        false => {
+            let shards = sizes.shards.to_string();
+            let noun = if shards == "1" { "shard" } else { "shards" };
+            format!("{table} has {} on {shards} {noun}", texts.join(", "))
+        }
     };
     match most > 0.5 {
         true => Finding::warning(
