@@ -12,8 +12,8 @@ use crate::statement::Statement;
 /// How long MySQL waits for the lock; the others wait as long as their settings let them.
 const SECONDS: u32 = 60;
 
-/// Its lock, for the database alone.
-const LOCK: &str = "CONCAT('diesel_sharded_setup_', MD5(COALESCE(DATABASE(), '')))";
+/// Its lock, for the database alone. Names of locks have 64 characters at most, and MySQL from 9.6 on has no `MD5`.
+const LOCK: &str = "CONCAT('diesel_sharded_setup_', LEFT(SHA2(COALESCE(DATABASE(), ''), 256), 40))";
 
 /// Does this work while no other process does any by this function. It is done as a whole or not at all, except on MySQL, where each
 /// statement that creates a table commits.
@@ -46,7 +46,9 @@ fn lock(conn: &mut AnyConnection) -> Result<bool, Error> {
     match ask(conn, &format!("GET_LOCK({LOCK}, {SECONDS})")) {
         Ok(Some(held)) if held == "1" => Ok(true),
         Ok(_) => Err(Error::Locked { seconds: SECONDS }),
-        Err(DieselError::DatabaseError(..)) => Ok(false),
+        Err(DieselError::DatabaseError(_, refused)) if refused.message().contains("GET_LOCK") => {
+            Ok(false)
+        }
         Err(error) => Err(error.into()),
     }
 }
