@@ -12,7 +12,7 @@ use crate::key::{Key, Keyed};
 use crate::number::Number;
 use crate::range::range;
 use crate::statement::Statement;
-use crate::sums::{self, HALF, Plain};
+use crate::sums::{self, HALF, LOWER, Plain};
 use crate::total::Total;
 
 /// So many of a field are named.
@@ -116,7 +116,7 @@ fn find(keyed: Keyed<'_>, field: &ShardsColumn) -> Statement {
     let find = match halves {
         true => {
             let find = sum(find, &format!(" >> {HALF}) AS {HIGH}"));
-            sum(find, &format!(" & {}) AS {LOW}", u32::MAX))
+            sum(find, &format!(" & {LOWER}) AS {LOW}"))
         }
         false => sum(find, &format!(") AS {ADDED}")),
     };
@@ -151,9 +151,9 @@ fn high_less(
     less: BigDecimal,
 ) -> Statement {
     let less = less.to_i128().unwrap_or_default(); // an integer of 64 bits, or the next one
-    let (high, low) = (less >> HALF, less & i128::from(u32::MAX));
+    let (high, low) = (less >> HALF, less & i128::from(LOWER));
     let find = base(find.sql("(")).sql(&format!(" >> {HALF}) + "));
     let find = find.column(SUMS, HIGH).sql(&format!(" - ({high}) + (("));
-    let find = base(find.sql("(")).sql(&format!(" & {}) + ", u32::MAX));
+    let find = base(find.sql("(")).sql(&format!(" & {LOWER}) + "));
     find.column(SUMS, LOW).sql(&format!(" - {low}) >> {HALF})"))
 }

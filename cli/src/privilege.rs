@@ -56,7 +56,7 @@ impl<'t> Need<'t> {
     }
 
     /// Whether the role of this connection has it, by the catalogs. It lacks none on a table that is gone.
-    pub fn is_granted(&self, conn: &mut AnyConnection) -> QueryResult<bool> {
+    fn is_granted(&self, conn: &mut AnyConnection) -> QueryResult<bool> {
         let granted = match conn.dialect() {
             Dialect::Postgres => self.on_postgres(),
             _ => self.on_mysql(),
@@ -197,6 +197,17 @@ pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> 
     }
 }
 
+/// Those of the needs that the role of this connection does not have, by the catalogs.
+pub fn denied<'t>(needs: &[Need<'t>], conn: &mut AnyConnection) -> QueryResult<Vec<Need<'t>>> {
+    let mut denied = vec![];
+    for need in needs {
+        if !need.is_granted(conn)? {
+            denied.push(need.clone());
+        }
+    }
+    Ok(denied)
+}
+
 /// Those of the needs that the catalogs deny, whatever the language of the message. If they deny none, the message may name a table of
 /// the recount or a schema: the role that may use that was about to create something in it.
 fn of_postgres(
@@ -205,12 +216,7 @@ fn of_postgres(
     role: &str,
     conn: &mut AnyConnection,
 ) -> QueryResult<Option<Lack>> {
-    let mut denied = vec![];
-    for need in needs {
-        if !need.is_granted(conn)? {
-            denied.push(need.clone());
-        }
-    }
+    let denied = denied(needs, conn)?;
     if !denied.is_empty() {
         return Ok(Some(lacked(Dialect::Postgres, &denied, role)));
     }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::connection::AnyConnection;
 use crate::key::as_text;
+use crate::output::plural;
 use crate::statement::{Statement, Value};
 use crate::within::within;
 
@@ -48,6 +49,14 @@ impl Count {
 
     pub fn is_exact(self) -> bool {
         self.accuracy == Accuracy::Exact
+    }
+
+    /// `1 shard`, `~2 shards`
+    pub fn of(self, what: &str) -> String {
+        match self.is_exact() {
+            true => plural(self.number, what),
+            false => format!("{self} {what}s"),
+        }
     }
 }
 

@@ -17,6 +17,9 @@ const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "Inf"];
 /// The bits of the lower half of an integer.
 pub const HALF: u32 = 32;
 
+/// The lower half alone.
+pub const LOWER: u32 = u32::MAX;
+
 /// Whether `SUM` refuses a sum that leaves 64 bits. SQLite's does; the others have wider sums.
 pub fn by_halves(dialect: Dialect, field: &ShardsColumn) -> bool {
     dialect == Dialect::Sqlite && is_integer(field.column_type())
@@ -45,7 +48,7 @@ pub fn select(
     let statement = match (dialect, field.column_type()) {
         _ if by_halves(dialect, field) => {
             let high = sum(statement, "", &format!(" >> {HALF}"));
-            sum(high.sql(" || ' ' || "), "", &format!(" & {}", u32::MAX))
+            sum(high.sql(" || ' ' || "), "", &format!(" & {LOWER}"))
         }
         // It refuses a sum that no double holds.
         (Dialect::Postgres, ColumnType::Double) => sum(statement, "CAST(", " AS NUMERIC)"),

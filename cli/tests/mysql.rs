@@ -118,13 +118,25 @@ fn a_suppressed_update_is_told() {
     ]);
 }
 
+/// A server with one more option, and a connection to its database `shop`.
+fn server_with_shop(option: &str) -> (OwnServer, MysqlConnection) {
+    let server = OwnServer::start_with(Server::Mysql, option).unwrap();
+    let url = format!("{}/mysql", server.address());
+    let mut conn = MysqlConnection::establish(&url).unwrap();
+    conn.batch_execute("CREATE DATABASE shop; USE shop")
+        .unwrap();
+    (server, conn)
+}
+
+const POSTS: &str = "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
+    CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard), \
+        FOREIGN KEY (id) REFERENCES posts (id) ON UPDATE CASCADE ON DELETE CASCADE)";
+
 /// Those of the guide's chapter on surroundings that are wrong or may be.
 #[test]
 fn doctor_reads_the_settings_of_its_server() {
-    let server = OwnServer::start_with(Server::Mysql, "--log-bin").unwrap();
-    let url = format!("{}/mysql", server.address());
-    let mut conn = MysqlConnection::establish(&url).unwrap();
-    conn.batch_execute("CREATE DATABASE shop; USE shop; CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL); \
+    let (server, mut conn) = server_with_shop("--log-bin");
+    conn.batch_execute("CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL); \
          CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard)) ENGINE = MyISAM")
         .unwrap();
     let url = format!("{}/shop", server.address());
@@ -197,14 +209,10 @@ fn doctor_reads_the_settings_of_its_server() {
 /// The catalogs do not show what a user has from a role.
 #[test]
 fn doctor_does_not_judge_a_user_by_a_role() {
-    let server = OwnServer::start_with(Server::Mysql, "--skip-log-bin").unwrap();
-    let url = format!("{}/mysql", server.address());
-    let mut conn = MysqlConnection::establish(&url).unwrap();
+    let (server, mut conn) = server_with_shop("--skip-log-bin");
+    conn.batch_execute(POSTS).unwrap();
     conn.batch_execute(
-        "CREATE DATABASE shop; USE shop; CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
-         CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard), \
-             FOREIGN KEY (id) REFERENCES posts (id) ON UPDATE CASCADE ON DELETE CASCADE);
-         CREATE ROLE counter; CREATE USER app; GRANT counter TO app; SET DEFAULT ROLE counter FOR app;
+        "CREATE ROLE counter; CREATE USER app; GRANT counter TO app; SET DEFAULT ROLE counter FOR app;
          GRANT SELECT ON shop.posts TO counter; GRANT SELECT, INSERT, UPDATE ON shop.posts_shards TO counter",
     )
     .unwrap();
@@ -227,14 +235,10 @@ fn doctor_does_not_judge_a_user_by_a_role() {
 /// The wait for a table ends when the server says so, and then as an error that says how to go on.
 #[test]
 fn a_fold_waits_for_a_locked_table_as_long_as_the_server_lets_it() {
-    let server = OwnServer::start_with(Server::Mysql, "--lock-wait-timeout=1").unwrap();
-    let url = format!("{}/mysql", server.address());
-    let mut conn = MysqlConnection::establish(&url).unwrap();
+    let (server, mut conn) = server_with_shop("--lock-wait-timeout=1");
+    conn.batch_execute(POSTS).unwrap();
     conn.batch_execute(
-        "CREATE DATABASE shop; USE shop; CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
-         CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard), \
-             FOREIGN KEY (id) REFERENCES posts (id) ON UPDATE CASCADE ON DELETE CASCADE);
-         INSERT INTO posts VALUES (1, 0); INSERT INTO posts_shards VALUES (1, 0, 1); LOCK TABLES posts_shards WRITE",
+        "INSERT INTO posts VALUES (1, 0); INSERT INTO posts_shards VALUES (1, 0, 1); LOCK TABLES posts_shards WRITE",
     )
     .unwrap();
     let url = format!("{}/shop", server.address());
@@ -264,14 +268,13 @@ fn doctor_finds_tables_of_other_engines() {
 
 #[test]
 fn advise_names_the_hot_column() {
-    let server = OwnServer::start_with(Server::Mysql, "--performance-schema=ON").unwrap();
-    let url = format!("{}/mysql", server.address());
-    let mut conn = MysqlConnection::establish(&url).unwrap();
-    conn.batch_execute("CREATE DATABASE shop").unwrap();
+    let (server, mut conn) = server_with_shop("--performance-schema=ON");
     let url = format!("{}/shop", server.address());
     servers::advise::names_are_those_of_the_database(&url, '`');
-    conn.batch_execute("USE shop; DROP TABLE `My Posts`; TRUNCATE performance_schema.events_statements_summary_by_digest")
-        .unwrap();
+    conn.batch_execute(
+        "DROP TABLE `My Posts`; TRUNCATE performance_schema.events_statements_summary_by_digest",
+    )
+    .unwrap();
     servers::advise::names_the_hot_column(&url, "DO 0", "times on MariaDB");
 }
 

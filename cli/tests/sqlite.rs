@@ -8,6 +8,7 @@ use std::fs;
 
 use cases::{command, run};
 use diesel::connection::SimpleConnection;
+use diesel_sharded_tests::Database;
 
 #[test]
 fn a_database_is_found_as_the_diesel_cli_finds_it() {
@@ -251,18 +252,23 @@ fn keys_that_a_recount_gives_as_texts_are_the_same_keys() {
     );
 }
 
-/// SQLite's columns take values of any type: keys that are no integers in a column of integers are compared as they are.
-#[test]
-fn keys_of_another_type_than_their_column() {
+/// A table `t` with a key of this type, and rows with these keys, each of which has 7 on a shard.
+fn counted_rows(key: &str, keys: &str) -> Database {
     let (database, mut conn) = cases::empty_database();
-    conn.batch_execute(
-        "CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
-         INSERT INTO t (id) VALUES (1), (2.5), (3), ('abc'), ('it''s')",
-    )
+    conn.batch_execute(&format!(
+        "CREATE TABLE t (id {key} PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0); INSERT INTO t (id) VALUES {keys}"
+    ))
     .unwrap();
     cases::shard(&database, &mut conn, "t", &["n"]);
     conn.batch_execute("INSERT INTO t_shards SELECT id, 0, 7 FROM t")
         .unwrap();
+    database
+}
+
+/// SQLite's columns take values of any type: keys that are no integers in a column of integers are compared as they are.
+#[test]
+fn keys_of_another_type_than_their_column() {
+    let database = counted_rows("BIGINT", "(1), (2.5), (3), ('abc'), ('it''s')");
     for batch in ["--batch=1", "--batch=2", "--batch=1000"] {
         let verify = [
             "verify",
@@ -285,15 +291,7 @@ fn keys_of_another_type_than_their_column() {
 /// Bytes that are read as a text, and are not found by it: no command goes on for ever.
 #[test]
 fn a_key_behind_which_no_row_is_found() {
-    let (database, mut conn) = cases::empty_database();
-    conn.batch_execute(
-        "CREATE TABLE t (id TEXT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
-         INSERT INTO t (id) VALUES ('a'), (x'62'), (x'63')",
-    )
-    .unwrap();
-    cases::shard(&database, &mut conn, "t", &["n"]);
-    conn.batch_execute("INSERT INTO t_shards SELECT id, 0, 7 FROM t")
-        .unwrap();
+    let database = counted_rows("TEXT", "('a'), (x'62'), (x'63')");
     let verify = [
         "verify",
         "t",

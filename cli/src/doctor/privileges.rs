@@ -6,7 +6,7 @@ use diesel_sharded::described::DescribedTable;
 
 use crate::connection::AnyConnection;
 use crate::live::LiveTables;
-use crate::privilege::{Need, current_role, lacked};
+use crate::privilege::{Need, current_role, denied, lacked};
 use crate::shard_counts;
 use crate::statement::{Statement, quoted};
 
@@ -31,17 +31,13 @@ pub fn check(
         fold.extend(shard_counts::needs());
     }
     let role = current_role(conn)?;
-    let missing = |needs: &[&Need<'_>], conn: &mut AnyConnection| {
-        let mut missing = vec![];
-        for need in needs {
-            if !need.is_granted(conn)? {
-                missing.push((*need).clone());
-            }
-        }
+    let read = denied(&read, conn)?;
+    let mut missing = |needs: &[Need<'_>]| {
+        let missing = [read.clone(), denied(needs, conn)?].concat();
         QueryResult::Ok(lacked(conn.dialect(), &missing, &role).grants)
     };
-    let counts = missing(&read.iter().chain(&count).collect::<Vec<_>>(), conn)?;
-    let folds = missing(&read.iter().chain(&fold).collect::<Vec<_>>(), conn)?;
+    let counts = missing(&count)?;
+    let folds = missing(&fold)?;
     let remedy = |grants: &[String]| grants.join(";\n") + ";";
     let enabled = enabled_roles(conn)?;
     let finding = |missing: &[String], to: &str, level: fn(_, String, String) -> Finding| match (

@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::DescribedTable;
-use diesel_sharded::model::ShardsColumn;
+use diesel_sharded::model::{ShardsColumn, TableName};
 
 use crate::beside::Beside;
 use crate::connection::AnyConnection;
@@ -98,8 +98,9 @@ fn totals(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Vec<Finding
         false => Finding::ok(
             CHECK,
             format!(
-                "{table} has {} shards, too many to look at each total here: `diesel-sharded status {table} --exact`",
-                sizes.shards
+                "{table} has {}, too many to look at each total here: `{}`",
+                sizes.shards.of("shard"),
+                status_exact(table)
             ),
         ),
     };
@@ -173,6 +174,11 @@ fn index(
     Ok(findings)
 }
 
+/// The command that looks at every row.
+fn status_exact(table: TableName<'_>) -> String {
+    shell::command(["status", table.as_str(), "--exact"])
+}
+
 fn unfolded(keyed: Keyed<'_>, sizes: &Sizes) -> Finding {
     const CHECK: &str = "fold";
     let table = keyed.sharded.table();
@@ -185,15 +191,15 @@ fn unfolded(keyed: Keyed<'_>, sizes: &Sizes) -> Finding {
     }
     let on_shards = match texts.is_empty() {
         true => format!(
-            "{table} has {} shards, too many to add them up here: `{}`",
-            sizes.shards,
-            shell::command(["status", table.as_str(), "--exact"])
+            "{table} has {}, too many to add them up here: `{}`",
+            sizes.shards.of("shard"),
+            status_exact(table)
         ),
-        false => {
-            let shards = sizes.shards.to_string();
-            let noun = if shards == "1" { "shard" } else { "shards" };
-            format!("{table} has {} on {shards} {noun}", texts.join(", "))
-        }
+        false => format!(
+            "{table} has {} on {}",
+            texts.join(", "),
+            sizes.shards.of("shard")
+        ),
     };
     match most > 0.5 {
         true => Finding::warning(

@@ -6,7 +6,7 @@ use axum::http::header::{
 use axum::response::{Html, IntoResponse, Response};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::number::grouped;
+use super::number::{grouped, noun};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -92,7 +92,7 @@ impl Page {
                     main id="main" tabindex="-1" { (self.main) }
                     footer {
                         @if let Some(served) = self.served {
-                            p { span id="served" { (grouped(served)) } @if served == 1 { " page" } @else { " pages" } " served" }
+                            p { span id="served" { (grouped(served)) } " " (noun(served, "page")) " served" }
                         }
                         p { "An example of the crate diesel_sharded. Nothing here was filmed." }
                     }

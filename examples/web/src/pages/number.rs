@@ -21,8 +21,13 @@ pub fn grouped(number: impl Into<i128>) -> String {
 
 /// `1 video`, `2 videos`.
 pub fn counted(number: u64, thing: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{} {thing}{plural}", grouped(number))
+    format!("{} {}", grouped(number), noun(number, thing))
+}
+
+/// `video` of one, `videos` of another number.
+pub fn noun(number: impl Into<i128>, thing: &str) -> String {
+    let plural = if number.into() == 1 { "" } else { "s" };
+    format!("{thing}{plural}")
 }
 
 /// `1234567` as `1.2M`; cut and not rounded, so that nothing looks like more than it is.

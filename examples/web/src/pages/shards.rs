@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::drawing::{bar, column};
-use super::number::{counted, grouped, short};
+use super::number::{counted, grouped, noun, short};
 use crate::models::Shards;
 
 /// The coalescer's shard is drawn apart: it takes the counts of all callers, and would flatten the others.
@@ -42,7 +42,7 @@ pub fn of_video(of: &Shards, number: u16, coalescers: Option<i32>) -> Markup {
             }
         }
         p.note {
-            "Writers choose from " strong id="number" { (number) } @if number == 1 { " shard" } @else { " shards" } ", and use as many as they need. The coalescer begins on shard 0, and \
+            "Writers choose from " strong id="number" { (number) } " " (noun(number, "shard")) ", and use as many as they need. The coalescer begins on shard 0, and \
              keeps to one of its own as soon as a video is busy, however many call it."
         }
     }
