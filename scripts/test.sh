@@ -65,4 +65,4 @@ if ! { "$installed/bin/diesel" --version || true; } 2>/dev/null | grep -qF " $di
         --no-default-features --features sqlite-bundled,postgres,mysql
 fi
 
-exec cargo test --workspace --all-features "$@"
+exec cargo test --workspace --all-features --no-fail-fast "$@"

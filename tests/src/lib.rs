@@ -28,6 +28,7 @@ pub mod schema;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::{select, sql};
@@ -219,7 +220,7 @@ macro_rules! in_file {
                 let mut conn = <Self as Connection>::establish(database.url()).expect("a SQLite file");
                 SimpleConnection::batch_execute(
                     &mut conn,
-                    "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;",
+                    "PRAGMA busy_timeout = 60000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;",
                 )
                 .expect("pragmas");
                 conn
@@ -231,6 +232,11 @@ macro_rules! in_file {
 in_file! {
     SqliteConnection
     Awaited<SyncConnectionWrapper<SqliteConnection>>
+}
+
+/// A policy whose deadline a starved machine does not reach. It allows no more attempts than the default one.
+pub const fn patient() -> RetryPolicy {
+    RetryPolicy::new().with_deadline(Duration::from_secs(600))
 }
 
 /// A policy that records the conflicts it meets.

@@ -54,7 +54,7 @@ impl OwnServer {
         self.pause(); // nobody is started meanwhile
         let processes = self.processes();
         signal("KILL", &processes);
-        let patience = Instant::now() + Duration::from_secs(60);
+        let patience = Instant::now() + Duration::from_secs(300);
         while processes.iter().any(|process| is_alive(*process)) {
             assert!(Instant::now() < patience, "{processes:?} live on");
             thread::sleep(Duration::from_millis(1));

@@ -64,7 +64,7 @@ impl Drop for End<'_> {
 }
 
 /// A commit beside folds of the same rows may meet many conflicts.
-const PATIENT: RetryPolicy = RetryPolicy::new().with_attempts(1_000);
+const PATIENT: RetryPolicy = diesel_sharded_tests::patient().with_attempts(1_000);
 
 macro_rules! on {
     ($database:ident, $conn:ty, $name:literal) => {

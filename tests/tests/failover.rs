@@ -213,7 +213,7 @@ fn a_coalescer_leaves_a_standby() {
     pair.wait_until_applied();
     pair.kill_the_primary();
     pair.promote();
-    let patience = Instant::now() + Duration::from_secs(30);
+    let patience = Instant::now() + Duration::from_secs(300);
     while coalescer.add(&RowCounter::of(views, 2), 1).is_err() {
         assert!(Instant::now() < patience);
     }
@@ -235,7 +235,7 @@ fn waiting(conn: &mut PgConnection) -> Vec<i32> {
 }
 
 fn wait_for_one(conn: &mut PgConnection) -> i32 {
-    let patience = Instant::now() + Duration::from_secs(30);
+    let patience = Instant::now() + Duration::from_secs(300);
     loop {
         if let [process] = waiting(conn)[..] {
             return process;

@@ -13,7 +13,7 @@ use std::thread;
 use diesel::SqliteConnection;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::MIGRATIONS;
-use diesel_sharded_tests::{Database, TestConnection, schema};
+use diesel_sharded_tests::{Database, TestConnection, patient, schema};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
@@ -37,6 +37,7 @@ fn database_with_counters() -> (Database, Conn) {
 
 /// Runs `work` on as many threads, each with a connection of its own; a panic in one is a panic here.
 fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) + Sync) {
+    patient().set_global();
     thread::scope(|scope| {
         for number in 0..threads {
             let work = &work;

@@ -71,7 +71,7 @@ macro_rules! on_every_database {
             }
 
             fn patient() -> RetryPolicy {
-                RetryPolicy::new().with_attempts(1000)
+                diesel_sharded_tests::patient().with_attempts(1000)
             }
 
             #[test]

@@ -187,7 +187,7 @@ mod tests {
     fn get(cache: &RedisCache) -> Result<Option<i64>, CacheError> {
         let started = Instant::now();
         let result = cache.get("a");
-        assert!(started.elapsed() < Duration::from_secs(1));
+        assert!(started.elapsed() < Duration::from_secs(30));
         result
     }
 

@@ -229,11 +229,11 @@ fn seats_are_sold_once_each_inside_transactions_too() {
                 for round in 0..20 {
                     let buys = |conn: &mut Conn| seats.add(-1, conn);
                     let bought = match (number + round) % 4 {
-                        0 => retry::transaction(conn, RetryPolicy::new(), buys),
+                        0 => retry::transaction(conn, RetryPolicy::default(), buys),
                         1 => {
                             // Bought, and then rolled back with the transaction.
                             let taken_back: QueryResult<bool> =
-                                retry::transaction(conn, RetryPolicy::new(), |conn| {
+                                retry::transaction(conn, RetryPolicy::default(), |conn| {
                                     buys(conn)?;
                                     Err(DieselError::NotFound)
                                 });

@@ -84,7 +84,7 @@ fn a_transaction_reaches_the_cache_when_it_is_committed() {
     assert_eq!(cached.get(&named, conn), Ok(0));
     for commits in [false, true] {
         let result: QueryResult<()> =
-            cached.transaction(conn, RetryPolicy::new(), |conn, uncommitted| {
+            cached.transaction(conn, RetryPolicy::default(), |conn, uncommitted| {
                 uncommitted.add(&of_video_1, 1, conn)?;
                 uncommitted.add(&named, 2, conn)?;
                 match commits {

@@ -55,7 +55,7 @@ fn shards_of(video: i64, conn: &mut Conn) -> Vec<i32> {
 fn a_cold_key_has_one_shard_whoever_counts_on_it() {
     let (database, mut conn) = database_with_counters();
     for _ in 0..4 {
-        let coalescers = [(); 2].map(|()| Coalescer::new(pool(&database)).unwrap());
+        let coalescers = [(); 2].map(|()| coalescer(&database));
         for coalescer in &coalescers {
             for video in 1..=3 {
                 assert_eq!(coalescer.add(&views_of(video), 1).unwrap(), 1);
@@ -72,7 +72,7 @@ fn a_cold_key_has_one_shard_whoever_counts_on_it() {
 #[test]
 fn hot_and_cold_keys_are_counted_together() {
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let coalescer = coalescer(&database);
     for round in 1..=300 {
         coalescer.add_later(&views_of(1), 2).unwrap();
         if round % 30 == 0 {
@@ -101,7 +101,7 @@ fn rows_under_composite_keys_are_counted_together() {
             .execute(conn)
             .unwrap();
     }
-    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let coalescer = coalescer(&database);
     for round in 1..=4 {
         for (version, day) in days() {
             let counter = RowCounter::of(downloads::number, (version, day));
@@ -152,13 +152,20 @@ fn lock_video_1(conn: &mut Conn) {
 
 /// Retries for as long as a test may hold a lock.
 fn patient() -> RetryPolicy {
-    RetryPolicy::new()
-        .with_deadline(Duration::from_secs(30))
-        .with_attempts(u32::MAX)
+    diesel_sharded_tests::patient().with_attempts(u32::MAX)
+}
+
+/// Of what is not counted in time; a busy machine's flush takes its time too.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// One whose deadline a starved machine does not reach.
+fn coalescer(database: &Database) -> Coalescer<Conn> {
+    let builder = Coalescer::builder(pool(database)).retry(patient());
+    builder.deadline(Duration::from_secs(600)).build().unwrap()
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + Duration::from_secs(300);
     while !is_so() {
         assert!(Instant::now() < patience, "never: {what}");
         thread::sleep(Duration::from_millis(2));
@@ -168,7 +175,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 #[test]
 fn every_caller_gets_its_own_result() {
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let coalescer = coalescer(&database);
     thread::scope(|scope| {
         for thread in 0..16_i64 {
             let coalescer = &coalescer;
@@ -270,7 +277,7 @@ diesel::table! {
 #[test]
 fn a_row_that_cannot_take_its_count_fails_its_own_callers() {
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let coalescer = coalescer(&database);
     const TOO_MUCH: i64 = 40_000; // for a SMALLINT
     // All of these come in one batch.
     let mut holder = Conn::connect(&database);
@@ -365,7 +372,7 @@ fn what_cannot_be_counted_later_is_reported() {
 #[test]
 fn names_are_checked_before_anything_is_queued() {
     let (database, _conn) = database_with_counters();
-    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let coalescer = coalescer(&database);
     let nameless = Counter::named("");
     for error in [
         coalescer.add(&nameless, 1).unwrap_err(),
@@ -393,7 +400,7 @@ fn at_the_deadline_it_is_known_who_was_not_counted() {
     let (database, mut conn) = database_with_counters();
     let coalescer = Coalescer::builder(pool(&database))
         .max_delay(Duration::from_millis(1))
-        .deadline(Duration::from_millis(500))
+        .deadline(DEADLINE)
         .retry(patient())
         .build()
         .unwrap();
@@ -405,7 +412,7 @@ fn at_the_deadline_it_is_known_who_was_not_counted() {
     let queued = coalescer.add(&views_of(1), 10).unwrap_err();
     assert!(matches!(queued, Error::DeadlinePassed { .. }), "{queued:?}");
     holder.batch_execute("COMMIT").unwrap();
-    coalescer.flush().unwrap();
+    until("it is counted", || coalescer.flush().is_ok());
     assert_eq!(total_of(1, &mut conn), 101);
 
     lock_video_1(&mut holder);
@@ -425,8 +432,8 @@ fn at_the_deadline_it_is_known_who_was_not_counted() {
 fn between_two_attempts_a_caller_goes_uncounted() {
     let (database, mut conn) = database_with_counters();
     let coalescer = Coalescer::builder(pool(&database))
-        .deadline(Duration::from_millis(300))
-        .retry(patient().with_sleep(|_| thread::sleep(Duration::from_secs(1))))
+        .deadline(DEADLINE)
+        .retry(patient().with_sleep(|_| thread::sleep(3 * DEADLINE)))
         .build()
         .unwrap();
     let mut holder = Conn::connect(&database);
@@ -451,7 +458,7 @@ fn a_close_ends_although_the_database_does_not_answer() {
     let reports = Arc::clone(&losses);
     let coalescer = Coalescer::builder(pool(&database))
         .max_delay(Duration::from_millis(1))
-        .deadline(Duration::from_millis(300))
+        .deadline(DEADLINE)
         .retry(patient())
         .on_loss(move |loss: &Loss| {
             let mut losses = reports.lock().unwrap();
@@ -570,7 +577,7 @@ fn a_flush_waits_for_what_is_under_way() {
     let (database, mut conn) = database_with_counters();
     let coalescer = Coalescer::builder(pool(&database))
         .max_delay(Duration::from_millis(1))
-        .deadline(Duration::from_millis(300))
+        .deadline(DEADLINE)
         .retry(patient())
         .build()
         .unwrap();
@@ -581,13 +588,12 @@ fn a_flush_waits_for_what_is_under_way() {
     let waited = coalescer.flush().unwrap_err();
     assert!(matches!(waited, Error::FlushPending { .. }), "{waited:?}");
     holder.batch_execute("COMMIT").unwrap();
-    coalescer.flush().unwrap();
+    until("it is counted", || coalescer.flush().is_ok());
     assert_eq!(total_of(1, &mut conn), 101);
 }
 
 #[test]
 fn a_full_queue_waits_for_room_and_refuses_at_the_deadline() {
-    const DEADLINE: Duration = Duration::from_secs(2); // a busy machine's flush takes its time too
     let (database, mut conn) = database_with_counters();
     let coalescer = Coalescer::builder(pool(&database))
         .max_delay(Duration::from_millis(1))
@@ -717,7 +723,7 @@ fn a_slow_report_of_a_loss_delays_no_result() {
 fn a_transactions_counts_are_taken_when_it_has_committed() {
     let (database, mut conn) = database_with_counters();
     let conn = &mut conn;
-    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let coalescer = coalescer(&database);
     let renamed = |conn: &mut Conn, name: &str| {
         let renamed = diesel::update(videos.find(1)).set(title.eq(name));
         renamed.execute(conn)
@@ -780,7 +786,7 @@ where
 #[test]
 fn a_coalescer_that_closes_meanwhile_says_that_the_transaction_is_committed() {
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let coalescer = coalescer(&database);
     let counted = coalescer.transaction(&mut conn, |conn, counts| {
         counts.add(&views_of(1), 1)?;
         coalescer

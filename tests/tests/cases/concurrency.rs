@@ -58,8 +58,10 @@ fn counts_race_inside_transactions() {
     let (database, mut conn) = database();
     // PostgreSQL, and MySQL without snapshot isolation, need no second attempt.
     let policy = match Conn::version(&mut conn).as_str() {
-        version if version.contains("MariaDB") && !version.starts_with("10.") => RetryPolicy::new(),
-        version if version.contains("SQLite") => RetryPolicy::new(),
+        version if version.contains("MariaDB") && !version.starts_with("10.") => {
+            RetryPolicy::default()
+        }
+        version if version.contains("SQLite") => RetryPolicy::default(),
         _ => RetryPolicy::never(),
     };
     on_threads(16, &database, |_, conn| {

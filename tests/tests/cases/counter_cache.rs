@@ -1,9 +1,10 @@
 //! Numbers of rows that triggers keep.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::api::counter_cache::literal;
-use crate::api::retry::{self, RetryPolicy};
+use crate::api::retry;
 use crate::api::{CounterCache, Error, ShardsTable, fold};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -619,7 +620,7 @@ fn eight_writers_beside_folds() {
     shown.create(&mut conn).unwrap();
     words!().create(&mut conn).unwrap();
     let writing = AtomicI64::new(8);
-    let policy = RetryPolicy::new().with_attempts(1000);
+    let policy = diesel_sharded_tests::patient().with_attempts(1000);
     on_threads(9, &database, |number, conn| {
         if number == 8 {
             while writing.load(Ordering::SeqCst) > 0 {
@@ -667,24 +668,24 @@ fn eight_writers_beside_folds() {
     assert_eq!(Ok(counts(conn).iter().sum()), of_shown);
 }
 
-/// Rows are there before the triggers are, and others come while they are created and the rest is added.
+/// Rows are there before the triggers are, and others come while they are created and the rest is added. Each writer writes a
+/// number of rows, whenever the repair gets its turn.
 #[test]
 fn backfill_while_eight_writers_write() {
     let (database, mut conn) = database();
     let old = (1..=40).map(|id| reply(id, 1 + id % 4)).collect();
     insert(&mut conn, old).unwrap();
-    let is_repaired = AtomicBool::new(false);
-    let policy = RetryPolicy::new().with_attempts(1000);
+    let begun = Barrier::new(9);
+    let policy = diesel_sharded_tests::patient().with_attempts(1000);
     on_threads(9, &database, |number, conn| {
+        begun.wait();
         if number == 8 {
             replies_count!().create(conn).unwrap();
             let repaired = replies_count!().verify().retry(policy.clone()).repair(conn);
             assert!(repaired.is_ok(), "{repaired:?}");
-            is_repaired.store(true, Ordering::SeqCst);
             return;
         }
-        let mut rounds_after = 0;
-        for round in 0.. {
+        for round in 0..100 {
             let id = id_of(number, round);
             let written: QueryResult<usize> = retry::transaction(conn, policy.clone(), |conn| {
                 insert(
@@ -694,10 +695,6 @@ fn backfill_while_eight_writers_write() {
                 diesel::delete(replies::table.find(id)).execute(conn)
             });
             assert_eq!(written, Ok(1));
-            rounds_after += u32::from(is_repaired.load(Ordering::SeqCst));
-            if rounds_after > 3 {
-                break;
-            }
         }
     });
     let conn = &mut conn;

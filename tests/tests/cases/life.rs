@@ -59,7 +59,7 @@ fn count(conn: &mut Conn, round: i64, n: i64) -> QueryResult<usize> {
             .returning(views)
             .get_results::<i64>(conn)
             .map(|rows| rows.len()),
-        3 => retry::transaction(conn, RetryPolicy::new(), |conn| {
+        3 => retry::transaction(conn, RetryPolicy::default(), |conn| {
             update(videos.find(1))
                 .set(views.eq(views + n))
                 .execute(conn)

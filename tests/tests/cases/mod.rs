@@ -5,7 +5,7 @@ use super::Conn;
 use crate::api::MIGRATIONS;
 use diesel::connection::{Connection, InstrumentationEvent};
 use diesel_migrations::MigrationHarness;
-use diesel_sharded_tests::{Database, TestConnection, schema};
+use diesel_sharded_tests::{Database, TestConnection, patient, schema};
 
 mod bounded;
 mod cached;
@@ -43,6 +43,7 @@ mod without_foreign_key;
 
 /// Runs `work` on as many threads, each with a connection of its own; a panic in one is a panic here.
 fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) + Sync) {
+    patient().set_global();
     thread::scope(|scope| {
         for number in 0..threads {
             let work = &work;

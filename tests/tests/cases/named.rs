@@ -148,7 +148,7 @@ fn the_first_use_of_64_threads_creates_one_counter() {
             match number % 4 {
                 0 => {
                     let counted: QueryResult<()> =
-                        retry::transaction(conn, RetryPolicy::new(), |conn| {
+                        retry::transaction(conn, RetryPolicy::default(), |conn| {
                             counter.increment(conn)
                         });
                     counted.unwrap();
@@ -372,7 +372,7 @@ fn a_field_follows_its_number() {
     diesel::sql_query("UPDATE diesel_sharded_shard_numbers SET shards = 64")
         .execute(conn)
         .unwrap();
-    let patience = Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + Duration::from_secs(300);
     while shards(conn) == 1 {
         assert!(Instant::now() < patience, "{:?}", following.last_error());
     }

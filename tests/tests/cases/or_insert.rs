@@ -170,7 +170,7 @@ fn racing_callers_lose_nothing() {
         for day in 0..5 {
             if thread % 4 == 0 {
                 let counted: QueryResult<usize> =
-                    retry::transaction(conn, RetryPolicy::new(), |conn| download(conn, 7, day));
+                    retry::transaction(conn, RetryPolicy::default(), |conn| download(conn, 7, day));
                 assert_eq!(counted, Ok(1));
             } else {
                 assert_eq!(download(conn, 7, day), Ok(1));

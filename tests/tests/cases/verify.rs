@@ -205,7 +205,7 @@ fn backfill_while_the_application_runs() {
                 let key = 1000 + number * 100 + round;
                 let video = key % 3 + 1;
                 let written: QueryResult<usize> =
-                    retry::transaction(conn, RetryPolicy::new(), |conn| {
+                    retry::transaction(conn, RetryPolicy::default(), |conn| {
                         diesel::insert_into(comments::table)
                             .values((comments::id.eq(key), comments::video_id.eq(video)))
                             .execute(conn)?;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use crate::api::retry::{self, RetryPolicy};
+use crate::api::retry;
 use crate::api::{Counter, Error, MIGRATIONS, ShardsTable, fold, update};
 use diesel::connection::SimpleConnection;
 use diesel::migration::MigrationSource;
@@ -258,7 +258,7 @@ fn orphans_are_removed_beside_rows_that_come_back() {
     let (database, _conn) = kept(shards_table);
     let stop = AtomicBool::new(false);
     let removed = AtomicI64::new(0);
-    let patient = || RetryPolicy::new().with_attempts(1000);
+    let patient = || diesel_sharded_tests::patient().with_attempts(1000);
     on_threads(3, &database, |number, conn| {
         if number == 0 {
             while !stop.load(Ordering::Relaxed) {

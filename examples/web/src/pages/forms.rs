@@ -23,7 +23,7 @@ use crate::schema::videos::dsl::views;
 use crate::site::Shared;
 
 pub const WRITERS: RangeInclusive<u16> = 1..=64;
-pub const SECONDS: RangeInclusive<u16> = 1..=10;
+pub const SECONDS: RangeInclusive<u16> = 1..=60;
 
 type Posted<T> = Result<Form<T>, FormRejection>;
 

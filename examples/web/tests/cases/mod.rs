@@ -480,7 +480,7 @@ pub async fn a_second_load_is_refused(database: &Database) {
     let start = |mode| {
         site.post(
             "/admin/load",
-            &format!("video=7&mode={mode}&writers=4&seconds=10"),
+            &format!("video=7&mode={mode}&writers=4&seconds=60"),
         )
     };
     answer(start("sharded"), StatusCode::SEE_OTHER).await;
@@ -498,7 +498,7 @@ pub async fn a_second_load_is_refused(database: &Database) {
     })
     .await;
     site.stop().await; // which ends it
-    assert!(began.elapsed().as_secs() < 8, "{:?}", began.elapsed());
+    assert!(began.elapsed().as_secs() < 50, "{:?}", began.elapsed());
     let again = Started::on(database).await;
     assert!(again.total(7).await > before);
     again.stop().await;

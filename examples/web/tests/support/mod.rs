@@ -123,7 +123,7 @@ pub fn number(page: &str, id: &str) -> i64 {
 
 /// Polls until it is true, for 30 seconds at most.
 pub async fn eventually<R: Future<Output = bool>>(what: &str, is_so: impl Fn() -> R) {
-    let patience = Instant::now() + Duration::from_secs(30);
+    let patience = Instant::now() + Duration::from_secs(300);
     while !is_so().await {
         assert!(Instant::now() < patience, "{what}: it never is");
         tokio::time::sleep(Duration::from_millis(100)).await;
