@@ -299,6 +299,19 @@ pub enum Error {
         /// The condition as it would stand in the trigger.
         sql: String,
     },
+    /// The triggers of a [`CounterCache`](crate::CounterCache) add to the shards table. A field has one cache: another one, whose repairs would take
+    /// away what the first has counted, is not created. And the table is not dropped, since each write of the counted rows would
+    /// fail without it. Nothing was changed.
+    #[error(
+        "nothing was changed: the counter cache `{cache}` adds to `{table}`: drop it first; each field has one cache, so count \
+         the rows of another table, or others of the same, into another field"
+    )]
+    HasCounterCache {
+        /// The shards table.
+        table: String,
+        /// The name that those of the cache's triggers begin with.
+        cache: String,
+    },
     /// SQLite has no stored functions, so there is none that adds to a shard.
     #[error(
         "SQLite has no stored functions: write the statement into the trigger itself, as the documentation of \

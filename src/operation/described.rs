@@ -24,10 +24,10 @@ use crate::operation::shards_table::{self, Integrity};
 use crate::policy::RetryPolicy;
 use crate::query_builder::Names;
 
-pub use self::ddl::{declared_type, fitting_name, takes_name};
+pub use self::ddl::{declared_type, fitting_name, found_caches, takes_name};
 pub use crate::operation::fold::Pace;
 pub use crate::operation::migrations::{MigrationText, migration_texts};
-pub use crate::operation::shards_table::MissingParentTriggers;
+pub use crate::operation::shards_table::{FoundCache, MissingParentTriggers};
 
 /// The library's own table of numbers of shards.
 pub const SHARD_NUMBERS: &str = shard_counts::TABLE;

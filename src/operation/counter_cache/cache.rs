@@ -56,7 +56,8 @@ use super::declaration::{ChildNames, Declaration};
 /// ```
 ///
 /// A table may have several caches, of the same field of different parents or of several fields. Each needs the parent's
-/// [shards table](crate::ShardsTable), which [`create`](Self::create) uses at once.
+/// [shards table](crate::ShardsTable), which [`create`](Self::create) uses at once, and which is not dropped before the cache. A field has
+/// one cache, since the repairs of a second one would take away what the first has counted: likes and comments are two fields.
 ///
 /// # Counted changes
 ///

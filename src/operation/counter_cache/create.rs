@@ -1,5 +1,6 @@
 //! The triggers as texts, and created and dropped on a connection.
 
+use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
@@ -7,13 +8,16 @@ use diesel::result::Error as DieselError;
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 #[cfg(feature = "async")]
 use crate::connection::BoxFuture;
-use crate::connection::{Io, Link, TransactionOptions, begin, in_any_transaction, now, told};
+use crate::connection::{
+    Io, Link, LoadIo, TransactionOptions, begin, in_any_transaction, now, told,
+};
 use crate::engine::explain;
-use crate::model::ShardedColumn;
+use crate::model::{ShardedColumn, ShardedTable};
 
 use super::cache::CounterCache;
 use super::child::ChildTable;
-use super::triggers::UNLOCK;
+use super::declaration::Declaration;
+use super::triggers::unlock;
 
 impl<C, Child, W> CounterCache<C, Child, W>
 where
@@ -22,8 +26,8 @@ where
     /// The statements that create the triggers, separated by semicolons: `create_sql(&Pg)`.
     ///
     /// The first statement writes no row; it fails where a table or a column is missing. The others form one step on PostgreSQL (a
-    /// `DO` block) and SQLite (a `SAVEPOINT`), and stand under one lock on MySQL. Names begin with those of table, columns, parent and field; longer ones end in
-    /// a hash.
+    /// `DO` block) and SQLite (a `SAVEPOINT`), and stand under one lock on MySQL. They fail if the field has a cache already. Names begin with those of
+    /// table, columns, parent and field; longer ones, and those of a cache with a condition, end in a hash.
     ///
     /// ```sql
     /// -- PostgreSQL
@@ -60,7 +64,8 @@ where
         Ok(self.declaration(backend)?.create())
     }
 
-    /// The statements that drop the triggers. Totals stay as they are, and nobody counts any more.
+    /// The statements that drop the triggers of this cache, and none of one with another condition. Totals stay as they are, and nobody
+    /// counts any more.
     ///
     /// ```sql
     /// DROP FUNCTION IF EXISTS "comments_post_id_posts_comments_count"() CASCADE        -- PostgreSQL
@@ -89,21 +94,22 @@ where
     ///    other row is from before: the difference is what is missing, exactly.
     ///
     /// # Errors
-    /// As [`create_sql`](Self::create_sql); [`MissingShardsTable`](crate::Error::MissingShardsTable); the database's error, also if the
-    /// triggers exist. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which
+    /// As [`create_sql`](Self::create_sql); [`MissingShardsTable`](crate::Error::MissingShardsTable);
+    /// [`HasCounterCache`](crate::Error::HasCounterCache) if the field has a cache already, this one or another; the database's error. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which
     /// would commit it; an error there may leave some of the triggers, which [`drop`](Self::drop) removes.
     pub fn create<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<()>
     where
-        Conn: Connection<Backend = DB>,
+        Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
         C::Table: QueryFragment<DB>,
         Child: ChildTable<DB>,
         W: QueryFragment<DB>,
     {
-        let backend = DB::backend_of(conn);
-        let sql = self.declaration(&backend)?.create_statements().join(";\n");
-        let created = now(install(&mut Link::blocking(conn), &sql));
-        created.map_err(|error| explain::<C::Table, DB>(&backend, error))
+        let declared = self.declaration(&DB::backend_of(conn))?;
+        now(create::<C::Table, DB, _, _>(
+            &declared,
+            &mut Link::blocking(conn),
+        ))
     }
 
     /// Drops the triggers; see [`drop_sql`](Self::drop_sql).
@@ -136,14 +142,10 @@ where
         Child: ChildTable<DB>,
         W: QueryFragment<DB>,
     {
-        let backend = DB::backend_of(conn);
-        let declared = self.declaration(&backend);
-        let sql = declared.map(|declared| declared.create_statements().join(";\n"));
-        Box::pin(async move {
-            let sql = sql?;
-            let created = install(&mut Link::awaited(conn), &sql).await;
-            created.map_err(|error| explain::<C::Table, DB>(&backend, error))
-        })
+        let declared = self.declaration(&DB::backend_of(conn));
+        Box::pin(
+            async move { create::<C::Table, DB, _, _>(&declared?, &mut Link::awaited(conn)).await },
+        )
     }
 
     /// As [`drop`](Self::drop), on a connection of `diesel_async`.
@@ -164,6 +166,24 @@ where
     }
 }
 
+async fn create<T, DB, M, Conn>(
+    declared: &Declaration<'_>,
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<()>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    let sql = declared.create_statements().join(";\n");
+    let Err(error) = install(link, &sql).await else {
+        return Ok(());
+    };
+    let tables = &declared.tables;
+    let error = tables.explain_kept(&declared.field, link, error).await;
+    Err(explain::<T, DB>(&link.backend(), error))
+}
+
 /// Runs statements as one step: in a transaction, or in a savepoint of the caller's. MySQL commits at each of them, and so refuses a
 /// transaction around them.
 pub(super) async fn install<M, Conn>(link: &mut Link<'_, M, Conn>, sql: &str) -> QueryResult<()>
@@ -179,7 +199,7 @@ where
         Dialect::Mysql => {
             let done = link.batch_execute(sql).await;
             if done.is_err() {
-                let _ = link.batch_execute(UNLOCK).await; // the failure is what is reported
+                let _ = link.batch_execute(&unlock()).await; // the failure is what is reported
             }
             done
         }

@@ -66,6 +66,9 @@ impl TriggerNames {
     }
 }
 
+/// The length of a hash in a name.
+const HASH: usize = 17;
+
 /// The greatest length of a function's name, in bytes: PostgreSQL cuts names to 63, and `_truncate` may follow.
 const LONGEST: usize = 63 - "_truncate".len();
 
@@ -106,7 +109,8 @@ impl<'a> Declaration<'a> {
         });
         // Of two parents of one name each has its own triggers.
         let parent = identifiers(&tables.parent).join("_");
-        let name = name(&child.table, &child.by, &parent, field);
+        let read: Vec<_> = child.by.iter().chain(&child.amount).collect();
+        let name = name(&child.table, &read, &parent, field, condition.as_deref());
         let amount = child.amount.as_ref();
         Ok(Declaration {
             field: identifier(field, backend)?,
@@ -132,12 +136,26 @@ impl<'a> Declaration<'a> {
     }
 }
 
-/// The name that the same tables and columns always have.
-fn name(child: &str, by: &[String], parent: &str, field: &str) -> String {
-    let name = format!("{child}_{}_{parent}_{field}", by.join("_"));
-    match name.len() <= LONGEST {
-        true => name,
-        false => shortened(&name, LONGEST),
+/// The name that the same tables, columns and condition always have, and no others: what drops it drops no other cache.
+fn name(
+    child: &str,
+    read: &[&String],
+    parent: &str,
+    field: &str,
+    condition: Option<&str>,
+) -> String {
+    let read = read.iter().map(|name| name.as_str());
+    let read = read.collect::<Vec<_>>().join("_");
+    let name = format!("{child}_{read}_{parent}_{field}");
+    match condition {
+        // With parentheses around it or without.
+        Some(condition) => {
+            let condition = condition.trim_matches(['(', ')', ' ']);
+            let length = name.len() + HASH;
+            shortened(&format!("{name} {condition}"), length.min(LONGEST))
+        }
+        None if name.len() > LONGEST => shortened(&name, LONGEST),
+        None => name,
     }
 }
 
@@ -147,15 +165,37 @@ mod tests {
 
     #[test]
     fn a_name_is_readable_and_fits() {
-        let by = ["post_id".to_owned()];
+        let of = |child: &str, amount: &[&str], field, condition| {
+            let read: Vec<_> = ["post_id"]
+                .iter()
+                .chain(amount)
+                .map(|c| c.to_string())
+                .collect();
+            name(
+                child,
+                &read.iter().collect::<Vec<_>>(),
+                "posts",
+                field,
+                condition,
+            )
+        };
+        let count = of("comments", &[], "comments_count", None);
+        assert_eq!(count, "comments_post_id_posts_comments_count");
+        let sum = of("comments", &["votes"], "score", None);
+        assert_eq!(sum, "comments_post_id_votes_posts_score");
+        let shown = of("comments", &[], "comments_count", Some("shown"));
         assert_eq!(
-            name("comments", &by, "posts", "comments_count"),
-            "comments_post_id_posts_comments_count"
+            shown,
+            "comments_post_id_posts_comments_count_b60547ad73964454"
         );
-        let long = name(&"ä".repeat(30), &by, "posts", "comments_count");
+        assert_eq!(
+            shown,
+            of("comments", &[], "comments_count", Some("(shown)"))
+        );
+        assert_ne!(shown, of("comments", &[], "comments_count", Some("hidden")));
+        let long = of(&"ä".repeat(30), &[], "comments_count", None);
         assert!(long.len() <= 54, "{long}");
         assert!(long.starts_with("äää"), "{long}");
-        assert_eq!(long, name(&"ä".repeat(30), &by, "posts", "comments_count"));
-        assert_ne!(long, name(&"ä".repeat(30), &by, "posts", "other_count"));
+        assert_ne!(long, of(&"ä".repeat(30), &[], "other_count", None));
     }
 }

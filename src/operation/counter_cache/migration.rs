@@ -10,11 +10,11 @@ use diesel::query_builder::QueryFragment;
 
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::{ShardedColumn, ShardedTable};
-use crate::operation::shards_table::{InTransaction, backend_behind};
+use crate::operation::shards_table::{InTransaction, backend_behind, explain_unfit};
 
 use super::cache::CounterCache;
 use super::child::ChildTable;
-use super::triggers::UNLOCK;
+use super::triggers::unlock;
 
 /// A Diesel migration that creates the triggers of a counter cache, and drops them when reverted; made by
 /// [`CounterCache::migration`].
@@ -75,9 +75,9 @@ where
         let backend = backend_behind(conn)?;
         let created = conn.batch_execute(&self.cache.create_sql(&backend)?);
         if created.is_err() && backend.dialect() == Dialect::Mysql {
-            let _ = conn.batch_execute(UNLOCK); // the failure is what is reported
+            let _ = conn.batch_execute(&unlock()); // the failure is what is reported
         }
-        Ok(created?)
+        Ok(created.map_err(|error| explain_unfit::<C::Table>(backend.dialect(), error))?)
     }
 
     fn revert(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {

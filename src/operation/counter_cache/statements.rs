@@ -65,15 +65,13 @@ impl Declaration<'_> {
             format!("{parent}.{} = sharded_counts.key{i}", c.name)
         });
         format!(
-            "INSERT INTO {shards} ({key_names}, {shard}, {field})
+            "{insert}
     SELECT {key}, {number}, sharded_counts.n
     FROM ({counts}) AS sharded_counts
     {join} {parent} ON {is_parent}
     WHERE sharded_counts.n <> 0 ORDER BY {key}
     {or_add}",
-            key_names = tables.key_names(),
-            shard = tables.shard,
-            field = self.field,
+            insert = tables.insert_into(shards, &self.field),
             number = self.shard(),
             join = self.dialect().joins_to_few(),
             or_add = self.or_add(shards),

@@ -79,8 +79,21 @@ fn create_on_postgres() {
     let expected = format!(
         r#"{check};
 DO $diesel_sharded_1$
+DECLARE
+    kept TEXT;
 BEGIN
-CREATE FUNCTION "comments_video_id_videos_likes"() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS $diesel_sharded$
+LOCK TABLE "videos_shards" IN SHARE UPDATE EXCLUSIVE MODE;
+kept := (SELECT 'a counter cache adds to videos_shards: ' || MIN(CAST(t.tgname AS TEXT)) || '; drop that cache first' AS kept FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE strpos(p.prosrc, 'INSERT INTO "videos_shards" ("id", "shard", "likes")') > 0 AND to_regclass('"videos_shards"') = (SELECT c.oid FROM unnest(p.proconfig) AS setting(text),
+            regexp_split_to_table(substr(setting.text, 13), ', ') WITH ORDINALITY AS path(name, place),
+            pg_namespace n, pg_class c
+        WHERE setting.text LIKE 'search_path=%' AND quote_ident(n.nspname) = path.name AND c.relnamespace = n.oid AND c.relname = 'videos_shards'
+        ORDER BY path.place LIMIT 1) AND t.tgtype & 1 = 0);
+IF kept IS NOT NULL THEN
+    RAISE EXCEPTION USING MESSAGE = kept;
+END IF;
+-- What a counted table that was dropped has left.
+DROP TRIGGER IF EXISTS "comments_video_id_videos_likes_cd1f488c5d310695_rename" ON "videos";
+CREATE OR REPLACE FUNCTION "comments_video_id_videos_likes_cd1f488c5d310695"() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS $diesel_sharded$
 #variable_conflict use_column
 BEGIN
 IF TG_LEVEL = 'ROW' THEN
@@ -102,20 +115,20 @@ END IF;
 RETURN NULL;
 END
 $diesel_sharded$;
-REVOKE ALL ON FUNCTION "comments_video_id_videos_likes"() FROM PUBLIC;
+REVOKE ALL ON FUNCTION "comments_video_id_videos_likes_cd1f488c5d310695"() FROM PUBLIC;
 -- The tables are those that are found now, whatever the path of a session is, and no temporary ones.
-EXECUTE 'ALTER FUNCTION "comments_video_id_videos_likes" SET search_path = ' || COALESCE((SELECT string_agg(quote_ident(path.name), ', ' ORDER BY path.place)
+EXECUTE 'ALTER FUNCTION "comments_video_id_videos_likes_cd1f488c5d310695" SET search_path = ' || COALESCE((SELECT string_agg(quote_ident(path.name), ', ' ORDER BY path.place)
     FROM unnest(current_schemas(false)) WITH ORDINALITY AS path(name, place)) || ', ', '') || 'pg_temp';
-CREATE TRIGGER "comments_video_id_videos_likes_insert" AFTER INSERT ON "comments" REFERENCING NEW TABLE AS sharded_new
-    FOR EACH STATEMENT EXECUTE FUNCTION "comments_video_id_videos_likes"();
-CREATE TRIGGER "comments_video_id_videos_likes_update" AFTER UPDATE ON "comments" REFERENCING OLD TABLE AS sharded_old NEW TABLE AS sharded_new
-    FOR EACH STATEMENT EXECUTE FUNCTION "comments_video_id_videos_likes"();
-CREATE TRIGGER "comments_video_id_videos_likes_delete" AFTER DELETE ON "comments" REFERENCING OLD TABLE AS sharded_old
-    FOR EACH STATEMENT EXECUTE FUNCTION "comments_video_id_videos_likes"();
-CREATE TRIGGER "comments_video_id_videos_likes_truncate" BEFORE TRUNCATE ON "comments"
-    FOR EACH STATEMENT EXECUTE FUNCTION "comments_video_id_videos_likes"();
-CREATE TRIGGER "comments_video_id_videos_likes_rename" BEFORE UPDATE OF "id" ON "videos"
-    FOR EACH ROW WHEN (ROW(OLD."id") IS DISTINCT FROM ROW(NEW."id")) EXECUTE FUNCTION "comments_video_id_videos_likes"();
+CREATE TRIGGER "comments_video_id_videos_likes_cd1f488c5d310695_insert" AFTER INSERT ON "comments" REFERENCING NEW TABLE AS sharded_new
+    FOR EACH STATEMENT EXECUTE FUNCTION "comments_video_id_videos_likes_cd1f488c5d310695"();
+CREATE TRIGGER "comments_video_id_videos_likes_cd1f488c5d310695_update" AFTER UPDATE ON "comments" REFERENCING OLD TABLE AS sharded_old NEW TABLE AS sharded_new
+    FOR EACH STATEMENT EXECUTE FUNCTION "comments_video_id_videos_likes_cd1f488c5d310695"();
+CREATE TRIGGER "comments_video_id_videos_likes_cd1f488c5d310695_delete" AFTER DELETE ON "comments" REFERENCING OLD TABLE AS sharded_old
+    FOR EACH STATEMENT EXECUTE FUNCTION "comments_video_id_videos_likes_cd1f488c5d310695"();
+CREATE TRIGGER "comments_video_id_videos_likes_cd1f488c5d310695_truncate" BEFORE TRUNCATE ON "comments"
+    FOR EACH STATEMENT EXECUTE FUNCTION "comments_video_id_videos_likes_cd1f488c5d310695"();
+CREATE TRIGGER "comments_video_id_videos_likes_cd1f488c5d310695_rename" BEFORE UPDATE OF "id" ON "videos"
+    FOR EACH ROW WHEN (ROW(OLD."id") IS DISTINCT FROM ROW(NEW."id")) EXECUTE FUNCTION "comments_video_id_videos_likes_cd1f488c5d310695"();
 END
 $diesel_sharded_1$"#,
         check = add(&side("", all, "1 = 0 AND ")),
@@ -157,11 +170,16 @@ fn create_on_mysql() {
     let check = format!(
         "SELECT {child}.`version` AS key1, {child}.`the ``day``` AS key2, COALESCE(SUM({child}.`size`), 0) AS n FROM {child} WHERE 1 = 0 GROUP BY {child}.`version`, {child}.`the ``day```"
     );
-    let name = "it's \"fetched\"_version_the ``day``_downloads_number";
+    let name = "it's \"fetched\"_version_the ``day``_size_downloads_number";
     assert_eq!(
         fetched().create_sql(&Mysql).unwrap(),
         format!(
             "{};
+DO GET_LOCK('diesel_sharded_caches', 60);
+CREATE TEMPORARY TABLE `diesel_sharded_cache` (PRIMARY KEY (kept)) ENGINE = InnoDB AS
+    SELECT CAST(found.kept AS CHAR(180)) AS kept FROM (SELECT CONCAT('a counter cache adds to download \"counts\": ', MIN(CAST(TRIGGER_NAME AS CHAR)), '; drop that cache first') AS kept FROM information_schema.TRIGGERS WHERE LOCATE(CAST('INSERT INTO `download \"counts\"` (`version`, `day`, `shard`, `number`)' AS BINARY), ACTION_STATEMENT) > 0 AND TRIGGER_SCHEMA = DATABASE()) AS found, (SELECT 1 UNION ALL SELECT 2) AS twice
+    WHERE found.kept IS NOT NULL;
+DROP TEMPORARY TABLE `diesel_sharded_cache`;
 LOCK TABLES {child} WRITE;
 CREATE TRIGGER `{name}_insert` AFTER INSERT ON {child} FOR EACH ROW
 {};
@@ -169,7 +187,8 @@ CREATE TRIGGER `{name}_update` AFTER UPDATE ON {child} FOR EACH ROW
 {};
 CREATE TRIGGER `{name}_delete` AFTER DELETE ON {child} FOR EACH ROW
 {};
-UNLOCK TABLES",
+UNLOCK TABLES;
+DO RELEASE_LOCK('diesel_sharded_caches')",
             add(&check),
             add(&row("", "NEW")),
             add(&both),
@@ -209,6 +228,9 @@ fn create_on_sqlite() {
         format!(
             "SAVEPOINT diesel_sharded;
 {};
+CREATE TEMPORARY TABLE diesel_sharded_cache (kept CONSTRAINT `a counter cache adds to videos_shards: ``views`` has one already` CHECK (kept IS NULL));
+INSERT INTO temp.diesel_sharded_cache SELECT 'a counter cache adds to videos_shards: ' || MIN(name) || '; drop that cache first' AS kept FROM sqlite_master WHERE type = 'trigger' AND instr(sql, 'INSERT INTO `videos_shards` (`id`, `shard`, `views`)') > 0;
+DROP TABLE temp.diesel_sharded_cache;
 CREATE TRIGGER `comments_video_id_videos_views_insert` AFTER INSERT ON `comments` BEGIN
 {};
 END;
@@ -306,7 +328,7 @@ fn triggers_inside_a_schema() {
     let sql = cache.create_sql(&Mysql).unwrap();
     for part in [
         "LOCK TABLES `analytics`.`visits` WRITE",
-        "CREATE TRIGGER `analytics`.`visits_site_id_analytics_sites_hits_insert` AFTER INSERT ON `analytics`.`visits` FOR EACH ROW",
+        "CREATE TRIGGER `analytics`.`visits_site_id_analytics_sites_hits_3612e50db211d24a_insert` AFTER INSERT ON `analytics`.`visits` FOR EACH ROW",
         "AS `visits` WHERE (`visits`.`counted`)",
         "INSERT INTO `analytics`.`sites_shards` (`id`, `shard`, `hits`)",
     ] {
@@ -319,7 +341,7 @@ fn triggers_inside_a_schema() {
     );
     assert_eq!(
         cache.drop_sql(&Pg).unwrap(),
-        r#"DROP FUNCTION IF EXISTS "analytics"."visits_site_id_analytics_sites_hits"() CASCADE"#
+        r#"DROP FUNCTION IF EXISTS "analytics"."visits_site_id_analytics_sites_hits_21a456edcabf0412"() CASCADE"#
     );
     // SQLite's triggers end at their database.
     let across = CounterCache::of(sites::hits).counts(comments::id);

@@ -1,7 +1,7 @@
 //! The triggers, created and dropped.
 
 use crate::backend::Dialect;
-use crate::operation::shards_table::{as_one, dollar_quoted, each, fix_search_path};
+use crate::operation::shards_table::{UNLOCK_CACHES, as_one, dollar_quoted, each, fix_search_path};
 use crate::query_builder::literal;
 
 use super::declaration::{Declaration, TriggerNames};
@@ -36,8 +36,10 @@ impl Event {
     }
 }
 
-/// Ends MySQL's lock; also after a failure.
-pub(super) const UNLOCK: &str = "UNLOCK TABLES";
+/// Ends MySQL's locks; also after a failure.
+pub(super) fn unlock() -> String {
+    format!("UNLOCK TABLES;\n{UNLOCK_CACHES}")
+}
 
 impl Declaration<'_> {
     /// The whole text that creates the triggers.
@@ -54,16 +56,21 @@ impl Declaration<'_> {
     /// The same, for a transaction that is rolled back at an error.
     pub(super) fn create_statements(&self) -> Vec<String> {
         let mut statements = vec![self.check()];
+        let one_alone = || self.tables.refuse_second_cache(&self.field);
         let row_triggers = || Event::ALL.map(|event| self.create_row_trigger(event));
         match self.dialect() {
             Dialect::Postgres => statements.push(self.create_function_and_triggers()),
             Dialect::Mysql => {
+                statements.extend(one_alone());
                 // All appear at once. MariaDB would not prepare a statement anew for the second one.
                 statements.push(format!("LOCK TABLES {} WRITE", self.child_table));
                 statements.extend(row_triggers());
-                statements.push(UNLOCK.to_owned());
+                statements.push(unlock());
             }
-            Dialect::Sqlite => statements.extend(row_triggers()),
+            Dialect::Sqlite => {
+                statements.extend(one_alone());
+                statements.extend(row_triggers());
+            }
         }
         statements
     }
@@ -124,10 +131,15 @@ impl Declaration<'_> {
         let body = dollar_quoted(&self.function_body());
         let path = fix_search_path(function);
         let triggers = self.create_statement_triggers();
+        let one_alone = self.tables.refuse_second_cache(&self.field).join(";\n");
+        let (rename, parent) = (&self.names.rename, &self.tables.parent);
         as_one(
-            "",
+            "DECLARE\n    kept TEXT;\n",
             &format!(
-                "CREATE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS {body};
+                "{one_alone};
+-- What a counted table that was dropped has left.
+DROP TRIGGER IF EXISTS {rename} ON {parent};
+CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS {body};
 REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;
 {path}
 {triggers}"

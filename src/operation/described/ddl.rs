@@ -2,7 +2,7 @@
 
 use diesel::prelude::*;
 
-use super::DescribedTable;
+use super::{DescribedTable, FoundCache};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::ShardsColumn;
 use crate::operation::shards_table::{self, Integrity, MissingParentTriggers};
@@ -120,10 +120,27 @@ impl DescribedTable {
         shards_table::missing_parent_triggers(self.names(), backend, found)
     }
 
+    /// A query for the names of the triggers of all counter caches that add to the shards table, or to one of its fields.
+    ///
+    /// # Errors
+    /// As [`create_sql`](Self::create_sql).
+    pub fn cache_triggers_sql<DB: ShardedBackend>(
+        &self,
+        field: Option<&str>,
+        backend: &DB,
+    ) -> QueryResult<String> {
+        shards_table::cache_triggers_sql(self.names(), field, backend)
+    }
+
     /// Whether a foreign key is expected.
     pub fn has_foreign_key(&self) -> bool {
         self.integrity == Integrity::ForeignKey
     }
+}
+
+/// The counter caches to which triggers belong that [`cache_triggers_sql`](DescribedTable::cache_triggers_sql) has found.
+pub fn found_caches(dialect: Dialect, triggers: &[String]) -> Vec<FoundCache> {
+    shards_table::found_caches(dialect, triggers)
 }
 
 /// A name for what belongs to a table, shortened where the database would not take it.

@@ -8,7 +8,7 @@ use crate::query_builder::Names;
 use super::fold_and_drop::Program;
 use super::integrity::Integrity;
 use super::parent_triggers::MissingParentTriggers;
-use super::quoted::Quoted;
+use super::quoted::{Quoted, identifier};
 
 /// See [`ShardsTable::create_sql`].
 pub(crate) fn create_sql<DB: ShardedBackend>(
@@ -73,6 +73,17 @@ pub(crate) fn drop_function_sql<DB: ShardedBackend>(
     backend: &DB,
 ) -> QueryResult<String> {
     Quoted::new(names, backend)?.drop_function()
+}
+
+/// A query for the names of the triggers of all counter caches that add to the shards table, or to one of its fields.
+pub(crate) fn cache_triggers_sql<DB: ShardedBackend>(
+    names: Names<'_, DB>,
+    field: Option<&str>,
+    backend: &DB,
+) -> QueryResult<String> {
+    let field = field.map(|name| identifier(name, backend)).transpose()?;
+    let quoted = Quoted::new(names, backend)?;
+    Ok(quoted.select_cache_triggers(field.as_deref()))
 }
 
 /// The `CHECK` of each field, where a shard has one.

@@ -51,6 +51,7 @@ impl Quoted<'_> {
         let update = self.update();
         let unfit = self.unfit();
         let orphan = self.orphan(shards);
+        let cache = self.cache(shards, None);
         let says = |text: &str| literal(self.dialect, &format!("{}{text}", self.shards_table));
         let hidden = says(
             ": row security may hide some of its rows; drop it as a role that bypasses row security",
@@ -70,6 +71,10 @@ impl Quoted<'_> {
     LOCK TABLE {parent}, {shards} IN ACCESS EXCLUSIVE MODE;
     IF row_security_active({seen}) THEN
         RAISE EXCEPTION USING MESSAGE = {hidden};
+    END IF;
+    unfit := ({cache});
+    IF unfit IS NOT NULL THEN
+        RAISE EXCEPTION USING MESSAGE = unfit;
     END IF;
     CREATE TEMPORARY TABLE diesel_sharded_totals ON COMMIT DROP AS
         {totals};
@@ -97,6 +102,7 @@ impl Quoted<'_> {
         let update = self.update();
         let unfit = self.unfit();
         let orphan = self.orphan(shards);
+        let cache = self.cache(shards, None);
         let drop = literal(self.dialect, &format!("DROP TABLE {shards}"));
         let unless_unfit = |sql: &str| {
             format!(
@@ -115,9 +121,9 @@ LOCK TABLES {parent} WRITE, {shards} WRITE;
 CREATE TEMPORARY TABLE `diesel_sharded_totals` (PRIMARY KEY ({primary_key})) ENGINE = InnoDB AS
     {totals};
 {update};
--- Each base has to be the one before plus its sum, and each shard has to have a row. Else all this is rolled back.
+-- Each base has to be the one before plus its sum, each shard has to have a row, and no cache may add to them. Else all this is rolled back.
 SET @diesel_sharded_row = ({unfit});
-SET @diesel_sharded_unfit = COALESCE(@diesel_sharded_row, ({orphan}));
+SET @diesel_sharded_unfit = COALESCE(({cache}), @diesel_sharded_row, ({orphan}));
 DELETE FROM {shards};
 {commit};
 ROLLBACK;
@@ -160,7 +166,7 @@ DROP TEMPORARY TABLE `diesel_sharded_unfit`{drop_triggers}"
             Program::StopsAtErrors => &self.shards,
         };
         let message = format!(
-            "{}: a row did not take what its shards hold",
+            "{}: a row did not take what its shards hold, or a counter cache adds to it",
             self.shards_table
         );
         let check = "INTO temp.diesel_sharded_fits SELECT COUNT(*) = 1 AND COUNT(unfit) = 0 FROM temp.diesel_sharded_unfit";
@@ -194,6 +200,11 @@ DROP TEMPORARY TABLE `diesel_sharded_unfit`{drop_triggers}"
             Some(renamed) => &format!("{}{renamed}", self.schema),
             None => &self.shards,
         };
+        // So SQLite renames it in them.
+        let in_triggers = match renamed {
+            Some(renamed) => renamed.replace('`', "\""),
+            None => self.bare_shards.clone(),
+        };
         let columns =
             |columns: &[Column], name: &str| each(columns, ", ", |i, _| format!("{name}{i}"));
         let mut statements = Trigger::ALL
@@ -215,8 +226,9 @@ DROP TEMPORARY TABLE `diesel_sharded_unfit`{drop_triggers}"
         ));
         statements.push(self.update());
         statements.push(format!(
-            "-- Each base has to be the one before plus its sum, and each shard has to have a row.
-INSERT INTO temp.diesel_sharded_unfit SELECT COALESCE(({}), ({}))",
+            "-- Each base has to be the one before plus its sum, each shard has to have a row, and no cache may add to them.
+INSERT INTO temp.diesel_sharded_unfit SELECT COALESCE(({}), ({}), ({}))",
+            self.cache(&in_triggers, None),
             self.unfit(),
             self.orphan(shards)
         ));

@@ -116,7 +116,7 @@ impl Quoted<'_> {
         }
     }
 
-    fn concatenated(&self, values: &[String]) -> String {
+    pub(super) fn concatenated(&self, values: &[String]) -> String {
         match self.dialect {
             Dialect::Mysql => format!("CONCAT({})", values.join(", ")),
             _ => values.join(" || "),

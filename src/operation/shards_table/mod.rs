@@ -1,6 +1,7 @@
 //! The shards table: its `CREATE TABLE` and `DROP TABLE`, as text and as a Diesel migration.
 
 mod by_names;
+mod caches;
 mod create;
 mod fold_and_drop;
 mod fold_check;
@@ -25,9 +26,11 @@ mod view_migration;
 mod tests;
 
 pub(crate) use self::by_names::{
-    adapted_create, adapted_drop, add_function_sql, checks_sql, create_sql, drop_function_sql,
-    drop_sql, foreign_key_sql, missing_parent_triggers, missing_triggers,
+    adapted_create, adapted_drop, add_function_sql, cache_triggers_sql, checks_sql, create_sql,
+    drop_function_sql, drop_sql, foreign_key_sql, missing_parent_triggers, missing_triggers,
 };
+pub use self::caches::FoundCache;
+pub(crate) use self::caches::{UNLOCK_CACHES, found_caches};
 pub(crate) use self::integrity::Integrity;
 pub use self::migration::ShardsMigration;
 pub(crate) use self::migration::{InTransaction, backend_behind};
@@ -38,6 +41,7 @@ pub(crate) use self::quoted::{
 };
 pub use self::table::ShardsTable;
 pub(crate) use self::triggers::check_triggers;
+pub(crate) use self::unfit_text::explain_unfit;
 pub use self::view::TotalsView;
 pub(crate) use self::view::{create_view_sql, drop_view_sql};
 pub use self::view_migration::ViewMigration;

@@ -178,8 +178,8 @@ impl<T: ShardedTable> ShardsTable<T> {
     /// [`MissingShardsTable`](crate::Error::MissingShardsTable).
     ///
     /// The text checks itself: each base must be its earlier value plus the sum of its shards, and each shard must have a row. If
-    /// a trigger, a policy, or a column that rounds or cuts prevents that, the text fails with an error that names a row, and
-    /// both tables stay as they were. That holds inside a transaction and outside, in Diesel's migrations, `psql`, `mariadb` and
+    /// a trigger, a policy, or a column that rounds or cuts prevents that, or the triggers of a [`CounterCache`](crate::CounterCache) would
+    /// miss the table, the text fails with an error that names a row or a trigger, and both tables stay as they were. That holds inside a transaction and outside, in Diesel's migrations, `psql`, `mariadb` and
     /// even in `sqlite3`, which continues after an error.
     ///
     /// ```sql
@@ -298,8 +298,8 @@ impl<T: ShardedTable> ShardsTable<T> {
     /// Folds every shard into its parent and drops it; see [`drop_sql`](Self::drop_sql).
     ///
     /// # Errors
-    /// [`Unfit`](Error::Unfit) if a row does not accept the values of its shards, [`Overflow`](Error::Overflow), or the
-    /// database's error. No total has changed then. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside
+    /// [`HasCounterCache`](Error::HasCounterCache) before its caches are dropped; [`Unfit`](Error::Unfit) if a row does not accept the
+    /// values of its shards, [`Overflow`](Error::Overflow), or the database's error. No total has changed then. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside
     /// a transaction on MySQL, which would commit it. On PostgreSQL a transaction around it has to be `READ COMMITTED`.
     pub fn drop<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
     where

@@ -172,7 +172,10 @@ fn schema_name(name: &str) -> String {
 }
 
 /// Reads the rows of a query of one column of texts.
-async fn texts<DB, M, Conn>(link: &mut Link<'_, M, Conn>, sql: String) -> QueryResult<Vec<String>>
+pub(super) async fn texts<DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    sql: String,
+) -> QueryResult<Vec<String>>
 where
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,

@@ -1,11 +1,13 @@
 //! The text that names a row which does not fit: `videos_shards, key 7: 100 + 10 gave 100`.
 
-use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
+use diesel::result::{DatabaseErrorInformation, Error as DieselError};
 
 use crate::backend::Dialect;
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, ShardedTable, ShardsColumn};
 use crate::unfit::Unfit;
+
+use super::caches;
 
 // The parts of a text that tells which row does not fit: `videos_shards, key 7: 100 + 10 gave 100`. A key may contain any of
 // them, a number none.
@@ -19,6 +21,10 @@ pub(super) const NO_ROW: &str = ": it has shards and no row";
 
 /// The error that such a text describes.
 pub(super) fn told<T: ShardedTable>(text: &str) -> Option<DieselError> {
+    let cache = caches::told(text, T::SHARDS_TABLE.as_str());
+    if cache.is_some() {
+        return cache;
+    }
     let (key, reason) = read(text, T::SHARDS_TABLE.as_str(), T::FIELDS)?;
     let table = T::SHARDS_TABLE.to_string();
     Some(Error::Unfit { table, key, reason }.into())
@@ -98,30 +104,24 @@ fn shown(amount: &Amount) -> String {
     }
 }
 
-/// Names the row that does not fit, if the text's own check failed.
-pub(super) fn explain_unfit<T: ShardedTable>(dialect: Dialect, error: DieselError) -> DieselError {
+/// Names the row that does not fit, or the cache, if the text's own check failed.
+pub(crate) fn explain_unfit<T: ShardedTable>(dialect: Dialect, error: DieselError) -> DieselError {
     let text = match &error {
-        DieselError::DatabaseError(kind, information) => {
-            unfit_in(dialect, *kind, information.as_ref())
-        }
+        DieselError::DatabaseError(_, information) => unfit_in(dialect, information.as_ref()),
         _ => None,
     };
     text.and_then(told::<T>).unwrap_or(error)
 }
 
 /// The text about a row in the error of the check. SQLite's error contains none.
-fn unfit_in(
-    dialect: Dialect,
-    kind: DatabaseErrorKind,
-    information: &dyn DatabaseErrorInformation,
-) -> Option<&str> {
-    match (dialect, kind) {
-        (Dialect::Postgres, _) => Some(information.message()),
-        (Dialect::Mysql, DatabaseErrorKind::UniqueViolation) => {
+fn unfit_in(dialect: Dialect, information: &dyn DatabaseErrorInformation) -> Option<&str> {
+    match dialect {
+        Dialect::Postgres => Some(information.message()),
+        Dialect::Mysql => {
             let duplicate = information.message().strip_prefix("Duplicate entry '")?;
             duplicate.rsplit_once("' for key ").map(|(text, _)| text)
         }
-        _ => None,
+        Dialect::Sqlite => None,
     }
 }
 

@@ -23,6 +23,7 @@ mod migrating;
 mod models;
 mod named;
 mod named_values;
+mod one_cache;
 mod or_insert;
 mod peaks;
 mod properties;
