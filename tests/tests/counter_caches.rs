@@ -1,5 +1,8 @@
 //! Counter caches beside the ways of each database: search paths, row security and `TRUNCATE` on PostgreSQL, upserts and `REPLACE`.
 
+#[path = "counter_caches/edges.rs"]
+mod edges;
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::CounterCache;

@@ -72,8 +72,13 @@ use super::declaration::{ChildNames, Declaration};
 /// | a foreign key's `CASCADE` or `SET NULL` deletes or changes rows | counts | does **not** count | counts |
 /// | `TRUNCATE` of the rows' table | counts | does **not** count | there is none |
 /// | `REPLACE INTO` the rows' table | there is none | counts | counts the replaced row under `PRAGMA recursive_triggers = ON` alone |
-/// | a parent's key changes | counts | counts | counts |
+/// | a parent's key changes, and its rows follow by a cascade | counts | counts | counts |
+/// | a parent's key changes, and its rows do not follow | counts | does **not** count | does **not** count |
+/// | a parent comes after its rows, or is replaced beside them | does **not** count | does **not** count | does **not** count |
 /// | rows of a partition are written under its own name | do **not** count | count | there is none |
+/// | a partition is dropped, detached or truncated | does **not** count | does **not** count | there is none |
+///
+/// The [guide](crate::guide::counter_caches#what-does-not-count) has what to do about each, and rarer ones.
 ///
 /// MySQL and MariaDB fire no trigger for the action of a foreign key. If the rows go with their *parent*, nothing is lost, since its shards go
 /// too. If they go with another table's row (a user's comments), let a trigger of your own delete them, in the place of the cascade:

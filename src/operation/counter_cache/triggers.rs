@@ -133,10 +133,19 @@ impl Declaration<'_> {
         let triggers = self.create_statement_triggers();
         let one_alone = self.tables.refuse_second_cache(&self.field).join(";\n");
         let (rename, parent) = (&self.names.rename, &self.tables.parent);
+        let text = |text: &str| literal(self.dialect(), text);
+        let child = text(&self.child_table);
+        let inherits = text(&format!(
+            "{} is a partition, or inherits: what is written through the table above it fires none of its triggers; count the rows of that table",
+            self.child_table
+        ));
         as_one(
             "DECLARE\n    kept TEXT;\n",
             &format!(
                 "{one_alone};
+IF EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass({child})) THEN
+    RAISE EXCEPTION USING MESSAGE = {inherits};
+END IF;
 -- What a counted table that was dropped has left.
 DROP TRIGGER IF EXISTS {rename} ON {parent};
 CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS {body};
