@@ -11,6 +11,7 @@ mod create_view;
 mod find_missing;
 mod find_parent;
 mod hold;
+mod insert_parent;
 mod kept;
 mod keys;
 mod keys_of_shards;
@@ -27,7 +28,6 @@ mod top;
 mod total;
 mod total_in_row;
 mod under_alias;
-mod unless_there;
 mod with;
 
 pub(crate) use self::count_all::CountAll;
@@ -45,6 +45,7 @@ pub(crate) use self::hold::{
     NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectShards, Sums,
     Write,
 };
+pub(crate) use self::insert_parent::InsertParent;
 pub(crate) use self::kept::{Kept, KeptQuery, Passing, statement_was_lost};
 pub(crate) use self::keys::{KeyIs, KeysAre};
 pub(crate) use self::literal::literal;
@@ -63,5 +64,4 @@ pub use self::total::{ShardedExpressionMethods, Total};
 pub(crate) use self::total::{push_total, push_total_of};
 pub use self::total_in_row::TotalInRow;
 pub(crate) use self::under_alias::with_other_table;
-pub(crate) use self::unless_there::UnlessThere;
 pub(crate) use self::with::{push_has_rows, push_number_of_rows};

@@ -67,24 +67,42 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
         let text = text.finish();
         let mut table = backend.query_builder();
         self.parent.to_sql(&mut table, backend)?;
-        let table = table.finish() + ".";
-        for piece in pieces(&text, &table, backend.dialect()) {
-            match piece {
-                Piece::Sql(sql) => out.push_sql(sql),
-                Piece::Table => {
-                    out.push_identifier(ALIAS)?;
-                    out.push_sql(".");
-                }
-                // Only its place is written here.
-                Piece::Bind => push_bind::<Integer, i32, DB>(&0, out.reborrow())?,
-            }
-        }
-        Ok(())
+        push_pieces(
+            pieces(&text, &(table.finish() + "."), backend.dialect()),
+            out,
+        )
     }
 }
 
+/// Writes a statement's text, with its binds at their places; a pass that collects them has another source.
+pub(crate) fn push_text<DB: ShardedBackend>(
+    text: &str,
+    dialect: Dialect,
+    out: AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    push_pieces(pieces(text, "", dialect), out)
+}
+
+fn push_pieces<DB: ShardedBackend>(
+    pieces: Vec<Piece<'_>>,
+    mut out: AstPass<'_, '_, DB>,
+) -> QueryResult<()> {
+    for piece in pieces {
+        match piece {
+            Piece::Sql(sql) => out.push_sql(sql),
+            Piece::Table => {
+                out.push_identifier(ALIAS)?;
+                out.push_sql(".");
+            }
+            // Only its place is written here.
+            Piece::Bind => push_bind::<Integer, i32, DB>(&0, out.reborrow())?,
+        }
+    }
+    Ok(())
+}
+
 /// Whether this pass writes the statement's text. The others collect its binds, or look at it.
-fn writes_text<DB: Backend>(out: AstPass<'_, '_, DB>) -> bool {
+pub(crate) fn writes_text<DB: Backend>(out: AstPass<'_, '_, DB>) -> bool {
     let writes = Cell::new(false);
     let _: AstPass<'_, '_, DB> = out.cast_database(
         |binds| binds,
@@ -121,13 +139,13 @@ enum Piece<'t> {
     Bind,
 }
 
-/// Splits the text of an expression at `table`, and at the places of its binds; neither is looked for between quotes.
+/// Splits the text of an expression at `table`, if that is one, and at the places of its binds; neither is looked for between quotes.
 fn pieces<'t>(text: &'t str, table: &str, dialect: Dialect) -> Vec<Piece<'t>> {
     let mut pieces = vec![];
     let (mut begun, mut at) = (0, 0);
     while at < text.len() {
         let rest = &text[at..];
-        let (piece, length) = match rest.starts_with(table) {
+        let (piece, length) = match !table.is_empty() && rest.starts_with(table) {
             true => (Some(Piece::Table), table.len()),
             false => match bind(rest, dialect) {
                 Some(length) => (Some(Piece::Bind), length),
@@ -163,7 +181,7 @@ fn bind(text: &str, dialect: Dialect) -> Option<usize> {
 
 /// The length of what is copied whole: a text or name between quotes, or one character. (A doubled quote ends one such part and
 /// begins the next.)
-fn word(text: &str) -> usize {
+pub(crate) fn word(text: &str) -> usize {
     let mut chars = text.chars();
     match chars.next() {
         Some(quote @ ('"' | '`' | '\'')) => match chars.as_str().find(quote) {

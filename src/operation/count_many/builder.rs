@@ -118,7 +118,7 @@ impl<C: ShardedColumn, Run> CountMany<C, NoInsert, Run> {
     }
 
     /// Inserts the row that `row_of` makes for each key that has none, in the same transaction, and counts on it. Its own value of the
-    /// field is the base.
+    /// field is the base, 0 if it has none.
     ///
     /// As with [`or_insert`](crate::operation::UpdateStatement::or_insert) of an update, callers that race insert one row, and lose no
     /// count.

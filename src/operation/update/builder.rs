@@ -79,10 +79,10 @@ impl<Query, Values, Ret, Run> UpdateStatement<Query, Values, Ret, NoInsert, Run>
     /// a savepoint):
     ///
     /// ```sql
-    /// INSERT INTO "downloads" ("version", "day") VALUES ($1, $2)      -- PostgreSQL: ON CONFLICT DO NOTHING
+    /// INSERT INTO "downloads" ("version", "day", "number") VALUES ($1, $2, 0) -- PostgreSQL: ON CONFLICT DO NOTHING
     /// ```
     ///
-    /// Its effect on the total: the inserted row's own value, and the count.
+    /// Its effect on the total: the value of the field that `row` has, 0 without one (whatever the column's default is), and the count.
     ///
     /// # Errors
     /// As without it. Errors of the insert, as Diesel reports them: a unique key that is violated although no row matches, a

@@ -1,5 +1,7 @@
 //! An update in the parts that its statements are made of.
 
+use std::marker::PhantomData;
+
 use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
@@ -17,7 +19,7 @@ use crate::model::ShardedTable;
 use crate::operation::shard_counts;
 use crate::placement::ShardChoice;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{KeyIs, UnlessThere};
+use crate::query_builder::{InsertParent, KeyIs};
 use crate::{engine, observe, placement};
 
 impl<Q, V, Ret, Ins, Run, T, W> UpdateStatement<Q, Values<V>, Ret, Ins, Run>
@@ -192,8 +194,15 @@ where
         shard: i32,
     ) -> QueryResult<usize> {
         match (&self.insert, statement) {
-            (Some(insert), Statement::InsertUnlessThere) => link.execute(UnlessThere(insert)).await,
-            (Some(insert), Statement::Insert) => link.execute(insert).await,
+            (Some(insert), Statement::InsertUnlessThere | Statement::Insert) => {
+                let sent = link.execute(InsertParent::<T, _, _> {
+                    insert,
+                    changes: &self.changes.changeset,
+                    unless_there: statement == Statement::InsertUnlessThere,
+                    table: PhantomData,
+                });
+                sent.await
+            }
             _ => {
                 let (changes, filter) = (&self.changes, &self.filter);
                 changes.send(link, statement, filter, shard).await

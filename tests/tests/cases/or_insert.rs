@@ -1,13 +1,14 @@
 //! Counts on rows that may not exist yet.
 
 use crate::api::retry::{self, RetryPolicy};
-use crate::api::{Error, update};
+use crate::api::{Error, count_many, update};
+use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads};
 
-use super::{Conn, database, on_threads};
+use super::{Conn, database, database_with_counters, on_threads};
 
 fn download(conn: &mut Conn, version: i32, day: i32) -> QueryResult<usize> {
     update(downloads::table.find((version, Day(day))))
@@ -78,6 +79,62 @@ fn by_a_filter_and_with_the_row_given_back() {
         .or_insert((id.eq(12), slug.eq("twelve"), title.eq("")))
         .execute(conn);
     assert_eq!(missing, Ok(1));
+}
+
+/// A column that counts what its row stands for has `DEFAULT 1`: the first count is 1, and not 2.
+#[test]
+fn a_default_is_not_counted() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    diesel::sql_query("ALTER TABLE downloads ALTER COLUMN number SET DEFAULT 1")
+        .execute(conn)
+        .or_else(|_| {
+            conn.batch_execute(
+                "PRAGMA writable_schema = ON;
+                 UPDATE sqlite_schema SET sql = replace(sql, 'DEFAULT 0', 'DEFAULT 1') WHERE name = 'downloads';
+                 PRAGMA writable_schema = RESET;",
+            )
+            .map(|()| 0)
+        })
+        .unwrap();
+    diesel::insert_into(downloads::table)
+        .values((downloads::version.eq(0), downloads::day.eq(0)))
+        .execute(conn)
+        .unwrap();
+    assert_eq!(number(conn, 0, 0), Some(1));
+
+    let row = |version: i32| (downloads::version.eq(version), downloads::day.eq(1));
+    let add = downloads::number.eq(downloads::number + 1);
+    assert_eq!(download(conn, 1, 1), Ok(1));
+    let returned = update(downloads::table.find((2, Day(1))))
+        .set(add)
+        .or_insert(row(2))
+        .returning(downloads::number)
+        .get_result::<i32>(conn);
+    assert_eq!(returned, Ok(1));
+    let filter = update(downloads::table.filter(downloads::version.eq(3)))
+        .set(add)
+        .or_insert(row(3));
+    assert_eq!(filter.execute(conn), Ok(1));
+    let keyed = update(downloads::table.find((4, Day(1))))
+        .set(add)
+        .or_insert(row(4))
+        .idempotency_key("4");
+    assert_eq!(keyed.execute(conn), Ok(1));
+    let keys = [((5, Day(1)), 1), ((6, Day(1)), 1)];
+    let counted = count_many(downloads::number, keys)
+        .or_insert(|key: &(i32, Day)| row(key.0))
+        .run(conn);
+    assert_eq!(counted.unwrap().rows, 2);
+    for version in 1..=6 {
+        assert_eq!(number(conn, version, 1), Some(1), "{version}");
+    }
+    // What the caller names is the base.
+    let named = update(downloads::table.find((7, Day(1))))
+        .set(add)
+        .or_insert((row(7), downloads::number.eq(50)))
+        .execute(conn);
+    assert_eq!((named, number(conn, 7, 1)), (Ok(1), Some(51)));
 }
 
 #[test]

@@ -1,0 +1,211 @@
+//! An `INSERT` of a parent that is counted at once.
+
+use std::marker::PhantomData;
+
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
+
+use super::query_ids::no_query_id;
+use super::under_alias::{push_text, word, writes_text};
+use crate::backend::ShardedBackend;
+use crate::model::ShardedTable;
+
+/// An insert whose row has 0 in each field of `T` that `changes` count, unless it has a value for the field: a column's default is
+/// often what the first count would make of 0, and would be counted twice.
+///
+/// ```sql
+/// INSERT INTO "downloads" ("version", "day", "number") VALUES ($1, $2, 0) ON CONFLICT DO NOTHING
+/// ```
+pub(crate) struct InsertParent<'a, T, Ch, S> {
+    pub(crate) insert: &'a S,
+    pub(crate) changes: &'a Ch,
+    /// It does nothing where it violates a unique key.
+    pub(crate) unless_there: bool,
+    pub(crate) table: PhantomData<T>,
+}
+
+impl<T, Ch, S, DB> QueryFragment<DB> for InsertParent<'_, T, Ch, S>
+where
+    DB: ShardedBackend,
+    T: ShardedTable,
+    Ch: QueryFragment<DB>,
+    S: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        if !writes_text(out.reborrow()) {
+            return self.insert.walk_ast(out); // the zeros are no binds
+        }
+        let backend = out.backend();
+        let text = |fragment: &dyn QueryFragment<DB>| -> QueryResult<String> {
+            let mut text = backend.query_builder();
+            fragment.to_sql(&mut text, backend)?;
+            Ok(text.finish())
+        };
+        let (mut insert, changes) = (text(self.insert)?, text(self.changes)?);
+        for field in T::FIELDS.iter().filter(|field| field.is_sum()) {
+            let mut column = backend.query_builder();
+            column.push_identifier(field.name())?;
+            let column = column.finish();
+            if changes.contains(&format!("{column} = ")) {
+                insert = from_zero(&insert, &column).unwrap_or(insert);
+            }
+        }
+        if self.unless_there {
+            insert.push_str(" ON CONFLICT DO NOTHING");
+        }
+        push_text(&insert, backend.dialect(), out)
+    }
+}
+
+no_query_id!(['a, T, Ch, S] InsertParent<'a, T, Ch, S>);
+
+/// `insert` with 0 for a column that it does not name, or names with `DEFAULT`. `None` if it inserts what a query returns, which has all
+/// columns.
+fn from_zero(insert: &str, column: &str) -> Option<String> {
+    if let Some(into) = insert.strip_suffix(" DEFAULT VALUES") {
+        return Some(format!("{into} ({column}) VALUES (0)"));
+    }
+    let (into, mut columns, mut rest) = list(insert)?;
+    if !rest.starts_with(" VALUES (") {
+        return None;
+    }
+    let place = columns.iter().position(|name| name.trim() == column);
+    if place.is_none() {
+        columns.push(column);
+    }
+    let mut text = format!("{into}{})", columns.join(", "));
+    while let Some((before, mut values, behind)) = list(rest) {
+        match place {
+            None => values.push("0"),
+            Some(place) => {
+                if let Some(value) = values.get_mut(place).filter(|value| **value == "DEFAULT") {
+                    *value = "0";
+                }
+            }
+        }
+        text = format!("{text}{before}{})", values.join(", "));
+        rest = behind;
+    }
+    Some(text + rest)
+}
+
+/// The first list between parentheses: the text up to it with the one that opens it, its items, and the text behind it.
+fn list(text: &str) -> Option<(&str, Vec<&str>, &str)> {
+    let (mut depth, mut at, mut begun) = (0_u32, 0, 0);
+    let (mut before, mut items) = ("", vec![]);
+    while at < text.len() {
+        let length = word(&text[at..]);
+        let word = &text[at..at + length];
+        if matches!((word, depth), ("," | ")", 1)) {
+            items.push(text[begun..at].trim());
+            begun = at + 1;
+        }
+        match word {
+            "(" => {
+                depth += 1;
+                if depth == 1 {
+                    (before, begun) = (&text[..=at], at + 1);
+                }
+            }
+            ")" => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    items.retain(|item| !item.is_empty()); // of `()`
+                    return Some((before, items, &text[at + 1..]));
+                }
+            }
+            _ => {}
+        }
+        at += length;
+    }
+    None
+}
+
+#[cfg(all(
+    test,
+    feature = "postgres_backend",
+    feature = "mysql_backend",
+    feature = "sqlite"
+))]
+mod tests {
+    use diesel::mysql::Mysql;
+    use diesel::pg::Pg;
+    use diesel::query_builder::AsChangeset;
+    use diesel::sqlite::Sqlite;
+
+    use super::*;
+    use crate::test_schema::sql;
+    use crate::test_schema::videos::{self as table, dsl::*};
+
+    #[test]
+    fn counted_fields_begin_at_zero() {
+        let changes = (views.eq(views + 1), likes.eq(likes - 1)).as_changeset();
+        macro_rules! insert {
+            ($values:expr) => {
+                insert!($values, changes)
+            };
+            ($values:expr, $changes:expr) => {{
+                let insert = diesel::insert_into(videos).values($values);
+                let insert = InsertParent::<table::table, _, _> {
+                    insert: &insert,
+                    changes: &$changes,
+                    unless_there: false,
+                    table: PhantomData,
+                };
+                let postgres = sql!(Pg, insert);
+                let (_, behind) = postgres.split_once(r#"INSERT INTO "videos" "#).unwrap();
+                let unless_there = InsertParent {
+                    unless_there: true,
+                    ..insert
+                };
+                assert_eq!(
+                    sql!(Pg, unless_there),
+                    format!("{postgres} ON CONFLICT DO NOTHING")
+                );
+                (behind.to_owned(), sql!(Mysql, insert), sql!(Sqlite, insert))
+            }};
+        }
+        let (postgres, mysql, sqlite) = insert!((id.eq(7), slug.eq("a")));
+        assert_eq!(
+            postgres,
+            r#"("id", "slug", "views", "likes") VALUES ($1, $2, 0, 0)"#
+        );
+        let others = "INSERT INTO `videos` (`id`, `slug`, `views`, `likes`) VALUES (?, ?, 0, 0)";
+        assert_eq!((&*mysql, &*sqlite), (others, others));
+        // A value that is named is the base; a default is no value.
+        let (postgres, mysql, sqlite) =
+            insert!((likes.eq(5), None::<diesel::dsl::Eq<views, i64>>, id.eq(7)));
+        assert_eq!(postgres, r#"("likes", "views", "id") VALUES ($1, 0, $2)"#);
+        assert_eq!(
+            mysql,
+            "INSERT INTO `videos` (`likes`, `views`, `id`) VALUES (?, 0, ?)"
+        );
+        assert_eq!(
+            sqlite,
+            "INSERT INTO `videos` (`likes`, `id`, `views`) VALUES (?, ?, 0)"
+        );
+        // Only what is counted.
+        let perhaps = (
+            views.eq(views + 1),
+            None::<diesel::dsl::Eq<likes, diesel::dsl::Add<likes, i32>>>,
+        );
+        let (postgres, ..) = insert!(id.eq(7), perhaps.as_changeset());
+        assert_eq!(postgres, r#"("id", "views") VALUES ($1, 0)"#);
+        let all = "INSERT INTO `videos` (`id`, `slug`, `views`, `likes`) SELECT ";
+        let (_, mysql, _) = insert!(videos.filter(id.eq(1)));
+        assert!(mysql.starts_with(all), "{mysql}");
+        // Several rows; other parentheses and quotes.
+        let rows = r#"INSERT INTO "a(" ("b") VALUES (f('),"views"', g("b"))), (DEFAULT)"#;
+        assert_eq!(
+            from_zero(rows, r#""views""#).unwrap(),
+            r#"INSERT INTO "a(" ("b", "views") VALUES (f('),"views"', g("b")), 0), (DEFAULT, 0)"#
+        );
+        let zeros = "INSERT INTO `videos` (`views`) VALUES (0)";
+        for default in [
+            "INSERT INTO `videos` DEFAULT VALUES",
+            "INSERT INTO `videos` () VALUES ()",
+        ] {
+            assert_eq!(from_zero(default, "`views`").as_deref(), Some(zeros));
+        }
+    }
+}
