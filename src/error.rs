@@ -36,7 +36,8 @@ pub enum Error {
     /// Every attempt ended in a conflict, until the policy's attempts or its deadline were used up. Nothing was changed.
     #[error(
         "nothing was changed: {conflict} in the last of {attempts} attempts within {elapsed:?}; \
-         allow more attempts or a later deadline, or use more shards ({source})"
+         allow more attempts or a later deadline, or {} ({source})",
+        what_else_helps(*conflict)
     )]
     ConflictPersisted {
         /// The conflict that ended the last attempt.
@@ -122,6 +123,19 @@ pub enum Error {
     MissingShardsTable {
         /// The name that the derive was given, or its default.
         table: String,
+        /// The database's own error.
+        source: DieselError,
+    },
+    /// The shards table lacks a sharded field, as one that was declared after the table was created; or the parent lacks it.
+    #[error(
+        "there is no column `{column}` in `{table}`, or in its parent: add it by `ALTER TABLE {table} ADD COLUMN {column} ..`, as \
+         `ShardsTable::of(…::table).create_sql(…)` declares it ({source})"
+    )]
+    MissingShardsColumn {
+        /// The shards table.
+        table: String,
+        /// The field's column.
+        column: String,
         /// The database's own error.
         source: DieselError,
     },
@@ -330,9 +344,29 @@ pub enum Error {
         /// The other.
         other: String,
     },
+    /// A `table!` inside a schema is imported under another name than it has in SQL (`use schema::posts as entries`, or its
+    /// `#[sql_name]`), and no attribute names its shards table. Nothing was sent.
+    #[error(
+        "`{shards_table}` is not the table's own schema and name with `_shards` behind it: if the `table!` is imported under another name \
+         than it has in SQL, name its shards table, as in `#[sharded(table_name = videos_shards)]`"
+    )]
+    NamedAfterAnImport {
+        /// The name that was made from the import.
+        shards_table: String,
+    },
     /// Any other error, as Diesel reports it.
     #[error(transparent)]
     Diesel(DieselError),
+}
+
+/// SQLite has one writer at a time, whatever the number of shards.
+fn what_else_helps(conflict: Conflict) -> &'static str {
+    match conflict {
+        Conflict::Busy => {
+            "let SQLite wait for other writers by `PRAGMA busy_timeout = 5000` on each connection"
+        }
+        _ => "use more shards",
+    }
 }
 
 /// The library's own tables come from its migrations, the others from what the derive knows.

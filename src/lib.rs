@@ -202,10 +202,11 @@ pub use self::unfit::Unfit;
 ///
 /// | attribute | meaning | default |
 /// |---|---|---|
-/// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string for one that is no identifier | the name of `table_name`'s module, as it is imported, and `_shards` |
+/// | `#[sharded(table_name = videos_shards)]` | the shards table's name; a string for one that is no identifier | the table's own name in SQL, however it is imported, and `_shards` (inside a schema the import must have that name, or [`NamedAfterAnImport`](Error::NamedAfterAnImport) asks for this attribute) |
 /// | `#[sharded(schema = analytics)]` | the schema (on MySQL, the database) in which the `table!` and the shards table are; the compiler asks for it where the `table!` names one | none |
 /// | `#[sharded(shards = 128)]` | the number of shards that a writer chooses from: 1 to 4096 | 128 |
 /// | `#[sharded(no_totals)]` | this model means to read bases | a model that can be read (`Queryable`) has to read totals, by [`ShardedSelectable`](derive@ShardedSelectable) or Diesel's `select_expression` |
+/// | `#[sharded(saves_totals)]` | this model means to write its sharded fields into their columns, by `diesel::update(..).set(&model)` | an `AsChangeset` does not compile, unless its sharded fields have `#[diesel(skip_update)]` |
 /// | `#[diesel(table_name = videos)]` | the parent's `table!` | Diesel's: the struct's name in snake case, and an `s` |
 /// | `#[diesel(primary_key(version, day))]` | the parent's key, which must be the key of the `table!` | `id` |
 ///

@@ -7,7 +7,7 @@ use syn::{
     Attribute, Error, Ident, LitInt, LitStr, Meta, Path, Result, Token, Type, parenthesized,
 };
 
-/// `#[sharded(schema = .., table_name = .., shards = .., no_totals)]` on the struct.
+/// `#[sharded(schema = .., table_name = .., shards = .., no_totals, saves_totals)]` on the struct.
 #[derive(Default)]
 pub struct TableAttrs {
     /// That of the `table!` and of the shards table.
@@ -16,6 +16,8 @@ pub struct TableAttrs {
     pub shards: Option<LitInt>,
     /// Where `no_totals` stands, if it does.
     pub no_totals: Option<Span>,
+    /// Where `saves_totals` stands, if it does.
+    pub saves_totals: Option<Span>,
     /// `#[diesel(table_name = ..)]`
     pub table: Option<Path>,
     /// `#[diesel(primary_key(..))]`
@@ -36,6 +38,8 @@ pub struct FieldAttrs {
     pub says_what_is_read: bool,
     /// `#[diesel(deserialize_as = ..)]`
     pub deserialize_as: Option<Type>,
+    /// `#[diesel(skip_update)]`
+    pub skip_update: bool,
 }
 
 impl TableAttrs {
@@ -60,9 +64,11 @@ impl TableAttrs {
                         set(&mut read.shards, shards, &meta.path)
                     } else if let Some(no_totals) = meta.path.get_ident().filter(|name| *name == "no_totals") {
                         set(&mut read.no_totals, no_totals.span(), &meta.path)
+                    } else if let Some(saves_totals) = meta.path.get_ident().filter(|name| *name == "saves_totals") {
+                        set(&mut read.saves_totals, saves_totals.span(), &meta.path)
                     } else {
-                        let message = "unknown attribute: `#[sharded(..)]` on a struct takes `schema`, `table_name`, `shards` \
-                                       and `no_totals`";
+                        let message = "unknown attribute: `#[sharded(..)]` on a struct takes `schema`, `table_name`, `shards`, \
+                                       `no_totals` and `saves_totals`";
                         Err(Error::new_spanned(&meta.path, message))
                     }
                 })?;
@@ -74,6 +80,7 @@ impl TableAttrs {
                         DieselItem::ColumnName(_)
                         | DieselItem::SaysWhatIsRead
                         | DieselItem::DeserializeAs(_)
+                        | DieselItem::SkipUpdate
                         | DieselItem::Other => {}
                     }
                 }
@@ -118,6 +125,7 @@ impl FieldAttrs {
                         DieselItem::ColumnName(column) => read.column = Some(column),
                         DieselItem::SaysWhatIsRead => read.says_what_is_read = true,
                         DieselItem::DeserializeAs(ty) => read.deserialize_as = Some(ty),
+                        DieselItem::SkipUpdate => read.skip_update = true,
                         DieselItem::TableName(_)
                         | DieselItem::PrimaryKey(_)
                         | DieselItem::Other => {}
@@ -190,6 +198,7 @@ enum DieselItem {
     /// `select_expression = ..`, `embed`
     SaysWhatIsRead,
     DeserializeAs(Type),
+    SkipUpdate,
     Other,
 }
 
@@ -229,6 +238,8 @@ fn diesel_item(input: ParseStream) -> Result<DieselItem> {
             .map_or(DieselItem::Other, DieselItem::DeserializeAs))
     } else if name == "select_expression" || name == "embed" {
         Ok(DieselItem::SaysWhatIsRead)
+    } else if name == "skip_update" {
+        Ok(DieselItem::SkipUpdate)
     } else {
         Ok(DieselItem::Other)
     }

@@ -6,6 +6,7 @@ use syn::{DeriveInput, GenericParam, Ident, Index, LitStr, Path, Result, parse_q
 
 use crate::ast::{Field, Struct};
 use crate::attr::unraw;
+use crate::saves_totals::{Reported, refuse_to_save};
 use crate::valid::Valid;
 
 pub fn derive(input: &DeriveInput) -> TokenStream {
@@ -17,6 +18,14 @@ fn try_derive(input: &DeriveInput) -> Result<TokenStream> {
     let valid = model.validate()?;
     let mut code = expand(&model, &model.table()?, &valid);
     code.extend(reads_totals(input, &model, &valid));
+    if model.attrs.no_totals.is_none() {
+        code.extend(refuse_to_save(
+            input,
+            &model,
+            &valid.fields,
+            Reported::UnlessItReadsTotals,
+        ));
+    }
     Ok(code)
 }
 
@@ -76,22 +85,7 @@ fn expand(
     }: &Valid,
 ) -> TokenStream {
     let table = quote!(#module::table);
-    let shards_table = model.attrs.shards_table.clone().unwrap_or_else(|| {
-        let name = module
-            .segments
-            .last()
-            .map(|last| &last.ident)
-            .unwrap_or(model.ident);
-        LitStr::new(&format!("{}_shards", unraw(name)), name.span())
-    });
-    let shards_table = match &model.attrs.schema {
-        Some(schema) => {
-            let length = schema.value().len();
-            let text = format!("{}.{}", schema.value(), shards_table.value());
-            quote!(::diesel_sharded::model::TableName::in_schema(#text, #length))
-        }
-        None => quote!(::diesel_sharded::model::TableName::new(#shards_table)),
-    };
+    let shards_table = shards_table(model, module);
 
     let key_types = key.iter().map(|(_, field)| field.ty);
     let key_type = match key.as_slice() {
@@ -187,6 +181,37 @@ fn expand(
 
             #(#columns)*
         };
+    }
+}
+
+/// The name of the shards table: the one that is written, or the table's own and `_shards`. The name of a table inside a schema is no
+/// constant: then that of its module is taken, and compared when statements are built.
+fn shards_table(model: &Struct, module: &Path) -> TokenStream {
+    let path = quote!(::diesel_sharded::model);
+    let written = model.attrs.shards_table.as_ref();
+    let Some(schema) = &model.attrs.schema else {
+        return match written {
+            Some(name) => quote!(#path::TableName::new(#name)),
+            None => quote!({
+                const PARENT: &str = #path::own_name::<#module::table>();
+                const NAME: [u8; PARENT.len() + #path::SUFFIX.len()] = #path::with_suffix(PARENT);
+                match ::std::str::from_utf8(&NAME) {
+                    ::std::result::Result::Ok(name) => #path::TableName::new(name),
+                    ::std::result::Result::Err(_) => ::std::unreachable!(),
+                }
+            }),
+        };
+    };
+    let in_schema = |name: &str| {
+        let (text, length) = (format!("{}.{name}", schema.value()), schema.value().len());
+        quote!(#path::TableName::in_schema(#text, #length))
+    };
+    match (written, module.segments.last()) {
+        (None, Some(last)) => {
+            let name = in_schema(&format!("{}_shards", unraw(&last.ident)));
+            quote!(#name.after_module_of::<#module::table>())
+        }
+        _ => in_schema(&written.map(LitStr::value).unwrap_or_default()),
     }
 }
 

@@ -5,6 +5,7 @@
 mod ast;
 mod attr;
 mod expand;
+mod saves_totals;
 mod selectable;
 mod valid;
 
@@ -42,6 +43,8 @@ mod tests {
         "select_expression",
         "embed",
         "no_totals",
+        "saves_totals",
+        "skip_update",
         "sql_type",
         "max",
         "min",

@@ -11,6 +11,7 @@ use syn::{
 
 use crate::ast::{Field, Struct};
 use crate::attr::unraw;
+use crate::saves_totals::{Reported, refuse_to_save};
 
 pub fn derive(input: &DeriveInput) -> TokenStream {
     try_derive(input).unwrap_or_else(|error| error.to_compile_error())
@@ -35,7 +36,9 @@ fn try_derive(input: &DeriveInput) -> Result<TokenStream> {
             twin_field(&table, field, sharded.map(|(column, _)| column))
         })
         .collect();
-    Ok(expand(input, &model, &table, &fields))
+    let mut code = expand(input, &model, &table, &fields);
+    code.extend(refuse_to_save(input, &model, &sharded, Reported::Always));
+    Ok(code)
 }
 
 /// The field in the twin, where `sharded` is its column if it is counted on shards.

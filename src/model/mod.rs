@@ -10,6 +10,8 @@ mod merge;
 mod peak;
 #[doc(hidden)]
 pub mod reads_totals;
+#[doc(hidden)]
+pub mod saves_totals;
 mod table_name;
 
 pub(crate) use self::amount::Amount;
@@ -26,4 +28,4 @@ pub use self::peak::{MaxColumn, MinColumn, PeakType, PeakValue};
 pub use self::reads_totals::{FromTotal, ReadsTotals, TotalOf};
 pub use self::table_name::TableName;
 #[doc(hidden)]
-pub use self::table_name::{TableForm, assert_schema};
+pub use self::table_name::{SUFFIX, TableForm, assert_schema, own_name, with_suffix};

@@ -1,19 +1,19 @@
 //! The name of a table, with that of its schema.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
-use diesel::backend::Backend;
 use diesel::internal::table_macro::{Identifier, InfixNode, StaticQueryFragment};
-use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::result::QueryResult;
 
 /// The name of a table as it is, not quoted, with that of its schema (a database, on MySQL) if it has one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy)]
 pub struct TableName<'a> {
     /// `videos_shards`, or `analytics.videos_shards`
     text: &'a str,
     /// The length of the schema's name, where there is one.
     schema: Option<usize>,
+    /// Whether the parent has this schema and name, where the compiler could not see it.
+    is_parent: Option<fn(&str, &str) -> bool>,
 }
 
 impl<'a> TableName<'a> {
@@ -22,6 +22,7 @@ impl<'a> TableName<'a> {
         TableName {
             text: name,
             schema: None,
+            is_parent: None,
         }
     }
 
@@ -37,6 +38,21 @@ impl<'a> TableName<'a> {
         TableName {
             text,
             schema: Some(schema),
+            is_parent: None,
+        }
+    }
+
+    /// The same for the shards table of `T`, with a name that was made from that of its module: a statement fails where the table has
+    /// another one.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn after_module_of<T>(self) -> Self
+    where
+        T: StaticQueryFragment<Component: fmt::Debug>,
+    {
+        TableName {
+            is_parent: Some(is_named::<T>),
+            ..self
         }
     }
 
@@ -63,19 +79,33 @@ impl<'a> TableName<'a> {
         self.schema.is_some()
     }
 
-    /// `"analytics"."videos_shards"`
-    pub(crate) fn push<DB: Backend>(self, mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
-        if let Some(schema) = self.schema() {
-            out.push_identifier(schema)?;
-            out.push_sql(".");
+    /// Whether it may have been made from an import of a table that has another name.
+    pub(crate) fn is_anothers(self) -> bool {
+        let parent = self.name().strip_suffix(SUFFIX);
+        match (self.is_parent, self.schema(), parent) {
+            (Some(is_parent), Some(schema), Some(parent)) => !is_parent(schema, parent),
+            _ => false,
         }
-        out.push_identifier(self.name())
     }
 }
 
-impl<DB: Backend> QueryFragment<DB> for TableName<'_> {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.push(out)
+impl PartialEq for TableName<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.text, self.schema) == (other.text, other.schema)
+    }
+}
+
+impl Eq for TableName<'_> {}
+
+impl Hash for TableName<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.text, self.schema).hash(state);
+    }
+}
+
+impl fmt::Debug for TableName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TableName").field(&self.text).finish()
     }
 }
 
@@ -90,9 +120,9 @@ impl fmt::Display for TableName<'_> {
 pub const fn assert_schema<T>(shards_table: TableName<'_>)
 where
     T: StaticQueryFragment,
-    T::Component: TableForm,
+    T::Component: TableForm<T>,
 {
-    if T::Component::IS_QUALIFIED {
+    if T::Component::OWN_NAME.is_none() {
         assert!(
             shards_table.is_qualified(),
             "this `table!` is inside a schema: name it on the struct too, as in `#[sharded(schema = analytics)]`"
@@ -105,19 +135,67 @@ where
     }
 }
 
+/// The name of `T` in SQL, whatever it is imported as. Empty for a table inside a schema, which [`assert_schema`] refuses here.
+#[doc(hidden)]
+pub const fn own_name<T>() -> &'static str
+where
+    T: StaticQueryFragment,
+    T::Component: TableForm<T>,
+{
+    match T::Component::OWN_NAME {
+        Some(name) => name,
+        None => "",
+    }
+}
+
+/// `videos` with `_shards` behind it, in `N` bytes.
+///
+/// # Panics
+/// If that is another number.
+#[doc(hidden)]
+pub const fn with_suffix<const N: usize>(name: &str) -> [u8; N] {
+    let name = name.as_bytes();
+    assert!(name.len() + SUFFIX.len() == N);
+    let (mut text, mut i) = ([0; N], 0);
+    while i < N {
+        text[i] = match i < name.len() {
+            true => name[i],
+            false => SUFFIX.as_bytes()[i - name.len()],
+        };
+        i += 1;
+    }
+    text
+}
+
+/// What follows the parent's name in that of its shards table.
+#[doc(hidden)]
+pub const SUFFIX: &str = "_shards";
+
 /// The name that a `table!` writes.
 #[doc(hidden)]
-pub trait TableForm {
-    /// Whether a schema stands before it.
-    const IS_QUALIFIED: bool;
+pub trait TableForm<T> {
+    /// The name; none that a constant could hold if a schema stands before it.
+    const OWN_NAME: Option<&'static str>;
 }
 
-impl TableForm for Identifier<'_> {
-    const IS_QUALIFIED: bool = false;
+impl<T> TableForm<T> for Identifier<'static>
+where
+    T: StaticQueryFragment<Component = Self>,
+{
+    const OWN_NAME: Option<&'static str> = Some(T::STATIC_COMPONENT.0);
 }
 
-impl<T, U, M> TableForm for InfixNode<T, U, M> {
-    const IS_QUALIFIED: bool = true;
+impl<T, L, R, M> TableForm<T> for InfixNode<L, R, M> {
+    const OWN_NAME: Option<&'static str> = None;
+}
+
+/// Whether `schema` and `name` are those of `T`, which is inside a schema. (Diesel shows them by `Debug` alone.)
+fn is_named<T>(schema: &str, name: &str) -> bool
+where
+    T: StaticQueryFragment<Component: fmt::Debug>,
+{
+    let named = InfixNode::new(Identifier(schema), Identifier(name), ".");
+    format!("{:?}", T::STATIC_COMPONENT) == format!("{named:?}")
 }
 
 #[cfg(test)]

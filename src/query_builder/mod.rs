@@ -23,6 +23,7 @@ mod picked;
 mod probe_shard;
 mod query_ids;
 mod select_parents;
+mod table_name;
 mod text_guard;
 mod top;
 mod total;

@@ -68,6 +68,7 @@ impl<'a> Quoted<'a> {
             }
             .into());
         }
+        shards_table.check()?;
         let schema = match shards_table.schema() {
             Some(schema) => identifier(schema, backend)? + ".",
             None => String::new(),

@@ -217,3 +217,41 @@ fn a_composite_key_and_a_sharded_type() {
     };
     assert_eq!(read, Ok(expected));
 }
+
+/// Models that may be saved: one whose counted fields are left out, and one that means to write them.
+#[test]
+fn models_that_are_saved() {
+    #[derive(ShardedSelectable, Identifiable, AsChangeset)]
+    #[diesel(table_name = table)]
+    struct Page {
+        id: i64,
+        title: String,
+        #[sharded]
+        #[diesel(skip_update)]
+        views: i64,
+    }
+
+    #[derive(ShardedSelectable, Identifiable, AsChangeset)]
+    #[diesel(table_name = table)]
+    #[sharded(saves_totals)]
+    struct Import {
+        id: i64,
+        #[sharded]
+        views: i64,
+    }
+
+    let (_database, mut conn) = counted();
+    let conn = &mut conn;
+    let video = videos.find(3);
+    let mut page = video.select(Page::as_select()).first(conn).unwrap();
+    page.title = "new".into();
+    let saved = diesel::update(&page).set(&page).execute(conn);
+    assert_eq!(saved, Ok(1));
+    let stored = video.select((title, views, views.total())).first(conn);
+    assert_eq!(stored, Ok(("new".to_owned(), 300_i64, page.views)));
+    let import = Import { id: 3, views: 50 };
+    let saved = diesel::update(&import).set(&import).execute(conn);
+    assert_eq!(saved, Ok(1));
+    let stored = video.select((views, views.total())).first(conn);
+    assert_eq!(stored, Ok((50_i64, 51_i64)));
+}

@@ -1,0 +1,45 @@
+//! The refusal of models that Diesel could save with their totals.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::{DeriveInput, Ident};
+
+use crate::ast::{Field, Struct};
+
+/// Which models are reported.
+#[derive(PartialEq, Eq)]
+pub enum Reported {
+    Always,
+    /// The other derive reports one that reads totals.
+    UnlessItReadsTotals,
+}
+
+/// Refuses a model that derives `AsChangeset` with its sharded fields, unless it says that it means to.
+pub fn refuse_to_save(
+    input: &DeriveInput,
+    model: &Struct,
+    sharded: &[(Ident, &Field)],
+    reported: Reported,
+) -> Option<TokenStream> {
+    let saved = sharded.iter().any(|(_, field)| !field.attrs.skip_update);
+    if model.attrs.saves_totals.is_some() || !saved {
+        return None;
+    }
+    let ident = model.ident;
+    let (impl_generics, ty_generics, where_clause) = input.generics.split_for_impl();
+    let module = quote!(::diesel_sharded::model::saves_totals);
+    let first = (reported == Reported::UnlessItReadsTotals)
+        .then(|| quote!(use #module::IfReadsTotals as _;));
+    let model = quote!(#module::Model::<#ident #ty_generics>::NEW);
+    let saves_totals = quote_spanned!(ident.span()=> (&&#model).saves_totals());
+    Some(quote! {
+        const _: () = {
+            #[allow(dead_code)]
+            fn model #impl_generics () #where_clause {
+                use #module::{IfNotSaved as _, IfSaved as _};
+                #first
+                #saves_totals
+            }
+        };
+    })
+}
