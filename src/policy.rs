@@ -15,7 +15,7 @@ use crate::error::Error;
 ///
 /// | setting | default | meaning |
 /// |---|---|---|
-/// | [`with_attempts`](Self::with_attempts) | 32 | attempts in all, including the first; 1 means no retry |
+/// | [`with_attempts`](Self::with_attempts) | 32; for a [busy](Conflict::Busy) SQLite, as many as the deadline allows | attempts in all, including the first; 1 means no retry |
 /// | [`with_min_delay`](Self::with_min_delay) | 1 ms | the longest sleep before the second attempt; it doubles with each further one |
 /// | [`with_max_delay`](Self::with_max_delay) | 100 ms | the longest sleep before any attempt |
 /// | [`with_deadline`](Self::with_deadline) | 10 s | no attempt starts later than this after the first one |
@@ -39,7 +39,8 @@ use crate::error::Error;
 #[derive(Clone)]
 #[must_use = "a policy does nothing until it is given to `.retry(..)`, `retry::transaction` or `set_global`"]
 pub struct RetryPolicy {
-    attempts: u32,
+    /// `None` is the default.
+    attempts: Option<u32>,
     base: Duration,
     cap: Duration,
     deadline: Duration,
@@ -70,7 +71,7 @@ impl RetryPolicy {
     /// The policy with the defaults above.
     pub const fn new() -> Self {
         RetryPolicy {
-            attempts: 32,
+            attempts: None,
             base: Duration::from_millis(1),
             cap: Duration::from_millis(100),
             deadline: Duration::from_secs(10),
@@ -89,7 +90,7 @@ impl RetryPolicy {
 
     /// Sets the number of attempts, the first one included. Zero counts as one.
     pub const fn with_attempts(mut self, attempts: u32) -> Self {
-        self.attempts = attempts;
+        self.attempts = Some(attempts);
         self
     }
 
@@ -161,6 +162,13 @@ impl RetryPolicy {
             .clone()
     }
 
+    fn most_attempts(&self, conflict: Conflict) -> u32 {
+        self.attempts.unwrap_or(match conflict {
+            Conflict::Busy => u32::MAX, // one writer at a time: without `busy_timeout`, attempts are the only way to wait
+            _ => 32,
+        })
+    }
+
     /// Sleeps as this policy does.
     pub(crate) fn sleep(&self, delay: Duration) {
         match &self.sleep {
@@ -219,7 +227,7 @@ impl Attempts {
     /// The delay before the next attempt, or `None` when this one was the last.
     pub(crate) fn after(&mut self, conflict: Conflict) -> Option<Duration> {
         let left = self.retry.deadline.checked_sub(self.elapsed())?;
-        if self.attempt >= self.retry.attempts || left.is_zero() {
+        if self.attempt >= self.retry.most_attempts(conflict) || left.is_zero() {
             return None;
         }
         let longest = self.longest_delay();
@@ -332,6 +340,18 @@ mod tests {
         };
         assert_eq!(with(0), [0, 0, 0]);
         assert_eq!(with(u64::MAX), [1, 2, 4]);
+    }
+
+    #[test]
+    fn a_busy_database_is_awaited_until_the_deadline() {
+        let next = |retry: RetryPolicy, conflict| {
+            let mut attempts = Attempts::start(retry.with_deadline(Duration::MAX));
+            attempts.attempt = 32;
+            attempts.after(conflict).is_some()
+        };
+        assert!(next(RetryPolicy::new(), Conflict::Busy));
+        assert!(!next(RetryPolicy::new(), Conflict::Deadlock));
+        assert!(!next(RetryPolicy::new().with_attempts(32), Conflict::Busy));
     }
 
     #[test]

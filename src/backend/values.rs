@@ -1,7 +1,7 @@
 //! Numbers, texts and times in SQL.
 
 use crate::backend::Dialect;
-use crate::model::ColumnType;
+use crate::model::{ColumnType, Merge, ShardsColumn};
 
 /// How a total is converted back to its column's type, so that no overflow passes unseen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,19 @@ impl Dialect {
             ),
             // MySQL sums integers as DECIMAL, which Diesel reads into an integer and refuses when it does not fit.
             _ => TotalForm::Plain,
+        }
+    }
+
+    /// Follows `CASE WHEN` and a value that a shard of this field is compared with, where a NaN would be taken for none: SQLite binds it as
+    /// `NULL`, and on PostgreSQL it is greater than any number.
+    pub(crate) fn refuses_nan(self, field: &ShardsColumn) -> Option<&'static str> {
+        if !matches!(field.column_type, ColumnType::Float | ColumnType::Double) {
+            return None;
+        }
+        match (self, field.merge) {
+            (Dialect::Sqlite, _) => Some(" IS NULL THEN abs(-9223372036854775807 - 1) WHEN "),
+            (Dialect::Postgres, Merge::Min) => Some(" = 'NaN' THEN 'NaN' WHEN "),
+            _ => None,
         }
     }
 

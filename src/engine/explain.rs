@@ -26,9 +26,19 @@ pub(crate) fn explain_of<DB: ShardedBackend>(
     if !matches!(error, DieselError::DatabaseError(..)) {
         return error;
     }
-    match is_nan(names, backend.dialect(), &error) {
-        true => Error::Overflow { source: error }.into(),
-        false => explain_missing(backend, names.shards_table.as_str(), error),
+    let dialect = backend.dialect();
+    if is_nan(names, dialect, &error) {
+        return Error::Overflow { source: error }.into();
+    }
+    let mut fields = names.fields.iter();
+    match fields.find(|field| dialect.is_missing_column(&error, &field.name)) {
+        Some(field) => Error::MissingShardsColumn {
+            table: names.shards_table.to_string(),
+            column: field.name.to_string(),
+            source: error,
+        }
+        .into(),
+        None => explain_missing(backend, names.shards_table.as_str(), error),
     }
 }
 

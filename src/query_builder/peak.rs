@@ -135,6 +135,10 @@ where
         let names = Names::of::<C::Table>();
         out.push_identifier(C::NAME)?;
         out.push_sql(" = CASE WHEN ");
+        if let Some(refused) = out.backend().dialect().refuses_nan(&C::FIELD) {
+            self.value.walk_ast(out.reborrow())?;
+            out.push_sql(refused);
+        }
         names.push_column(C::NAME, out.reborrow())?;
         out.push_sql(" IS NULL OR ");
         names.push_column(C::NAME, out.reborrow())?;
@@ -214,10 +218,12 @@ mod tests {
         };
         assert_eq!(
             sql!(Pg, count),
-            r#"UPDATE "players_shards" AS "players" SET "games" = ("players"."games" + $1), "best" = CASE WHEN "players"."best" IS NULL OR "players"."best" < $2 THEN $3 ELSE "players"."best" END, "fastest" = CASE WHEN "players"."fastest" IS NULL OR "players"."fastest" > $4 THEN $5 ELSE "players"."fastest" END WHERE ("players"."id" = $6) AND "players"."shard" = $7"#
+            r#"UPDATE "players_shards" AS "players" SET "games" = ("players"."games" + $1), "best" = CASE WHEN "players"."best" IS NULL OR "players"."best" < $2 THEN $3 ELSE "players"."best" END, "fastest" = CASE WHEN $4 = 'NaN' THEN 'NaN' WHEN "players"."fastest" IS NULL OR "players"."fastest" > $5 THEN $6 ELSE "players"."fastest" END WHERE ("players"."id" = $7) AND "players"."shard" = $8"#
         );
         let others = "UPDATE `players_shards` AS `players` SET `games` = (`players`.`games` + ?), `best` = CASE WHEN `players`.`best` IS NULL OR `players`.`best` < ? THEN ? ELSE `players`.`best` END, `fastest` = CASE WHEN `players`.`fastest` IS NULL OR `players`.`fastest` > ? THEN ? ELSE `players`.`fastest` END WHERE (`players`.`id` = ?) AND `players`.`shard` = ?";
         assert_eq!(sql!(Mysql, count), others);
+        let nan = "`fastest` = CASE WHEN ? IS NULL THEN abs(-9223372036854775807 - 1) WHEN ";
+        let others = others.replace("`fastest` = CASE WHEN ", nan);
         assert_eq!(sql!(Sqlite, count), others);
     }
 

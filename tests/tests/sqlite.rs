@@ -2,6 +2,9 @@
 
 mod cases;
 
+use std::thread;
+use std::time::Duration;
+
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
@@ -68,6 +71,38 @@ fn busy() {
         Ok(1)
     );
     assert_eq!(total(&mut conn), 101);
+}
+
+/// Attempts are the only way to wait there: as many are made as the deadline allows.
+#[test]
+fn a_busy_database_is_awaited() {
+    let (_database, mut conn, mut writer) = impatient();
+    writer.batch_execute("BEGIN IMMEDIATE").unwrap();
+    let count = || update(videos.find(1)).set(views.eq(views + 1));
+    let deadline = Duration::from_millis(300);
+    let at_once = RetryPolicy::new()
+        .with_deadline(deadline)
+        .with_max_delay(Duration::ZERO);
+    let refused = count().retry(at_once).execute(&mut conn).unwrap_err();
+    let told = refused.to_string();
+    assert!(
+        told.contains("PRAGMA busy_timeout") && !told.contains("shards"),
+        "{told}"
+    );
+    match Error::from(refused) {
+        Error::ConflictPersisted {
+            attempts, elapsed, ..
+        } => {
+            assert!(attempts > 32 && elapsed >= deadline, "{told}");
+        }
+        error => panic!("{error:?}"),
+    }
+    thread::scope(|scope| {
+        let counting = scope.spawn(|| count().execute(&mut conn));
+        thread::sleep(Duration::from_secs(2)); // 32 attempts end before that
+        writer.batch_execute("COMMIT").unwrap();
+        assert_eq!(counting.join().unwrap(), Ok(1));
+    });
 }
 
 /// A transaction that read before another one wrote cannot write any more; no `busy_timeout` cures that.

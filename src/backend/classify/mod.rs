@@ -117,6 +117,28 @@ impl Dialect {
             && information.message() == format!("NOT NULL constraint failed: {table}.{column}")
     }
 
+    /// Whether a statement failed because one of its tables has no column of this name, whatever table that is.
+    pub(crate) fn is_missing_column(self, error: &DieselError, column: &str) -> bool {
+        let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
+            return false;
+        };
+        let message = information.message();
+        let name = match self {
+            // The text is in the server's language, and `table.column` is not quoted.
+            Dialect::Postgres => {
+                return information.statement_position().is_some()
+                    && names(message, &format!(".{column}"));
+            }
+            Dialect::Mysql => message
+                .strip_prefix("Unknown column '")
+                .and_then(|rest| rest.rsplit_once("' in '"))
+                .map(|(name, _)| name),
+            Dialect::Sqlite => message.strip_prefix("no such column: "),
+        };
+        let rest = name.and_then(|name| name.strip_suffix(column));
+        rest.is_some_and(|table| table.is_empty() || table.ends_with('.'))
+    }
+
     /// Whether a statement failed because there is no table of this name.
     pub(crate) fn is_missing_table(self, error: &DieselError, table: &str) -> bool {
         let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
@@ -155,7 +177,8 @@ fn names(message: &str, table: &str) -> bool {
     message.match_indices(table).any(|(at, _)| {
         let before = message[..at].chars().next_back();
         let after = message[at + table.len()..].chars().next();
-        !before.is_some_and(in_word) && !after.is_some_and(|c| in_word(c) || c == '.')
+        let begins = table.starts_with('.') || !before.is_some_and(in_word);
+        begins && !after.is_some_and(|c| in_word(c) || c == '.')
     })
 }
 

@@ -333,6 +333,28 @@ fn told(text: impl Into<String>, position: Option<i32>) -> DieselError {
 }
 
 #[test]
+fn only_a_missing_column_is_a_missing_column() {
+    use Dialect::{Mysql, Postgres, Sqlite};
+    for (dialect, text, is_missing) in [
+        (Postgres, "column videos.views does not exist", true),
+        (Postgres, "Spalte videos.views existiert nicht", true),
+        (Postgres, "column videos.views_2 does not exist", false),
+        (Postgres, r#"relation "views" does not exist"#, false),
+        (Mysql, "Unknown column 'videos.views' in 'field list'", true),
+        (Mysql, "Unknown column 'views' in 'SET'", true),
+        (Mysql, "Unknown column 'reviews' in 'field list'", false),
+        (Mysql, "Table 'app.views' doesn't exist", false),
+        (Sqlite, "no such column: videos.views", true),
+        (Sqlite, "no such column: views", true),
+        (Sqlite, "no such column: reviews", false),
+        (Sqlite, "no such table: views", false),
+    ] {
+        let found = dialect.is_missing_column(&told(text, Some(8)), "views");
+        assert_eq!(found, is_missing, "{text}");
+    }
+}
+
+#[test]
 fn only_a_missing_table_is_a_missing_table() {
     let missing = |dialect: Dialect, text: &str| {
         dialect.is_missing_table(&told(text, Some(8)), "videos_shards")

@@ -194,13 +194,13 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
         let found = there::<C::Table, DB, _, _>(link, keys).await?;
         let found: BTreeSet<_> = found.into_iter().collect();
         let unfound = amounts.iter().filter(|(key, _)| !found.contains(key));
-        let mut missing = vec![];
-        for (key, n) in unfound.cloned() {
-            // A key that counts now is another name of a row that was found, or was inserted meanwhile.
-            if ready_to_add::<C, DB>(key.clone(), n).count(link).await? > 0 {
+        let missing: Vec<_> = unfound.cloned().collect();
+        if !found.is_empty() && !missing.is_empty() {
+            // One that is there now is another name of a row that was found, or was inserted meanwhile.
+            let keys = missing.iter().map(|(key, _)| key.clone()).collect();
+            if !there::<C::Table, DB, _, _>(link, keys).await?.is_empty() {
                 return Err(DieselError::RollbackTransaction);
             }
-            missing.push((key, n));
         }
         match counted + missing.len() == amounts.len() {
             true => Ok(missing),

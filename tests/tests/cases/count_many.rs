@@ -9,7 +9,7 @@ use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads, measures, videos_shards, watchlists};
 
-use super::{Conn, database, on_threads};
+use super::{Conn, database, on_threads, sent};
 
 fn totals(conn: &mut Conn) -> Vec<i64> {
     videos.order(id).select(views.total()).load(conn).unwrap()
@@ -95,6 +95,17 @@ fn hundreds_of_keys() {
         .chain((10..360).map(|key| 2 * key))
         .collect();
     assert_eq!(totals(conn), expected);
+}
+
+/// Their locks, on SQLite that of the database, are held for a few statements for each hundred keys.
+#[test]
+fn keys_without_a_row_take_no_statement_each() {
+    let (_database, mut conn) = database();
+    let keys = (1..=1_000).map(|key| (key, 1));
+    let (counted, statements) = sent(&mut conn, |conn| count_many(views, keys).run(conn));
+    let counted = counted.unwrap();
+    assert_eq!((counted.rows, counted.missing.len()), (3, 997));
+    assert!(statements.len() < 200, "{}", statements.len());
 }
 
 /// On MySQL and MariaDB, whose default collation ignores case.

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::api::retry::{self, RetryPolicy};
-use crate::api::{ShardsTable, fold, update};
+use crate::api::{Error, ShardsTable, fold, update};
 use bigdecimal::BigDecimal;
 use chrono::{NaiveDate, NaiveDateTime};
 use diesel::prelude::*;
@@ -429,4 +429,33 @@ fn writers_and_folds_beside_each_other_keep_the_greatest() {
         fold(players).run(conn).unwrap();
     }
     assert_eq!(unfolded(&mut conn), 0);
+}
+
+/// A NaN is out of every range, also where it compares as nothing.
+#[test]
+fn no_field_keeps_a_nan() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let refused = |conn: &mut Conn| {
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let kept = update(players.find(1))
+                .set(fastest.min(value))
+                .execute(conn);
+            // A value that is not less is not kept, and MySQL's driver sends none of these three.
+            if value != f64::INFINITY || kept.is_err() {
+                let error = Error::from(kept.unwrap_err());
+                assert!(
+                    matches!(error, Error::Overflow { .. }),
+                    "{value}: {error:?}"
+                );
+            }
+        }
+    };
+    refused(conn);
+    assert_eq!(
+        update(players.find(1)).set(fastest.min(7.5)).execute(conn),
+        Ok(1)
+    );
+    refused(conn);
+    assert_eq!(player(conn).fastest, Some(7.5));
 }

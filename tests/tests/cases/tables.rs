@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{Error, ShardsTable, update};
+use diesel_sharded::{Error, ShardsTable, count_many, fold, update};
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{videos as table, videos_shards};
@@ -32,6 +32,96 @@ fn a_missing_shards_table_names_its_migration() {
     }
     missing!(update(videos.find(1)).set(views.eq(views + 1)));
     missing!(update(videos.filter(slug.eq("a"))).set(views.eq(views + 1)));
+}
+
+/// A field that was declared after the shards table was created.
+#[test]
+fn a_missing_column_names_the_shards_table() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    diesel::sql_query("DROP TABLE videos_shards")
+        .execute(conn)
+        .unwrap();
+    let old = "CREATE TABLE videos_shards (id BIGINT NOT NULL, shard INTEGER NOT NULL, likes INTEGER NOT NULL DEFAULT 0, \
+               PRIMARY KEY (id, shard))";
+    diesel::sql_query(old).execute(conn).unwrap();
+    let add = (likes.eq(likes + 1), views.eq(views + 1));
+    let many = count_many(views, [(1, 1), (2, 1)]).run(conn);
+    for failed in [
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)
+            .err(),
+        update(videos.filter(slug.eq("a")))
+            .set(add)
+            .execute(conn)
+            .err(),
+        update(videos.find(1))
+            .set(add)
+            .returning(views)
+            .get_result::<i64>(conn)
+            .err(),
+        many.err(),
+        fold(videos).run(conn).err(),
+    ] {
+        let error = Error::from(failed.unwrap());
+        assert!(
+            matches!(&error, Error::MissingShardsColumn { table, column, .. } if table == "videos_shards" && column == "views"),
+            "{error:?}"
+        );
+        assert!(
+            error
+                .to_string()
+                .contains("ALTER TABLE videos_shards ADD COLUMN views"),
+            "{error}"
+        );
+    }
+    // Fields that are there are counted.
+    let counted = update(videos.find(1))
+        .set(likes.eq(likes + 1))
+        .execute(conn);
+    assert_eq!(counted, Ok(1));
+}
+
+/// Another table has the name under which this one is imported.
+#[test]
+fn the_shards_are_those_of_the_table_itself() {
+    mod schema {
+        diesel::table! {
+            bvideos (id) {
+                id -> BigInt,
+                views -> BigInt,
+            }
+        }
+    }
+    use schema::bvideos as videos;
+
+    #[derive(ShardedField)]
+    #[diesel(table_name = videos)]
+    #[expect(dead_code, reason = "the derive reads the fields' types")]
+    struct Other {
+        id: i64,
+        #[sharded]
+        views: i64,
+    }
+
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    diesel::sql_query("CREATE TABLE bvideos (id BIGINT PRIMARY KEY, views BIGINT NOT NULL)")
+        .execute(conn)
+        .unwrap();
+    diesel::insert_into(videos::table)
+        .values((videos::id.eq(1), videos::views.eq(0)))
+        .execute(conn)
+        .unwrap();
+    ShardsTable::of(videos::table).create(conn).unwrap();
+    let count = update(videos::table.find(1)).set(videos::views.eq(videos::views + 1000));
+    assert_eq!(count.execute(conn), Ok(1));
+    let total = videos::table.select(videos::views.total()).first(conn);
+    assert_eq!((total, shards(conn)), (Ok(1000_i64), 0));
+    ShardsTable::of(videos::table).drop(conn).unwrap();
+    let base = videos::table.select(videos::views).first(conn);
+    assert_eq!(base, Ok(1000_i64));
 }
 
 #[test]
