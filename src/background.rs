@@ -2,30 +2,56 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use crate::error::Error;
+use crate::per_process::MadeIn;
+
 /// A thread of the library's own.
 #[derive(Debug)]
 pub(crate) struct Background {
+    made_in: MadeIn,
     thread: ThreadId,
+    /// Nothing is ever sent: it is hung up when the thread is to end.
+    stop: Option<Sender<Infallible>>,
     /// Nothing is ever sent: it is hung up when the thread ends.
     ended: Mutex<Receiver<Infallible>>,
 }
 
 impl Background {
-    pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+    /// Starts it. `work` is told to end by a receiver that is hung up.
+    pub(crate) fn spawn(
+        name: &str,
+        work: impl FnOnce(Receiver<Infallible>) + Send + 'static,
+    ) -> io::Result<Self> {
         let (at_work, ended) = channel();
+        let (stop, stopped) = channel();
         let spawned = thread::Builder::new().name(name.into()).spawn(move || {
             let _at_work = at_work; // until the work ends, be it by a panic
-            work();
+            work(stopped);
         })?;
         Ok(Background {
+            made_in: MadeIn::this_process(),
+            stop: Some(stop),
             thread: spawned.thread().id(),
             ended: Mutex::new(ended),
         })
+    }
+
+    /// Refuses `what`, which has this thread, in a child of its process: there only the thread is that forked.
+    pub(crate) fn check(&self, what: &'static str) -> Result<(), Error> {
+        self.made_in.check(what)
+    }
+
+    /// Tells it to end, and waits for that so long.
+    pub(crate) fn stop(&mut self, patience: Duration) {
+        if self.made_in.is_this_process() {
+            self.stop = None; // the thread sees it within its sleep
+            self.ends_within(patience);
+        }
     }
 
     /// Waits until it ends, and tells whether it did in that time. From the thread itself it is not waited for.
@@ -38,6 +64,14 @@ impl Background {
     }
 }
 
+impl Drop for Background {
+    fn drop(&mut self) {
+        if !self.made_in.is_this_process() {
+            std::mem::forget(self.stop.take()); // hanging up takes a lock, which the parent's thread may have held
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,7 +81,7 @@ mod tests {
     fn one_that_is_at_work_is_waited_for_no_longer_than_that() {
         let (stop, stopped) = channel::<()>();
         let thread =
-            Background::spawn("at work", move || assert!(stopped.recv().is_err())).unwrap();
+            Background::spawn("at work", move |_| assert!(stopped.recv().is_err())).unwrap();
         assert!(!thread.ends_within(Duration::from_millis(10)));
         drop(stop);
         assert!(thread.ends_within(Duration::MAX));
@@ -55,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_end() {
-        let thread = Background::spawn("panics", || panic!("on purpose")).unwrap();
+        let thread = Background::spawn("panics", |_| panic!("on purpose")).unwrap();
         assert!(thread.ends_within(Duration::MAX));
     }
 
@@ -63,7 +97,7 @@ mod tests {
     fn none_waits_for_itself() {
         let (give, given) = sync_channel::<Background>(1);
         let (tell, told) = channel();
-        let thread = Background::spawn("itself", move || {
+        let thread = Background::spawn("itself", move |_| {
             let itself = given.recv().unwrap();
             tell.send(itself.ends_within(Duration::MAX)).unwrap();
         });

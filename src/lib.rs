@@ -156,6 +156,7 @@ pub mod model;
 pub mod observability;
 mod observe;
 pub mod operation;
+mod per_process;
 mod placement;
 mod policy;
 pub mod prelude;

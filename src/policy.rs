@@ -1,7 +1,7 @@
 //! The retry policy: how many attempts, how far apart, and for how long.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -9,6 +9,7 @@ use diesel::result::Error as DieselError;
 
 use crate::conflict::Conflict;
 use crate::error::Error;
+use crate::per_process::{PerProcess, inherited, random_bits};
 
 /// The policy by which an operation that met a [`Conflict`] is retried: exponential backoff with full jitter, bounded by a number of
 /// attempts *and* by a deadline.
@@ -65,7 +66,8 @@ pub struct Attempted {
     pub delay: Duration,
 }
 
-static PROCESS_WIDE: RwLock<RetryPolicy> = RwLock::new(RetryPolicy::new());
+static PROCESS_WIDE: PerProcess<RwLock<RetryPolicy>> =
+    PerProcess::new(|parents| RwLock::new(inherited(parents).unwrap_or_else(RetryPolicy::new)));
 
 impl RetryPolicy {
     /// The policy with the defaults above.
@@ -137,7 +139,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Draws the jitter from `random` instead of [`rand::random`]; each call returns 64 evenly distributed bits. `random` also
+    /// Draws the jitter from `random` instead of the operating system; each call returns 64 evenly distributed bits. `random` also
     /// chooses the shards of [bounded](crate::bounded) counters, those of
     /// [`ShardChoice::Random`](crate::shard_choice::ShardChoice::Random), and the next shard after a conflict of `Striped`.
     #[doc(hidden)]
@@ -148,7 +150,7 @@ impl RetryPolicy {
 
     /// Makes this the policy of every operation in this process that has none of its own.
     pub fn set_global(self) {
-        let mut policy = PROCESS_WIDE.write().unwrap_or_else(PoisonError::into_inner);
+        let mut policy = PROCESS_WIDE.write();
         let before = std::mem::replace(&mut *policy, self);
         drop(policy);
         drop(before); // outside the lock: a value in its closures may count when it is dropped
@@ -156,10 +158,7 @@ impl RetryPolicy {
 
     /// The policy of operations that have none of their own.
     pub fn global() -> Self {
-        PROCESS_WIDE
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        PROCESS_WIDE.read().clone()
     }
 
     fn most_attempts(&self, conflict: Conflict) -> u32 {
@@ -180,7 +179,7 @@ impl RetryPolicy {
     pub(crate) fn random(&self) -> u64 {
         match &self.random {
             Some(random) => random(),
-            None => rand::random(),
+            None => random_bits(),
         }
     }
 }

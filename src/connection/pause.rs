@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 
+use crate::per_process::PerProcess;
+
 /// Waits for so long.
 pub(crate) async fn pause(delay: Duration) {
     if clock_stands_still() {
@@ -41,53 +43,60 @@ fn clock_stands_still() -> bool {
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The tasks that wait, by when they are due, and by a number that tells those of one instant apart.
+#[derive(Default)]
 struct Sleepers {
     wakers: BTreeMap<(Instant, u64), Waker>,
     number: u64,
 }
 
-static SLEEPERS: Mutex<Sleepers> = Mutex::new(Sleepers {
-    wakers: BTreeMap::new(),
-    number: 0,
-});
-static CHANGED: Condvar = Condvar::new();
-
-fn sleepers() -> MutexGuard<'static, Sleepers> {
-    SLEEPERS.lock().unwrap_or_else(PoisonError::into_inner)
+/// The pauses of a process. A child has no thread of its parent's that would end them.
+#[derive(Default)]
+struct Pauses {
+    sleepers: Mutex<Sleepers>,
+    changed: Condvar,
+    /// Whether the thread that wakes tasks runs.
+    wakes: OnceLock<bool>,
 }
 
-/// Whether the thread that wakes tasks runs. It is started once; where it cannot be, tasks poll.
-fn somebody_wakes() -> bool {
-    static STARTED: OnceLock<bool> = OnceLock::new();
-    *STARTED.get_or_init(|| {
-        let thread = thread::Builder::new().name("diesel_sharded pauses".into());
-        thread.spawn(wake_for_ever).is_ok()
-    })
-}
+static PAUSES: PerProcess<Pauses> = PerProcess::new(|_| Pauses::default());
 
-fn wake_for_ever() {
-    let mut waiting = sleepers();
-    loop {
-        let now = Instant::now();
-        let due = waiting.wakers.first_key_value().map(|((due, _), _)| *due);
-        waiting = match due {
-            Some(due) if due <= now => {
-                let woken = waiting.wakers.pop_first();
-                drop(waiting); // whoever is woken may look at once
-                if let Some((_, waker)) = woken {
-                    waker.wake();
+impl Pauses {
+    fn sleepers(&self) -> MutexGuard<'_, Sleepers> {
+        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the thread that wakes tasks runs. It is started once; where it cannot be, tasks poll.
+    fn somebody_wakes(&'static self) -> bool {
+        *self.wakes.get_or_init(|| {
+            let thread = thread::Builder::new().name("diesel_sharded pauses".into());
+            thread.spawn(|| self.wake_for_ever()).is_ok()
+        })
+    }
+
+    fn wake_for_ever(&self) {
+        let mut waiting = self.sleepers();
+        loop {
+            let now = Instant::now();
+            let due = waiting.wakers.first_key_value().map(|((due, _), _)| *due);
+            waiting = match due {
+                Some(due) if due <= now => {
+                    let woken = waiting.wakers.pop_first();
+                    drop(waiting); // whoever is woken may look at once
+                    if let Some((_, waker)) = woken {
+                        waker.wake();
+                    }
+                    self.sleepers()
                 }
-                sleepers()
-            }
-            Some(due) => {
-                let waited = CHANGED.wait_timeout(waiting, due - now);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-            None => {
-                let waited = CHANGED.wait(waiting);
-                waited.unwrap_or_else(PoisonError::into_inner)
-            }
-        };
+                Some(due) => {
+                    let waited = self.changed.wait_timeout(waiting, due - now);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => {
+                    let waited = self.changed.wait(waiting);
+                    waited.unwrap_or_else(PoisonError::into_inner)
+                }
+            };
+        }
     }
 }
 
@@ -112,11 +121,12 @@ impl Future for Sleep {
         if Instant::now() >= self.due {
             return Poll::Ready(());
         }
-        if !somebody_wakes() {
+        let pauses = PAUSES.own();
+        if !pauses.somebody_wakes() {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let mut waiting = sleepers();
+        let mut waiting = pauses.sleepers();
         let number = *self.number.get_or_insert_with(|| {
             waiting.number += 1;
             waiting.number
@@ -124,7 +134,7 @@ impl Future for Sleep {
         let at = (self.due, number);
         waiting.wakers.insert(at, context.waker().clone());
         if waiting.wakers.first_key_value().map(|(first, _)| *first) == Some(at) {
-            CHANGED.notify_one();
+            pauses.changed.notify_one();
         }
         Poll::Pending
     }
@@ -133,7 +143,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            let waker = sleepers().wakers.remove(&(self.due, number));
+            let waker = PAUSES.own().sleepers().wakers.remove(&(self.due, number));
             drop(waker); // not under the lock: it may be the last of its task
         }
     }
@@ -188,8 +198,8 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         assert!(pause.as_mut().poll(&mut context).is_pending());
         let at = (pause.due, pause.number.unwrap());
-        assert!(sleepers().wakers.contains_key(&at));
+        assert!(PAUSES.own().sleepers().wakers.contains_key(&at));
         drop(pause);
-        assert!(!sleepers().wakers.contains_key(&at));
+        assert!(!PAUSES.own().sleepers().wakers.contains_key(&at));
     }
 }

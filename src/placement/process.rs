@@ -1,6 +1,5 @@
 //! Everything that this process remembers for the choice of shards.
 
-use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -9,10 +8,12 @@ use super::heat::{Heat, HeatTable};
 use super::stats::ChoiceCounters;
 use super::waits::{CountKind, Pace, ShortestTime};
 use super::warnings::Warnings;
+use crate::per_process::{MadeIn, PerProcess, random_bits};
 
 /// Everything that a process knows of its keys, for [`Adaptive`](super::ShardChoice::Adaptive).
 #[derive(Debug)]
 pub(crate) struct Process {
+    pub(super) made_in: MadeIn,
     /// The place at which the process's ranks, and its threads, begin.
     pub(super) offset: u32,
     pub(super) claims: Claims,
@@ -24,15 +25,17 @@ pub(crate) struct Process {
     pub(super) warnings: Warnings,
 }
 
-static PROCESS: LazyLock<Process> = LazyLock::new(|| Process::new(rand::random(), Instant::now()));
+static PROCESS: PerProcess<Process> =
+    PerProcess::new(|_| Process::new(random_bits() as u32, Instant::now()));
 
 impl Process {
     pub(crate) fn this() -> &'static Process {
-        &PROCESS
+        PROCESS.own()
     }
 
     pub(crate) fn new(offset: u32, now: Instant) -> Self {
         Process {
+            made_in: MadeIn::this_process(),
             offset,
             claims: Claims::default(),
             heat: HeatTable::new(now),

@@ -8,10 +8,22 @@ use std::task::Poll;
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::per_process::PerProcess;
+
 /// The reads that are under way in this process, by key.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Flights {
-    under_way: Arc<Mutex<HashMap<String, Arc<Flight>>>>,
+    under_way: Arc<PerProcess<UnderWay>>,
+}
+
+type UnderWay = Mutex<HashMap<String, Arc<Flight>>>;
+
+impl Default for Flights {
+    fn default() -> Self {
+        Flights {
+            under_way: Arc::new(PerProcess::new(|_| Mutex::default())),
+        }
+    }
 }
 
 /// One read, which others may wait for.
@@ -57,7 +69,7 @@ impl Flights {
 
     /// The same, but does not wait.
     pub(crate) fn board(&self, key: &str) -> Boarded {
-        let flight = match lock(&self.under_way).entry(key.to_owned()) {
+        let flight = match lock(self.under_way.own()).entry(key.to_owned()) {
             Entry::Occupied(entry) => Arc::clone(entry.get()),
             Entry::Vacant(entry) => {
                 let flight = Arc::clone(entry.insert(Arc::default()));
@@ -76,7 +88,7 @@ impl Flights {
     }
 
     fn forget(&self, key: &str, flight: &Arc<Flight>) {
-        let mut under_way = lock(&self.under_way);
+        let mut under_way = lock(self.under_way.own());
         if under_way.get(key).is_some_and(|f| Arc::ptr_eq(f, flight)) {
             under_way.remove(key);
         }

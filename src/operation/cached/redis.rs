@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use redis::{Client, Cmd, Connection, IntoConnectionInfo, RedisError, Value};
 
 use super::{CacheError, TotalCache};
+use crate::per_process::PerProcess;
 
 /// Keeps totals in a Redis server, or one that speaks its protocol and runs Lua (Valkey, KeyDB): shared by all processes, and
 /// kept when they restart.
@@ -31,7 +32,7 @@ pub struct RedisCache {
     client: Client,
     timeout: Duration,
     /// In the order in which they were used.
-    idle: Mutex<Vec<(Connection, Instant)>>,
+    idle: PerProcess<Mutex<Vec<(Connection, Instant)>>>,
 }
 
 const MAX_IDLE: usize = 16;
@@ -58,7 +59,7 @@ impl RedisCache {
         RedisCache {
             client,
             timeout: Duration::from_millis(100),
-            idle: Mutex::default(),
+            idle: PerProcess::new(|_| Mutex::default()), // two processes on one connection would read each other's answers
         }
     }
 
@@ -123,7 +124,8 @@ impl RedisCache {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<(Connection, Instant)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        let idle = self.idle.own().lock();
+        idle.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -103,7 +103,8 @@ where
     /// # Errors
     /// Those of `f` and of [`retry::transaction`](crate::retry::transaction()), with nothing counted;
     /// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside an open transaction, whose commit nobody here
-    /// would see; [`CommittedNotCounted`](Error::CommittedNotCounted) if the coalescer is closed while the transaction runs.
+    /// would see; [`CommittedNotCounted`](Error::CommittedNotCounted) if the coalescer is closed while the transaction runs;
+    /// [`MadeBeforeFork`](Error::MadeBeforeFork) before it begins.
     pub fn transaction<C, T, E, F>(&self, conn: &mut C, mut f: F) -> Result<T, E>
     where
         C: Connection,
@@ -111,6 +112,7 @@ where
         F: FnMut(&mut C, &mut Counts<Conn>) -> Result<T, E>,
         E: From<DieselError> + StdError + 'static,
     {
+        self.checked().map_err(DieselError::from)?;
         let mut counts = Counts::none();
         let value = Transaction::new().outermost().run(conn, |conn| {
             counts = Counts::none();
@@ -139,6 +141,7 @@ where
         E: From<DieselError> + StdError + Send + 'static,
     {
         Box::pin(async move {
+            self.checked().map_err(DieselError::from)?;
             let mut counts = Counts::none();
             let link = &mut Link::awaited(conn);
             let mut retry = Transaction::new().outermost().retry_loop(link)?;

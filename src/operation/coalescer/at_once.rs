@@ -170,7 +170,7 @@ mod tests {
             }),+];
             let form = Dialect::$dialect.commits_at_once(rows.len());
             let count = CountEach::<views, _, _>::new(vec![CountedShard { shard: 3, rows }]);
-            form.map(|form| CommitAtOnce::new(form, Token::new().next(), count, false))
+            form.map(|form| CommitAtOnce::new(form, Token::new().unwrap().next(), count, false))
         }};
     }
 

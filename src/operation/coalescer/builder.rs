@@ -94,11 +94,11 @@ where
     /// ([`MissingShardsTable`](Error::MissingShardsTable)).
     pub fn build(self) -> Result<Coalescer<Conn>, Box<dyn std::error::Error + Send + Sync>> {
         let mut conn = (self.borrow)(self.limits.deadline)?;
-        let token = Token::new();
+        let token = Token::new().map_err(Error::from)?;
         token.register(&mut **conn).map_err(Error::from)?;
         let shared = Arc::new(CoalescerState::new(self.limits, self.retry, self.on_loss));
         let worker = Worker::new(Arc::clone(&shared), self.borrow, conn, token);
-        let worker = Background::spawn("diesel_sharded coalescer", move || worker.run())?;
+        let worker = Background::spawn("diesel_sharded coalescer", move |_| worker.run())?;
         Ok(Coalescer::of(shared, worker))
     }
 }

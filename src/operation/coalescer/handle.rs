@@ -24,9 +24,9 @@ use crate::observe;
 use super::added::{Added, Caller, Landed, outcome_unknown};
 use super::coalesced::Coalesced;
 use super::handoff::{Ticket, TimedOut, Urgency};
+use super::owner::Owner;
 use super::shared::CoalescerState;
 use super::stats::Stats;
-use super::worker::LONGEST_LEAVE;
 
 /// The number of the next task that flushes, in the upper half of all numbers. Callers are numbered from 0 on.
 #[cfg(feature = "async")]
@@ -97,13 +97,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// A cold key is counted on the first shard, as by other counts, so it has one row. A key that 16 batches within a second added to is hot
 /// for a minute: it is counted on a shard that differs between coalescers.
 pub struct Coalescer<Conn: LoadConnection + 'static> {
-    handle: Arc<Handle<Conn>>,
-}
-
-/// Closes the queue with the last clone.
-struct Handle<Conn: LoadConnection + 'static> {
-    shared: Arc<CoalescerState<Conn>>,
-    worker: Background,
+    owner: Arc<Owner<Conn>>,
 }
 
 /// A caller who waits for a batch.
@@ -115,12 +109,17 @@ struct WaitingCaller {
 impl<Conn: LoadConnection + 'static> Coalescer<Conn> {
     pub(super) fn of(shared: Arc<CoalescerState<Conn>>, worker: Background) -> Self {
         Coalescer {
-            handle: Arc::new(Handle { shared, worker }),
+            owner: Arc::new(Owner { shared, worker }),
         }
     }
 
     fn shared(&self) -> &CoalescerState<Conn> {
-        &self.handle.shared
+        &self.owner.shared
+    }
+
+    /// Its state, in the process that made it.
+    pub(super) fn checked(&self) -> Result<&CoalescerState<Conn>, Error> {
+        self.owner.checked()
     }
 }
 
@@ -135,9 +134,11 @@ where
     ///
     /// # Errors
     /// [`DeadlinePassed`](Error::DeadlinePassed): nothing was counted. [`OutcomeUnknown`](Error::OutcomeUnknown): the deadline
-    /// passed while the batch was in flight. [`CoalescerClosed`](Error::CoalescerClosed). Those of
+    /// passed while the batch was in flight. [`CoalescerClosed`](Error::CoalescerClosed).
+    /// [`MadeBeforeFork`](Error::MadeBeforeFork) in a child of the process that made it. Those of
     /// [`update`](crate::update()) for this count, and in [`InBatch`](Error::InBatch) those of the whole batch.
     pub fn add<K: Coalesced<Conn>>(&self, counter: &K, n: i64) -> Result<usize, Error> {
+        self.checked()?;
         if let Some(counted) = counter.counted_unsent(n)? {
             return Ok(counted);
         }
@@ -170,6 +171,7 @@ where
         K: Coalesced<Conn> + Sync,
     {
         Box::pin(async move {
+            self.checked()?;
             if let Some(counted) = counter.counted_unsent(n)? {
                 return Ok(counted);
             }
@@ -244,10 +246,10 @@ where
     ///
     /// # Errors
     /// [`DeadlinePassed`](Error::DeadlinePassed) if there is no room until the deadline.
-    /// [`CoalescerClosed`](Error::CoalescerClosed). [`InvalidCounterName`](Error::InvalidCounterName) and
+    /// [`CoalescerClosed`](Error::CoalescerClosed). [`MadeBeforeFork`](Error::MadeBeforeFork). [`InvalidCounterName`](Error::InvalidCounterName) and
     /// [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for an invalid name or key.
     pub fn add_later<K: Coalesced<Conn>>(&self, counter: &K, n: i64) -> Result<(), Error> {
-        let shared = self.shared();
+        let shared = self.checked()?;
         let (field, key) = (counter.field(), counter.key()?);
         let request = counter.request(n)?;
         if n == 0 && request.is_none() {
@@ -277,8 +279,9 @@ where
     ///
     /// # Errors
     /// [`FlushPending`](Error::FlushPending) if that takes longer than the deadline. The worker continues with the rest.
+    /// [`MadeBeforeFork`](Error::MadeBeforeFork).
     pub fn flush(&self) -> Result<(), Error> {
-        let shared = self.shared();
+        let shared = self.checked()?;
         let began = Instant::now();
         let deadline = began + shared.limits.deadline;
         for ticket in self.in_hand() {
@@ -300,7 +303,7 @@ where
     pub fn flush_async(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             let began = Instant::now();
-            let deadline = began + self.shared().limits.deadline;
+            let deadline = began + self.checked()?.limits.deadline;
             let number = FLUSHES.fetch_add(1, Ordering::Relaxed) | 1 << 31;
             for ticket in self.in_hand() {
                 let landed = poll_fn(|context| ticket.poll(number, context.waker(), |_| ()));
@@ -324,16 +327,16 @@ where
     /// # Errors
     /// [`NotFlushed`](Error::NotFlushed) if additions that nobody waits for could not be committed until the deadline.
     /// [`FlushPending`](Error::FlushPending) if a statement still waits inside the database 3 s later. The worker continues once
-    /// the database answers, and then tries to commit the rest.
+    /// the database answers, and then tries to commit the rest. [`MadeBeforeFork`](Error::MadeBeforeFork), and the parent's stays open.
     pub fn close(self) -> Result<(), Error> {
-        self.handle.close()
+        self.owner.close()
     }
 
-    /// The contents of the queue, and the work so far.
+    /// The contents of the queue, and the work so far. In a child of the process that made it, nothing but
+    /// [`MadeBeforeFork`](Error::MadeBeforeFork) as the last error.
     pub fn stats(&self) -> Stats {
-        let shared = self.shared();
-        let mut stats = shared.stats().clone();
-        for queue in &shared.queues {
+        let mut stats = self.owner.noted();
+        for queue in self.checked().iter().flat_map(|shared| &shared.queues) {
             queue.look(|added| {
                 stats.queued_counters += added.lanes.entries();
                 stats.queued_callers += added.callers.len();
@@ -343,52 +346,19 @@ where
     }
 }
 
-impl<Conn: LoadConnection + 'static> Handle<Conn> {
-    fn close(&self) -> Result<(), Error> {
-        let began = Instant::now();
-        // Before the worker knows: when it does, it ends as soon as it finds nothing.
-        self.shared.close();
-        let at = began + self.shared.limits.deadline;
-        let at = *self.shared.gives_up_at.get_or_init(|| at);
-        let before = self.shared.stats().losses;
-        self.shared.bell.ring(Urgency::Now);
-        let patience = at.saturating_duration_since(began) + LONGEST_LEAVE;
-        if !self.worker.ends_within(patience) {
-            return Err(self.shared.flush_pending(began));
-        }
-        let stats = self.shared.stats();
-        match stats.losses - before {
-            0 => Ok(()),
-            lost => Err(Error::NotFlushed {
-                lost,
-                reason: stats.last_error.clone().unwrap_or_default(),
-            }),
-        }
-    }
-}
-
-impl<Conn: LoadConnection + 'static> Drop for Handle<Conn> {
-    fn drop(&mut self) {
-        if self.shared.gives_up_at().is_none() {
-            let _ = self.close(); // the losses went to `on_loss`
-        }
-    }
-}
-
 impl<Conn: LoadConnection + 'static> Clone for Coalescer<Conn> {
     fn clone(&self) -> Self {
         Coalescer {
-            handle: Arc::clone(&self.handle),
+            owner: Arc::clone(&self.owner),
         }
     }
 }
 
 impl<Conn: LoadConnection + 'static> fmt::Debug for Coalescer<Conn> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shared = self.shared();
         f.debug_struct("Coalescer")
-            .field("limits", &shared.limits)
-            .field("stats", &*shared.stats())
+            .field("limits", &self.shared().limits)
+            .field("stats", &self.owner.noted())
             .finish_non_exhaustive()
     }
 }

@@ -45,6 +45,7 @@ mod handoff;
 mod hot_keys;
 mod lane;
 mod loss;
+mod owner;
 mod shared;
 mod stats;
 mod sync;

@@ -16,6 +16,7 @@ use diesel::sql_types::{BigInt, Binary};
 use crate::backend::{BackendOf, ShardedBackend, Strength};
 use crate::connection::{Blocking, Io, LoadIo, TransactionOptions, now};
 use crate::engine::{explain_missing, own_statement, own_transaction};
+use crate::per_process::random;
 use crate::policy::RetryPolicy;
 use crate::query_builder::push_bind;
 
@@ -40,11 +41,14 @@ pub struct BatchMark {
 }
 
 impl Token {
-    pub(super) fn new() -> Self {
-        Token {
-            coalescer: rand::random(),
-            batch: 0,
-        }
+    pub(super) fn new() -> QueryResult<Self> {
+        let (coalescer, batch) = (random()?, 0);
+        Ok(Token { coalescer, batch })
+    }
+
+    /// A number that is this coalescer's own, more or less.
+    pub(super) fn number(&self) -> u16 {
+        u16::from_ne_bytes([self.coalescer[0], self.coalescer[1]])
     }
 
     /// The mark of the next batch.
@@ -309,7 +313,7 @@ mod tests {
     /// No statement carries a process' time.
     #[test]
     fn the_time_is_the_databases() {
-        let mark = Token::new().next();
+        let mark = Token::new().unwrap().next();
         assert_eq!(
             sql!(Pg, Stamp(mark)),
             r#"UPDATE "diesel_sharded_batches" SET "batch" = $1, "written" = EXTRACT(EPOCH FROM statement_timestamp())::BIGINT WHERE "coalescer" = $2 AND "batch" < $3"#

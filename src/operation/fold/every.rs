@@ -6,7 +6,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use diesel::connection::LoadConnection;
@@ -171,7 +171,6 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> FolderBuilder<Q> {
         let (fold, mut passes) = self.passes();
         let state = Arc::clone(&passes.state);
         let stopping = Arc::clone(&state);
-        let (stop, stopped) = mpsc::channel::<()>();
         let mut pass = move || -> Result<PassOutcome, PassError> {
             let mut conn = connect().map_err(Into::into)?;
             let mut progress = |_: &_| match stopping.is_stopping() {
@@ -182,7 +181,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> FolderBuilder<Q> {
             let folded = now(fold.again().folded(link, &mut progress)).map_err(Error::from)?;
             Ok(PassOutcome::of(*T::TABLE, folded))
         };
-        let thread = Background::spawn("diesel_sharded folder", move || {
+        let thread = Background::spawn("diesel_sharded folder", move |stopped| {
             let mut pause = passes.first();
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 let began = Instant::now();
@@ -190,11 +189,7 @@ impl<Q: IntoUpdateTarget<Table: ShardedTable>> FolderBuilder<Q> {
                 pause = passes.ended(began, outcome);
             }
         })?;
-        let worker = Worker::Thread {
-            stop: Some(stop),
-            thread,
-        };
-        Ok(Folder::of(state, worker))
+        Ok(Folder::of(state, Worker::Thread(thread)))
     }
 }
 

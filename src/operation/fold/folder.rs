@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use crate::background::Background;
+use crate::per_process::MadeIn;
 
 use super::passes::{FolderState, FolderStats};
+#[cfg(doc)]
+use crate::error::Error;
 
 /// How long dropping the folder waits for a pass that is under way.
 const LAST_BATCH: Duration = Duration::from_secs(5);
@@ -18,40 +20,48 @@ const LAST_BATCH: Duration = Duration::from_secs(5);
 /// batch back.
 #[must_use = "dropping it stops folding"]
 pub struct Folder {
+    made_in: MadeIn,
     state: Arc<FolderState>,
     worker: Worker,
 }
 
 /// Where the passes run.
 pub(super) enum Worker {
-    Thread {
-        /// `None` tells the thread to end within its sleep.
-        stop: Option<Sender<()>>,
-        thread: Background,
-    },
+    Thread(Background),
     #[cfg(feature = "async")]
     Task(tokio::task::AbortHandle),
 }
 
 impl Folder {
     pub(super) fn of(state: Arc<FolderState>, worker: Worker) -> Self {
-        Folder { state, worker }
+        Folder {
+            made_in: MadeIn::this_process(),
+            state,
+            worker,
+        }
     }
 
-    /// Its work so far.
+    /// Its work so far. In a child of the process that it folds in, [`last_error`](FolderStats::last_error) is
+    /// [`MadeBeforeFork`](Error::MadeBeforeFork).
     pub fn stats(&self) -> FolderStats {
-        self.state.stats().clone()
+        match self.made_in.check("folder") {
+            Ok(()) => self.state.stats().clone(),
+            Err(error) => FolderStats {
+                last_error: Some(error.to_string()),
+                ..FolderStats::default()
+            },
+        }
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        if !self.made_in.is_this_process() {
+            return; // it folds on in the parent
+        }
         self.state.stop();
         match &mut self.worker {
-            Worker::Thread { stop, thread } => {
-                *stop = None;
-                thread.ends_within(LAST_BATCH);
-            }
+            Worker::Thread(thread) => thread.stop(LAST_BATCH),
             #[cfg(feature = "async")]
             Worker::Task(task) => task.abort(),
         }
@@ -61,7 +71,7 @@ impl Drop for Folder {
 impl fmt::Debug for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Folder")
-            .field("stats", &*self.state.stats())
+            .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::backend::ShardedBackend;
 use crate::engine::Parents;
 use crate::observe;
+use crate::per_process::random_bits;
 
 use super::folded::Folded;
 use super::schedule::Schedule;
@@ -104,7 +105,7 @@ pub(super) struct Passes {
 impl Passes {
     /// The pause before the first pass.
     pub(super) fn first(&self) -> Duration {
-        self.schedule.first(rand::random())
+        self.schedule.first(random_part())
     }
 
     /// A pass that began then has ended. The pause before the next one.
@@ -143,7 +144,7 @@ impl Passes {
                 self.report(&error);
             }
         }
-        self.schedule.next(rand::random())
+        self.schedule.next(random_part())
     }
 
     fn report(&self, error: &PassError) {
@@ -153,6 +154,11 @@ impl Passes {
             let _ = panic::catch_unwind(AssertUnwindSafe(|| on_error(&**error)));
         }
     }
+}
+
+/// From 0 to 1.
+fn random_part() -> f64 {
+    random_bits() as f64 / u64::MAX as f64
 }
 
 impl fmt::Debug for Passes {

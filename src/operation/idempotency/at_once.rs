@@ -13,6 +13,7 @@ use crate::connection::{Io, Link};
 use crate::engine::{self, Plan, Sender, Statement, explain};
 use crate::model::ShardedTable;
 use crate::operation::update::Ready;
+use crate::per_process::random;
 use crate::query_builder::{
     CountByKey, Keep, push_has_rows, push_number_of_rows, push_shard_is, push_shards_as_parent,
     push_under_alias, query_ids,
@@ -43,7 +44,7 @@ where
         return Ok(None);
     };
     let plan = Plan { once: true, ..plan };
-    let (claim, retry) = (rand::random(), ready.retry());
+    let (claim, retry) = (i64::from_ne_bytes(random()?), ready.retry());
     let mut sender = Once {
         ready,
         request,

@@ -11,6 +11,7 @@ use crate::backend::Dialect;
 use crate::connection::{Io, Link, LoadIo, TransactionOptions, in_transaction};
 use crate::engine::{RetryLoop, retry_loop};
 use crate::error::Error;
+use crate::per_process::random;
 use crate::policy::RetryPolicy;
 
 /// The state of a request once its key is claimed.
@@ -144,14 +145,14 @@ where
         .collect();
     keys.sort_unstable();
     let insert = InsertKeys {
-        claim: rand::random(),
+        claim: i64::from_ne_bytes(random()?),
         keys,
     };
-    let dialect = link.dialect();
+    let (dialect, mut inserted) = (link.dialect(), 0);
     // A key that is there at first may have been removed for its age before it is read.
     for _ in 0..3 {
-        let inserted = link.execute_kept(&insert).await;
-        let inserted = inserted.map_err(|error| explained(link, error))?;
+        let met = link.execute_kept(&insert).await;
+        inserted += met.map_err(|error| explained(link, error))?;
         if dialect.counts_inserted_alone() && inserted == requests.len() {
             return Ok(vec![Claimed::First; requests.len()]);
         }
@@ -160,7 +161,8 @@ where
         let known = |request: &&Request| {
             let row = rows.iter().find(|(key, ..)| *key == request.key);
             row.map(|(_, fingerprint, claim, counted)| match () {
-                () if *claim == insert.claim => Claimed::First,
+                // The claim tells which of them were inserted; where none was, the database's own word is enough.
+                () if inserted > 0 && *claim == insert.claim => Claimed::First,
                 () if *fingerprint == request.fingerprint => {
                     Claimed::Repeated(usize::try_from(*counted).unwrap_or(usize::MAX))
                 }

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,10 +38,9 @@ where
     };
     let every = every.max(Duration::from_millis(10));
     once()?;
-    let (stop, stopped) = mpsc::channel::<()>();
     let last_error = Arc::new(Mutex::new(None));
     let tells = Arc::clone(&last_error);
-    let thread = Background::spawn("diesel_sharded numbers", move || {
+    let thread = Background::spawn("diesel_sharded numbers", move |stopped| {
         while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
             let error = match panic::catch_unwind(AssertUnwindSafe(&mut once)) {
                 Ok(refreshed) => refreshed.err().map(|error| error.to_string()),
@@ -50,25 +49,23 @@ where
             *tells.lock().unwrap_or_else(PoisonError::into_inner) = error;
         }
     })?;
-    Ok(Following {
-        stop: Some(stop),
-        thread,
-        last_error,
-    })
+    Ok(Following { thread, last_error })
 }
 
 /// Follows the numbers in the database until it is dropped; made by [`follow`]. Dropping it waits up to a second for a refresh
 /// that is under way.
 #[must_use = "dropping it stops following"]
 pub struct Following {
-    stop: Option<Sender<()>>,
     thread: Background,
     last_error: Arc<Mutex<Option<String>>>,
 }
 
 impl Following {
-    /// Why the last refresh failed, if it did.
+    /// Why the last refresh failed, if it did. In a child of the process that follows, that nobody follows there.
     pub fn last_error(&self) -> Option<String> {
+        if let Err(error) = self.thread.check("Following") {
+            return Some(error.to_string());
+        }
         self.last_error
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -78,8 +75,7 @@ impl Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.stop = None; // the thread sees it within its sleep
-        self.thread.ends_within(LAST_REFRESH);
+        self.thread.stop(LAST_REFRESH);
     }
 }
 

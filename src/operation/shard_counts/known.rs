@@ -1,11 +1,12 @@
 //! The numbers as this process knows them.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
 use super::number::ShardCount;
 use crate::model::ShardedTable;
+use crate::per_process::{PerProcess, inherited};
 
 /// The number of shards that an update of `fields` chooses from in this process.
 pub(crate) fn known<'f, T: ShardedTable>(fields: impl Iterator<Item = &'f str>) -> u16 {
@@ -49,7 +50,7 @@ impl ShardCount {
 
 /// The numbers in the library's table when it was last read, by shards table and by counter. A number that nobody ever changed
 /// takes no room.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Known {
     pub(super) numbers: HashMap<Vec<u8>, HashMap<Vec<u8>, u16>>,
     /// How often one of them was changed here: what was read before that is old.
@@ -58,7 +59,8 @@ pub(super) struct Known {
     pub(super) read: Option<Instant>,
 }
 
-static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(RwLock::default);
+static KNOWN: PerProcess<RwLock<Known>> =
+    PerProcess::new(|parents| RwLock::new(inherited(parents).unwrap_or_default()));
 
 impl Known {
     fn number(&self, table: &str, counter: &[u8]) -> Option<u16> {
@@ -74,9 +76,9 @@ impl Known {
 }
 
 pub(super) fn known_for_reading() -> RwLockReadGuard<'static, Known> {
-    KNOWN.read().unwrap_or_else(PoisonError::into_inner)
+    KNOWN.read()
 }
 
 pub(super) fn known_for_writing() -> RwLockWriteGuard<'static, Known> {
-    KNOWN.write().unwrap_or_else(PoisonError::into_inner)
+    KNOWN.write()
 }

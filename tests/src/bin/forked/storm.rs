@@ -1,0 +1,45 @@
+//! Forks beside threads that count: a lock that one of these holds is held for ever in the child, which must not wait for it.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+
+use diesel::prelude::*;
+use diesel_sharded::retry::RetryPolicy;
+use diesel_sharded::{Counter, update};
+use diesel_sharded_tests::schema::videos::dsl::*;
+
+use super::operations::{COUNTER, Child, total};
+use crate::{CHILDREN, ends_well, in_child};
+
+const FORKS: usize = 100;
+
+pub fn storm(url: &str) {
+    let count = |child: &mut Child| {
+        RetryPolicy::global().set_global();
+        let counted = update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(&mut child.conn);
+        assert_eq!(counted, Ok(1));
+        Counter::named(COUNTER)
+            .add(1, &mut child.conn)
+            .expect("a count");
+    };
+    let (before, counts, ended) = (total(url), AtomicI64::new(0), AtomicBool::new(false));
+    let well = thread::scope(|scope| {
+        for _ in 0..CHILDREN {
+            scope.spawn(|| {
+                let mut child = Child::of(url);
+                while !ended.load(Ordering::Relaxed) {
+                    count(&mut child);
+                    counts.fetch_add(2, Ordering::Relaxed);
+                }
+            });
+        }
+        let forks = (0..FORKS).map(|_| in_child(|| count(&mut Child::of(url))));
+        let well = forks.filter(|child| ends_well(*child)).count();
+        ended.store(true, Ordering::Relaxed);
+        well
+    });
+    let missing = counts.load(Ordering::Relaxed) + 2 * FORKS as i64 - (total(url) - before);
+    println!("forked beside threads that count\t{well}, {missing}\t{FORKS}, 0");
+}
