@@ -7,6 +7,7 @@ use diesel_sharded::described::DescribedTable;
 use diesel_sharded::model::ColumnType;
 
 use crate::args::GenerateArgs;
+use crate::caches::Cache;
 use crate::column_type::key_type;
 use crate::connection::AnyConnection;
 use crate::error::Error;
@@ -28,6 +29,17 @@ pub fn run(
     };
     let parent = sharded::find(conn.dialect(), &live, &parent)?;
     sharded::field(&parent, field)?;
+    // `--locked` looks at the migration also after it has run.
+    if let (Some(cache), false) = (
+        Cache::read(&parent, Some(field), live.schema(), conn)?.pop(),
+        args.locked,
+    ) {
+        return Err(Error::CountedAlready {
+            table: parent.table().to_string(),
+            field: field.clone(),
+            cache: cache.name,
+        });
+    }
     let (child, by) = counted(args, conn, &live, &parent)?;
     if let Some(amount) = &args.sums {
         column(child, amount)?;

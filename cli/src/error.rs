@@ -115,6 +115,15 @@ pub enum Error {
         shards_table: String,
         fields: Vec<String>,
     },
+    #[error(
+        "{table}.{field} has a counter cache already, `{cache}`, and each field has one: drop it by its migration's down.sql, or count into \
+         another field"
+    )]
+    CountedAlready {
+        table: String,
+        field: String,
+        cache: String,
+    },
     #[error("there is a table `{0}` already: choose another name by --shards-table or --view=NAME")]
     TableExists(String),
     #[error(

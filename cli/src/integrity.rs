@@ -119,7 +119,8 @@ fn triggers_on(tables: [&str; 2], conn: &mut AnyConnection) -> QueryResult<Vec<S
     names(triggers.sql(")"), conn)
 }
 
-fn names(statement: Statement, conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
+/// The names that a statement reads.
+pub fn names(statement: Statement, conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
     let rows = statement.rows(conn)?;
     rows.iter()
         .map(|row| row.text(0).map(str::to_owned))

@@ -8,6 +8,7 @@ mod advise;
 mod alone;
 mod args;
 mod beside;
+mod caches;
 mod column_type;
 mod connection;
 mod counts;

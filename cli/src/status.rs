@@ -12,6 +12,7 @@ use serde_json::Value as JsonValue;
 
 use crate::args::StatusArgs;
 use crate::beside::Beside;
+use crate::caches::Cache;
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
@@ -47,6 +48,7 @@ struct TableStatus {
     beside: Beside,
     #[serde(flatten)]
     integrity: Integrity,
+    counter_caches: Vec<Cache>,
     /// The totals that their columns do not hold, the first ones of each field.
     out_of_range: Vec<OutOfRange>,
     #[serde(skip)]
@@ -90,8 +92,14 @@ pub fn run(args: &StatusArgs, conn: &mut AnyConnection, out: &mut Output) -> Res
             true => out.json(&tables)?,
             false => show(&tables, out)?,
         }
-        let is_wrong =
-            |table: &TableStatus| table.integrity.is_broken() || !table.out_of_range.is_empty();
+        let is_wrong = |table: &TableStatus| {
+            table.integrity.is_broken()
+                || table
+                    .counter_caches
+                    .iter()
+                    .any(|cache| cache.note().is_some())
+                || !table.out_of_range.is_empty()
+        };
         return Ok(match tables.iter().any(is_wrong) {
             true => Ended::LeftOver,
             false => Ended::Done,
@@ -179,6 +187,11 @@ fn status(
             .note(sharded)
             .map(|(note, sql)| format!("{note}\n{sql}")),
     );
+    let counter_caches = Cache::read(sharded, None, live.schema(), conn)?;
+    let of_caches = counter_caches.iter().filter_map(Cache::note);
+    notes.extend(
+        of_caches.map(|(says, remedy)| format!("On {}, {says}. {remedy}.", sharded.table())),
+    );
     let fields = sharded
         .fields()
         .iter()
@@ -216,6 +229,7 @@ fn status(
         fields: fields.collect(),
         beside,
         integrity,
+        counter_caches,
         out_of_range,
         notes,
         hottest,

@@ -316,6 +316,22 @@ macro_rules! tests_on {
             }
 
             #[test]
+            fn a_counter_cache_keeps_the_table() {
+                let cache = CounterCache::of(videos::views).counts(watched::video_id);
+                let backend = <Conn as Connection>::Backend::default();
+                let create = cache.create_sql(&backend).unwrap();
+                let spoil = format!("CREATE TABLE watched (id BIGINT PRIMARY KEY, video_id BIGINT); {create}");
+                let repair = cache.drop_sql(&backend).unwrap();
+                for program in Program::all(DIALECT) {
+                    let says = match (DIALECT, program) {
+                        (Dialect::Sqlite, Program::Diesel | Program::Sqlite3Bail) => "a counter cache adds to it",
+                        _ => "a counter cache adds to videos_shards: watched_video_id",
+                    };
+                    fails_with(*program, &spoil, says, &repair, "");
+                }
+            }
+
+            #[test]
             fn a_column_that_rounds_drops_nothing() {
                 if DIALECT == Dialect::Sqlite {
                     return; // keeps any number in any column

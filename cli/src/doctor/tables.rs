@@ -7,6 +7,7 @@ use diesel_sharded::described::DescribedTable;
 use diesel_sharded::model::{ShardsColumn, TableName};
 
 use crate::beside::Beside;
+use crate::caches::Cache;
 use crate::connection::AnyConnection;
 use crate::indexes::{self, other_indexes, sorted_columns};
 use crate::integrity::{Integrity, KeptBy};
@@ -31,6 +32,7 @@ pub fn check(
     let dialect = conn.dialect();
     let (table, shards) = (sharded.table(), sharded.shards_table());
     let mut findings = vec![integrity(live, sharded, conn)?];
+    findings.extend(caches(live, sharded, conn)?);
     if let (Some(parent), Some(of_shards)) = (
         live.tables.get(table.name()),
         live.tables.get(shards.name()),
@@ -123,6 +125,20 @@ fn integrity(
         Some((says, sql)) => Finding::warning("integrity", says, sql),
         None => Finding::ok("integrity", format!("{kept_by} {shards} with its rows")),
     })
+}
+
+fn caches(
+    live: &LiveTables,
+    sharded: &DescribedTable,
+    conn: &mut AnyConnection,
+) -> QueryResult<Vec<Finding>> {
+    const CHECK: &str = "counter caches";
+    let caches = Cache::read(sharded, None, live.schema(), conn)?.into_iter();
+    let finding = caches.map(|cache| match cache.note() {
+        Some((says, remedy)) => Finding::problem(CHECK, says, remedy),
+        None => Finding::ok(CHECK, format!("{} has all of its triggers", cache.name)),
+    });
+    Ok(finding.collect())
 }
 
 fn index(

@@ -5,13 +5,15 @@ use std::fs;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::{FileBasedMigrations, MigrationHarness};
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::counter_cache::literal;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{CounterCache, ShardsTable};
 use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, comments, videos};
 
-use super::{command, empty_database, refused, run, run_noting};
+use super::doctor::{findings, levels};
+use super::{command, dialect, empty_database, refused, run, run_noting};
 use crate::Conn;
 
 type Backend = <Conn as Connection>::Backend;
@@ -98,6 +100,13 @@ fn a_migration_counts_and_is_filled_by_the_note() {
     conn.run_pending_migrations(source.clone()).unwrap();
     let (code, _) = generate(&["--migration-dir=migrations", "--locked"]);
     assert_eq!(code, Some(0));
+    let (code, refused) = generate(&["--migration-dir=migrations"]);
+    assert_eq!(code, Some(1), "{refused}");
+    assert!(
+        refused
+            .contains("videos.likes has a counter cache already, `comments_video_id_videos_likes`"),
+        "{refused}"
+    );
 
     // The note is a shell's line.
     let recount = says.split_once("--recount '").unwrap().1;
@@ -118,6 +127,32 @@ fn a_migration_counts_and_is_filled_by_the_note() {
     conn.batch_execute("DELETE FROM comments").unwrap();
     assert_eq!(totals(conn), [1, 0, 3]);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
+}
+
+/// `doctor` and `status` tell a trigger that is missing.
+#[test]
+fn a_cache_that_lacks_a_trigger() {
+    let (database, mut conn) = database();
+    CounterCache::of(videos::likes)
+        .counts(comments::video_id)
+        .create(&mut conn)
+        .unwrap();
+    assert_eq!(levels(&database, "counter caches", 0), ["ok"]);
+    run(&database, &["status"], 0);
+    let drop = "DROP TRIGGER comments_video_id_videos_likes_delete";
+    let drop = match dialect() {
+        Dialect::Postgres => format!("{drop} ON comments"),
+        _ => drop.to_owned(),
+    };
+    conn.batch_execute(&drop).unwrap();
+    let says = "lacks comments_video_id_videos_likes_delete";
+    let found = findings(&database, "counter caches", 3);
+    assert!(
+        found[0].0 == "problem" && found[0].1.contains(says),
+        "{found:?}"
+    );
+    let shown = run(&database, &["status"], 3);
+    assert!(shown.contains(says), "{shown}");
 }
 
 #[test]
