@@ -26,7 +26,8 @@ where
     /// The statements that create the triggers, separated by semicolons: `create_sql(&Pg)`.
     ///
     /// The first statement writes no row; it fails where a table or a column is missing. The others form one step on PostgreSQL (a
-    /// `DO` block) and SQLite (a `SAVEPOINT`), and stand under one lock on MySQL. They fail if the field has a cache already. Names begin with those of
+    /// `DO` block) and SQLite (a `SAVEPOINT`), and stand under one lock on MySQL. They fail if the field has a cache already, so run them
+    /// by a program that stops at an error. Names begin with those of
     /// table, columns, parent and field; longer ones, and those of a cache with a condition, end in a hash.
     ///
     /// ```sql

@@ -95,7 +95,9 @@ IF EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass('"comments"'))
     RAISE EXCEPTION USING MESSAGE = '"comments" is a partition, or inherits: what is written through the table above it fires none of its triggers; count the rows of that table';
 END IF;
 -- What a counted table that was dropped has left.
-DROP TRIGGER IF EXISTS "comments_video_id_videos_likes_cd1f488c5d310695_rename" ON "videos";
+IF EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass('"videos"') AND tgname = 'comments_video_id_videos_likes_cd1f488c5d310695_rename') THEN
+    DROP TRIGGER "comments_video_id_videos_likes_cd1f488c5d310695_rename" ON "videos";
+END IF;
 CREATE OR REPLACE FUNCTION "comments_video_id_videos_likes_cd1f488c5d310695"() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS $diesel_sharded$
 #variable_conflict use_column
 BEGIN

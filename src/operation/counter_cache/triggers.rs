@@ -1,7 +1,9 @@
 //! The triggers, created and dropped.
 
 use crate::backend::Dialect;
-use crate::operation::shards_table::{UNLOCK_CACHES, as_one, dollar_quoted, each, fix_search_path};
+use crate::operation::shards_table::{
+    UNLOCK_CACHES, as_one, dollar_quoted, each, fix_search_path, identifiers,
+};
 use crate::query_builder::literal;
 
 use super::declaration::{Declaration, TriggerNames};
@@ -134,7 +136,8 @@ impl Declaration<'_> {
         let one_alone = self.tables.refuse_second_cache(&self.field).join(";\n");
         let (rename, parent) = (&self.names.rename, &self.tables.parent);
         let text = |text: &str| literal(self.dialect(), text);
-        let child = text(&self.child_table);
+        let (child, of_parent) = (text(&self.child_table), text(parent));
+        let left = text(&identifiers(rename).concat());
         let inherits = text(&format!(
             "{} is a partition, or inherits: what is written through the table above it fires none of its triggers; count the rows of that table",
             self.child_table
@@ -147,7 +150,9 @@ IF EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass({child})) THEN
     RAISE EXCEPTION USING MESSAGE = {inherits};
 END IF;
 -- What a counted table that was dropped has left.
-DROP TRIGGER IF EXISTS {rename} ON {parent};
+IF EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass({of_parent}) AND tgname = {left}) THEN
+    DROP TRIGGER {rename} ON {parent};
+END IF;
 CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET row_security = off AS {body};
 REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;
 {path}
