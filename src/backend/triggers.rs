@@ -1,6 +1,7 @@
 //! Triggers that count.
 
 use crate::backend::Dialect;
+use crate::model::ColumnType;
 
 /// How many shards [`session_shard`](Dialect::session_shard) uses, unless it is told.
 pub(crate) const SESSION_SHARDS: u16 = 16;
@@ -29,12 +30,20 @@ impl Dialect {
         }
     }
 
-    /// The SQL before and behind the sum of a column that reads it as a `BIGINT`, or fails.
-    pub(crate) fn sum_as_bigint(self) -> (&'static str, &'static str) {
-        match self {
-            Dialect::Postgres => ("CAST(COALESCE(SUM(", "), 0) AS BIGINT)"),
-            Dialect::Mysql => ("CAST(COALESCE(SUM(", "), 0) AS SIGNED)"),
-            Dialect::Sqlite => ("COALESCE(SUM(", "), 0)"),
+    /// The SQL before and behind a number of rows, or a sum over them, that makes it one of a field's type. Diesel reads any number of
+    /// MySQL's and SQLite's.
+    pub(crate) fn recounted(self, field: ColumnType, is_sum: bool) -> (&'static str, &'static str) {
+        match (self, field) {
+            (Dialect::Postgres, ColumnType::Double) => ("CAST(", " AS DOUBLE PRECISION)"),
+            (Dialect::Postgres, ColumnType::Numeric) => ("CAST(", " AS NUMERIC)"),
+            (Dialect::Postgres, _) if is_sum => ("CAST(", " AS BIGINT)"),
+            _ => ("", ""),
         }
+    }
+
+    /// Whether a statement may read a table that a trigger of its own writes, as a counter cache's does where a table counts its own
+    /// rows. MySQL refuses that (1442).
+    pub(crate) fn reads_what_triggers_write(self) -> bool {
+        self != Dialect::Mysql
     }
 }

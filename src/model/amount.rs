@@ -86,6 +86,16 @@ impl Amount {
         }
     }
 
+    /// Its digits, which every database takes for the type of the column that they are added to; `None` if it is no number.
+    pub(crate) fn literal(&self) -> Option<String> {
+        match self {
+            Amount::Integer(n) => Some(n.to_string()),
+            Amount::Double(n) => n.is_finite().then(|| format!("{n:e}")),
+            #[cfg(feature = "numeric")]
+            Amount::Numeric(n) => Some(n.to_plain_string()),
+        }
+    }
+
     fn to_integer(&self) -> Option<i128> {
         match self {
             Amount::Integer(n) => Some(*n),

@@ -42,9 +42,9 @@ pub(crate) use self::create_view::{CreateView, DropView};
 pub(crate) use self::find_missing::FindMissing;
 pub(crate) use self::find_parent::FindParent;
 pub(crate) use self::hold::{
-    AddShardsToBases, EmptyShards, Fields, FindHot, FindPolicy, HeldRows, LockParents, LockShards,
-    NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind, SelectShards, Sums,
-    Write,
+    AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, HeldRows, LockParents,
+    LockShards, NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind,
+    SelectShards, Sums, Write, WriteValues,
 };
 pub(crate) use self::insert_parent::InsertParent;
 pub(crate) use self::kept::{Kept, KeptQuery, Passing, statement_was_lost};

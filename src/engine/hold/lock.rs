@@ -238,7 +238,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
         }
     }
 
-    fn rows(&self) -> Locked<'_, KeysAre<P::KeyIs>, DB> {
+    fn rows(&self) -> Locked<'_, P::KeyIs, DB> {
         Locked {
             names: self.of.names(),
             keys: &self.keys,

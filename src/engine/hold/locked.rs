@@ -6,14 +6,14 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{ShardedBackend, Strength};
 use crate::connection::{Link, LoadIo};
-use crate::query_builder::{FindHot, HeldRows, LockShards, Names, RowKind, SelectShards};
+use crate::query_builder::{FindHot, HeldRows, KeysAre, LockShards, Names, RowKind, SelectShards};
 use crate::unfit::Unfit;
 
 /// Parents that the open transaction has locked, with all their shards or with one.
-pub(crate) struct Locked<'a, W, DB: ShardedBackend> {
+pub(crate) struct Locked<'a, K, DB: ShardedBackend> {
     pub(crate) names: Names<'a, DB>,
-    /// A `WHERE` clause that names them.
-    pub(crate) keys: &'a W,
+    /// A `WHERE` clause that names them, in key order.
+    pub(crate) keys: &'a KeysAre<K>,
     /// The number of parents.
     pub(crate) parents: usize,
     pub(crate) shard: Option<i32>,
@@ -36,9 +36,9 @@ impl From<DieselError> for HoldError {
     }
 }
 
-impl<W, DB> Locked<'_, W, DB>
+impl<K, DB> Locked<'_, K, DB>
 where
-    W: QueryFragment<DB> + Sync,
+    K: QueryFragment<DB> + Sync,
     DB: ShardedBackend,
 {
     /// Locks the shards, where rows can be locked. The number of them that are not empty.
@@ -91,7 +91,7 @@ where
         Ok(are_hot.into_iter().map(|is_hot| is_hot != 0).collect())
     }
 
-    pub(super) fn rows(&self, rows: RowKind) -> HeldRows<'_, W, DB> {
+    pub(super) fn rows(&self, rows: RowKind) -> HeldRows<'_, KeysAre<K>, DB> {
         HeldRows {
             rows,
             names: self.names,

@@ -25,9 +25,9 @@ pub(crate) struct PeakState {
 /// The state of some fields of each locked parent, in key order.
 pub(crate) type PeakStates = Vec<Vec<PeakState>>;
 
-impl<W, DB> Locked<'_, W, DB>
+impl<K, DB> Locked<'_, K, DB>
 where
-    W: QueryFragment<DB> + Sync,
+    K: QueryFragment<DB> + Sync,
     DB: ShardedBackend,
 {
     /// Reads the bases and totals of `fields`; nothing if there are none.

@@ -15,9 +15,9 @@ use super::locked::{HoldError, Locked};
 /// The base and the shards of some fields of each locked parent, in key order.
 pub(crate) type States = Vec<Vec<FieldState>>;
 
-impl<W, DB> Locked<'_, W, DB>
+impl<K, DB> Locked<'_, K, DB>
 where
-    W: QueryFragment<DB> + Sync,
+    K: QueryFragment<DB> + Sync,
     DB: ShardedBackend,
 {
     /// Reads the bases of `fields` and the sums of their shards. Shards that are to be `Replaced` are not read: their sum may be out

@@ -1,18 +1,22 @@
 //! Writing to parents that are held and to their shards.
 
+use std::collections::BTreeSet;
+
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use crate::backend::ShardedBackend;
+use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Link, LoadIo};
 use crate::model::Amount;
 use crate::query_builder::{
-    AddShardsToBases, EmptyShards, Fields, RemoveShards, RowKind, Sums, Write,
+    AddShardsToBases, BaseValues, EmptyShards, Fields, KeysAre, RemoveShards, RowKind, Sums, Write,
+    WriteValues, literal,
 };
 use crate::unfit::FieldState;
 
 use super::locked::{HoldError, Locked};
+use super::peaks::{PeakState, PeakStates};
 use super::states::{States, zeros};
 
 /// The amounts that moved from shards to bases.
@@ -26,9 +30,9 @@ pub(crate) struct Moved {
     pub(crate) sums: Vec<Amount>,
 }
 
-impl<W, DB> Locked<'_, W, DB>
+impl<K, DB> Locked<'_, K, DB>
 where
-    W: QueryFragment<DB> + Sync,
+    K: QueryFragment<DB> + Sync,
     DB: ShardedBackend,
 {
     /// Adds the shards that are held to the bases and empties them: no total changes.
@@ -68,8 +72,17 @@ where
                 };
             }
         }
-        let of = self.rows(RowKind::Parents);
-        let parents = link.execute(AddShardsToBases { of }).await?;
+        let parents = match link.dialect().reads_what_triggers_write() {
+            true => {
+                let of = self.rows(RowKind::Parents);
+                link.execute(AddShardsToBases { of }).await?
+            }
+            false => {
+                let added = added_values(&fields, &before);
+                let new = new_peaks(link.dialect(), &peaks, &peaks_before);
+                self.write_values(link, added, new).await?
+            }
+        };
         // A trigger on the parent may have added to shards: that must not be emptied with the rest.
         self.check(link, &fields, &before, &added).await?;
         self.check_peaks(link, &peaks, &peaks_before).await?;
@@ -84,6 +97,41 @@ where
             shards,
             sums,
         })
+    }
+
+    /// Adds values to the bases of sums, by one statement, and writes the others, by one for each field. The number of parents.
+    async fn write_values<M, Conn>(
+        &self,
+        link: &mut Link<'_, M, Conn>,
+        added: Vec<BaseValues<'_>>,
+        new: Vec<BaseValues<'_>>,
+    ) -> QueryResult<usize>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+    {
+        let mut written = BTreeSet::new();
+        let statements = std::iter::once(&added[..]).chain(new.chunks(1));
+        for values in statements {
+            let of_fields = values.iter().flat_map(|field| &field.of);
+            let parents: BTreeSet<_> = of_fields.map(|(parent, _)| *parent).collect();
+            if parents.is_empty() {
+                continue;
+            }
+            let write = WriteValues {
+                names: self.names,
+                keys: &self.keys.0,
+                values,
+                written: KeysAre(
+                    parents
+                        .iter()
+                        .filter_map(|parent| self.keys.0.get(*parent))
+                        .collect(),
+                ),
+            };
+            link.execute(write).await?;
+            written.extend(parents);
+        }
+        Ok(written.len())
     }
 
     /// Writes columns of the bases, `assignments`, and empties the shards of these `fields` if `empties`, so that the parents hold
@@ -155,6 +203,42 @@ where
         let first = i32::from(first);
         link.execute(RemoveShards { of, first }).await
     }
+}
+
+/// The sums of shards that are not zero.
+fn added_values<'f>(fields: &'f Fields<'f>, before: &States) -> Vec<BaseValues<'f>> {
+    let fields = fields.iter().enumerate().map(|(i, field)| {
+        let zero = Amount::zero(field.column_type);
+        let shards = before.iter().enumerate().filter_map(|(parent, states)| {
+            let shards = &states.get(i)?.shards;
+            let moves = *shards != zero;
+            Some((parent, shards.literal()?)).filter(|_| moves)
+        });
+        BaseValues {
+            field,
+            of: shards.collect(),
+        }
+    });
+    fields.filter(|field| !field.of.is_empty()).collect()
+}
+
+/// The totals of greatest and least values that are not those of the bases.
+fn new_peaks<'f>(
+    dialect: Dialect,
+    fields: &'f Fields<'f>,
+    before: &PeakStates,
+) -> Vec<BaseValues<'f>> {
+    let fields = fields.iter().enumerate().map(|(i, field)| {
+        let totals = before.iter().enumerate().filter_map(|(parent, states)| {
+            let PeakState { base, total } = states.get(i)?;
+            (base != total).then(|| (parent, literal(dialect, total)))
+        });
+        BaseValues {
+            field,
+            of: totals.collect(),
+        }
+    });
+    fields.filter(|field| !field.of.is_empty()).collect()
 }
 
 /// A shard that was not locked was emptied. The foreign key keeps new shards away from a parent that is held, unless a

@@ -73,6 +73,7 @@ use super::folded::Folded;
 ///     ORDER BY "videos"."id", "videos"."shard" FOR UPDATE NOWAIT;
 /// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- as texts; MySQL: CONCAT(…) … FOR UPDATE
 /// UPDATE "videos" SET "views" = total WHERE … AND EXISTS (…);                            -- of parents with shards that are not 0
+/// -- MySQL: SET `views` = (`views` + CASE WHEN (`videos`.`id` = ?) THEN 5 … ELSE 0 END) WHERE …, by the sums that were read
 /// UPDATE "videos_shards" AS "videos" SET "views" = 0 WHERE … AND ("videos"."views" <> 0);
 /// SELECT base || ' ' || sum of shards FROM "videos" WHERE …;                             -- also before the shards are emptied
 /// DELETE FROM "videos_shards" AS "videos" WHERE … AND "videos"."shard" >= $1 AND "videos"."views" = 0;

@@ -23,4 +23,6 @@ pub(crate) use self::peaks::ReadPeaks;
 pub(crate) use self::policy::FindPolicy;
 pub(crate) use self::rows::{HeldRows, RowKind};
 pub(crate) use self::states::{Fields, ReadStates, Sums};
-pub(crate) use self::write::{AddShardsToBases, EmptyShards, RemoveShards, Write};
+pub(crate) use self::write::{
+    AddShardsToBases, BaseValues, EmptyShards, RemoveShards, Write, WriteValues,
+};

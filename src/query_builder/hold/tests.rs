@@ -122,6 +122,51 @@ fn a_fold_adds_and_then_empties() {
     );
 }
 
+/// As for MySQL, where the statement must not read shards.
+#[test]
+fn values_are_added_and_written() {
+    use crate::test_schema::players::{dsl::id as player, table as players};
+    let keys = KeysAre(vec![id.eq(1), id.eq(2), id.eq(3)]);
+    let fields = table::table::FIELDS;
+    let of = |values: &[(usize, &str)]| {
+        let of = values.iter().map(|(parent, n)| (*parent, (*n).to_owned()));
+        of.collect::<Vec<_>>()
+    };
+    let write = WriteValues {
+        names: Names::of::<table::table>(),
+        keys: &keys.0,
+        values: &[
+            BaseValues {
+                field: &fields[0],
+                of: of(&[(0, "5"), (2, "-1")]),
+            },
+            BaseValues {
+                field: &fields[1],
+                of: of(&[(2, "7")]),
+            },
+        ],
+        written: KeysAre(vec![&keys.0[0], &keys.0[2]]),
+    };
+    assert_eq!(
+        sql!(Mysql, write),
+        "UPDATE `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN 5 WHEN (`videos`.`id` = ?) THEN -1 ELSE 0 END), `likes` = (`videos`.`likes` + CASE WHEN (`videos`.`id` = ?) THEN 7 ELSE 0 END) WHERE ((`videos`.`id` = ?) OR (`videos`.`id` = ?))"
+    );
+    let keys = [player.eq(1)];
+    let write = WriteValues {
+        names: Names::of::<players>(),
+        keys: &keys,
+        values: &[BaseValues {
+            field: &players::FIELDS[1],
+            of: of(&[(0, "'90'")]),
+        }],
+        written: KeysAre(vec![&keys[0]]),
+    };
+    assert_eq!(
+        sql!(Mysql, write),
+        "UPDATE `players` SET `best` = CASE WHEN (`players`.`id` = ?) THEN '90' END WHERE ((`players`.`id` = ?))"
+    );
+}
+
 #[test]
 fn shards_are_removed_from_a_number_on() {
     let keys = KeysAre(vec![id.eq(1)]);

@@ -6,8 +6,9 @@ use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::Integer;
 
 use crate::backend::ShardedBackend;
-use crate::model::SHARD;
-use crate::query_builder::names::{push_bind, push_zeros};
+use crate::model::{SHARD, ShardsColumn};
+use crate::query_builder::keys::KeysAre;
+use crate::query_builder::names::{Names, push_bind, push_zeros};
 use crate::query_builder::no_query_id;
 use crate::query_builder::total::push_total_of;
 
@@ -84,6 +85,66 @@ where
     }
 }
 
+/// Values for the bases of a field.
+#[derive(Debug)]
+pub(crate) struct BaseValues<'a> {
+    pub(crate) field: &'a ShardsColumn,
+    /// The number of a parent, and a literal: what is added to a sum, or the base itself.
+    pub(crate) of: Vec<(usize, String)>,
+}
+
+/// Writes to bases what was read from shards, for a database whose statements may not read what their triggers write. Only fields
+/// that are sums may stand together: in a `CASE` the type of all values is one.
+///
+/// ```sql
+/// UPDATE `videos` SET `views` = (`videos`.`views` + CASE WHEN (`videos`.`id` = ?) THEN 5 … ELSE 0 END) WHERE ((`videos`.`id` = ?) OR …)
+/// UPDATE `videos` SET `best` = CASE WHEN (`videos`.`id` = ?) THEN '90' … END WHERE ((`videos`.`id` = ?) OR …)
+/// ```
+pub(crate) struct WriteValues<'a, K, DB: Backend> {
+    pub(crate) names: Names<'a, DB>,
+    /// The keys of the parents by their numbers.
+    pub(crate) keys: &'a [K],
+    pub(crate) values: &'a [BaseValues<'a>],
+    /// Those that have a value.
+    pub(crate) written: KeysAre<&'a K>,
+}
+
+impl<K, DB> QueryFragment<DB> for WriteValues<'_, K, DB>
+where
+    DB: ShardedBackend,
+    K: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.push_sql("UPDATE ");
+        self.names.parent.walk_ast(out.reborrow())?;
+        for (i, BaseValues { field, of }) in self.values.iter().enumerate() {
+            out.push_sql(if i == 0 { " SET " } else { ", " });
+            out.push_identifier(&field.name)?;
+            out.push_sql(" = ");
+            if field.is_sum() {
+                out.push_sql("(");
+                self.names.push_column(&field.name, out.reborrow())?;
+                out.push_sql(" + ");
+            }
+            out.push_sql("CASE");
+            for (parent, value) in of {
+                out.push_sql(" WHEN ");
+                if let Some(key_is) = self.keys.get(*parent) {
+                    key_is.walk_ast(out.reborrow())?;
+                }
+                out.push_sql(" THEN ");
+                out.push_sql(value);
+            }
+            out.push_sql(if field.is_sum() {
+                " ELSE 0 END)"
+            } else {
+                " END"
+            });
+        }
+        self.written.walk_ast(out)
+    }
+}
+
 /// Sets fields of shards to zero where they are not.
 ///
 /// ```sql
@@ -151,6 +212,7 @@ where
 no_query_id!(
     [W, A, DB: Backend] Write<'_, W, A, DB>,
     [W, DB: Backend] AddShardsToBases<'_, W, DB>,
+    [K, DB: Backend] WriteValues<'_, K, DB>,
     [W, DB: Backend] EmptyShards<'_, W, DB>,
     [W, DB: Backend] RemoveShards<'_, W, DB>,
 );

@@ -472,6 +472,11 @@ fn a_table_counts_its_own_rows() {
         totals.order(replies::id).load::<(i64, i64)>(conn).unwrap()
     };
     assert_eq!(totals(conn), [(1, 2), (2, 1), (3, 0), (4, 0)]);
+    let folded = fold(replies::table).run(conn).unwrap();
+    assert_eq!((folded.parents, folded.unfit), (2, vec![]));
+    let bases = replies::table.select(replies::answers_count);
+    let bases = bases.order(replies::id).load::<i64>(conn);
+    assert_eq!(bases, Ok(vec![2, 1, 0, 0]));
     diesel::update(replies::table.find(4))
         .set(replies::answer_to.eq(3))
         .execute(conn)
