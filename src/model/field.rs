@@ -165,6 +165,8 @@ const fn assert_other_than_shard(name: &str) {
 pub trait FieldType: SqlType + Sealed {
     /// The type of the values of such a column: `i64` for `BigInt`.
     type Value: Send + Sync + 'static;
+    /// The type in which numbers and sums of rows are read: `BigInt` for each type of integers that fit into it.
+    type Sum: SqlType;
     /// The type in a shards table.
     const COLUMN: ColumnType;
 
@@ -234,10 +236,11 @@ sealed! {
 }
 
 macro_rules! field_types {
-    ($($(#[$cfg:meta])* $sql_type:ty => $value:ty, $column:ident, $amount:ident $(, $is_finite:path)?;)*) => {$(
+    ($($(#[$cfg:meta])* $sql_type:ty => $value:ty, $sum:ty, $column:ident, $amount:ident $(, $is_finite:path)?;)*) => {$(
         $(#[$cfg])*
         impl FieldType for $sql_type {
             type Value = $value;
+            type Sum = $sum;
             const COLUMN: ColumnType = ColumnType::$column;
 
             fn is_finite(_value: &$value) -> bool {
@@ -252,18 +255,18 @@ macro_rules! field_types {
 }
 
 field_types! {
-    sql_types::SmallInt => i16, SmallInt, Integer;
-    sql_types::Integer => i32, Integer, Integer;
-    sql_types::BigInt => i64, BigInt, Integer;
-    sql_types::Double => f64, Double, Double, f64::is_finite;
+    sql_types::SmallInt => i16, sql_types::BigInt, SmallInt, Integer;
+    sql_types::Integer => i32, sql_types::BigInt, Integer, Integer;
+    sql_types::BigInt => i64, sql_types::BigInt, BigInt, Integer;
+    sql_types::Double => f64, Self, Double, Double, f64::is_finite;
     #[cfg(feature = "numeric")]
-    sql_types::Numeric => bigdecimal::BigDecimal, Numeric, Numeric;
+    sql_types::Numeric => bigdecimal::BigDecimal, Self, Numeric, Numeric;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::SmallInt> => u16, UnsignedSmallInt, Integer;
+    sql_types::Unsigned<sql_types::SmallInt> => u16, sql_types::BigInt, UnsignedSmallInt, Integer;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::Integer> => u32, UnsignedInteger, Integer;
+    sql_types::Unsigned<sql_types::Integer> => u32, sql_types::BigInt, UnsignedInteger, Integer;
     #[cfg(feature = "mysql_backend")]
-    sql_types::Unsigned<sql_types::BigInt> => u64, UnsignedBigInt, Integer;
+    sql_types::Unsigned<sql_types::BigInt> => u64, Self, UnsignedBigInt, Integer;
 }
 
 macro_rules! key_types {

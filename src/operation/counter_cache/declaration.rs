@@ -4,7 +4,7 @@ use diesel::prelude::*;
 
 use crate::backend::{Dialect, ShardedBackend, shortened};
 use crate::error::Error;
-use crate::model::MAX_SHARDS;
+use crate::model::{ColumnType, MAX_SHARDS};
 use crate::operation::shards_table::{Quoted, identifier, identifiers};
 use crate::query_builder::{Names, with_other_table};
 
@@ -27,6 +27,7 @@ pub(super) struct Declaration<'a> {
     pub(super) tables: Quoted<'a>,
     /// The sharded field.
     pub(super) field: String,
+    pub(super) field_type: ColumnType,
     /// The counted table without its schema: the name under which its rows stand in each statement.
     pub(super) child: String,
     /// The counted table.
@@ -112,8 +113,11 @@ impl<'a> Declaration<'a> {
         let read: Vec<_> = child.by.iter().chain(&child.amount).collect();
         let name = name(&child.table, &read, &parent, field, condition.as_deref());
         let amount = child.amount.as_ref();
+        let field_type = names.fields.iter().find(|other| other.name == field);
+        let field_type = field_type.map(|field| field.column_type);
         Ok(Declaration {
             field: identifier(field, backend)?,
+            field_type: field_type.unwrap_or(ColumnType::BigInt), // every field is one of the table's
             child: child_name,
             child_table,
             columns: quoted(&child.columns)?,

@@ -4,12 +4,11 @@ use diesel::dsl::SqlTypeOf;
 use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment};
-use diesel::sql_types::BigInt;
 
 use crate::backend::ShardedBackend;
 #[cfg(feature = "async")]
 use crate::connection::Async;
-use crate::model::{ShardedColumn, ShardedTable};
+use crate::model::{FieldType, ShardedColumn, ShardedTable};
 use crate::operation::verify::Verify;
 use crate::query_builder::no_query_id;
 
@@ -21,7 +20,7 @@ use super::child::ChildTable;
 ///
 /// ```sql
 /// SELECT "comments"."post_id", COUNT(*) FROM "comments" WHERE "comments"."post_id" IS NOT NULL GROUP BY "comments"."post_id"
-/// -- a sum: CAST(COALESCE(SUM("orders"."amount"), 0) AS BIGINT); MySQL: AS SIGNED; SQLite: without CAST
+/// -- a sum: COALESCE(SUM("orders"."amount"), 0); PostgreSQL: CAST(… AS BIGINT), AS DOUBLE PRECISION or AS NUMERIC
 /// ```
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a query does nothing until it is loaded"]
@@ -47,7 +46,10 @@ where
     C: ShardedColumn,
     <C::Table as Table>::PrimaryKey: Expression,
 {
-    type SqlType = (SqlTypeOf<<C::Table as Table>::PrimaryKey>, BigInt);
+    type SqlType = (
+        SqlTypeOf<<C::Table as Table>::PrimaryKey>,
+        <C::SqlType as FieldType>::Sum,
+    );
 }
 
 impl<C, Child, W, Conn> RunQueryDsl<Conn> for CacheRecount<C, Child, W> {}
@@ -68,8 +70,7 @@ where
         CacheRecount(self.clone())
     }
 
-    /// Compares all totals with the rows, and repairs them: [`drifts`](Verify::drifts), [`repair`](Verify::repair). For fields of
-    /// integers.
+    /// Compares all totals with the rows, and repairs them: [`drifts`](Verify::drifts), [`repair`](Verify::repair).
     ///
     /// Rows and counts are written in one transaction, so they agree in every snapshot: any drift is real.
     pub fn verify(&self) -> Verify<C::Table, C, CacheRecount<C, Child, W>>

@@ -203,11 +203,11 @@ impl Declaration<'_> {
             .collect();
         let number = match &self.amount {
             None => "COUNT(*)".to_owned(),
-            Some(amount) => {
-                let (before, behind) = self.dialect().sum_as_bigint();
-                format!("{before}{child}.{amount}{behind}")
-            }
+            Some(amount) => format!("COALESCE(SUM({child}.{amount}), 0)"),
         };
+        let (before, behind) = self
+            .dialect()
+            .recounted(self.field_type, self.amount.is_some());
         let mut conditions: Vec<_> = by
             .iter()
             .map(|name| format!("{name} IS NOT NULL"))
@@ -215,7 +215,7 @@ impl Declaration<'_> {
         conditions.extend(self.condition.iter().map(|sql| format!("({sql})")));
         let by = by.join(", ");
         format!(
-            "SELECT {by}, {number} FROM {} WHERE {} GROUP BY {by}",
+            "SELECT {by}, {before}{number}{behind} FROM {} WHERE {} GROUP BY {by}",
             self.child_rows(),
             conditions.join(" AND ")
         )

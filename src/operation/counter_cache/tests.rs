@@ -297,7 +297,7 @@ fn sql_of_recounts() {
     );
     assert_eq!(
         sql!(Mysql, summed),
-        "SELECT `comments`.`video_id`, CAST(COALESCE(SUM(`comments`.`stars`), 0) AS SIGNED) FROM `comments` WHERE `comments`.`video_id` IS NOT NULL GROUP BY `comments`.`video_id`"
+        "SELECT `comments`.`video_id`, COALESCE(SUM(`comments`.`stars`), 0) FROM `comments` WHERE `comments`.`video_id` IS NOT NULL GROUP BY `comments`.`video_id`"
     );
     let child = "`it's \"fetched\"`";
     assert_eq!(

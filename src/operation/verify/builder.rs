@@ -51,7 +51,8 @@ use super::number::RecountQuery;
 /// # }
 /// ```
 ///
-/// Keys are compared as values of the key's Rust type. A recount that returns two numbers for one key is an error.
+/// Keys are compared as the key's own column compares them: where it ignores case, the numbers of `Rust` and `rust` are added up. A recount
+/// that returns two numbers for one and the same key is an error.
 ///
 /// # Numbers
 /// The recount gives a number for each field, as Diesel gives counts and sums: an integer, a `Double`, or with the feature `numeric` a

@@ -9,20 +9,18 @@ use crate::engine::field;
 use crate::error::Error;
 use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn, Value};
 
-/// A sharded field, or a tuple of up to 4 of one table, whose totals are compared with a recount: of integers that fit into an
-/// `i64`, of `Double`s, or of `Numeric`s.
+/// A sharded field, or a tuple of up to 4 of one table, whose totals are compared with a recount.
 ///
 /// `Kind` keeps impls apart and is inferred.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a sharded field, or a tuple of up to 4, that a recount can be compared with",
-    note = "fields of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` and MySQL's `Unsigned<SmallInt>` and \
-            `Unsigned<Integer>` can"
+    note = "fields of type `SmallInt`, `Integer`, `BigInt`, `Double`, `Numeric` and MySQL's `Unsigned<..>` can"
 )]
 pub trait VerifiedFields<Kind> {
     /// The table of the fields.
     type Table: ShardedTable;
 
-    /// A total: `i64`, `f64` or `BigDecimal`; a tuple of these for several fields.
+    /// A total: `i64` (`i128` of an `Unsigned<BigInt>`), `f64` or `BigDecimal`; a tuple of these for several fields.
     type Total;
 
     /// The fields, in their order.
@@ -36,7 +34,7 @@ pub trait VerifiedFields<Kind> {
 
 /// A total as a number of Rust.
 pub trait VerifiedNumber {
-    /// `i64` for every type of integers.
+    /// `i64` for every type of integers that fit into it.
     type Total;
 
     /// The number that the amount is.
@@ -44,13 +42,13 @@ pub trait VerifiedNumber {
 }
 
 macro_rules! integers {
-    ($($integer:ty),+) => {$(
+    ($($integer:ty => $total:ty),+) => {$(
         impl VerifiedNumber for $integer {
-            type Total = i64;
+            type Total = $total;
 
-            fn from_amount(amount: &Amount) -> Option<i64> {
+            fn from_amount(amount: &Amount) -> Option<$total> {
                 match amount {
-                    Amount::Integer(n) => i64::try_from(*n).ok(),
+                    Amount::Integer(n) => <$total>::try_from(*n).ok(),
                     _ => None,
                 }
             }
@@ -58,7 +56,7 @@ macro_rules! integers {
     )+};
 }
 
-integers!(i16, i32, i64, u16, u32);
+integers!(i16 => i64, i32 => i64, i64 => i64, u16 => i64, u32 => i64, u64 => i128);
 
 impl VerifiedNumber for f64 {
     type Total = f64;

@@ -13,5 +13,6 @@ mod totals;
 
 pub use self::builder::{Verify, verify};
 pub use self::drift::Drift;
+pub(crate) use self::drift::differs;
 pub use self::fields::VerifiedFields;
 pub use self::number::RecountQuery;

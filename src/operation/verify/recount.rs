@@ -1,6 +1,7 @@
 //! Recounts, and totals beside them.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::future::{Ready, ready};
 use std::hash::Hash;
 use std::marker::PhantomData;
@@ -12,12 +13,13 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Blocking, Io, Link, LoadIo};
-use crate::engine::KeyedTable;
-use crate::model::{Amount, ShardsColumn};
+use crate::engine::{KEYS_IN_A_STATEMENT, KeyedTable};
+use crate::model::{Amount, ColumnType, ShardsColumn};
+use crate::query_builder::PickKeys;
 
 use super::drift::Compared;
 use super::number::RecountQuery;
-use super::totals::ReadTotals;
+use super::totals::{FindEach, ReadTotals};
 
 /// An [`Io`] that reads the result of an application's recount.
 pub trait Recount<'q, Conn, Q, K>: Io<Conn> {
@@ -96,6 +98,58 @@ pub(super) fn by_key<K: Eq + Hash>(
     Ok(by_key)
 }
 
+/// The amounts by the parents' own keys. Where keys are texts the database compares them, since its collation may ignore case, accents or
+/// spaces at the end: the numbers of all keys that are the key of one parent are added up.
+pub(super) async fn by_parent<T, W, DB, M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    filter: &W,
+    recounted: HashMap<T::Key, Vec<Amount>>,
+) -> QueryResult<HashMap<T::Key, Vec<Amount>>>
+where
+    T: KeyedTable<DB, Key: Eq + Hash>,
+    W: QueryFragment<DB> + QueryId,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    let mut types = T::KEY.iter().map(|column| column.column_type);
+    if !types.any(|column| column == ColumnType::Text) {
+        return Ok(recounted);
+    }
+    let pick = PickKeys::<T, W> {
+        filter,
+        table: PhantomData,
+    };
+    let parents: HashSet<_> = T::load_keys(link, pick).await?.into_iter().collect();
+    let (mut by_parent, others): (HashMap<_, _>, HashMap<_, _>) = recounted
+        .into_iter()
+        .partition(|(key, _)| parents.contains(key));
+    let others: Vec<_> = others.into_iter().collect();
+    for others in others.chunks(KEYS_IN_A_STATEMENT) {
+        let keys = others.iter().map(|(key, _)| T::key_is(key.clone()));
+        let find = FindEach::<T, _> {
+            keys: keys.collect(),
+            table: PhantomData,
+        };
+        for (parent, number) in T::load_texts(link, find).await? {
+            let number = number.and_then(|number| number.parse().ok());
+            let other = number.and_then(|number: usize| others.get(number));
+            let Some((_, amounts)) = other.filter(|_| parents.contains(&parent)) else {
+                continue;
+            };
+            match by_parent.entry(parent) {
+                Entry::Vacant(entry) => {
+                    entry.insert(amounts.clone());
+                }
+                Entry::Occupied(mut entry) => {
+                    let sums = entry.get_mut().iter_mut().zip(amounts);
+                    sums.for_each(|(sum, amount)| *sum += amount);
+                }
+            }
+        }
+    }
+    Ok(by_parent)
+}
+
 fn misread(message: impl Into<String>) -> DieselError {
     let message: String = message.into();
     DieselError::DeserializationError(message.into())
@@ -140,7 +194,7 @@ where
             totals,
             expected,
         };
-        if compared.differs(|field| dialect.rounds_sums(field.column_type), fields) {
+        if compared.differs(dialect, fields) {
             differ.push(compared);
         }
     }

@@ -17,7 +17,7 @@ use crate::unfit::Unfit;
 use super::builder::Verify;
 use super::drift::{Compared, Drift, beyond};
 use super::fields::VerifiedFields;
-use super::recount::{Recount, by_key, compare};
+use super::recount::{Recount, by_key, by_parent, compare};
 use super::refuse::{refuse_cut_recounts, refuse_padded_keys};
 use super::totals::AddAmounts;
 
@@ -60,6 +60,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
             refuse_padded_keys::<T, _, _, _>(link).await?;
             refuse_cut_recounts::<DB, _, _>(link).await?;
             let expected = by_key(M::recount(link.conn, query.clone()).await?, &fields)?;
+            let expected = by_parent::<T, _, _, _, _>(link, &filter, expected).await?;
             compare::<T, _, _, _, _>(link, &fields, &filter, &expected).await
         });
         differ.map_err(|error| explain::<T, DB>(&link.backend(), error))
@@ -79,6 +80,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         DB: ShardedBackend,
     {
         let (fields, query) = (C::fields()?, self.expected.clone());
+        let filter = self.query.clone().into_update_target().where_clause;
         let retry = self.retry.clone().unwrap_or_default();
         let suspects = self.find::<F, DB, T, W, M, Conn>(link).await?;
         let suspects = suspects.into_iter().map(|drift| drift.key);
@@ -99,6 +101,7 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
                 held.push(locked);
             }
             let expected = by_key(M::recount(link.conn, query.clone()).await?, &fields)?;
+            let expected = by_parent::<T, _, _, _, _>(link, &filter, expected).await?;
             let mut repaired = vec![];
             for held in held.iter().filter(|held| !held.is_empty()) {
                 let keys = held.keys();

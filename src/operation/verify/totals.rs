@@ -8,7 +8,7 @@ use diesel::sql_types::BigInt;
 
 use crate::backend::ShardedBackend;
 use crate::engine::KeyAndText;
-use crate::model::{Amount, ShardedTable, ShardsColumn};
+use crate::model::{Amount, ColumnType, ShardedTable, ShardsColumn};
 use crate::query_builder::{Names, no_query_id, push_bind, push_column, push_total};
 
 /// Reads keys and totals, the totals of a parent as one text.
@@ -58,9 +58,50 @@ impl<T: Table, W> Query for ReadTotals<'_, T, W> {
 
 no_query_id!([T, W] ReadTotals<'_, T, W>);
 
+/// Reads the parents' own keys for these, each with the number of the key that found it.
+///
+/// ```sql
+/// SELECT "tags"."name", '0' FROM "tags" WHERE ("tags"."name" = $1) UNION ALL SELECT "tags"."name", '1' FROM "tags" WHERE …
+/// ```
+pub(super) struct FindEach<T, K> {
+    pub(super) keys: Vec<K>,
+    pub(super) table: PhantomData<T>,
+}
+
+impl<T, K, DB> QueryFragment<DB> for FindEach<T, K>
+where
+    DB: ShardedBackend,
+    T: ShardedTable + QueryFragment<DB>,
+    K: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        out.unsafe_to_cache_prepared(); // one text for each number of keys
+        for (i, key_is) in self.keys.iter().enumerate() {
+            out.push_sql(if i == 0 {
+                "SELECT "
+            } else {
+                " UNION ALL SELECT "
+            });
+            Names::of::<T>().push_key(out.reborrow())?;
+            out.push_sql(&format!(", '{i}' FROM "));
+            T::TABLE.walk_ast(out.reborrow())?;
+            out.push_sql(" WHERE ");
+            key_is.walk_ast(out.reborrow())?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Table, K> Query for FindEach<T, K> {
+    type SqlType = KeyAndText<T>;
+}
+
+no_query_id!([T, K] FindEach<T, K>);
+
 /// `"views" = ("videos"."views" + $1), "score" = ("videos"."score" + 0.5)`
 ///
-/// Only integers are bound: another number is a literal of its digits, which every database takes for the type of its column.
+/// Integers are bound, if an `i64` holds them: another number is a literal of its digits, which every database takes for the type of its
+/// column.
 pub(super) struct AddAmounts<'a, T> {
     fields: &'a [&'static ShardsColumn],
     terms: Vec<Term>,
@@ -75,15 +116,20 @@ enum Term {
 impl<'a, T> AddAmounts<'a, T> {
     /// `None` if an integer is too large.
     pub(super) fn new(fields: &'a [&'static ShardsColumn], amounts: &[Amount]) -> Option<Self> {
-        let term = |amount: &Amount| match amount {
-            Amount::Integer(n) => i64::try_from(*n).ok().map(Term::Bound),
-            Amount::Double(n) => n.is_finite().then(|| Term::Literal(format!("{n:e}"))),
-            #[cfg(feature = "numeric")]
-            Amount::Numeric(n) => Some(Term::Literal(n.to_plain_string())),
+        let term = |(amount, field): (&Amount, &&ShardsColumn)| match amount {
+            Amount::Integer(n) => match i64::try_from(*n) {
+                Ok(n) => Some(Term::Bound(n)),
+                Err(_) if field.column_type == ColumnType::UnsignedBigInt => {
+                    amount.literal().map(Term::Literal)
+                }
+                Err(_) => None,
+            },
+            other => other.literal().map(Term::Literal),
         };
+        let terms = amounts.iter().zip(fields).map(term);
         Some(AddAmounts {
             fields,
-            terms: amounts.iter().map(term).collect::<Option<_>>()?,
+            terms: terms.collect::<Option<_>>()?,
             table: PhantomData,
         })
     }
@@ -161,6 +207,18 @@ mod tests {
         assert!(
             sqlite.ends_with(")) AS TEXT) FROM `videos` WHERE (`videos`.`id` = ?)"),
             "{sqlite}"
+        );
+    }
+
+    #[test]
+    fn the_parents_own_keys_are_found() {
+        let find = FindEach::<videos::table, _> {
+            keys: vec![videos::id.eq(7), videos::id.eq(8)],
+            table: PhantomData,
+        };
+        assert_eq!(
+            sql!(Pg, find),
+            r#"SELECT "videos"."id", '0' FROM "videos" WHERE ("videos"."id" = $1) UNION ALL SELECT "videos"."id", '1' FROM "videos" WHERE ("videos"."id" = $2)"#
         );
     }
 
