@@ -11,9 +11,17 @@ use crate::model::Amount;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unfit {
-    /// The total is out of the range of the column, or of a `CHECK` on it.
+    /// The total is out of the range of the column.
     #[error("has a column whose range does not hold the total: use a wider type")]
     OutOfRange,
+    /// The row does not pass a `CHECK` with the total in its base.
+    #[error(
+        "does not pass a CHECK with the total in its base: change the CHECK, or correct the total ({says})"
+    )]
+    Check {
+        /// The database's own words, which name the `CHECK`.
+        says: String,
+    },
     /// The row can be read and not locked, as PostgreSQL's row security has it for rows that a role may not update.
     #[error(
         "can be read, but not locked for an update: let a role do this whose row security policies allow the update"

@@ -71,7 +71,7 @@ pub struct GenerateArgs {
     pub columns: Vec<String>,
     /// Also creates a view of the whole table with totals in place of bases, for readers that are not Diesel [default: the table's
     /// name and `_totals`].
-    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, conflicts_with_all = ["counts", "function"])]
     pub view: Option<Option<String>>,
     /// Prints both files instead of writing them.
     #[arg(long, conflicts_with = "locked")]
@@ -251,7 +251,7 @@ pub struct ResizeArgs {
 pub struct RecountArgs {
     /// The table.
     pub table: String,
-    /// Its sharded field, of an integer type.
+    /// Its sharded field.
     pub field: String,
     /// A query for keys and numbers: the columns of the key, then the number. It is run as it is, so it is trusted as whoever
     /// runs the tool is; it looks in a transaction that is read only. A row that it leaves out is expected to have 0.

@@ -1,16 +1,26 @@
 //! Totals beside a recount, read by one statement.
 
 use bigdecimal::BigDecimal;
+use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel_sharded::described::DescribedTable;
-use diesel_sharded::model::ShardsColumn;
+use diesel_sharded::described::{DescribedTable, amount, differs, key_as_text};
+use diesel_sharded::model::{ShardsColumn, TableName};
 
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::key::{Key, Keyed, as_text};
 use crate::sharded::is_integer;
 use crate::statement::Statement;
+use crate::sums::Plain;
 use crate::total::Total;
+
+/// The recount under an alias.
+const RECOUNTED: TableName<'_> = TableName::new("recounted");
+
+/// The name of a column of the key there.
+fn key_column(i: usize) -> String {
+    format!("key_{}", i + 1)
+}
 
 /// The keys after one of them, up to another.
 pub struct Range<'a> {
@@ -61,10 +71,11 @@ impl Keyed<'_> {
     ///
     /// ```sql
     /// WITH diesel_sharded_recount (key_1, number) AS (…)
-    /// SELECT CAST("videos"."id" AS TEXT), CAST(COALESCE(recounted.number, 0) AS TEXT), CAST("videos"."likes" AS TEXT),
+    /// SELECT CAST("videos"."id" AS TEXT), CAST("recounted"."key_1" AS TEXT), CAST(COALESCE("recounted"."number", 0) AS TEXT),
+    ///     CAST("videos"."likes" AS TEXT),
     ///     (SELECT … FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")     -- as `sums::select`
-    /// FROM "videos" LEFT JOIN (SELECT * FROM diesel_sharded_recount WHERE key_1 >= $1 AND key_1 <= $2) AS recounted
-    ///     ON recounted.key_1 = "videos"."id"
+    /// FROM "videos" LEFT JOIN (SELECT * FROM diesel_sharded_recount WHERE key_1 >= $1 AND key_1 <= $2) AS "recounted"
+    ///     ON "videos"."id" = "recounted"."key_1"         -- in this order: SQLite compares by the collation of the first
     /// WHERE "videos"."id" > $3 AND "videos"."id" <= $4 ORDER BY "videos"."id"
     /// ```
     pub fn drifts(
@@ -84,17 +95,25 @@ impl Keyed<'_> {
             .sql(", number) AS (\n")
             .sql(recount)
             .sql("\n) SELECT ");
-        let compare = self.select_key(compare, table);
-        let compare = compare.sql(", CAST(COALESCE(recounted.number, 0)");
+        let compare = self.select_key(compare, table).sql(", ");
+        let columns = sharded.key().iter().enumerate();
+        let compare = compare.each(", ", columns, |compare, (i, column)| {
+            let (before, behind) = key_as_text(self.dialect, column.column_type());
+            let compare = compare.sql(before).column(RECOUNTED, &key_column(i));
+            compare.sql(behind)
+        });
+        let compare = compare.sql(", CAST(COALESCE(").column(RECOUNTED, "number");
+        let compare = compare.sql(", 0)");
         let compare = compare.sql(as_text(self.dialect)).sql(", ");
         let compare = self.select_total(compare, field).sql(" FROM ");
         let compare = compare.table(table);
         let compare = compare.sql(" LEFT JOIN (SELECT * FROM diesel_sharded_recount");
-        let compare = self.narrowed(compare, range).sql(") AS recounted ON ");
+        let compare = self.narrowed(compare, range).sql(") AS ");
+        let compare = compare.table(RECOUNTED).sql(" ON ");
         let columns = sharded.key().iter().enumerate();
         let compare = compare.each(" AND ", columns, |compare, (i, column)| {
-            let compare = compare.sql(&format!("recounted.key_{} = ", i + 1));
-            compare.column(table, column.name())
+            let compare = compare.column(table, column.name()).sql(" = ");
+            compare.column(RECOUNTED, &key_column(i))
         });
         let compare = match range.after {
             Some(key) => self
@@ -104,35 +123,58 @@ impl Keyed<'_> {
         };
         let compare = self.is_beyond(compare, table, "<", true, range.last);
         let compare = self.key(compare.sql(" ORDER BY "), table);
-        let mut before = None;
-        let mut drifts = vec![];
+        let mut compared: Vec<Compared> = vec![];
+        let mut recounted_keys = vec![]; // those of one row, which its collation takes for one
         let columns = sharded.key().len();
         for row in compare.rows(conn)? {
             let key = Key::read(columns, &row)?;
             let shown = || key.display(sharded);
-            if before.as_ref() == Some(&key) {
-                return Err(RepairError::NotGrouped(shown()));
+            let recounted_key: Vec<_> = (columns..2 * columns)
+                .map(|i| row.get(i).map(str::to_owned))
+                .collect();
+            let recounted = row.text(2 * columns)?;
+            let expected: BigDecimal = recounted
+                .trim()
+                .parse()
+                .map_err(|_| RepairError::NoNumber(shown(), recounted.to_owned()))?;
+            if let Some(before) = compared.last_mut().filter(|before| before.key == key) {
+                if recounted_keys.contains(&recounted_key) {
+                    return Err(RepairError::NotGrouped(shown()));
+                }
+                before.expected += expected;
+                recounted_keys.push(recounted_key);
+                continue;
             }
-            let recounted = row.text(columns)?;
-            let total = Total::read(&row, columns + 1)?;
+            let total = Total::read(&row, 2 * columns + 1)?;
             let Some((base, sum)) = total.base.clone().zip(total.sum()) else {
                 return Err(RepairError::NoBase(shown()));
             };
-            let compared = Compared {
+            recounted_keys = vec![recounted_key];
+            compared.push(Compared {
                 base,
                 total: sum,
-                expected: recounted
-                    .trim()
-                    .parse()
-                    .map_err(|_| RepairError::NoNumber(shown(), recounted.to_owned()))?,
-                key: key.clone(),
-            };
-            if compared.total != compared.expected {
+                expected,
+                key,
+            });
+        }
+        let mut drifts = vec![];
+        for compared in compared {
+            if self.differs(field, &compared)? {
                 drifts.push(compared);
             }
-            before = Some(key);
         }
         Ok(drifts)
+    }
+
+    /// Sums of doubles differ a little by the order of addition.
+    fn differs(self, field: &ShardsColumn, compared: &Compared) -> QueryResult<bool> {
+        let column = field.column_type();
+        if is_integer(column) {
+            return Ok(compared.total != compared.expected); // which may have a fraction
+        }
+        let amount = |n: &BigDecimal| amount(&Plain(n).to_string(), column);
+        let (total, expected) = (amount(&compared.total)?, amount(&compared.expected)?);
+        Ok(differs(self.dialect, column, &total, &expected))
     }
 
     /// Lets the planner recount this range alone, where the keys are integers: whatever type the recount gives them, they are

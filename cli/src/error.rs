@@ -170,10 +170,10 @@ pub enum Error {
     AfterColumns { table: String, columns: usize },
     #[error("`{value}` is no key of the type of `{column}` (bytes are written in hexadecimal)")]
     KeyValue { value: String, column: String },
-    #[error(
-        "`{table}.{column}` is no integer field: a recount compares numbers that are counted one by one"
-    )]
-    NotAnInteger { table: String, column: String },
+    #[error("there is no counter `{name}`{}", like(.similar))]
+    NoSuchCounter { name: String, similar: Vec<String> },
+    #[error("{}", .0.iter().map(Error::to_string).collect::<Vec<_>>().join("\nerror: "))]
+    Several(Vec<Error>),
     #[error("the recount gave more than one number for the key {key}: group it by the key alone")]
     RecountNotGrouped { key: String },
     #[error(

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::described::{
-    DescribedTable, FoldSettings, FoldedRows, amounts, fold, looked_at, nothing_folded,
+    FoldSettings, FoldedRows, amounts, fold, looked_at, nothing_folded,
 };
 
 use crate::args::{FoldArgs, Form};
@@ -47,47 +47,51 @@ pub fn run(
     }
     let mut reports = FoldReports::of(args.form, out);
     let mut pauses = Pauses::at_most_per_second(args.at_most_per_second, args.batch, interrupt);
-    let mut fold_all = || {
-        let mut ended = Ended::Done;
-        for (i, (live, sharded)) in tables.iter().enumerate() {
-            let keep_shards = match args.keep_shards {
-                Some(number) => Some(number),
-                None => wished(live, sharded, conn)?,
-            };
-            let others = tables.iter().skip(i + 1);
-            let others = others.map(|(_, sharded)| sharded.table().to_string());
-            let folding = Folding {
-                keyed: Keyed { sharded, dialect },
-                keep_shards,
-                form: args.form,
-                interrupt,
-                options,
-                others: others.collect(),
-            };
-            ended = ended.and(match args.dry_run {
-                true => folding.dry_run(after.as_ref(), conn, &mut reports)?,
-                false => folding.run(after.clone(), &mut pauses, conn, &mut reports)?,
-            });
-            if ended == Ended::Interrupted {
-                break;
+    let (mut ended, mut failed) = (Ended::Done, vec![]);
+    for (i, (live, sharded)) in tables.iter().enumerate() {
+        let others = tables.iter().skip(i + 1);
+        let others = others.map(|(_, sharded)| sharded.table().to_string());
+        let mut folding = Folding {
+            keyed: Keyed { sharded, dialect },
+            keep_shards: args.keep_shards,
+            form: args.form,
+            interrupt,
+            options,
+            others: others.collect(),
+        };
+        let mut fold = || {
+            if args.keep_shards.is_none() {
+                folding.keep_shards = folding.wished(live, args.dry_run, conn)?;
+            }
+            match args.dry_run {
+                true => folding.dry_run(after.as_ref(), conn, &mut reports),
+                false => folding.run(after.clone(), &mut pauses, conn, &mut reports),
+            }
+        };
+        match fold() {
+            Ok(ended_so) => ended = ended.and(ended_so),
+            Err(error) if tables.len() == 1 => failed.push(error),
+            // The others are folded all the same.
+            Err(error) => {
+                failed.push(error.of_table(sharded.table()));
+                if interrupt.came() {
+                    break;
+                }
             }
         }
-        Ok::<_, Error>(ended)
-    };
-    let ended = fold_all();
+        if ended == Ended::Interrupted {
+            break;
+        }
+    }
     reports.end()?;
-    ended
-}
-
-/// The number below which a fold keeps the shards of this table, if every field has one.
-fn wished(
-    live: &LiveTables,
-    sharded: &DescribedTable,
-    conn: &mut AnyConnection,
-) -> Result<Option<u16>, Error> {
-    let numbers = shard_counts::of_table(conn, live, sharded);
-    let numbers = numbers.map_err(|error| explained(error.into(), &shard_counts::needs(), conn))?;
-    Ok(sharded.wished(&numbers))
+    match (failed.pop(), failed.is_empty()) {
+        (None, _) => Ok(ended),
+        (Some(error), true) => Err(error),
+        (Some(last), false) => {
+            failed.push(last);
+            Err(Error::Several(failed))
+        }
+    }
 }
 
 /// How one table is folded.
@@ -177,22 +181,53 @@ impl Folding<'_> {
             let after = last.map(|last| last.after_arguments(sharded));
             lines.push(fold(&[sharded.table().to_string()]) + &after.unwrap_or_default());
         }
-        if !self.others.is_empty() {
+        // After an error they are folded still.
+        if !self.others.is_empty() && self.interrupt.came() {
             lines.push(fold(&self.others));
         }
         lines.join("; ")
     }
 
-    fn explained(&self, error: DieselError, conn: &mut AnyConnection) -> Error {
+    /// The number below which a fold keeps the shards of this table, if every field has one.
+    fn wished(
+        &self,
+        live: &LiveTables,
+        dry_run: bool,
+        conn: &mut AnyConnection,
+    ) -> Result<Option<u16>, Error> {
+        let sharded = self.keyed.sharded;
+        let numbers = shard_counts::of_table(conn, live, sharded);
+        let numbers = numbers.map_err(|error| {
+            let mut needs = match dry_run {
+                true => self.needs_to_look().to_vec(),
+                false => self.needs(true),
+            };
+            needs.extend(shard_counts::needs());
+            explained(error.into(), &needs, conn)
+        })?;
+        Ok(sharded.wished(&numbers))
+    }
+
+    /// The privileges that a dry run needs.
+    fn needs_to_look(&self) -> [Need<'_>; 1] {
+        [Need::of("SELECT", self.keyed.sharded.shards_table())]
+    }
+
+    /// The privileges that a fold needs, which may remove shards.
+    fn needs(&self, removes: bool) -> Vec<Need<'_>> {
         let sharded = self.keyed.sharded;
         let (table, shards) = (sharded.table(), sharded.shards_table());
         let mut needs = Need::to_read(sharded).to_vec();
         needs.extend(Need::to_update(sharded.fields(), table));
         needs.push(Need::of("UPDATE", shards));
-        if self.keep_shards.is_some() {
+        if removes {
             needs.push(Need::of("DELETE", shards));
         }
-        explained(error.into(), &needs, conn)
+        needs
+    }
+
+    fn explained(&self, error: DieselError, conn: &mut AnyConnection) -> Error {
+        explained(error.into(), &self.needs(self.keep_shards.is_some()), conn)
     }
 
     pub fn dry_run(
@@ -202,9 +237,9 @@ impl Folding<'_> {
         reports: &mut FoldReports<'_>,
     ) -> Result<Ended, Error> {
         let sharded = self.keyed.sharded;
-        let needs = [Need::of("SELECT", sharded.shards_table())];
         let foldable = self.foldable(after, conn);
-        let (rows, sums) = foldable.map_err(|error| explained(error.into(), &needs, conn))?;
+        let (rows, sums) =
+            foldable.map_err(|error| explained(error.into(), &self.needs_to_look(), conn))?;
         reports.add(FoldReport::dry(sharded, rows, sums))?;
         Ok(Ended::Done)
     }

@@ -13,7 +13,7 @@ use crate::sharded::names;
 use crate::statement::{Statement, Value, quoted, quoted_table};
 
 /// A privilege on a table that a command needs; enough on these columns, if there are some.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need<'t> {
     privilege: &'static str,
     columns: Vec<&'t str>,
@@ -183,7 +183,12 @@ pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> 
         Dialect::Postgres => of_postgres(&says, needs, &role, conn).unwrap_or_default(),
         Dialect::Mysql => {
             let database = database(conn).unwrap_or_default();
-            of_mysql(&says, needs, &role, &database)
+            // What the roles of a user may do the catalogs do not show.
+            let denied = match enabled_roles(conn).is_ok_and(|roles| roles.is_empty()) {
+                true => denied(needs, conn).unwrap_or_default(),
+                false => vec![],
+            };
+            of_mysql(&says, needs, &denied, &role, &database)
         }
         _ => None,
     };
@@ -324,7 +329,14 @@ const DEFINES: [&str; 3] = ["CREATE", "REFERENCES", "TRIGGER"];
 
 /// The message's own words: ``UPDATE command denied to user 'app'@'%' for table `shop`.`videos` ``, on MySQL `'videos'`, or
 /// `for column 'likes' in table 'videos'`.
-fn of_mysql(says: &str, needs: &[Need<'_>], role: &str, database: &str) -> Option<Lack> {
+/// With it those that the catalogs deny, too.
+fn of_mysql(
+    says: &str,
+    needs: &[Need<'_>],
+    denied: &[Need<'_>],
+    role: &str,
+    database: &str,
+) -> Option<Lack> {
     let (privilege, rest) = says.split_once(" command denied to user ")?;
     if DEFINES.contains(&privilege) {
         // All at once: each of the statements before the next refusal would be committed.
@@ -345,12 +357,14 @@ fn of_mysql(says: &str, needs: &[Need<'_>], role: &str, database: &str) -> Optio
     let names = table.trim_matches(['`', '\'']);
     let (_, name) = names.rsplit_once("`.`").unwrap_or(("", names));
     let column = column.trim_matches(['`', '\'']);
-    let is_it = |need: &&Need<'_>| need.privilege == privilege && need.table.name() == name;
-    let mut needs: Vec<_> = needs.iter().filter(is_it).cloned().collect();
-    if let Some(need) = needs.iter().find(|need| need.columns == [column]) {
-        needs = vec![need.clone()];
-    }
-    if needs.is_empty() {
+    let is_it = |need: &Need<'_>| need.privilege == privilege && need.table.name() == name;
+    let is_column = |need: &Need<'_>| is_it(need) && need.columns == [column];
+    let of_column = needs.iter().any(is_column);
+    let is_named = |need: &Need<'_>| match of_column {
+        true => is_column(need),
+        false => is_it(need),
+    };
+    if !needs.iter().any(is_it) {
         let on = match table.starts_with('`') {
             true => table.to_owned(),
             false => quoted(Dialect::Mysql, name),
@@ -360,7 +374,22 @@ fn of_mysql(says: &str, needs: &[Need<'_>], role: &str, database: &str) -> Optio
             grants: vec![format!("GRANT {privilege} ON {on} TO {role}")],
         });
     }
-    Some(lacked(Dialect::Mysql, &needs, role))
+    let lacking = needs
+        .iter()
+        .filter(|need| is_named(need) || denied.contains(need));
+    let lacking: Vec<_> = lacking.cloned().collect();
+    Some(lacked(Dialect::Mysql, &lacking, role))
+}
+
+/// MySQL's roles that are enabled. PostgreSQL knows by itself what a role has from others.
+pub fn enabled_roles(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
+    if conn.dialect() != Dialect::Mysql {
+        return Ok(vec![]);
+    }
+    let enabled = "SELECT CAST(ROLE_NAME AS CHAR) FROM information_schema.ENABLED_ROLES";
+    let rows = Statement::default().sql(enabled).rows(conn)?;
+    let roles = rows.iter().filter_map(|row| row.get(0)); // MariaDB shows a NULL for none
+    Ok(roles.map(|role| quoted(Dialect::Mysql, role)).collect())
 }
 
 #[cfg(test)]
@@ -411,24 +440,33 @@ mod tests {
             "UPDATE command denied to user 'app'@'localhost' for column 'likes' in table 'videos'",
         ] {
             assert_eq!(
-                of_mysql(says, &needs, "'app'@'%'", "shop"),
+                of_mysql(says, &needs, &[], "'app'@'%'", "shop"),
                 update,
                 "{says}"
             );
         }
+        let says = "SELECT command denied to user 'app'@'localhost' for table `shop`.`videos`";
+        let grant = "GRANT SELECT, UPDATE (`likes`) ON `videos` TO 'app'@'%'";
+        assert_eq!(
+            of_mysql(says, &needs, &needs[1..], "'app'@'%'", "shop"),
+            lack("SELECT, UPDATE (likes) ON videos", grant)
+        );
         let says = "SELECT command denied to user 'app'@'localhost' for table `shop`.`comments`";
         let grant = "GRANT SELECT ON `shop`.`comments` TO 'app'@'%'";
         assert_eq!(
-            of_mysql(says, &needs, "'app'@'%'", "shop"),
+            of_mysql(says, &needs, &[], "'app'@'%'", "shop"),
             lack("SELECT ON comments", grant)
         );
         let says = "CREATE command denied to user 'app'@'localhost' for table `shop`.`a`";
         let grant = "GRANT CREATE ON `shop`.* TO 'app'@'%'";
         assert_eq!(
-            of_mysql(says, &needs, "'app'@'%'", "shop"),
+            of_mysql(says, &needs, &[], "'app'@'%'", "shop"),
             lack("CREATE ON shop.*", grant)
         );
-        assert_eq!(of_mysql("Table 'x doesn't exist", &needs, "", ""), None);
+        assert_eq!(
+            of_mysql("Table 'x doesn't exist", &needs, &[], "", ""),
+            None
+        );
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::progress::bar;
 use crate::read_only::read_only;
 use crate::recount_report::RecountReport;
 use crate::repair::{Found, Mode, Repair};
-use crate::sharded::{self, is_integer};
+use crate::sharded;
 use crate::shell;
 use crate::statement::{Statement, Value};
 
@@ -42,12 +42,6 @@ pub fn run(
     let (live, table) = LiveTables::of(&args.table, conn)?;
     let sharded = &sharded::find(dialect, &live, &table)?;
     let field = sharded::field(sharded, &args.field)?;
-    if !is_integer(field.column_type()) {
-        return Err(Error::NotAnInteger {
-            table: sharded.table().to_string(),
-            column: field.name().to_owned(),
-        });
-    }
     let after = match &*args.after {
         [] => None,
         after => Some(Key::parse(sharded, after)?),

@@ -124,8 +124,8 @@ impl RecountReport {
         let unfit = self.unfit();
         if unfit > 0 {
             out.note(&format!(
-                "{unfit} could not be repaired, for the reasons above: give whole numbers, fold first, widen the column, or let this role \
-                 update the rows"
+                "{unfit} could not be repaired, for the reasons above: give whole numbers, fold first, widen the column, change the CHECK, or let this \
+                 role update the rows"
             ));
         }
         // An error names it itself.

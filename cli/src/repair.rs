@@ -1,11 +1,12 @@
 //! The repair of totals that differ from a recount.
 
-use bigdecimal::{BigDecimal, ToPrimitive};
+use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel_sharded::described::{
-    DescribedKeys, LockedRows, ROWS_AT_ONCE, add_to_bases, integers, lock,
+    DescribedKeys, LockedRows, ROWS_AT_ONCE, add_to_bases, amount, literal, lock, refused,
 };
 use diesel_sharded::model::ShardsColumn;
+use diesel_sharded::operation::Amount;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::{Error as ShardedError, Unfit};
 
@@ -13,7 +14,10 @@ use crate::connection::AnyConnection;
 use crate::drifts::{Compared, Range, RepairError};
 use crate::error::Error;
 use crate::key::{Key, Keyed};
-use crate::statement::{Statement, Value};
+use crate::range::range;
+use crate::sharded::is_integer;
+use crate::statement::Statement;
+use crate::sums::Plain;
 
 /// Whether drifts are only told, or repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +68,7 @@ impl Repair<'_> {
     /// BEGIN ISOLATION LEVEL REPEATABLE READ;                  -- SQLite: BEGIN IMMEDIATE
     /// SELECT 1 FROM "videos" WHERE … ORDER BY "videos"."id" FOR NO KEY UPDATE;     -- MySQL: FOR UPDATE; SQLite: none
     /// WITH … SELECT …;                                        -- as `Keyed::drifts`
-    /// UPDATE "videos" SET "likes" = ("videos"."likes" + CASE WHEN ("videos"."id" = $1) THEN $2 … ELSE 0 END) WHERE …;
+    /// UPDATE "videos" SET "likes" = ("videos"."likes" + CASE WHEN ("videos"."id" = $1) THEN 5 … ELSE 0 END) WHERE …;
     /// COMMIT
     /// ```
     pub fn run(
@@ -103,24 +107,28 @@ impl Repair<'_> {
     }
 
     /// The difference that has to be added to the base, if that takes it.
-    fn lacks(&self, drift: &Compared) -> Result<i64, Reason> {
-        if !drift.expected.is_integer() {
+    fn lacks(&self, drift: &Compared) -> Result<Amount, Reason> {
+        let column = self.field.column_type();
+        if is_integer(column) && !drift.expected.is_integer() {
             return Err(Reason::NotWhole);
         }
-        let (least, greatest) = integers(self.field.column_type());
-        let fits = |n: &BigDecimal| n.to_i64().is_some_and(|n| (least..=greatest).contains(&n));
+        let range = range(self.keyed.dialect, self.field);
+        let fits = |n: &BigDecimal| match &range {
+            Some((least, greatest)) => least <= n && n <= greatest,
+            None => true,
+        };
         let lacks: BigDecimal = &drift.expected - &drift.total;
-        match lacks.to_i64() {
-            Some(n) if fits(&(&drift.base + &lacks)) && fits(&drift.expected) => Ok(n),
-            _ => Err(Reason::OutOfRange),
+        if !fits(&(&drift.base + &lacks)) || !fits(&drift.expected) {
+            return Err(Reason::OutOfRange);
         }
+        amount(&Plain(&lacks).to_string(), column).map_err(|_| Reason::OutOfRange)
     }
 
     /// Corrects bases in a savepoint. If one of them does not take what it lacks, the savepoint is rolled back, and each row is
     /// tried by itself.
     fn add(
         &self,
-        rows: &[(Key, i64)],
+        rows: &[(Key, Amount)],
         left: &mut Vec<(Key, Reason)>,
         conn: &mut AnyConnection,
     ) -> QueryResult<()> {
@@ -130,7 +138,7 @@ impl Repair<'_> {
             Ok(()) => return Ok(()),
             Err(ShardedError::Unfit { reason, .. }) => reason.into(),
             // On SQLite of shards that no sum holds, too.
-            Err(ShardedError::Overflow { .. }) => Reason::OutOfRange,
+            Err(ShardedError::Overflow { source }) => refused(self.keyed.dialect, &source).into(),
             Err(error) => return Err(error.into()),
         };
         match rows {
@@ -140,14 +148,14 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// `"likes" = ("videos"."likes" + CASE WHEN ("videos"."id" = $1) THEN $2 … ELSE 0 END)`
-    fn added(&self, rows: &[(Key, i64)]) -> Statement {
+    /// `"likes" = ("videos"."likes" + CASE WHEN ("videos"."id" = $1) THEN 5 … ELSE 0 END)`
+    fn added(&self, rows: &[(Key, Amount)]) -> Statement {
         let (keyed, name) = (self.keyed, self.field.name());
         let add = Statement::default().name(name).sql(" = (");
         let add = add.column(keyed.sharded.table(), name).sql(" + CASE");
         let add = rows.iter().fold(add, |add, (key, lacks)| {
             let add = add.sql(" WHEN ").then(keyed.is(key));
-            add.sql(" THEN ").bind(Value::Integer(*lacks))
+            add.sql(" THEN ").sql(&literal(lacks).unwrap_or_default()) // a number that was parsed
         });
         add.sql(" ELSE 0 END)")
     }

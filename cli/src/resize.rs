@@ -12,6 +12,7 @@ use crate::fold_report::FoldReports;
 use crate::interrupt::Interrupt;
 use crate::key::Keyed;
 use crate::live::LiveTables;
+use crate::nearest::nearest;
 use crate::output::{Output, plural};
 use crate::pauses::Pauses;
 use crate::privilege::explained;
@@ -34,12 +35,34 @@ pub fn run(
     }
 }
 
+/// So many counters are looked at for a name like one that is not there.
+const SIMILAR_AMONG: u32 = 1000;
+
 fn counter(
     name: &str,
     args: &ResizeArgs,
     conn: &mut AnyConnection,
     out: &mut Output,
 ) -> Result<Ended, Error> {
+    let listed = |prefix: &str, limit, conn: &mut AnyConnection| {
+        let list = Counter::list(prefix).limit(limit).load(conn);
+        let listed = list.map_err(without_library_tables)?.into_iter();
+        Ok::<Vec<_>, Error>(listed.map(|(name, _)| name).collect())
+    };
+    // It comes before those that begin with its name.
+    if listed(name, 1, conn)?
+        .first()
+        .is_none_or(|first| first != name)
+    {
+        let similar = listed("", SIMILAR_AMONG, conn)?;
+        return Err(Error::NoSuchCounter {
+            name: name.to_owned(),
+            similar: nearest(name, &similar)
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+        });
+    }
     let counter = Counter::named(name);
     let before = counter.shards(conn).map_err(without_library_tables)?;
     let before = plural(before.into(), "shard");

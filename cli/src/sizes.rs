@@ -31,14 +31,14 @@ impl Sums {
         both.map(|(base, unfolded)| base + unfolded)
     }
 
-    /// The part of the total that is on shards.
+    /// The part of what is counted that is on shards, whatever its sign: at most 1.
     pub fn share(&self) -> Option<f64> {
-        let (unfolded, total) = (self.unfolded.as_ref()?, self.total()?);
-        Some(match (unfolded.is_zero(), total.is_zero()) {
-            (true, _) => 0.0,
-            (_, true) => 1.0,
-            _ => (unfolded / total).abs().to_f64().unwrap_or(1.0),
-        })
+        let unfolded = self.unfolded.as_ref()?.abs();
+        if unfolded.is_zero() {
+            return Some(0.0);
+        }
+        let all = &unfolded + self.base.as_ref()?.abs();
+        Some((unfolded / all).to_f64().unwrap_or(1.0))
     }
 }
 

@@ -66,7 +66,7 @@ struct FieldStatus {
     total: Option<Number>,
     /// The part of it that is on shards.
     unfolded: Option<Number>,
-    /// From 0 to 1; more where base and shards have different signs.
+    /// From 0 to 1, of base and shards without their signs.
     unfolded_share: Option<f64>,
     /// The number of shards that `resize` has set.
     shards_set: Option<u16>,

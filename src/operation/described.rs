@@ -2,6 +2,7 @@
 //!
 //! No part of the stable interface.
 
+mod amounts;
 mod ddl;
 
 use std::borrow::Cow;
@@ -14,8 +15,10 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::Untyped;
 
 use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend, Strength};
+use crate::conflict::Failure;
 use crate::connection::{Link, LoadIo, now, set_other_nodes_write};
 use crate::engine::{Held, KEYS_IN_A_STATEMENT, Parents};
+use crate::error::Error;
 use crate::model::{Amount, ColumnType, Merge, ShardedTable, ShardsColumn, TableName};
 use crate::operation::fold::{Batches, Folded, Folding};
 use crate::operation::named::counters;
@@ -24,6 +27,7 @@ use crate::operation::shards_table::{self, Integrity};
 use crate::policy::RetryPolicy;
 use crate::query_builder::Names;
 
+pub use self::amounts::{amount, differs, literal, refused};
 pub use self::ddl::{declared_type, fitting_name, found_caches, takes_name};
 pub use crate::operation::fold::Pace;
 pub use crate::operation::migrations::{MigrationText, migration_texts};
@@ -333,10 +337,10 @@ where
 /// Adds amounts to the bases of parents that are locked, in key order, by an `assignment` that does so.
 ///
 /// # Errors
-/// [`Unfit`](crate::Error::Unfit) if a base does not accept its sum.
+/// [`Unfit`](crate::Error::Unfit) or [`Overflow`](crate::Error::Overflow) if a base does not accept its sum.
 pub fn add_to_bases<K, A, Conn, DB>(
     keys: K,
-    rows: &[(K::Key, i64)],
+    rows: &[(K::Key, Amount)],
     field: &ShardsColumn,
     assignment: &A,
     conn: &mut Conn,
@@ -349,12 +353,15 @@ where
 {
     let parents = rows.iter().map(|(key, _)| key.clone());
     let held = Held::locked(Described(keys), parents.collect());
-    let amounts: Vec<_> = rows
-        .iter()
-        .map(|(_, n)| [Amount::Integer((*n).into())])
-        .collect();
-    let amounts: Vec<&[Amount]> = amounts.iter().map(|amount| &amount[..]).collect();
-    now(held.add_to_bases(&mut Link::blocking(conn), &[field], &amounts, assignment))
+    let amounts = rows.iter().map(|(_, amount)| std::slice::from_ref(amount));
+    let amounts: Vec<_> = amounts.collect();
+    let link = &mut Link::blocking(conn);
+    let dialect = link.dialect();
+    let added = now(held.add_to_bases(link, &[field], &amounts, assignment));
+    added.map_err(|source| match dialect.classify(&source) {
+        Failure::Overflow => Error::Overflow { source }.into(),
+        _ => source,
+    })
 }
 
 /// A column of a described table; declared with `sql_type` where its type alone does not say enough.
@@ -375,9 +382,4 @@ pub fn key_as_text(dialect: Dialect, column: ColumnType) -> (&'static str, &'sta
 /// Guards transactions against other writing nodes of a cluster, which may end a transaction without an error to the client.
 pub fn guard_transactions() {
     set_other_nodes_write(true);
-}
-
-/// The least and the greatest integer that both a base of this type and an `i64` can hold.
-pub fn integers(column: ColumnType) -> (i64, i64) {
-    column.integers()
 }

@@ -6,9 +6,8 @@ use diesel_sharded::described::DescribedTable;
 
 use crate::connection::AnyConnection;
 use crate::live::LiveTables;
-use crate::privilege::{Need, current_role, denied, lacked};
+use crate::privilege::{Need, current_role, denied, enabled_roles, lacked};
 use crate::shard_counts;
-use crate::statement::{Statement, quoted};
 
 use super::finding::Finding;
 
@@ -66,15 +65,4 @@ pub fn check(
         // Another role may do it.
         finding(&folds, "fold", Finding::warning),
     ])
-}
-
-/// MySQL's roles that are enabled. PostgreSQL knows by itself what a role has from others.
-fn enabled_roles(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
-    if conn.dialect() != Dialect::Mysql {
-        return Ok(vec![]);
-    }
-    let enabled = "SELECT CAST(ROLE_NAME AS CHAR) FROM information_schema.ENABLED_ROLES";
-    let rows = Statement::default().sql(enabled).rows(conn)?;
-    let roles = rows.iter().filter_map(|row| row.get(0)); // MariaDB shows a NULL for none
-    Ok(roles.map(|role| quoted(Dialect::Mysql, role)).collect())
 }

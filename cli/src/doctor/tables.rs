@@ -205,10 +205,13 @@ fn unfolded(keyed: Keyed<'_>, sizes: &Sizes) -> Finding {
         most = f64::max(most, share);
         texts.push(format!("{:.1}% of {field}", share * 100.0));
     }
+    let too_many = match sizes.shards.is_exact() {
+        true => sizes.rows.of("row"),
+        false => sizes.shards.of("shard"),
+    };
     let on_shards = match texts.is_empty() {
         true => format!(
-            "{table} has {}, too many to add them up here: `{}`",
-            sizes.shards.of("shard"),
+            "{table} has {too_many}, too many to add them up here: `{}`",
             status_exact(table)
         ),
         false => format!(

@@ -220,4 +220,8 @@ fn what_cannot_count_is_refused() {
     ] {
         refused(&database, arguments, says);
     }
+    for option in ["--view", "--view=totals"] {
+        let (_, says) = run_noting(&database, &[&COUNTS[..], &[option]].concat(), 2);
+        assert!(says.contains("cannot be used with"), "{says}");
+    }
 }

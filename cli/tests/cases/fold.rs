@@ -407,3 +407,78 @@ pub fn what_suppresses_updates_is_told(suppress: &[&str]) {
     );
     assert_eq!(totals(&mut conn), [(1, 7, 7), (2, 1, 0), (3, 7, 7)]);
 }
+
+/// `aaa` comes first, and its shards table has lost a column meanwhile.
+#[test]
+fn one_tables_failure_keeps_no_other_from_being_folded() {
+    use diesel::connection::SimpleConnection as _;
+    let (database, mut conn) = videos(3, 1);
+    let broken = match super::dialect() {
+        Dialect::Postgres => {
+            "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no update''; END';
+             CREATE TRIGGER fails BEFORE UPDATE ON NAME FOR EACH ROW EXECUTE FUNCTION fails()"
+        }
+        Dialect::Mysql => {
+            "CREATE TRIGGER fails_NAME BEFORE UPDATE ON NAME FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no update'"
+        }
+        _ => {
+            "CREATE TRIGGER fails_NAME BEFORE UPDATE ON NAME BEGIN SELECT RAISE(ABORT, 'no update'); END"
+        }
+    };
+    for table in ["aaa", "bbb"] {
+        conn.batch_execute(&format!(
+            "CREATE TABLE {table} (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
+             INSERT INTO {table} VALUES (1, 0)"
+        ))
+        .unwrap();
+        super::shard(&database, &mut conn, table, &["n"]);
+        conn.batch_execute(&format!("INSERT INTO {table}_shards VALUES (1, 0, 5)"))
+            .unwrap();
+        let broken = broken.replace("FUNCTION fails", &format!("FUNCTION fails_{table}"));
+        conn.batch_execute(&broken.replace("NAME", table)).unwrap();
+    }
+    let output = super::tool(&database, &["fold"]);
+    let folded = String::from_utf8(output.stdout).unwrap();
+    let says = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{says}");
+    assert!(folded.contains("videos: 3 rows folded"), "{folded}");
+    for table in ["aaa", "bbb"] {
+        let error = format!("error: {table}: ");
+        let line = says.lines().find(|line| line.starts_with(&error));
+        assert!(
+            line.is_some_and(|line| line.contains("no update")),
+            "{says}"
+        );
+    }
+    assert_eq!(sum(&mut conn), (3, 3));
+}
+
+/// A wider type would not help.
+#[test]
+fn a_check_that_holds_a_row_back_is_named() {
+    use diesel::connection::SimpleConnection as _;
+    let (database, mut conn) = super::empty_database();
+    conn.batch_execute(
+        "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0, CONSTRAINT few_views CHECK (views < 100));
+         INSERT INTO posts VALUES (1, 0), (2, 99)",
+    )
+    .unwrap();
+    super::shard(&database, &mut conn, "posts", &["views"]);
+    conn.batch_execute("INSERT INTO posts_shards VALUES (1, 0, 5), (2, 0, 5)")
+        .unwrap();
+    let (folded, says) = run_noting(&database, &["fold", "posts"], 3);
+    assert!(folded.contains("1 row folded (views +5)"), "{folded}");
+    assert!(says.contains("the row 2 does not pass a CHECK"), "{says}");
+    assert!(
+        says.contains("few_views") && !says.contains("wider type"),
+        "{says}"
+    );
+    let recount = ["--recount", "SELECT id, 200 FROM posts"];
+    let backfill = [&["backfill", "posts", "views"][..], &recount].concat();
+    let (printed, says) = run_noting(&database, &backfill, 3);
+    assert!(
+        printed.contains("not repaired: the row does not pass a CHECK"),
+        "{printed}"
+    );
+    assert!(says.contains("change the CHECK"), "{says}");
+}

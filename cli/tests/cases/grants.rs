@@ -28,9 +28,10 @@ fn database() -> (Database, Conn) {
     (database, conn)
 }
 
-/// Five more views of each video, on a shard.
+/// Five more views and a like more of each video, on a shard.
 fn counted(conn: &mut Conn) -> Result {
-    update(videos).set(views.eq(views + 5)).execute(conn)?;
+    let more = (views.eq(views + 5), likes.eq(likes + 1));
+    update(videos).set(more).execute(conn)?;
     Ok(())
 }
 
@@ -236,6 +237,29 @@ fn a_privilege_that_is_lacking_is_named_and_granted() {
         refused.contains(lacking) && refused.contains("GRANT UPDATE"),
         "{refused}"
     );
+}
+
+/// Whatever a fold lacks is named at once.
+#[test]
+fn all_privileges_that_are_lacking_are_named_at_once() {
+    let (database, mut conn) = database();
+    counted_and_resized(&mut conn).unwrap();
+    let privileges = Privilege::of_sections(&["The tool: verify"], &conn.version());
+    let numbers = "GRANT SELECT ON diesel_sharded_shard_numbers TO";
+    let role = Role::with(&database, &privileges);
+    conn.batch_execute(&format!("{numbers} {}", role.name()))
+        .unwrap();
+    let refused = run(&role.url(), &["fold", "videos"], 0);
+    let refused = refused.unwrap_err().to_string();
+    let lacking = "error: this role may not UPDATE (views, likes) ON videos and UPDATE, DELETE ON videos_shards: GRANT ";
+    let grants = refused
+        .strip_prefix(lacking)
+        .unwrap_or_else(|| panic!("{refused}"));
+    let (grants, _) = grants.split_once('\n').unwrap();
+    for grant in format!("GRANT {grants}").split("; ") {
+        conn.batch_execute(grant).unwrap();
+    }
+    run(&role.url(), &["fold", "videos"], 0).unwrap();
 }
 
 /// Each privilege that `setup` lacks is named, and what grants it is printed, until it has them all; also where another role has made

@@ -124,6 +124,10 @@ fn named_counters_are_resized_folded_and_verified() {
     for name in ["a b", "c"] {
         Counter::named(name).add(5, &mut conn).unwrap();
     }
+    let (_, says) = run_noting(&database, &["resize", "--counter", "a", "--to=3"], 1);
+    assert!(says.contains("there is no counter `a`"), "{says}");
+    let (_, says) = run_noting(&database, &["resize", "--counter", "a_b", "--to=3"], 1);
+    assert!(says.contains("did you mean `a b`?"), "{says}");
     let printed = run(&database, &["resize", "--counter", "a b", "--to=3"], 0);
     assert_eq!(printed, "a b: 128 shards before, now 3\n");
     assert_eq!(Counter::named("a b").shards(&mut conn), Ok(3));

@@ -340,3 +340,118 @@ fn every_row_is_repaired_by_its_own_amount() {
         assert_eq!(base, expected, "{id}");
     }
 }
+
+/// Sums and numbers of rows in the field's own type, by the line that `generate` prints.
+#[test]
+fn fields_of_every_type_are_filled_by_the_note() {
+    let (database, mut conn) = empty_database();
+    for sql in [
+        "CREATE TABLE shops (id BIGINT PRIMARY KEY, spent DECIMAL(20, 4) NOT NULL DEFAULT 0, weight DOUBLE PRECISION NOT NULL DEFAULT 0, \
+             n DOUBLE PRECISION NOT NULL DEFAULT 0)",
+        "CREATE TABLE orders (id BIGINT PRIMARY KEY, shop_id BIGINT NOT NULL, spent DECIMAL(20, 4), weight DOUBLE PRECISION NOT NULL)",
+        "INSERT INTO shops (id) VALUES (1), (2), (3)",
+        "INSERT INTO orders VALUES (1, 1, 9.30, 0.75), (2, 2, 100.75, 0.1), (3, 2, NULL, 0.2)",
+    ] {
+        conn.batch_execute(sql).unwrap();
+    }
+    shard(&database, &mut conn, "shops", &["spent", "weight", "n"]);
+    for (field, sums, drifts) in [
+        (
+            "spent",
+            Some("spent"),
+            [
+                "1: total 0, recounted 9.3 (+9.3)",
+                "2: total 0, recounted 100.75 (+100.75)",
+            ],
+        ),
+        (
+            "weight",
+            Some("weight"),
+            [
+                "1: total 0, recounted 0.75 (+0.75)",
+                "2: total 0, recounted 0.3",
+            ],
+        ),
+        (
+            "n",
+            None,
+            [
+                "1: total 0, recounted 1 (+1)",
+                "2: total 0, recounted 2 (+2)",
+            ],
+        ),
+    ] {
+        let mut generate = vec![
+            "generate",
+            "shops",
+            field,
+            "--counts=orders.shop_id",
+            "--print",
+        ];
+        let sums = sums.map(|column| format!("--sums={column}"));
+        generate.extend(sums.as_deref());
+        let (_, note) = run_noting(&database, &generate, 0);
+        let (_, backfill) = note
+            .split_once("After the migration: diesel-sharded ")
+            .unwrap();
+        let (words, recount) = backfill.split_once(" --recount ").unwrap();
+        let recount = recount.trim().trim_matches('\'');
+        let verify = ["verify", "shops", field, "--recount", recount];
+        let found = run(&database, &verify, 3);
+        assert!(drifts.iter().all(|drift| found.contains(drift)), "{found}");
+        let backfill: Vec<_> = words.split(' ').chain(["--recount", recount]).collect();
+        let repaired = run(&database, &backfill, 0);
+        assert!(
+            repaired.contains("2 were not as recounted, 2 repaired"),
+            "{repaired}"
+        );
+        run(&database, &verify, 0);
+    }
+}
+
+/// Rows name a tag in other letters than it has, and the database takes them for its own.
+#[test]
+fn keys_compare_as_the_database_compares_them() {
+    let (database, mut conn) = empty_database();
+    let (before, ignores_case, plain) = match dialect() {
+        Dialect::Postgres => (
+            "CREATE COLLATION ignores_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+            "VARCHAR(20) COLLATE ignores_case",
+            "VARCHAR(20)",
+        ),
+        // A collation of each column's own cannot be mixed with another one.
+        Dialect::Mysql => ("DO 0", "VARCHAR(20)", "VARCHAR(20)"),
+        _ => (
+            "PRAGMA user_version",
+            "VARCHAR(20) COLLATE NOCASE",
+            "VARCHAR(20)",
+        ),
+    };
+    for sql in [
+        before,
+        &format!(
+            "CREATE TABLE tags (name {ignores_case} PRIMARY KEY, uses BIGINT NOT NULL DEFAULT 0)"
+        ),
+        &format!("CREATE TABLE taggings (id BIGINT PRIMARY KEY, tag {plain} NOT NULL)"),
+        "INSERT INTO tags VALUES ('Rust', 5), ('go', 0)",
+        "INSERT INTO taggings VALUES (1, 'rust'), (2, 'Rust'), (3, 'RUST'), (4, 'none')",
+    ] {
+        conn.batch_execute(sql).unwrap();
+    }
+    shard(&database, &mut conn, "tags", &["uses"]);
+    let recount = "SELECT tag, COUNT(*) FROM taggings GROUP BY tag";
+    let by_id = "SELECT tag, COUNT(*) FROM taggings GROUP BY tag, id";
+    let with = |command, recount| [command, "tags", "uses", "--recount", recount];
+    let found = run(&database, &with("verify", by_id), 3);
+    assert!(found.contains("Rust: total 5, recounted 3 (-2)"), "{found}");
+    run(&database, &with("backfill", recount), 0);
+    run(&database, &with("verify", recount), 0);
+    // Two numbers for one and the same key are a mistake still.
+    conn.batch_execute("INSERT INTO taggings VALUES (5, 'Rust')")
+        .unwrap();
+    let (_, says) = run_noting(&database, &with("verify", by_id), 1);
+    assert!(
+        says.contains("more than one number for the key Rust"),
+        "{says}"
+    );
+}

@@ -10,6 +10,7 @@ pub(crate) use self::postgres::{SHARD_REMOVED, TAKEN_FOR_ANOTHER};
 use crate::backend::Dialect;
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
+use crate::unfit::Unfit;
 
 impl Dialect {
     /// Tells the meaning of a failed statement.
@@ -51,6 +52,22 @@ impl Dialect {
             DatabaseErrorKind::Unknown => self.classify_text(information.message()),
             // The text of a known kind may quote what a user wrote.
             _ => Failure::Other,
+        }
+    }
+
+    /// Why a base does not take a value that an overflow refused: its column's range, or a `CHECK`.
+    pub(crate) fn refused(self, overflow: &DieselError) -> Unfit {
+        let DieselError::DatabaseError(kind, information) = overflow else {
+            return Unfit::OutOfRange;
+        };
+        let says = information.message();
+        let is_check = matches!(kind, DatabaseErrorKind::CheckViolation)
+            || (self == Dialect::Mysql && mysql::is_check(says));
+        match is_check {
+            true => Unfit::Check {
+                says: says.to_owned(),
+            },
+            false => Unfit::OutOfRange,
         }
     }
 

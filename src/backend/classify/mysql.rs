@@ -34,6 +34,13 @@ pub(super) fn is_parent_gone(message: &str) -> bool {
     message.starts_with("Subquery returns more than 1 row")
 }
 
+/// Whether an overflow is a `CHECK`'s of MariaDB: 4025. MySQL's has a kind of Diesel's.
+pub(super) fn is_check(message: &str) -> bool {
+    message.starts_with(CHECK)
+}
+
+const CHECK: &str = "CONSTRAINT `";
+
 /// 3101 of Group Replication: another node has committed a write to one of the same rows.
 const CERTIFICATION_FAILED: &str =
     "Plugin instructed the server to rollback the current transaction";
@@ -217,8 +224,7 @@ const MESSAGES: &[(&str, Failure)] = &[
     ),
     ("DECIMAL value is out of range in", Failure::Overflow),
     ("DOUBLE value is out of range in", Failure::Overflow),
-    // 4025, MariaDB's CHECK; MySQL's has a kind
-    ("CONSTRAINT `", Failure::Overflow),
+    (CHECK, Failure::Overflow),
     // 1021; 1030 from the storage engine. 1114 names a table in between, see `classify`
     ("Disk full (", Failure::DiskFull),
     ("Got error 28 ", Failure::DiskFull),

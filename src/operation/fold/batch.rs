@@ -227,7 +227,7 @@ impl<P> Folding<P> {
     fn trouble(&self, error: DieselError) -> Trouble {
         if !self.dialect.has_row_locks() {
             return match Error::from(error) {
-                Error::Overflow { .. } => Trouble::Unfit(Unfit::OutOfRange),
+                Error::Overflow { source } => Trouble::Unfit(self.dialect.refused(&source)),
                 Error::Unfit { reason, .. } => Trouble::Unfit(reason),
                 error => Trouble::Other(error.into()),
             };
@@ -238,7 +238,7 @@ impl<P> Folding<P> {
         }
         match Error::from(error) {
             error @ Error::ConflictPersisted { .. } => Trouble::Blocked(error.into()),
-            Error::Overflow { .. } => Trouble::Unfit(Unfit::OutOfRange),
+            Error::Overflow { source } => Trouble::Unfit(self.dialect.refused(&source)),
             Error::Unfit { reason, .. } => Trouble::Unfit(reason),
             error => Trouble::Other(error.into()),
         }
