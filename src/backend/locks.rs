@@ -100,6 +100,12 @@ impl Dialect {
         self == Dialect::Mysql
     }
 
+    /// Whether a transaction may wait for a table's metadata lock in a circle that no detector sees: whoever alters the table holds that
+    /// lock, and waits for the rows that the transaction has written.
+    pub(crate) fn waits_unseen_for_tables(self) -> bool {
+        self == Dialect::Mysql
+    }
+
     /// Begins the condition of that read, and makes MariaDB from 11.6 on answer that no shard is missing, without a look: no
     /// other server runs such a comment. Its snapshot isolation would end the transaction if the row changed between the read
     /// and the update, as a hot row does. A rare deadlock of two first counts is better.

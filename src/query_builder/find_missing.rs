@@ -9,12 +9,15 @@ use diesel::sql_types::Integer;
 use crate::backend::ShardedBackend;
 use crate::model::ShardedTable;
 use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{push_shard_is, push_shards_as_parent, push_under_alias};
+use crate::query_builder::{
+    push_parents_name, push_shard_is, push_shards_as_parent, push_under_alias,
+};
 
-/// Finds out whether the shard of a parent named by its key is missing, without locking anything.
+/// Finds out whether the shard of a parent named by its key is missing, without locking anything. It is the first statement of a count in a
+/// caller's transaction, and so [names the parent](push_parents_name).
 ///
 /// ```sql
-/// SELECT 1 FROM (SELECT 1) AS one WHERE NOT (/*M!110600 TRUE OR */
+/// SELECT 1 FROM (SELECT 1) AS one WHERE NOT EXISTS (SELECT 1 FROM `videos` WHERE FALSE) AND NOT (/*M!110600 TRUE OR */
 ///     EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))
 /// ```
 pub(crate) struct FindMissing<'a, T, W> {
@@ -31,7 +34,9 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let always = out.backend().dialect().finds_without_a_look();
-        out.push_sql("SELECT 1 FROM (SELECT 1) AS one WHERE NOT (");
+        out.push_sql("SELECT 1 FROM (SELECT 1) AS one WHERE ");
+        push_parents_name::<T, DB>(out.reborrow())?;
+        out.push_sql(" AND NOT (");
         out.push_sql(always);
         out.push_sql("EXISTS (SELECT 1 FROM ");
         push_shards_as_parent::<T, DB>(out.reborrow())?;
@@ -71,7 +76,7 @@ mod tests {
         };
         assert_eq!(
             sql!(Mysql, by_key),
-            "SELECT 1 FROM (SELECT 1) AS one WHERE NOT (/*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))"
+            "SELECT 1 FROM (SELECT 1) AS one WHERE NOT EXISTS (SELECT 1 FROM `videos` WHERE FALSE) AND NOT (/*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))"
         );
     }
 }

@@ -33,7 +33,7 @@ mod with;
 
 pub(crate) use self::count_all::CountAll;
 pub(crate) use self::count_all_and_load::CountAllAndLoad;
-pub(crate) use self::count_by_key::CountByKey;
+pub(crate) use self::count_by_key::{CountBeforeLoad, CountByKey, push_parents_name};
 pub(crate) use self::count_each::{CountEach, CountedRow, CountedShard};
 pub(crate) use self::count_one::CountOne;
 pub(crate) use self::count_picked::CountPicked;

@@ -76,6 +76,9 @@ use crate::query_builder::peak::push_peak;
 /// SQLite ("integer overflow"), Diesel's when it reads the value on MySQL. It is never wrapped or cut. (The sum of a `Double` beyond
 /// f64 is MySQL's own error in the middle of a result, after which its client library was seen to wait for ever at the next use of
 /// the same prepared statement: counts of that size do not belong there.)
+///
+/// The query is Diesel's, and so are its errors. Where the shards table is missing, the error is the database's own, which names that table; a count and
+/// [`RowCounter::get`](crate::RowCounter::get) report [`MissingShardsTable`](crate::Error::MissingShardsTable), which says what to do.
 #[derive(Debug, Clone, Copy, Default, DieselNumericOps)]
 #[must_use = "an expression does nothing until it is part of a query"]
 pub struct Total<C> {

@@ -3,7 +3,11 @@
 mod cases;
 mod servers;
 
-use diesel::connection::SimpleConnection;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use diesel::connection::{InstrumentationEvent, SimpleConnection};
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
@@ -369,5 +373,72 @@ mod unsigned_parent {
             pages.select((hits, likes)).first(conn),
             Ok((u64::MAX, 6_u32))
         );
+    }
+}
+
+/// An `ALTER TABLE` of the parent holds its metadata lock while it waits for transactions that wrote shards. A transaction that
+/// named the parent only after its shards would wait for the other, and both would until a timeout.
+#[test]
+fn an_alter_of_the_parent_waits_for_counts_that_read_it_later() {
+    type Counts = fn(&mut Conn) -> QueryResult<i64>;
+    let counts: [Counts; 4] = [
+        |conn| {
+            let count = update(videos.find(1)).set(views.eq(views + 1));
+            count.returning(views).get_result(conn)
+        },
+        |conn| {
+            let count = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
+            count.returning(views).get_result(conn)
+        },
+        |conn| {
+            let counted = RowCounter::of(views, 1).add_and_get(1, conn)?;
+            counted.ok_or(diesel::NotFound)
+        },
+        |conn| {
+            conn.transaction(|conn| {
+                update(videos.find(1))
+                    .set(views.eq(views + 1))
+                    .execute(conn)?;
+                videos.find(1).select(views.total()).first(conn)
+            })
+        },
+    ];
+    let (database, mut conn) = servers::database();
+    update(videos.find(1))
+        .set(views.eq(views + 1))
+        .execute(&mut conn)
+        .unwrap();
+    for (number, count) in (0..).zip(counts) {
+        let (mut alter, mut look) = (Conn::connect(&database), Conn::connect(&database));
+        let (begin, begun) = mpsc::channel();
+        let mut is_first = true;
+        let altering = thread::spawn(move || {
+            begun.recv().unwrap();
+            alter.batch_execute(&format!(
+                "SET SESSION innodb_lock_wait_timeout = 5; ALTER TABLE videos ADD COLUMN note_{number} INTEGER"
+            ))
+        });
+        // Before the counted row is read, the other one is under way.
+        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
+            let InstrumentationEvent::StartQuery { query, .. } = event else {
+                return;
+            };
+            let reads = query.to_string().contains("COALESCE");
+            if !reads || !std::mem::take(&mut is_first) {
+                return;
+            }
+            begin.send(()).unwrap();
+            let waits = "SELECT 1 FROM information_schema.PROCESSLIST WHERE INFO LIKE 'ALTER TABLE videos%' AND TIME_MS > 300";
+            for _ in 0..100 {
+                if diesel::sql_query(waits).execute(&mut look) == Ok(1) {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        assert_eq!(count(&mut conn), Ok(102 + number));
+        conn.set_instrumentation(|_: InstrumentationEvent<'_>| {});
+        let altered = altering.join().unwrap();
+        assert_eq!(altered, Ok(()), "{number}");
     }
 }

@@ -71,6 +71,10 @@ where
                 column.count_and_load_totals(link, add, filter, shard).await
             }
             Statement::Load => column.load_totals(link, filter).await,
+            Statement::CountByKey => {
+                let changes = &self.count.changes;
+                return changes.count_before_load(link, filter, shard).await;
+            }
             statement => return self.count.send(link, statement, shard).await,
         }?;
         let met = totals.len();

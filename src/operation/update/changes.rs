@@ -10,7 +10,8 @@ use crate::connection::{Io, Link};
 use crate::engine::Statement;
 use crate::model::ShardedTable;
 use crate::query_builder::{
-    CountAll, CountByKey, CountOne, CountPicked, CreateShards, FindMissing, FindParent, ProbeShard,
+    CountAll, CountBeforeLoad, CountByKey, CountOne, CountPicked, CreateShards, FindMissing,
+    FindParent, ProbeShard,
 };
 
 /// The changes of an update, as written (`V`) and as Diesel's tree.
@@ -25,6 +26,29 @@ impl<T, V: AsChangeset> Changes<T, V> {
             changeset: changes.as_changeset(),
             table: PhantomData,
         }
+    }
+
+    /// Counts by key in a transaction that reads the parents later.
+    pub(crate) fn count_before_load<'c, W, DB, M, Conn>(
+        &'c self,
+        link: &'c mut Link<'_, M, Conn>,
+        filter: &'c W,
+        shard: i32,
+    ) -> M::Future<'c, QueryResult<usize>>
+    where
+        M: Io<Conn, Backend = DB>,
+        DB: ShardedBackend,
+        T: ShardedTable + QueryFragment<DB> + QueryId,
+        W: QueryFragment<DB> + QueryId,
+        V: QueryId,
+        V::Changeset: QueryFragment<DB>,
+    {
+        link.execute_kept(CountBeforeLoad(CountByKey::<T, _, V, _> {
+            changes: &self.changeset,
+            filter,
+            shard,
+            types: PhantomData,
+        }))
     }
 
     /// Sends a statement about the parents that `filter` matches. `Probe`, `FindMissing` and `CountByKey` take only one by key.

@@ -165,6 +165,12 @@ where
                 }
                 Ok(self.rows.len())
             }
+            Statement::CountByKey if self.by_key => {
+                let Ready {
+                    changes, filter, ..
+                } = &*self.ready;
+                changes.count_before_load(link, filter, shard).await
+            }
             Statement::FindMissing
             | Statement::Create
             | Statement::CountByKey

@@ -116,7 +116,8 @@ use crate::policy::RetryPolicy;
 /// `.execute(conn)` returns the number of parents matched, as Diesel's does: `Ok(0)` for an id that does not exist.
 /// `.get_result(conn)` and `.get_results(conn)` return the counted rows, or with `.returning(..)` a selection of their columns.
 /// Every sharded column in them is its total, even on databases without `RETURNING`. The totals do not include counts that others
-/// have not committed by then. MySQL and SQLite read the rows in the transaction that counts. PostgreSQL counts and reads by one
+/// have not committed by then. MySQL and SQLite read the rows in the transaction that counts (on MySQL its first statement names the parents'
+/// table, `AND NOT EXISTS (SELECT 1 FROM videos WHERE FALSE)`, so that no `ALTER TABLE` comes between the two). PostgreSQL counts and reads by one
 /// statement, if all shards are there:
 ///
 /// ```sql
@@ -168,7 +169,8 @@ use crate::policy::RetryPolicy;
 /// - `.get_result(conn)` without `.returning(..)` reads at most 32 columns, into a tuple or a struct with Diesel's `Queryable`. A model with
 ///   [`ShardedSelectable`](derive@crate::ShardedSelectable) needs `.returning(Model::as_returning())`.
 /// - A filter on a sharded field itself sees the base; filter on `field.total()`.
-/// - The `table!` must be without a schema (`videos`, not `analytics.videos`), because the shards table takes its name.
+/// - A `table!` inside a schema (`analytics.videos`) is [named in the derive](crate::guide::faq#tables-in-a-schema) too; an update of it that
+///   returns rows takes one statement more.
 /// - Diesel does not know a transaction that was begun by hand (`BEGIN` in SQL). This crate notices it where it would begin one of its
 ///   own, and joins it. `.execute` never ends it.
 ///
