@@ -338,6 +338,20 @@ pub enum Error {
         /// The name that those of the cache's triggers begin with.
         cache: String,
     },
+    /// A [`CounterCache`](crate::CounterCache) sums a column whose type in the database is not the field's, which would round each sum by
+    /// itself. Nothing was changed.
+    #[error(
+        "`{column}` has the type `{sql_type}`, and `{field}` cannot hold its sums: sum a column of the field's type, or change \
+         the type of the field and of its column in the shards table"
+    )]
+    SumOfOtherType {
+        /// The summed column.
+        column: String,
+        /// Its type in the database.
+        sql_type: String,
+        /// The field.
+        field: String,
+    },
     /// SQLite has no stored functions, so there is none that adds to a shard.
     #[error(
         "SQLite has no stored functions: write the statement into the trigger itself, as the documentation of \

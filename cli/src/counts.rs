@@ -41,9 +41,8 @@ pub fn run(
         });
     }
     let (child, by) = counted(args, conn, &live, &parent)?;
-    if let Some(amount) = &args.sums {
-        column(child, amount)?;
-    }
+    let sums = args.sums.as_ref().map(|amount| column(child, amount));
+    let sums = sums.transpose()?;
     let by: Vec<_> = by.into_iter().map(|column| column.name.clone()).collect();
     let cache = DescribedCache {
         field: field.clone(),
@@ -56,6 +55,9 @@ pub fn run(
         shards: args.shards,
     };
     let backend = conn.backend();
+    if let Some(sums) = sums {
+        cache.check_sum(&parent, &sums.sql_type, &backend)?;
+    }
     let files = Files {
         up: cache.create_sql(&parent, &backend)? + ";\n",
         down: cache.drop_sql(&parent, &backend)? + ";\n",

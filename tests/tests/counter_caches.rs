@@ -1,13 +1,17 @@
-//! Counter caches beside the ways of each database: search paths, row security and `TRUNCATE` on PostgreSQL, upserts and `REPLACE`.
+//! Counter caches beside the ways of each database: search paths, row security and `TRUNCATE` on PostgreSQL, upserts and `REPLACE`,
+//! transactions that end while another's statement runs.
+
+use std::thread;
+use std::time::Duration;
 
 #[path = "counter_caches/edges.rs"]
 mod edges;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel_sharded::CounterCache;
 use diesel_sharded::counter_cache::EveryRow;
 use diesel_sharded::prelude::*;
+use diesel_sharded::{CounterCache, Error, ShardsTable};
 use diesel_sharded_tests::role::{Privilege, Role};
 use diesel_sharded_tests::schema::{self, comments, videos};
 use diesel_sharded_tests::{Database, TestConnection};
@@ -110,7 +114,8 @@ fn row_security_of_the_owner_is_an_error() {
         "ALTER TABLE videos ENABLE ROW LEVEL SECURITY; ALTER TABLE videos FORCE ROW LEVEL SECURITY",
     )
     .unwrap();
-    let refused = own.batch_execute("INSERT INTO comments VALUES (11, 1)");
+    // Video 2 has no shard that a count would find without the video.
+    let refused = own.batch_execute("INSERT INTO comments VALUES (11, 2)");
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("row-level security"), "{refused}");
     assert_eq!(likes!(&mut admin), [2, 2, 3]);
@@ -276,4 +281,219 @@ fn no_overflow_is_ignored_on_mysql() {
         let rows = comments::table.count().get_result::<i64>(conn);
         assert_eq!(rows, Ok(2), "{ignore}");
     }
+}
+
+const FOREIGN_KEY: &str = "ALTER TABLE comments ADD FOREIGN KEY (video_id) REFERENCES videos (id) ON UPDATE CASCADE ON DELETE CASCADE";
+
+/// Waits until a query, asked by another session, gives a row.
+macro_rules! until {
+    ($conn:expr, $query:expr) => {
+        while diesel::sql_query($query).execute($conn).unwrap() == 0 {
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+}
+
+/// The parent is committed while the statement that refers to it runs. The foreign key sees it, if there is one, and so does the
+/// trigger, at any isolation.
+#[test]
+fn a_parent_that_is_committed_meanwhile_counts_on_mysql() {
+    const STATEMENTS: [&str; 3] = [
+        "INSERT INTO comments SELECT 10, 99 FROM videos WHERE id = 1 AND GET_LOCK('gate', 60)",
+        "REPLACE INTO comments SELECT 1, 99 FROM videos WHERE id = 1 AND GET_LOCK('gate', 60)",
+        "UPDATE comments SET video_id = 99 WHERE id = 1 AND (SELECT GET_LOCK('gate', 60) FROM videos AS v WHERE v.id = 1)",
+    ];
+    for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
+        for foreign_key in [Some(FOREIGN_KEY), None] {
+            for statement in STATEMENTS {
+                let (database, mut conn) = database!(MysqlConnection);
+                let conn = &mut conn;
+                foreign_key
+                    .map_or(Ok(()), |sql| conn.batch_execute(sql))
+                    .unwrap();
+                conn.batch_execute("DO GET_LOCK('gate', 0)").unwrap();
+                let mut other = MysqlConnection::connect(&database);
+                let isolation = format!("SET SESSION TRANSACTION ISOLATION LEVEL {isolation}");
+                other.batch_execute(&isolation).unwrap();
+                let running = thread::spawn(move || other.batch_execute(statement));
+                until!(
+                    conn,
+                    "SELECT 1 FROM information_schema.PROCESSLIST WHERE STATE = 'User lock'"
+                );
+                conn.batch_execute("INSERT INTO videos (id, slug, title) VALUES (99, 'z', 'Z')")
+                    .unwrap();
+                conn.batch_execute("DO RELEASE_LOCK('gate')").unwrap();
+                running.join().unwrap().unwrap();
+                let of_99 = videos::table.find(99).select(videos::likes.total());
+                let case = format!("{isolation} {foreign_key:?} {statement}");
+                assert_eq!(of_99.first::<i32>(conn), Ok(1), "{case}");
+                assert_eq!(cache().verify().drifts(conn), Ok(vec![]), "{case}");
+            }
+        }
+    }
+}
+
+/// A transaction that has changed a row is open when the row's parent gets another key.
+macro_rules! a_key_changes_beside {
+    ($conn:ty, $waits:literal) => {{
+        for statement in [
+            "DELETE FROM comments WHERE id = 1",
+            "UPDATE comments SET video_id = 2 WHERE id = 1",
+            "UPDATE comments SET video_id = 3 WHERE id = 10",
+            "INSERT INTO comments VALUES (11, 3)",
+        ] {
+            let (database, mut conn) = database!($conn);
+            let conn = &mut conn;
+            conn.batch_execute(FOREIGN_KEY).unwrap();
+            // The session has a shard of each: no foreign key of a new one holds their keys.
+            conn.batch_execute("INSERT INTO comments VALUES (10, 1), (12, 3), (13, 2)")
+                .unwrap();
+            conn.batch_execute("BEGIN").unwrap();
+            conn.batch_execute(statement).unwrap();
+            let mut other = <$conn>::connect(&database);
+            let renaming =
+                thread::spawn(move || other.batch_execute("UPDATE videos SET id = 9 WHERE id = 3"));
+            until!(&mut <$conn>::connect(&database), $waits);
+            conn.batch_execute("COMMIT").unwrap();
+            renaming.join().unwrap().unwrap();
+            assert_eq!(cache().verify().drifts(conn), Ok(vec![]), "{statement}");
+            let rows = comments::table.count().get_result::<i64>(conn).unwrap();
+            let likes = likes!(conn).into_iter().map(i64::from).sum::<i64>();
+            assert_eq!(likes, rows, "{statement}");
+        }
+    }};
+}
+
+#[test]
+fn a_parents_key_changes_beside_open_transactions_on_postgres() {
+    a_key_changes_beside!(
+        PgConnection,
+        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    );
+}
+
+#[test]
+fn a_parents_key_changes_beside_open_transactions_on_mysql() {
+    a_key_changes_beside!(
+        MysqlConnection,
+        "SELECT 1 FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'"
+    );
+}
+
+diesel::table! {
+    weighed (id) {
+        id -> BigInt,
+        video_id -> BigInt,
+        weight -> BigInt,
+    }
+}
+
+diesel::table! {
+    gauges (id) {
+        id -> BigInt,
+        large -> BigInt,
+        real -> Double,
+    }
+}
+
+#[derive(ShardedField)]
+#[diesel(table_name = gauges)]
+#[expect(dead_code, reason = "the derive reads the fields' types")]
+struct Gauge {
+    id: i64,
+    #[sharded]
+    large: i64,
+    #[sharded]
+    real: f64,
+}
+
+/// A column that is not of the type that its `table!` says.
+macro_rules! sums_of {
+    ($conn:ty) => {{
+        let database = <$conn>::database();
+        let conn = &mut <$conn>::connect(&database);
+        schema::create(conn);
+        let sum = CounterCache::of(videos::views)
+            .counts(weighed::video_id)
+            .sums(weighed::weight);
+        for (sql_type, is_held) in [
+            ("NUMERIC(9, 2)", false),
+            ("VARCHAR(9)", false),
+            ("SMALLINT", true),
+            ("BIGINT", true),
+        ] {
+            let create =
+                format!("CREATE TABLE weighed (id BIGINT, video_id BIGINT, weight {sql_type})");
+            conn.batch_execute(&create).unwrap();
+            match sum.create(conn).map_err(Error::from) {
+                Ok(()) => assert!(is_held, "{sql_type}"),
+                Err(Error::SumOfOtherType { column, field, .. }) => {
+                    assert_eq!(
+                        (&*column, &*field, is_held),
+                        ("weighed.weight", "videos.views", false)
+                    );
+                }
+                Err(error) => panic!("{error:?}"),
+            }
+            sum.drop(conn).unwrap();
+            conn.batch_execute("DROP TABLE weighed").unwrap();
+        }
+    }};
+}
+
+#[test]
+fn a_sum_of_another_type_is_refused() {
+    sums_of!(PgConnection);
+    sums_of!(MysqlConnection);
+    sums_of!(SqliteConnection);
+}
+
+/// 2⁵³ + 1 is no double.
+macro_rules! function {
+    ($conn:ty, $double:literal, $call:literal, $takes_fractions:literal) => {{
+        let database = <$conn>::database();
+        let conn = &mut <$conn>::connect(&database);
+        conn.batch_execute(concat!(
+            "CREATE TABLE gauges (id BIGINT PRIMARY KEY, large BIGINT NOT NULL DEFAULT 0, `real` ", $double, " NOT NULL DEFAULT 0)"
+        ).replace('`', if $call == "CALL" { "`" } else { "\"" }).as_str()).unwrap();
+        conn.batch_execute("INSERT INTO gauges (id) VALUES (1)").unwrap();
+        let table = ShardsTable::of(gauges::table);
+        table.create(conn).unwrap();
+        let backend = <$conn as Connection>::Backend::default();
+        conn.batch_execute(&table.add_function_sql(&backend).unwrap()).unwrap();
+        let mut call = |call: &str| conn.batch_execute(&format!("{} gauges_shards_add{call}", $call));
+        call("(1, 'large', 9007199254740993)").unwrap();
+        call("(1, 'large', -1)").unwrap();
+        call("(1, 'real', 0.25)").unwrap();
+        call("(1, 'real', 1e300)").unwrap();
+        call("(1, 'real', -1e300)").unwrap();
+        call("_all(1, 9007199254740993, 0.5)").unwrap();
+        call("_all(2, 1, 1)").unwrap(); // no such row
+        call("(1, 'other', 1)").unwrap_err();
+        assert_eq!(call("(1, 'large', 0.4)").is_ok(), $takes_fractions); // rounds it to 0
+        let totals = gauges::table.select((gauges::large.total(), gauges::real.total()));
+        let (large, real) = totals.first::<(i64, f64)>(conn).unwrap();
+        assert_eq!(large, 2 * 9_007_199_254_740_993 - 1);
+        assert!((0.0..=0.75).contains(&real), "{real}"); // 1e300 takes the digits of what was before
+        conn.batch_execute(&table.drop_function_sql(&backend).unwrap()).unwrap();
+        conn.batch_execute(concat!($call, " gauges_shards_add_all(1, 1, 1)")).unwrap_err();
+    }};
+}
+
+#[test]
+fn the_function_adds_in_the_fields_own_types() {
+    function!(PgConnection, "DOUBLE PRECISION", "SELECT", false);
+    function!(MysqlConnection, "DOUBLE", "CALL", true);
+}
+
+#[test]
+fn named_fields_are_added_on_postgres() {
+    let (_database, mut conn) = postgres();
+    let conn = &mut conn;
+    let table = ShardsTable::of(videos::table);
+    let function = table.add_function_sql(&diesel::pg::Pg).unwrap();
+    conn.batch_execute(&function).unwrap();
+    conn.batch_execute("SELECT videos_shards_add_all(1, likes => 5), videos_shards_add_all(2, likes => -1, views => 2)")
+        .unwrap();
+    assert_eq!(likes!(conn), [5, -1, 2]);
 }

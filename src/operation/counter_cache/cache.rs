@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::model::ShardedColumn;
 use crate::query_builder::{Names, no_query_id};
 
-use super::child::{ChildTable, RefersTo, SummedInto, text};
-use super::declaration::{ChildNames, Declaration};
+use super::child::{ChildNames, ChildTable, RefersTo, SummedInto, text};
+use super::declaration::Declaration;
 
 /// A sharded field that holds the number of rows of another table, or a sum over them, and is kept by the database: triggers on that
 /// table add to the field's shards.

@@ -160,6 +160,20 @@ where
     }
 }
 
+/// The names of the counted table, as they are, and of its columns: those of a type, or those that a tool has read from the
+/// database.
+#[derive(Debug, Clone)]
+pub(super) struct ChildNames {
+    pub(super) schema: Option<String>,
+    pub(super) table: String,
+    /// All columns that a condition may name without quotes.
+    pub(super) columns: Vec<String>,
+    /// The columns that hold the parent's key, in its order.
+    pub(super) by: Vec<String>,
+    /// The column that is summed; else rows are counted.
+    pub(super) amount: Option<String>,
+}
+
 /// The SQL of a fragment.
 pub(super) fn text<DB: ShardedBackend>(
     fragment: &impl QueryFragment<DB>,

@@ -13,6 +13,7 @@ use crate::connection::{
 };
 use crate::engine::explain;
 use crate::model::{ShardedColumn, ShardedTable};
+use crate::operation::shards_table::texts;
 
 use super::cache::CounterCache;
 use super::child::ChildTable;
@@ -33,6 +34,8 @@ where
     /// ```sql
     /// -- PostgreSQL
     /// CREATE FUNCTION "comments_post_id_posts_comments_count"() RETURNS trigger SECURITY DEFINER … AS $$ …
+    ///     -- for one row first, which is nearly always enough:
+    ///     UPDATE "posts_shards" SET "comments_count" = … + 1 WHERE "posts_shards"."id" = … AND "posts_shards"."shard" = pg_backend_pid() % 16;
     ///     INSERT INTO "posts_shards" ("id", "shard", "comments_count")
     ///     SELECT "posts"."id", pg_backend_pid() % 16, sharded_counts.n
     ///     FROM (SELECT "comments"."post_id" AS key1, COUNT(*) AS n FROM sharded_new AS "comments"
@@ -45,9 +48,9 @@ where
     /// …                          -- _update, _delete; _truncate BEFORE TRUNCATE; _rename BEFORE UPDATE OF "id" ON "posts"
     /// -- MySQL, MariaDB; between LOCK TABLES `comments` WRITE and UNLOCK TABLES
     /// CREATE TRIGGER `comments_post_id_posts_comments_count_insert` AFTER INSERT ON `comments` FOR EACH ROW
-    ///     INSERT INTO `posts_shards` … SELECT `posts`.`id`, CONNECTION_ID() % 16, sharded_counts.n
-    ///     FROM (SELECT … FROM (SELECT NEW.`id` AS `id`, …) AS `comments` WHERE (`comments`.`published`)) AS sharded_counts
-    ///     STRAIGHT_JOIN `posts` ON … ON DUPLICATE KEY UPDATE `comments_count` = `posts_shards`.`comments_count` + sharded_counts.n
+    ///     INSERT INTO `posts_shards` … SELECT `posts`.`id`, CONNECTION_ID() % 16, 1 FROM `posts`
+    ///     WHERE `posts`.`id` = NEW.`post_id` AND (NEW.`published`) LOCK IN SHARE MODE
+    ///     ON DUPLICATE KEY UPDATE `comments_count` = `posts_shards`.`comments_count` + 1
     /// -- SQLite: as MySQL, in BEGIN … END, on shard 0, ON CONFLICT … DO UPDATE SET …
     /// ```
     ///
@@ -96,6 +99,7 @@ where
     ///
     /// # Errors
     /// As [`create_sql`](Self::create_sql); [`MissingShardsTable`](crate::Error::MissingShardsTable);
+    /// [`SumOfOtherType`](crate::Error::SumOfOtherType) if the summed column has not the type that its `table!` says;
     /// [`HasCounterCache`](crate::Error::HasCounterCache) if the field has a cache already, this one or another; the database's error. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which
     /// would commit it; an error there may leave some of the triggers, which [`drop`](Self::drop) removes.
     pub fn create<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<()>
@@ -176,6 +180,11 @@ where
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
+    if let Some(query) = declared.select_sum_type() {
+        for sql_type in texts::<DB, _, _>(link, query).await? {
+            declared.check_sum(&sql_type)?;
+        }
+    }
     let sql = declared.create_statements().join(";\n");
     let Err(error) = install(link, &sql).await else {
         return Ok(());

@@ -6,21 +6,10 @@ use crate::backend::{Dialect, ShardedBackend, shortened};
 use crate::error::Error;
 use crate::model::{ColumnType, MAX_SHARDS};
 use crate::operation::shards_table::{Quoted, identifier, identifiers};
-use crate::query_builder::{Names, with_other_table};
+use crate::query_builder::{Names, literal, with_other_table};
 
-/// The names of the counted table, as they are, and of its columns: those of a type, or those that a tool has read from the
-/// database.
-#[derive(Debug, Clone)]
-pub(super) struct ChildNames {
-    pub(super) schema: Option<String>,
-    pub(super) table: String,
-    /// All columns that a condition may mention.
-    pub(super) columns: Vec<String>,
-    /// The columns that hold the parent's key, in its order.
-    pub(super) by: Vec<String>,
-    /// The column that is summed; else rows are counted.
-    pub(super) amount: Option<String>,
-}
+use super::child::ChildNames;
+use super::condition::Condition;
 
 /// A counter cache, its names quoted as the database does.
 pub(super) struct Declaration<'a> {
@@ -32,10 +21,9 @@ pub(super) struct Declaration<'a> {
     pub(super) child: String,
     /// The counted table.
     pub(super) child_table: String,
-    pub(super) columns: Vec<String>,
     pub(super) by: Vec<String>,
     pub(super) amount: Option<String>,
-    pub(super) condition: Option<String>,
+    pub(super) condition: Option<Condition>,
     shards: u16,
     pub(super) names: TriggerNames,
 }
@@ -115,15 +103,15 @@ impl<'a> Declaration<'a> {
         let amount = child.amount.as_ref();
         let field_type = names.fields.iter().find(|other| other.name == field);
         let field_type = field_type.map(|field| field.column_type);
+        let condition = condition.map(|sql| Condition::new(sql, child, backend));
         Ok(Declaration {
             field: identifier(field, backend)?,
             field_type: field_type.unwrap_or(ColumnType::BigInt), // every field is one of the table's
             child: child_name,
             child_table,
-            columns: quoted(&child.columns)?,
             by: quoted(&child.by)?,
             amount: amount.map(|name| identifier(name, backend)).transpose()?,
-            condition,
+            condition: condition.transpose()?,
             shards,
             names: TriggerNames::new(schema, &name, backend)?,
             tables,
@@ -132,6 +120,48 @@ impl<'a> Declaration<'a> {
 
     pub(super) fn dialect(&self) -> Dialect {
         self.tables.dialect
+    }
+
+    /// The query for the type of the summed column.
+    pub(super) fn select_sum_type(&self) -> Option<String> {
+        let column = self.amount.as_ref()?;
+        let text = |name: &str| literal(self.dialect(), &identifiers(name).concat());
+        let (table, name) = (text(&self.child), text(column));
+        let schema = identifiers(&self.names.schema);
+        let schema = schema.first().map(|schema| literal(self.dialect(), schema));
+        Some(match self.dialect() {
+            Dialect::Postgres => format!(
+                "SELECT format_type(COALESCE(NULLIF(t.typbasetype, 0), t.oid), NULL) FROM pg_type t
+    WHERE t.oid = CAST(pg_typeof((SELECT {column} FROM {} LIMIT 0)) AS OID)",
+                self.child_table
+            ),
+            Dialect::Mysql => format!(
+                "SELECT CAST(DATA_TYPE AS CHAR) FROM information_schema.COLUMNS
+    WHERE TABLE_SCHEMA = {} AND TABLE_NAME = {table} AND COLUMN_NAME = {name}",
+                schema.as_deref().unwrap_or("DATABASE()")
+            ),
+            Dialect::Sqlite => format!(
+                "SELECT type FROM pragma_table_info({table}, {}) WHERE name = {name} COLLATE NOCASE",
+                schema.as_deref().unwrap_or("'main'")
+            ),
+        })
+    }
+
+    /// Fails if the field cannot hold the sums of a column of this type.
+    pub(super) fn check_sum(&self, sql_type: &str) -> QueryResult<()> {
+        match &self.amount {
+            Some(column) if !self.dialect().holds_sums_of(sql_type, self.field_type) => {
+                let of =
+                    |table: &str, column: &str| identifiers(&format!("{table}.{column}")).join(".");
+                Err(Error::SumOfOtherType {
+                    column: of(&self.child_table, column),
+                    sql_type: sql_type.to_owned(),
+                    field: of(&self.tables.parent, &self.field),
+                }
+                .into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The shard that a session adds to.

@@ -7,7 +7,8 @@ use diesel::prelude::*;
 use crate::backend::{SESSION_SHARDS, ShardedBackend};
 use crate::operation::described::DescribedTable;
 
-use super::declaration::{ChildNames, Declaration};
+use super::child::ChildNames;
+use super::declaration::Declaration;
 
 /// A counter cache by the names in its SQL, not quoted.
 #[derive(Debug, Clone)]
@@ -62,6 +63,22 @@ impl DescribedCache {
         DB: ShardedBackend,
     {
         Ok(self.declaration(parent, backend)?.recount())
+    }
+
+    /// Fails if the field cannot hold sums of a column of this type.
+    ///
+    /// # Errors
+    /// [`SumOfOtherType`](crate::Error::SumOfOtherType).
+    pub fn check_sum<DB>(
+        &self,
+        parent: &DescribedTable,
+        sql_type: &str,
+        backend: &DB,
+    ) -> QueryResult<()>
+    where
+        DB: ShardedBackend,
+    {
+        self.declaration(parent, backend)?.check_sum(sql_type)
     }
 
     fn declaration<'a, DB>(

@@ -5,6 +5,7 @@
 
 mod cache;
 mod child;
+mod condition;
 mod create;
 mod declaration;
 #[doc(hidden)]

@@ -1,12 +1,19 @@
 //! The statement by which a trigger counts.
 
+use crate::backend::Dialect;
+use crate::model::ColumnType;
 use crate::operation::shards_table::each;
 
+use super::condition::Condition;
 use super::declaration::Declaration;
 
 /// The tables in which a statement-level trigger finds its rows.
 pub(super) const OLD_ROWS: &str = "sharded_old";
 pub(super) const NEW_ROWS: &str = "sharded_new";
+
+/// The rows of a row trigger.
+pub(super) const OLD: &str = "OLD";
+pub(super) const NEW: &str = "NEW";
 
 /// Rows of the child, and whether they are counted or taken back.
 #[derive(Debug, Clone, Copy)]
@@ -19,13 +26,11 @@ pub(super) struct Side {
 pub(super) enum Rows {
     /// Those of a statement, in a table of this name.
     Of(&'static str),
-    /// The one row of this name.
-    One(&'static str),
     /// All of the child's table.
     All,
     /// The rows that refer to the parent `OLD`.
     OfOldParent,
-    /// No row of the child's table: only the database looks at the statement.
+    /// No row, of the columns that the triggers read: only the database looks at the statement.
     None,
 }
 
@@ -49,16 +54,8 @@ impl Declaration<'_> {
     /// Adds the numbers of both sides to a shard of each parent, in the order of their keys. A parent that is not there is left out:
     /// it takes its shards with it.
     pub(super) fn add(&self, sides: &[Side]) -> String {
-        self.add_to(&self.tables.parent, &self.tables.shards, sides)
-    }
-
-    /// The same without schemas, for a trigger on SQLite.
-    pub(super) fn add_to_bare(&self, sides: &[Side]) -> String {
-        self.add_to(&self.tables.bare_parent, &self.tables.bare_shards, sides)
-    }
-
-    fn add_to(&self, parent: &str, shards: &str, sides: &[Side]) -> String {
         let tables = &self.tables;
+        let (parent, shards) = (&tables.parent, &tables.shards);
         let counts = self.counts(sides);
         let key = each(&tables.key, ", ", |_, c| format!("{parent}.{}", c.name));
         let is_parent = each(&tables.key, " AND ", |i, c| {
@@ -74,12 +71,127 @@ impl Declaration<'_> {
             insert = tables.insert_into(shards, &self.field),
             number = self.shard(),
             join = self.dialect().joins_to_few(),
-            or_add = self.or_add(shards),
+            or_add = self.or_add(shards, "sharded_counts.n"),
         )
     }
 
+    /// Adds the number of a statement's one row to a shard that is there, and is done. Else the statement for any rows follows.
+    pub(super) fn add_one(&self, side: Side) -> String {
+        let (tables, field) = (&self.tables, &self.field);
+        let shards = &tables.shards;
+        let is_shard = each(&tables.key, "", |i, c| {
+            format!("{shards}.{} = sharded_row.key{i} AND ", c.name)
+        });
+        let sign = if side.is_taken_back { "-" } else { "+" };
+        let row = self.side_of(Side::counted(side.rows), true);
+        format!(
+            "FOR sharded_row IN {row} LIMIT 2 LOOP
+    sharded_rows := sharded_rows + 1;
+END LOOP;
+IF sharded_rows = 0 THEN
+    RETURN NULL;
+ELSIF sharded_rows = 1 THEN
+    UPDATE {shards} SET {field} = {shards}.{field} {sign} sharded_row.n WHERE {is_shard}{shards}.{shard} = {number};
+    IF FOUND THEN
+        RETURN NULL;
+    END IF;
+END IF",
+            shard = tables.shard,
+            number = self.shard(),
+        )
+    }
+
+    /// Adds the numbers of the rows of a row trigger. Where two rows have one parent, their numbers are added up.
+    ///
+    /// MySQL locks the parent as a foreign key does: the row's statement may have begun before the parent was committed.
+    pub(super) fn add_rows(&self, rows: &[&str]) -> String {
+        let (tables, dialect) = (&self.tables, self.dialect());
+        // All tables of SQLite's triggers are those of their own database.
+        let (parent, shards) = match dialect {
+            Dialect::Sqlite => (&tables.bare_parent, &tables.bare_shards),
+            _ => (&tables.parent, &tables.shards),
+        };
+        let key = each(&tables.key, ", ", |_, c| format!("{parent}.{}", c.name));
+        let is_parent = |row: &str| {
+            let by = |(i, c): (usize, &str)| format!("{parent}.{c} = {row}.{}", self.by[i]);
+            let key = tables.key.iter().map(|c| &*c.name).enumerate();
+            key.map(by).collect::<Vec<_>>().join(" AND ")
+        };
+        let number = |row: &str| {
+            let sign = if row == OLD { "-" } else { "" };
+            match &self.amount {
+                Some(amount) => format!("{sign}COALESCE({row}.{amount}, 0)"),
+                None => format!("{sign}1"),
+            }
+        };
+        let condition = |row: &str| self.condition.as_ref().map(|c| c.on_row(row));
+        let and_condition =
+            |row: &str| condition(row).map_or(String::new(), |c| format!(" AND {c}"));
+        let (n, filter) = match rows {
+            [row] => {
+                let counts = is_parent(row) + &and_condition(row);
+                (number(row), counts)
+            }
+            _ => {
+                let numbers = rows.iter().map(|row| {
+                    let counts = is_parent(row) + &and_condition(row);
+                    format!("CASE WHEN {counts} THEN {} ELSE 0 END", number(row))
+                });
+                let is_any: Vec<_> = rows.iter().map(|row| is_parent(row)).collect();
+                let changes = self.changes(condition);
+                let n = numbers.collect::<Vec<_>>().join(" + ");
+                (
+                    format!("({n})"),
+                    format!("({}){changes}", is_any.join(" OR ")),
+                )
+            }
+        };
+        let is_fixed = rows.len() == 1 && self.amount.is_none();
+        let counts = if is_fixed {
+            String::new()
+        } else {
+            format!(" AND {n} <> 0")
+        };
+        let order = if rows.len() == 1 {
+            String::new()
+        } else {
+            format!(" ORDER BY {key}")
+        };
+        format!(
+            "{insert}
+    SELECT {key}, {shard}, {n} FROM {parent}
+    WHERE {filter}{counts}{order}{lock}
+    {or_add}",
+            insert = tables.insert_into(shards, &self.field),
+            shard = self.shard(),
+            lock = dialect.shares_lock(),
+            or_add = self.or_add(shards, &n),
+        )
+    }
+
+    /// Leaves the parents alone where an update changes nothing that is read. Texts that are equal here may differ in the parent.
+    fn changes(&self, condition: impl Fn(&str) -> Option<String>) -> String {
+        if self
+            .tables
+            .key
+            .iter()
+            .any(|c| c.column_type == ColumnType::Text)
+        {
+            return String::new();
+        }
+        let is = self.dialect().is_same();
+        let read = self.by.iter().chain(&self.amount);
+        let mut same: Vec<_> = read.map(|c| format!("{OLD}.{c} {is} {NEW}.{c}")).collect();
+        same.extend(
+            condition(OLD)
+                .zip(condition(NEW))
+                .map(|(old, new)| format!("{old} {is} {new}")),
+        );
+        format!(" AND NOT ({})", same.join(" AND "))
+    }
+
     /// Adds to the shard that is there already.
-    fn or_add(&self, shards: &str) -> String {
+    fn or_add(&self, shards: &str, n: &str) -> String {
         let (tables, field) = (&self.tables, &self.field);
         let sum = format!("{field} = {shards}.{field} +");
         match self.dialect().names_conflict_target() {
@@ -88,7 +200,7 @@ impl Declaration<'_> {
                 tables.key_names(),
                 tables.shard
             ),
-            false => format!("ON DUPLICATE KEY UPDATE {sum} sharded_counts.n"),
+            false => format!("ON DUPLICATE KEY UPDATE {sum} {n}"),
         }
     }
 
@@ -110,11 +222,15 @@ impl Declaration<'_> {
     /// Keys of parents and the numbers of the child's rows, or their sums. The rows stand under the child's own name, for which the
     /// condition was written.
     fn side(&self, side: Side) -> String {
+        self.side_of(side, false)
+    }
+
+    /// The same of each row by itself, or of all rows of a parent.
+    fn side_of(&self, side: Side, is_one: bool) -> String {
         let child = &self.child;
         let keys = (1..).zip(&self.by);
         let keys = keys.map(|(i, name)| format!("{child}.{name} AS key{i}"));
         let keys = keys.collect::<Vec<_>>().join(", ");
-        let is_one = matches!(side.rows, Rows::One(_));
         let number = match (&self.amount, is_one) {
             (None, true) => "1".to_owned(),
             (None, false) => "COUNT(*)".to_owned(),
@@ -126,15 +242,13 @@ impl Declaration<'_> {
         let mut conditions = vec![];
         match side.rows {
             Rows::None => conditions.push("1 = 0".to_owned()),
-            Rows::OfOldParent => conditions.extend(
-                self.by
-                    .iter()
-                    .zip(&self.tables.key)
-                    .map(|(name, key)| format!("{child}.{name} = OLD.{}", key.name)),
-            ),
+            Rows::OfOldParent => conditions.extend(self.refers_to_old_parent()),
             _ => {}
         }
-        conditions.extend(self.condition.iter().map(|sql| format!("({sql})")));
+        conditions.extend(self.condition.iter().map(|c| format!("({})", c.text)));
+        if let (Some(_), true) = (&self.amount, is_one) {
+            conditions.push(format!("{number} <> 0"));
+        }
         let filter = match conditions.is_empty() {
             true => String::new(),
             false => format!(" WHERE {}", conditions.join(" AND ")),
@@ -154,13 +268,13 @@ impl Declaration<'_> {
         let child = &self.child;
         match rows {
             Rows::Of(table) => format!("{table} AS {child}"),
-            Rows::One(row) => {
-                let columns: Vec<_> = self
-                    .read_columns()
-                    .iter()
-                    .map(|name| format!("{row}.{name} AS {name}"))
-                    .collect();
-                format!("(SELECT {}) AS {child}", columns.join(", "))
+            // A name that no row of a trigger has is found here.
+            Rows::None if !self.dialect().has_transition_tables() => {
+                let columns = self.read_columns().join(", ");
+                format!(
+                    "(SELECT {columns} FROM {} WHERE 1 = 0) AS {child}",
+                    self.child_rows()
+                )
             }
             Rows::All | Rows::OfOldParent | Rows::None => self.child_rows(),
         }
@@ -174,18 +288,32 @@ impl Declaration<'_> {
         }
     }
 
-    /// The columns that the statement reads: with a condition it may be any.
-    fn read_columns(&self) -> Vec<&String> {
-        if self.condition.is_some() {
-            return self.columns.iter().collect();
+    /// The columns that the triggers read.
+    fn read_columns(&self) -> Vec<&str> {
+        let named = self.condition.iter().flat_map(Condition::columns);
+        let mut read = vec![];
+        for name in self.by.iter().chain(&self.amount).chain(named) {
+            if !read.contains(&name.as_str()) {
+                read.push(name.as_str());
+            }
         }
-        let mut read: Vec<_> = self.by.iter().collect();
-        read.extend(
-            self.amount
-                .iter()
-                .filter(|amount| !self.by.contains(amount)),
-        );
         read
+    }
+
+    /// Locks the rows that refer to the parent `OLD`: one that another transaction is about to change is not counted before that ends.
+    pub(super) fn lock_rows_of_old_parent(&self) -> String {
+        let is_parent = self.refers_to_old_parent().join(" AND ");
+        format!(
+            "PERFORM 1 FROM {} WHERE {is_parent} FOR NO KEY UPDATE",
+            self.child_rows()
+        )
+    }
+
+    fn refers_to_old_parent(&self) -> Vec<String> {
+        let refers = self.by.iter().zip(&self.tables.key);
+        refers
+            .map(|(name, key)| format!("{}.{name} = OLD.{}", self.child, key.name))
+            .collect()
     }
 
     /// The same statement for no row. It fails where a table or a column is missing, before a trigger would.
@@ -212,7 +340,7 @@ impl Declaration<'_> {
             .iter()
             .map(|name| format!("{name} IS NOT NULL"))
             .collect();
-        conditions.extend(self.condition.iter().map(|sql| format!("({sql})")));
+        conditions.extend(self.condition.iter().map(|c| format!("({})", c.text)));
         let by = by.join(", ");
         format!(
             "SELECT {by}, {before}{number}{behind} FROM {} WHERE {} GROUP BY {by}",
@@ -221,19 +349,13 @@ impl Declaration<'_> {
         )
     }
 
-    /// The rows before a change: those of the statement, or the one of a row trigger.
+    /// A statement's rows before a change.
     pub(super) fn old_rows(&self) -> Side {
-        Side::taken_back(match self.dialect().has_transition_tables() {
-            true => Rows::Of(OLD_ROWS),
-            false => Rows::One("OLD"),
-        })
+        Side::taken_back(Rows::Of(OLD_ROWS))
     }
 
     /// The rows after a change.
     pub(super) fn new_rows(&self) -> Side {
-        Side::counted(match self.dialect().has_transition_tables() {
-            true => Rows::Of(NEW_ROWS),
-            false => Rows::One("NEW"),
-        })
+        Side::counted(Rows::Of(NEW_ROWS))
     }
 }

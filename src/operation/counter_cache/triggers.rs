@@ -7,7 +7,7 @@ use crate::operation::shards_table::{
 use crate::query_builder::literal;
 
 use super::declaration::{Declaration, TriggerNames};
-use super::statements::{NEW_ROWS, OLD_ROWS, Rows, Side};
+use super::statements::{NEW, NEW_ROWS, OLD, OLD_ROWS, Rows, Side};
 
 /// The statements that change a child's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,27 +100,22 @@ impl Declaration<'_> {
         format!("{}{}", self.names.schema, self.names.function)
     }
 
-    /// The numbers that a change of the child's rows adds.
-    fn sides(&self, event: Event) -> Vec<Side> {
-        match event {
-            Event::Insert => vec![self.new_rows()],
-            Event::Update => vec![self.old_rows(), self.new_rows()],
-            Event::Delete => vec![self.old_rows()],
-        }
-    }
-
     fn create_row_trigger(&self, event: Event) -> String {
         let name = format!("{}{}", self.names.schema, event.trigger(&self.names));
-        let (on, sides) = (event.sql(), self.sides(event));
+        let on = event.sql();
+        let add = self.add_rows(match event {
+            Event::Insert => &[NEW],
+            Event::Update => &[OLD, NEW],
+            Event::Delete => &[OLD],
+        });
         match self.dialect() {
-            // All tables are those of its own database.
             Dialect::Sqlite => {
-                let (child, add) = (&self.child, self.add_to_bare(&sides));
+                let child = &self.child;
                 format!("CREATE TRIGGER {name} AFTER {on} ON {child} BEGIN\n{add};\nEND")
             }
             // One statement alone: a client that splits the text at semicolons leaves it whole.
             _ => {
-                let (child, add) = (&self.child_table, self.add(&sides));
+                let child = &self.child_table;
                 format!("CREATE TRIGGER {name} AFTER {on} ON {child} FOR EACH ROW\n{add}")
             }
         }
@@ -162,7 +157,10 @@ REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;
     }
 
     fn function_body(&self) -> String {
-        let [insert, update, delete] = Event::ALL.map(|event| self.add(&self.sides(event)));
+        let (old, new) = (self.old_rows(), self.new_rows());
+        let one = |side: Side| format!("{};\n{}", self.add_one(side), self.add(&[side]));
+        let (insert, update, delete) = (one(new), self.add(&[old, new]), one(old));
+        let lock = self.lock_rows_of_old_parent();
         let rename = self.add(&[Side::taken_back(Rows::OfOldParent)]);
         let truncate = self.add(&[Side::taken_back(Rows::All)]);
         let isolation = literal(
@@ -174,9 +172,13 @@ REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;
         );
         format!(
             "#variable_conflict use_column
+DECLARE
+    sharded_row RECORD;
+    sharded_rows INTEGER := 0;
 BEGIN
 IF TG_LEVEL = 'ROW' THEN
 -- A parent gets another key: children that follow it are counted by their own update.
+{lock};
 {rename};
 RETURN NEW;
 ELSIF TG_OP = 'INSERT' THEN

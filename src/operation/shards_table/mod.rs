@@ -40,7 +40,7 @@ pub(crate) use self::quoted::{
     Quoted, as_one, dollar_quoted, each, fix_search_path, identifier, identifiers,
 };
 pub use self::table::ShardsTable;
-pub(crate) use self::triggers::check_triggers;
+pub(crate) use self::triggers::{check_triggers, texts};
 pub(crate) use self::unfit_text::explain_unfit;
 pub use self::view::TotalsView;
 pub(crate) use self::view::{create_view_sql, drop_view_sql};

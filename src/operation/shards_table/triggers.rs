@@ -172,7 +172,7 @@ fn schema_name(name: &str) -> String {
 }
 
 /// Reads the rows of a query of one column of texts.
-pub(super) async fn texts<DB, M, Conn>(
+pub(crate) async fn texts<DB, M, Conn>(
     link: &mut Link<'_, M, Conn>,
     sql: String,
 ) -> QueryResult<Vec<String>>

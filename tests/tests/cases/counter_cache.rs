@@ -7,8 +7,10 @@ use crate::api::counter_cache::literal;
 use crate::api::retry;
 use crate::api::{CounterCache, Error, ShardsTable, fold};
 use diesel::connection::SimpleConnection;
+use diesel::dsl::sql;
 use diesel::prelude::*;
-use diesel::result::Error as DieselError;
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 use diesel_sharded::prelude::*;
@@ -671,6 +673,129 @@ fn eight_writers_beside_folds() {
     let of_shown = replies::table.filter(replies::shown);
     let of_shown = of_shown.count().get_result::<i64>(conn);
     assert_eq!(Ok(counts(conn).iter().sum()), of_shown);
+}
+
+/// Eight writers write rows of parents whose keys change meanwhile. A row of a key that is gone is refused by its foreign key.
+#[test]
+fn eight_writers_beside_new_keys_of_parents() {
+    let (database, mut conn) = database();
+    let shown = replies_count!().filter(replies::shown);
+    shown.create(&mut conn).unwrap();
+    words!().create(&mut conn).unwrap();
+    let policy = diesel_sharded_tests::patient().with_attempts(1000);
+    on_threads(9, &database, |number, conn| {
+        for round in 0..60 {
+            if number == 8 {
+                let parents = topics::table.filter(topics::replies_count.total().ge(0));
+                let parents = parents.select(topics::id).order(topics::id);
+                let parents: Vec<i64> = parents.load(conn).unwrap();
+                let parent = parents[round as usize % 4];
+                let renamed: QueryResult<usize> =
+                    retry::transaction(conn, policy.clone(), |conn| {
+                        let parent = topics::table.find(parent);
+                        diesel::update(parent)
+                            .set(topics::id.eq(topics::id + 4))
+                            .execute(conn)
+                    });
+                // Another may have the key.
+                let is_taken = matches!(
+                    &renamed,
+                    Err(DieselError::DatabaseError(
+                        DatabaseErrorKind::UniqueViolation,
+                        _
+                    ))
+                );
+                assert!(renamed == Ok(1) || is_taken, "{renamed:?}");
+                continue;
+            }
+            let id = id_of(number, round);
+            let written: QueryResult<()> = retry::transaction(conn, policy.clone(), |conn| {
+                let parents = topics::table.select(topics::id).order(topics::id);
+                let parents: Vec<i64> = parents.load(conn)?;
+                let parent = |n: i64| parents[(number + round + n) as usize % 4];
+                let new = (0..3)
+                    .map(|i| (reply(id + i, parent(i)), Some(i)))
+                    .collect();
+                insert_with("words", new, conn)?;
+                let some = replies::table.find(id_of(number, round / 2));
+                diesel::update(some)
+                    .set((
+                        replies::topic_id.eq(parent(3)),
+                        replies::shown.eq(round % 3 != 0),
+                        replies::words.eq(replies::words - 7),
+                    ))
+                    .execute(conn)?;
+                diesel::delete(replies::table.find(id + round % 3)).execute(conn)?;
+                Ok(())
+            });
+            let is_gone = matches!(
+                &written,
+                Err(DieselError::DatabaseError(
+                    DatabaseErrorKind::ForeignKeyViolation,
+                    _
+                ))
+            );
+            assert!(written == Ok(()) || is_gone, "{written:?}");
+        }
+    });
+    let conn = &mut conn;
+    assert_eq!(shown.verify().drifts(conn), Ok(vec![]));
+    assert_eq!(words!().verify().drifts(conn), Ok(vec![]));
+    let of_shown = replies::table.filter(replies::shown);
+    let of_shown = of_shown.count().get_result::<i64>(conn);
+    assert_eq!(Ok(counts(conn).iter().sum()), of_shown);
+}
+
+/// The triggers name no other columns than they read.
+#[test]
+fn a_column_that_is_not_read_may_be_dropped() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let shown = replies_count!().filter(sql::<Bool>("shown AND replies.id <> 3"));
+    shown.create(conn).unwrap();
+    conn.batch_execute("ALTER TABLE replies DROP COLUMN words")
+        .unwrap();
+    let new = |id: i64| (reply(id, 1), Some(id));
+    insert_with("answers_count", (1..=4).map(new).collect(), conn).unwrap();
+    assert_eq!(counts(conn), [3, 0, 0, 0]);
+    diesel::update(replies::table.find(1))
+        .set(replies::shown.eq(false))
+        .execute(conn)
+        .unwrap();
+    diesel::delete(replies::table.find(2))
+        .execute(conn)
+        .unwrap();
+    assert_eq!(counts(conn), [1, 0, 0, 0]);
+    assert_eq!(shown.verify().drifts(conn), Ok(vec![]));
+}
+
+/// No trigger is left that would fail at the first row: the parent's columns are none of the row's.
+#[test]
+fn a_condition_on_a_column_that_is_not_there_is_refused() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for condition in ["hidden = 0", "replies.hidden = 0", "replies_count > 0"] {
+        let cache = replies_count!().filter(sql::<Bool>(condition));
+        let refused = cache.create(conn).unwrap_err().to_string();
+        let column = condition
+            .split([' ', '.'])
+            .find(|word| !["replies"].contains(word));
+        assert!(refused.contains(column.unwrap()), "{refused}");
+        insert(conn, vec![reply(1, 1)]).unwrap();
+        diesel::delete(replies::table).execute(conn).unwrap();
+    }
+    // `table!` may lack a column, which then stands behind its table.
+    conn.batch_execute("ALTER TABLE replies ADD COLUMN hidden INTEGER NOT NULL DEFAULT 0")
+        .unwrap();
+    let cache = replies_count!().filter(sql::<Bool>("replies.hidden = 0"));
+    cache.create(conn).unwrap();
+    insert_with(
+        "hidden",
+        vec![(reply(1, 1), Some(0)), (reply(2, 1), Some(1))],
+        conn,
+    )
+    .unwrap();
+    assert_eq!(counts(conn), [1, 0, 0, 0]);
 }
 
 /// Rows are there before the triggers are, and others come while they are created and the rest is added. Each writer writes a
