@@ -325,9 +325,8 @@ pub enum Error {
         /// The condition as it would stand in the trigger.
         sql: String,
     },
-    /// The triggers of a [`CounterCache`](crate::CounterCache) add to the shards table. A field has one cache: another one, whose repairs would take
-    /// away what the first has counted, is not created. And the table is not dropped, since each write of the counted rows would
-    /// fail without it. Nothing was changed.
+    /// The triggers of a [`CounterCache`](crate::CounterCache) add to the shards table. A field has one cache: another, whose repairs would take away what
+    /// the first counts, is not created. And the table is not dropped, since writes of counted rows would fail without it. Nothing was changed.
     #[error(
         "nothing was changed: the counter cache `{cache}` adds to `{table}`: drop it first; each field has one cache, so count \
          the rows of another table, or others of the same, into another field"
@@ -338,11 +337,9 @@ pub enum Error {
         /// The name that those of the cache's triggers begin with.
         cache: String,
     },
-    /// A [`CounterCache`](crate::CounterCache) sums a column whose type in the database is not the field's, which would round each sum by
-    /// itself. Nothing was changed.
+    /// A [`CounterCache`](crate::CounterCache) sums a column whose type in the database is not the field's. Nothing was changed.
     #[error(
-        "`{column}` has the type `{sql_type}`, and `{field}` cannot hold its sums: sum a column of the field's type, or change \
-         the type of the field and of its column in the shards table"
+        "`{column}` has the type `{sql_type}`, whose sums `{field}` cannot hold: sum a column of the field's type"
     )]
     SumOfOtherType {
         /// The summed column.
@@ -353,10 +350,7 @@ pub enum Error {
         field: String,
     },
     /// SQLite has no stored functions, so there is none that adds to a shard.
-    #[error(
-        "SQLite has no stored functions: write the statement into the trigger itself, as the documentation of \
-         `ShardsTable::add_function_sql` shows"
-    )]
+    #[error("SQLite has no stored functions: see `ShardsTable::add_function_sql` for a statement")]
     NoStoredFunctions,
     /// Two tables that have to be in one schema are not: a shards table and its parent, or on SQLite, where triggers and foreign keys
     /// end at their database, a counter cache and the rows that it counts.

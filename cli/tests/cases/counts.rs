@@ -217,6 +217,10 @@ fn what_cannot_count_is_refused() {
             ],
             "no column `words`",
         ),
+        (
+            &["videos", "likes", "--counts=t.n", "--sums=name"],
+            "whose sums `videos.likes` cannot hold",
+        ),
     ] {
         refused(&database, arguments, says);
     }

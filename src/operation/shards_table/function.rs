@@ -20,77 +20,141 @@ impl Quoted<'_> {
                 );
                 Err(DieselError::QueryBuilderError(message.into()))
             }
-            Dialect::Postgres => Ok(self.function_on_postgres()),
-            Dialect::Mysql => Ok(self.procedure_on_mysql()),
+            Dialect::Postgres => Ok(self.functions_on_postgres()),
+            Dialect::Mysql => Ok(self.procedures_on_mysql()),
             Dialect::Sqlite => Err(none_on_sqlite()),
         }
     }
 
     /// The text that drops it.
     pub(super) fn drop_function(&self) -> QueryResult<String> {
-        let name = &self.add_function;
-        match self.dialect {
-            Dialect::Postgres => Ok(format!("DROP FUNCTION IF EXISTS {name}")),
-            Dialect::Mysql => Ok(format!("DROP PROCEDURE IF EXISTS {name}")),
-            Dialect::Sqlite => Err(none_on_sqlite()),
-        }
+        let kind = match self.dialect {
+            Dialect::Postgres => "FUNCTION",
+            Dialect::Mysql => "PROCEDURE",
+            Dialect::Sqlite => return Err(none_on_sqlite()),
+        };
+        let mut names = vec![&self.add_function];
+        names.extend(self.adds_several().then_some(&self.add_all_function));
+        let drop = names
+            .iter()
+            .map(|name| format!("DROP {kind} IF EXISTS {name}"));
+        Ok(drop.collect::<Vec<_>>().join(";\n"))
+    }
+
+    /// Whether there is a function for all fields too.
+    fn adds_several(&self) -> bool {
+        self.sums().count() > 1
     }
 
     /// Parameters have numbers: a name could be that of a column.
-    fn function_on_postgres(&self) -> String {
-        let name = &self.add_function;
+    fn functions_on_postgres(&self) -> String {
         let field = self.key.len() + 1;
-        let delta = field + 1;
         let branches = each(self.sums(), "ELSIF ", |_, column| {
             let text = literal(self.dialect, column.raw);
-            format!(
-                "${field} = {text} THEN\n{};\n",
-                self.add(column, |i| format!("${i}"), delta)
-            )
+            let whole = self.refuse_fraction(column, field + 1);
+            let add = self.add(&[column], |_| format!("${}", field + 1));
+            format!("${field} = {text} THEN\n{whole}{add};\n")
         });
         let unknown = literal(
             self.dialect,
             &format!("{} has no such field: ", self.shards_table),
         );
-        let body = dollar_quoted(&format!(
-            "#variable_conflict use_column
-BEGIN
-IF {branches}ELSE
+        let one = format!(
+            "IF {branches}ELSE
 RAISE EXCEPTION USING MESSAGE = {unknown} || COALESCE(${field}, 'NULL');
-END IF;
-RETURN FOUND;
-END"
+END IF;"
+        );
+        let parameters = format!("TEXT, {}", self.delta_type().unwrap_or("ANYELEMENT"));
+        let mut functions = self.function_on_postgres(&self.add_function, &parameters, &one);
+        if self.adds_several() {
+            let sums: Vec<_> = self.sums().collect();
+            let add = self.add(&sums, |i| format!("${}", self.key.len() + i));
+            let parameters = each(self.sums(), ", ", |_, c| {
+                format!("{} {} DEFAULT 0", c.name, self.delta_type_of(c))
+            });
+            let name = &self.add_all_function;
+            functions += &self.function_on_postgres(name, &parameters, &format!("{add};"));
+        }
+        as_one("", &functions)
+    }
+
+    fn function_on_postgres(&self, name: &str, parameters: &str, statements: &str) -> String {
+        let key = each(&self.key, "", |_, c| format!("{}, ", self.key_type(c)));
+        let body = dollar_quoted(&format!(
+            "#variable_conflict use_column\nBEGIN\n{statements}\nRETURN FOUND;\nEND"
         ));
-        let types = each(&self.key, "", |_, column| {
-            format!("{}, ", self.key_type(column))
-        });
-        let delta = self.delta_type();
-        as_one(
-            "",
-            &format!(
-                "CREATE FUNCTION {name}({types}TEXT, {delta}) RETURNS BOOLEAN LANGUAGE plpgsql AS {body};
+        format!(
+            "CREATE FUNCTION {name}({key}{parameters}) RETURNS BOOLEAN LANGUAGE plpgsql AS {body};
 {}\n",
-                fix_search_path(name)
-            ),
+            fix_search_path(name)
         )
     }
 
-    /// One statement alone, which a client that splits the text at semicolons leaves whole. A subquery of two rows fails in every mode
-    /// of the server.
-    fn procedure_on_mysql(&self) -> String {
-        let name = &self.add_function;
-        let parameters = each(&self.key, "", |i, column| {
-            format!("sharded_key{i} {}, ", self.key_type(column))
-        });
-        let of = |raw: &str| {
-            let text = literal(self.dialect, raw);
-            format!("IF(sharded_field = {text}, sharded_delta, 0)")
+    /// An amount of any type may have a fraction, which an integer would round.
+    fn refuse_fraction(&self, column: &Column, delta: usize) -> String {
+        let is_whole = self.delta_type_of(column) == self.dialect.key_type(ColumnType::BigInt);
+        if self.delta_type().is_some() || !is_whole {
+            return String::new();
+        }
+        let text = format!(
+            "{}.{} counts whole numbers: ",
+            self.shards_table, column.raw
+        );
+        let text = literal(self.dialect, &text);
+        format!(
+            "IF CAST(${delta} AS BIGINT) <> ${delta} THEN\nRAISE EXCEPTION USING MESSAGE = {text} || ${delta};\nEND IF;\n"
+        )
+    }
+
+    /// Each is one statement alone, which a client that splits the text at semicolons leaves whole. A subquery of two rows fails in
+    /// every mode of the server.
+    fn procedures_on_mysql(&self) -> String {
+        let given = |column: &Column| match self.delta_type() {
+            Some(_) => "sharded_delta".to_owned(),
+            // As a text it keeps its digits, whatever it is.
+            None => match self.delta_type_of(column) {
+                "DOUBLE" => "(sharded_delta + 0e0)".to_owned(),
+                _ => "CAST(sharded_delta AS DECIMAL(65, 20))".to_owned(),
+            },
+        };
+        let of = |column: &Column| {
+            let text = literal(self.dialect, column.raw);
+            format!("IF(sharded_field = {text}, {}, 0)", given(column))
         };
         let known = each(self.sums(), ", ", |_, c| literal(self.dialect, c.raw));
+        let is_known = format!(
+            " AND IF(sharded_field IN ({known}), 1, (SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS no_such_field))"
+        );
+        let delta = self.delta_type().unwrap_or("VARCHAR(400)");
+        let parameters = format!("sharded_field VARCHAR(64), sharded_delta {delta}");
+        let name = &self.add_function;
+        let one = self.procedure_on_mysql(name, &parameters, |_, c| of(c), &is_known);
+        if !self.adds_several() {
+            return one;
+        }
+        let parameters = each(self.sums(), ", ", |i, c| {
+            format!("sharded_delta{i} {}", self.delta_type_of(c))
+        });
+        let name = &self.add_all_function;
+        let all =
+            self.procedure_on_mysql(name, &parameters, |i, _| format!("sharded_delta{i}"), "");
+        format!("{one};\n{all}")
+    }
+
+    fn procedure_on_mysql(
+        &self,
+        name: &str,
+        parameters: &str,
+        delta: impl Fn(usize, &Column) -> String,
+        is_known: &str,
+    ) -> String {
+        let key_parameters = each(&self.key, "", |i, column| {
+            format!("sharded_key{i} {}, ", self.key_type(column))
+        });
         let names = each(self.sums(), ", ", |_, c| c.name.clone());
-        let values = each(self.sums(), ", ", |_, c| of(c.raw));
-        let sums = each(self.sums(), ", ", |_, c| {
-            format!("{0} = {1}.{0} + {2}", c.name, self.shards, of(c.raw))
+        let values = each(self.sums(), ", ", &delta);
+        let sums = each(self.sums(), ", ", |i, c| {
+            format!("{0} = {1}.{0} + {2}", c.name, self.shards, delta(i, c))
         });
         let parent = &self.parent;
         let key = each(&self.key, ", ", |_, c| format!("{parent}.{}", c.name));
@@ -98,48 +162,65 @@ END"
             format!("{parent}.{} = sharded_key{i}", c.name)
         });
         format!(
-            "CREATE PROCEDURE {name}({parameters}sharded_field VARCHAR(64), sharded_delta {})
+            "CREATE PROCEDURE {name}({key_parameters}{parameters})
 INSERT INTO {} ({}, {}, {names})
 SELECT {key}, {}, {values}
-FROM {parent} WHERE {is_key} AND IF(sharded_field IN ({known}), 1, (SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS no_such_field))
+FROM {parent} WHERE {is_key}{is_known}{}
 ON DUPLICATE KEY UPDATE {sums}",
-            self.delta_type(),
             self.shards,
             self.key_names(),
             self.shard,
             self.dialect.session_shard(SESSION_SHARDS),
+            self.dialect.shares_lock(),
         )
     }
 
-    /// Adds a parameter to one field.
-    fn add(&self, field: &Column, key_value: impl Fn(usize) -> String, delta: usize) -> String {
+    /// Adds parameters to fields.
+    fn add(&self, fields: &[&Column], delta: impl Fn(usize) -> String) -> String {
         let Quoted {
             parent,
             shards,
             shard,
             ..
         } = self;
-        let field = &field.name;
+        let fields = || fields.iter().copied();
+        let names = each(fields(), ", ", |_, c| c.name.clone());
+        let deltas = each(fields(), ", ", |i, _| delta(i));
+        let sums = each(fields(), ", ", |_, c| {
+            format!("{0} = {shards}.{0} + excluded.{0}", c.name)
+        });
         let key_names = self.key_names();
         let key = each(&self.key, ", ", |_, c| format!("{parent}.{}", c.name));
         let is_key = each(&self.key, " AND ", |i, c| {
-            format!("{parent}.{} = {}", c.name, key_value(i))
+            format!("{parent}.{} = ${i}", c.name)
         });
         let number = self.dialect.session_shard(SESSION_SHARDS);
         format!(
-            "INSERT INTO {shards} ({key_names}, {shard}, {field})
-SELECT {key}, {number}, ${delta} FROM {parent} WHERE {is_key}
-ON CONFLICT ({key_names}, {shard}) DO UPDATE SET {field} = {shards}.{field} + excluded.{field}"
+            "INSERT INTO {shards} ({key_names}, {shard}, {names})
+SELECT {key}, {number}, {deltas} FROM {parent} WHERE {is_key}
+ON CONFLICT ({key_names}, {shard}) DO UPDATE SET {sums}"
         )
     }
 
-    /// The type of an amount that each of the fields takes.
-    fn delta_type(&self) -> &'static str {
-        let has = |column_type| self.sums().any(|c| c.column_type == column_type);
-        self.dialect.key_type(match () {
-            () if has(ColumnType::Double) => ColumnType::Double,
-            () if has(ColumnType::Numeric) => ColumnType::Numeric,
-            () => ColumnType::BigInt,
+    /// The type of an amount that each of the fields takes as it is; a double takes no other's.
+    fn delta_type(&self) -> Option<&'static str> {
+        let types: Vec<_> = self.sums().map(|c| self.delta_type_of(c)).collect();
+        let double = self.dialect.key_type(ColumnType::Double);
+        let numeric = self.dialect.key_type(ColumnType::Numeric);
+        let first = types.first().copied()?;
+        match () {
+            () if types.iter().all(|t| *t == first) => Some(first),
+            () if types.contains(&double) => None,
+            () => Some(numeric),
+        }
+    }
+
+    /// The type of an amount of this field.
+    fn delta_type_of(&self, column: &Column) -> &'static str {
+        self.dialect.key_type(match column.column_type {
+            ColumnType::Double => ColumnType::Double,
+            ColumnType::Numeric => ColumnType::Numeric,
+            _ => ColumnType::BigInt,
         })
     }
 }
@@ -161,6 +242,18 @@ mod tests {
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
     use diesel::sqlite::Sqlite;
+
+    diesel::table! { measures (id) { id -> BigInt, large -> BigInt, real -> Double, } }
+
+    #[derive(crate::ShardedField)]
+    #[expect(dead_code, reason = "the derive reads the fields' types")]
+    struct Measure {
+        id: i64,
+        #[sharded]
+        large: i64,
+        #[sharded]
+        real: f64,
+    }
 
     #[test]
     fn a_function_on_postgres() {
@@ -190,6 +283,18 @@ $diesel_sharded$;
 -- The tables are those that are found now, whatever the path of a session is, and no temporary ones.
 EXECUTE 'ALTER FUNCTION "videos_shards_add" SET search_path = ' || COALESCE((SELECT string_agg(quote_ident(path.name), ', ' ORDER BY path.place)
     FROM unnest(current_schemas(false)) WITH ORDINALITY AS path(name, place)) || ', ', '') || 'pg_temp';
+CREATE FUNCTION "videos_shards_add_all"(BIGINT, "views" BIGINT DEFAULT 0, "likes" BIGINT DEFAULT 0) RETURNS BOOLEAN LANGUAGE plpgsql AS $diesel_sharded$
+#variable_conflict use_column
+BEGIN
+INSERT INTO "videos_shards" ("id", "shard", "views", "likes")
+SELECT "videos"."id", pg_backend_pid() % 16, $2, $3 FROM "videos" WHERE "videos"."id" = $1
+ON CONFLICT ("id", "shard") DO UPDATE SET "views" = "videos_shards"."views" + excluded."views", "likes" = "videos_shards"."likes" + excluded."likes";
+RETURN FOUND;
+END
+$diesel_sharded$;
+-- The tables are those that are found now, whatever the path of a session is, and no temporary ones.
+EXECUTE 'ALTER FUNCTION "videos_shards_add_all" SET search_path = ' || COALESCE((SELECT string_agg(quote_ident(path.name), ', ' ORDER BY path.place)
+    FROM unnest(current_schemas(false)) WITH ORDINALITY AS path(name, place)) || ', ', '') || 'pg_temp';
 END
 $diesel_sharded_1$"#
         );
@@ -204,9 +309,34 @@ $diesel_sharded_1$"#
             "CREATE PROCEDURE `download \"counts\"_add`(sharded_key1 INTEGER, sharded_key2 CHAR(10), sharded_field VARCHAR(64), sharded_delta DOUBLE)
 INSERT INTO `download \"counts\"` (`version`, `day`, `shard`, `number`)
 SELECT `downloads`.`version`, `downloads`.`day`, CONNECTION_ID() % 16, IF(sharded_field = 'number', sharded_delta, 0)
-FROM `downloads` WHERE `downloads`.`version` = sharded_key1 AND `downloads`.`day` = sharded_key2 AND IF(sharded_field IN ('number'), 1, (SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS no_such_field))
+FROM `downloads` WHERE `downloads`.`version` = sharded_key1 AND `downloads`.`day` = sharded_key2 AND IF(sharded_field IN ('number'), 1, (SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS no_such_field)) LOCK IN SHARE MODE
 ON DUPLICATE KEY UPDATE `number` = `download \"counts\"`.`number` + IF(sharded_field = 'number', sharded_delta, 0)"
         );
+    }
+
+    /// Beside a double no integer is one: 2⁵³ + 1 would lose 1.
+    #[test]
+    fn fields_of_several_types() {
+        let table = ShardsTable::of(measures::table);
+        let sql = table.add_function_sql(&Pg).unwrap();
+        for part in [
+            r#""measures_shards_add"(BIGINT, TEXT, ANYELEMENT)"#,
+            "'large' THEN\nIF CAST($3 AS BIGINT) <> $3 THEN\nRAISE EXCEPTION USING MESSAGE = 'measures_shards.large counts whole numbers: ' || $3;\nEND IF;\nINSERT",
+            "'real' THEN\nINSERT",
+            r#""measures_shards_add_all"(BIGINT, "large" BIGINT DEFAULT 0, "real" DOUBLE PRECISION DEFAULT 0)"#,
+        ] {
+            assert!(sql.contains(part), "{part} in {sql}");
+        }
+        let sql = table.add_function_sql(&Mysql).unwrap();
+        for part in [
+            "sharded_delta VARCHAR(400))",
+            "IF(sharded_field = 'large', CAST(sharded_delta AS DECIMAL(65, 20)), 0), IF(sharded_field = 'real', (sharded_delta + 0e0), 0)",
+            "`measures_shards_add_all`(sharded_key1 BIGINT, sharded_delta1 BIGINT, sharded_delta2 DOUBLE)",
+            "sharded_delta1, sharded_delta2\nFROM `measures` WHERE `measures`.`id` = sharded_key1 LOCK IN SHARE MODE",
+            "`real` = `measures_shards`.`real` + sharded_delta2",
+        ] {
+            assert!(sql.contains(part), "{part} in {sql}");
+        }
     }
 
     #[test]
@@ -221,11 +351,11 @@ ON DUPLICATE KEY UPDATE `number` = `download \"counts\"`.`number` + IF(sharded_f
         let table = ShardsTable::of(videos::table);
         assert_eq!(
             table.drop_function_sql(&Pg).unwrap(),
-            r#"DROP FUNCTION IF EXISTS "videos_shards_add""#
+            "DROP FUNCTION IF EXISTS \"videos_shards_add\";\nDROP FUNCTION IF EXISTS \"videos_shards_add_all\""
         );
         assert_eq!(
             table.drop_function_sql(&Mysql).unwrap(),
-            "DROP PROCEDURE IF EXISTS `videos_shards_add`"
+            "DROP PROCEDURE IF EXISTS `videos_shards_add`;\nDROP PROCEDURE IF EXISTS `videos_shards_add_all`"
         );
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Quoted<'a> {
     pub(super) integrity: Integrity,
     /// The name of the function that adds to a shard.
     pub(super) add_function: String,
+    /// The name of the function that adds to all fields of a shard.
+    pub(super) add_all_function: String,
 }
 
 /// A column of both tables.
@@ -77,7 +79,8 @@ impl<'a> Quoted<'a> {
             Ok(format!("{schema}{}", identifier(name, backend)?))
         };
         let dialect = backend.dialect();
-        let add_function = dialect.fitting_name(format!("{}_add", shards_table.name()));
+        let function =
+            |end: &str| in_schema(&dialect.fitting_name(format!("{}_{end}", shards_table.name())));
         Ok(Quoted {
             dialect,
             shards: in_schema(shards_table.name())?,
@@ -86,7 +89,8 @@ impl<'a> Quoted<'a> {
             shard: identifier(SHARD, backend)?,
             key: columns(names.key)?,
             fields: columns(names.fields)?,
-            add_function: in_schema(&add_function)?,
+            add_function: function("add")?,
+            add_all_function: function("add_all")?,
             shards_table,
             parent,
             schema,

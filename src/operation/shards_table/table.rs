@@ -212,22 +212,23 @@ impl<T: ShardedTable> ShardsTable<T> {
         drop_sql(Names::of::<T>(), self.integrity, backend)
     }
 
-    /// The statement that creates a function for triggers of the application's own: `videos_shards_add(id, field, delta)` adds to a
-    /// field of a row, on one of 16 shards by the session's number.
+    /// The statements that create functions for triggers of the application's own: `videos_shards_add(id, field, delta)` adds to a field of a row, on one
+    /// of 16 shards by the session's number, and `videos_shards_add_all(id, views, likes)` to all fields, if there are several.
     ///
     /// ```sql
-    /// -- PostgreSQL: a function, true if there is such a row. In a trigger's function:
+    /// -- PostgreSQL: functions, true if there is such a row. In a trigger's function:
     /// PERFORM videos_shards_add(NEW.video_id, 'likes', 1);
-    /// -- MySQL, MariaDB: a procedure. In a trigger:
-    /// CALL videos_shards_add(NEW.video_id, 'likes', 1);
+    /// PERFORM videos_shards_add_all(NEW.video_id, likes => 1); -- 0 for others
+    /// CALL videos_shards_add(NEW.video_id, 'likes', 1); -- MySQL, MariaDB: procedures
+    /// CALL videos_shards_add_all(NEW.video_id, 0, 1);          -- in the fields' order
     /// -- SQLite has neither: in a trigger, this statement
     /// INSERT INTO videos_shards (id, shard, likes) SELECT id, 0, 1 FROM videos WHERE id = NEW.video_id
     ///     ON CONFLICT (id, shard) DO UPDATE SET likes = likes + excluded.likes;
     /// ```
     ///
-    /// Its name is that of the shards table and `_add`; for a composite key it has a parameter for each column. `delta` is a `BIGINT`, or as
-    /// wide as the fields are. A field of another name is an error, a row that does not exist counts nothing. It runs with the
-    /// privileges of its caller on PostgreSQL, and those of its creator on MySQL.
+    /// Their names are that of the shards table, `_add` and `_add_all`; a composite key has a parameter for each column. Deltas are of the fields' own types
+    /// (`BIGINT`, `DOUBLE`, `NUMERIC`). A field of another name is an error, a row that does not exist counts nothing. They run with the
+    /// privileges of their caller on PostgreSQL, and those of their creator on MySQL.
     ///
     /// ```
     /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
@@ -250,11 +251,10 @@ impl<T: ShardedTable> ShardsTable<T> {
         add_function_sql(Names::of::<T>(), backend)
     }
 
-    /// The statement that drops this function.
+    /// The statements that drop these functions.
     ///
     /// ```sql
-    /// DROP FUNCTION IF EXISTS "videos_shards_add"              -- PostgreSQL
-    /// DROP PROCEDURE IF EXISTS `videos_shards_add`             -- MySQL, MariaDB
+    /// DROP FUNCTION IF EXISTS "videos_shards_add"; …       -- PostgreSQL; MySQL: DROP PROCEDURE
     /// ```
     ///
     /// # Errors
