@@ -212,7 +212,7 @@ fn create_on_mysql() {
             "{};
 DO GET_LOCK('diesel_sharded_caches', 60);
 CREATE TEMPORARY TABLE `diesel_sharded_cache` (PRIMARY KEY (kept)) ENGINE = InnoDB AS
-    SELECT CAST(found.kept AS CHAR(180)) AS kept FROM (SELECT CONCAT('a counter cache adds to download \"counts\": ', MIN(CAST(TRIGGER_NAME AS CHAR)), '; drop that cache first') AS kept FROM information_schema.TRIGGERS WHERE LOCATE(CAST('INSERT INTO `download \"counts\"` (`version`, `day`, `shard`, `number`)' AS BINARY), ACTION_STATEMENT) > 0 AND TRIGGER_SCHEMA = DATABASE()) AS found, (SELECT 1 UNION ALL SELECT 2) AS twice
+    SELECT CAST(found.kept AS CHAR(180)) AS kept FROM (SELECT CONCAT('a counter cache adds to download \"counts\": ', MIN(CAST(TRIGGER_NAME AS CHAR)), '; drop that cache first') AS kept FROM information_schema.TRIGGERS WHERE LOCATE(CAST('INSERT INTO `download \"counts\"` (`version`, `day`, `shard`, `number`)' AS BINARY), ACTION_STATEMENT) > 0 AND EVENT_OBJECT_SCHEMA = DATABASE()) AS found, (SELECT 1 UNION ALL SELECT 2) AS twice
     WHERE found.kept IS NOT NULL;
 DROP TEMPORARY TABLE `diesel_sharded_cache`;
 LOCK TABLES {child} WRITE;

@@ -134,8 +134,9 @@ impl Quoted<'_> {
                 )
             }
             Dialect::Mysql => {
+                // The table's: by the trigger's, all databases are scanned, of which any may be busy with DDL (1684).
                 let place = match is_bare {
-                    true => " AND TRIGGER_SCHEMA = DATABASE()",
+                    true => " AND EVENT_OBJECT_SCHEMA = DATABASE()",
                     false => "",
                 };
                 (
