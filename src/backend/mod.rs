@@ -17,7 +17,7 @@ mod transactions;
 mod triggers;
 mod values;
 
-pub(crate) use self::classify::{SHARD_REMOVED, TAKEN_FOR_ANOTHER};
+pub(crate) use self::classify::{INTERRUPTED_UNHEARD, SHARD_REMOVED, TAKEN_FOR_ANOTHER};
 pub use self::dialect::Dialect;
 pub(crate) use self::fitting_names::shortened;
 pub(crate) use self::isolation::Isolation;

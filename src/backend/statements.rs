@@ -29,6 +29,11 @@ impl Dialect {
         self == Dialect::Mysql
     }
 
+    /// Whether an update of joined tables that is interrupted may end well, on the rows that it met until then, as MariaDB's does.
+    pub(crate) fn joins_end_early(self) -> bool {
+        self.joins_before_set()
+    }
+
     /// Whether an update joins a list of values that stands in the statement, as PostgreSQL does with the plan of a lookup for each
     /// value. SQLite takes as long as with a `CASE`.
     pub(crate) fn joins_values(self) -> bool {

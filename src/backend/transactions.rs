@@ -32,6 +32,11 @@ impl Dialect {
         self == Dialect::Mysql
     }
 
+    /// Whether `ROLLBACK` outside a transaction is no error.
+    pub(crate) fn allows_idle_rollback(self) -> bool {
+        self != Dialect::Sqlite
+    }
+
     /// Whether a missing shard is created by a statement that commits by itself. No total changes by that, since the shard is
     /// zero; and the count needs no transaction, before which the library would have to ask whether one is open already. On the
     /// others that question is free, MySQL needs its own isolation level for the statement, and SQLite would write to its
@@ -72,7 +77,7 @@ impl Dialect {
             at_begin: "SAVEPOINT diesel_sharded",
             before_commit: "RELEASE SAVEPOINT diesel_sharded",
             rollback: "ROLLBACK",
-            after: "SET autocommit = @diesel_sharded_autocommit",
+            after: "SET autocommit = COALESCE(@diesel_sharded_autocommit, @@autocommit), @diesel_sharded_autocommit = NULL",
         })
     }
 }

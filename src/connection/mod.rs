@@ -4,6 +4,7 @@
 mod asynchronous;
 mod blocking;
 mod depth;
+mod fixed;
 mod link;
 mod other_writers;
 #[cfg(feature = "async")]
@@ -17,6 +18,7 @@ pub use self::asynchronous::{Async, BoxFuture};
 pub use self::blocking::Blocking;
 pub(crate) use self::blocking::{done, now};
 pub(crate) use self::depth::{depth_of, in_transaction};
+pub(crate) use self::fixed::clean_up;
 pub use self::link::{Io, Link, LoadInto, LoadIo};
 pub(crate) use self::other_writers::{other_nodes_write, set_other_nodes_write};
 pub(crate) use self::raw::{in_any_transaction, is_refused_inside, met_inside};

@@ -22,7 +22,7 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::Integer;
 
 use super::depth::depth;
-use super::link::{Io, Link};
+use super::link::{Io, Link, MOST_TRIES};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
@@ -107,7 +107,7 @@ const REFUSED_INSIDE: [&str; 3] = [
 /// Whether a statement that met a conflict was part of a caller's transaction that Diesel does not know. No further attempt may follow
 /// then. `ended`: the conflict is one that ends a transaction.
 ///
-/// PostgreSQL refuses any statement in a transaction that met an error. MySQL ends the transaction at a deadlock; but a connection
+/// PostgreSQL refuses every statement in a transaction that met an error; one that is interrupted is followed by another. MySQL ends the transaction at a deadlock; but a connection
 /// counts its statements, among which a `BEGIN` without its `COMMIT` or `ROLLBACK` shows. (A surplus of these, as after a `COMMIT`
 /// that failed, hides one.)
 pub(crate) async fn met_inside<M, Conn>(
@@ -117,10 +117,21 @@ pub(crate) async fn met_inside<M, Conn>(
 where
     M: Io<Conn>,
 {
-    match link.dialect() {
-        Dialect::Postgres => Ok(link.batch_execute("SELECT 1").await.is_err()),
-        Dialect::Mysql if ended => fails(link.execute(WasOpen).await),
-        Dialect::Mysql | Dialect::Sqlite => is_open(link).await,
+    let dialect = link.dialect();
+    let mut tries = 0;
+    loop {
+        let met = match dialect {
+            Dialect::Postgres => link.batch_execute("SELECT 1").await.map(|()| false),
+            Dialect::Mysql if ended => fails(link.execute(WasOpen).await),
+            Dialect::Mysql | Dialect::Sqlite => is_open(link).await,
+        };
+        tries += 1;
+        match met {
+            Err(error) if !dialect.may_succeed_again(&error) => return Err(error),
+            Err(_) if tries < MOST_TRIES => {}
+            Err(_) if dialect == Dialect::Postgres => return Ok(true),
+            met => return met,
+        }
     }
 }
 
@@ -155,9 +166,7 @@ impl Savepoint {
         M: Io<Conn>,
     {
         let Savepoint(number) = self;
-        let sql = format!(
-            "ROLLBACK TO SAVEPOINT diesel_sharded_{number}; RELEASE SAVEPOINT diesel_sharded_{number}"
-        );
+        let sql = format!("ROLLBACK TO SAVEPOINT diesel_sharded_{number}");
         link.batch_execute(&sql).await
     }
 }

@@ -2,16 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::depth::depth;
-use super::link::{Io, Link};
+use super::fixed::{Fixed, clean_up};
+use super::link::{Io, Link, MOST_TRIES};
 use super::other_writers::other_nodes_write;
 use super::raw::{self, Savepoint};
-use crate::backend::{Dialect, Guard, Isolation, ShardedBackend};
+use crate::backend::{Dialect, Guard, Isolation};
 use crate::conflict::Failure;
-use crate::query_builder::no_query_id;
 
 /// How a transaction begins.
 #[derive(Debug, Clone, Copy)]
@@ -88,17 +87,26 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
         Some((sql, false)) => (None, Some(sql)),
         None => (None, None),
     };
-    if !prepare(link, dialect, guard, before).await? {
-        return savepoint(link, nothing, options).await;
-    }
     let mut begun = OpenTransaction { guard, ..nothing };
+    match prepare(link, dialect, guard, before).await {
+        Ok(true) => {}
+        Ok(false) => return savepoint(link, nothing, options).await,
+        Err(error) => {
+            begun.lift_guard(link).await;
+            return Err(error);
+        }
+    }
     match begin_by(link, by_statements, "START TRANSACTION").await {
         Ok(by_statement) => begun.by_statements = by_statement,
         Err(error) if raw::is_refused_inside(&error) => {
             return savepoint(link, nothing, options).await;
         }
         Err(error) => {
-            begun.roll_back(link).await;
+            // A server that interrupts it as it ends has begun one, of which Diesel does not know.
+            if dialect.begins_by_statement() {
+                begun.by_statements = true;
+                begun.roll_back(link).await;
+            }
             return Err(error);
         }
     }
@@ -166,18 +174,6 @@ async fn prepare<M: Io<Conn>, Conn>(
         Err(error) => Err(error),
     }
 }
-
-/// A statement without binds.
-struct Fixed(&'static str);
-
-impl<DB: ShardedBackend> QueryFragment<DB> for Fixed {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql(self.0);
-        Ok(())
-    }
-}
-
-no_query_id!([] Fixed);
 
 /// Takes the place of a transaction inside one that Diesel does not know.
 async fn savepoint<M: Io<Conn>, Conn>(
@@ -265,20 +261,31 @@ impl OpenTransaction {
         &self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()> {
-        if let Some(savepoint) = self.savepoint {
-            return savepoint.release(link).await;
-        }
-        match (self.by_statements, self.outer) {
-            (false, _) => link.commit().await?,
-            (true, 0) => drop(link.execute(Fixed("COMMIT")).await?),
-            (true, _) => {
-                link.execute(Fixed("RELEASE SAVEPOINT diesel_sharded_own"))
-                    .await?;
+        if self.is_savepoint() {
+            let Err(error) = self.release(link).await else {
                 return Ok(());
+            };
+            let dialect = link.dialect();
+            if dialect.ends_transaction(&error) || dialect.is_savepoint_gone(&error) {
+                return Err(error);
             }
+            return match self.undo(link).await {
+                // It was interrupted as it ended.
+                Err(gone) if dialect.is_savepoint_gone(&gone) => Ok(()),
+                _ => Err(error),
+            };
+        }
+        match self.by_statements {
+            true => drop(link.execute(Fixed("COMMIT")).await?),
+            false => link.commit().await?,
         }
         self.lift_guard(link).await;
         Ok(())
+    }
+
+    /// Whether it is a savepoint that Diesel does not know.
+    fn is_savepoint(&self) -> bool {
+        self.savepoint.is_some() || (self.by_statements && self.outer > 0)
     }
 
     /// Commits it after work that succeeded, and rolls it back after work or a commit that failed.
@@ -300,30 +307,81 @@ impl OpenTransaction {
     /// Rolls it back if it is still open: Diesel rolls back after a `COMMIT` that failed. If the rollback fails, Diesel marks the
     /// connection as broken, and a pool drops it. That error is not reported: the one that led here says more.
     pub(crate) async fn roll_back<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) {
-        if let Some(savepoint) = self.savepoint {
-            let _ = savepoint.roll_back(link).await; // it fails where a conflict has ended the whole transaction
-            return;
-        }
-        if self.by_statements && self.outer > 0 {
-            // It fails where a conflict has ended the whole transaction.
-            let undo = Fixed("ROLLBACK TO SAVEPOINT diesel_sharded_own");
-            if link.execute(undo).await.is_ok() {
-                let release = Fixed("RELEASE SAVEPOINT diesel_sharded_own");
-                let _ = link.execute(release).await;
+        let dialect = link.dialect();
+        if self.is_savepoint() {
+            if self.take_back(link).await {
+                let _ = self.release(link).await; // one that stays is gone with the caller's transaction
             }
             return;
         }
-        if self.by_statements {
-            if link.execute(Fixed("ROLLBACK")).await.is_err() {
-                link.transaction_status().set_in_error();
+        match depth(link) {
+            _ if self.by_statements => clean_up(link, "ROLLBACK").await,
+            Ok(depth) if depth > self.outer => {
+                if let Some(guard) = self.guard {
+                    let _ = link.batch_execute(guard.rollback).await; // the next one tells whether the connection is well
+                }
+                // One inside it that failed before may hide this failure from Diesel.
+                if link.roll_back().await.is_err() && self.outer == 0 {
+                    link.transaction_status().set_in_error();
+                }
             }
-        } else if depth(link).is_ok_and(|depth| depth > self.outer) {
-            if let Some(guard) = self.guard {
-                let _ = link.batch_execute(guard.rollback).await; // the next one tells whether the connection is well
+            // diesel_async takes it for ended where a COMMIT was interrupted.
+            Ok(_) if dialect.allows_idle_rollback() && self.outer == 0 => {
+                clean_up(link, "ROLLBACK").await;
             }
-            let _ = link.roll_back().await;
+            Ok(_) if dialect.begins_by_statement() => {
+                self.take_back(link).await;
+            }
+            _ => {}
         }
         self.lift_guard(link).await;
+    }
+
+    /// Takes back what was done since the savepoint, or breaks the connection: the caller would commit it.
+    /// Whether there is a savepoint.
+    async fn take_back<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> bool {
+        let undone = self.undo(link).await;
+        if let Err(error) = &undone {
+            // Or a conflict has ended the whole transaction.
+            if !link.dialect().is_savepoint_gone(error) {
+                link.transaction_status().set_in_error();
+            }
+        }
+        undone.is_ok()
+    }
+
+    /// Rolls back to the savepoint, again if that is interrupted.
+    async fn undo<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
+        let dialect = link.dialect();
+        let mut tries = 0;
+        loop {
+            let undone = match self.savepoint {
+                Some(savepoint) => savepoint.roll_back(link).await,
+                None if self.by_statements => {
+                    let undo = Fixed("ROLLBACK TO SAVEPOINT diesel_sharded_own");
+                    link.execute(undo).await.map(drop)
+                }
+                None => {
+                    let sql = format!("ROLLBACK TO SAVEPOINT diesel_savepoint_{}", self.outer);
+                    link.batch_execute(&sql).await
+                }
+            };
+            tries += 1;
+            match undone {
+                Err(error) if tries < MOST_TRIES && dialect.may_succeed_again(&error) => {}
+                undone => return undone,
+            }
+        }
+    }
+
+    async fn release<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
+        match self.savepoint {
+            Some(savepoint) => savepoint.release(link).await,
+            None => {
+                let release = Fixed("RELEASE SAVEPOINT diesel_sharded_own");
+                link.execute(release).await.map(drop)
+            }
+        }
     }
 
     /// Removes the guard after the transaction. A connection that stayed without autocommit would lose later statements, so it is

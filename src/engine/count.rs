@@ -32,6 +32,7 @@ use super::plan::Plan;
 use super::retry_loop::RetryLoop;
 use super::several::{matched, matched_several};
 use super::statement::{Sender, Statement};
+use crate::backend::INTERRUPTED_UNHEARD;
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Io, Link, TransactionOptions};
 use crate::error::Error;
@@ -246,10 +247,25 @@ where
                 }
             },
             (false, false) => {
-                self.create().await?;
-                self.send(Statement::CountPicked).await
+                let matched = self.create().await?;
+                let counted = self.send(Statement::CountPicked).await?;
+                self.is_whole(matched, counted).map(|()| counted)
             }
         }
+    }
+
+    /// Fails where an interrupted statement has counted on fewer rows than the one before it met, without an error.
+    fn is_whole(&mut self, matched: usize, counted: usize) -> Result<(), AttemptError> {
+        if counted >= matched || !self.plan.dialect.joins_end_early() {
+            return Ok(());
+        }
+        // No savepoint takes the others back.
+        if counted > 0 && !self.retry.is_open() {
+            self.link.transaction_status().set_in_error();
+        }
+        let text = Box::new(INTERRUPTED_UNHEARD.to_owned());
+        let error = DieselError::DatabaseError(DatabaseErrorKind::Unknown, text);
+        Err(AttemptError::Statement(error))
     }
 
     async fn count_by_key(&mut self) -> Result<usize, AttemptError> {

@@ -13,6 +13,7 @@ pub mod galera;
 pub mod group_replication;
 pub mod haproxy;
 mod in_front;
+pub mod interrupter;
 pub mod link;
 pub mod own_server;
 pub mod pgbouncer;

@@ -1,5 +1,13 @@
-//! Statements that MariaDB interrupts in the middle of their rows: by `max_statement_time`, and by `KILL QUERY`. Its client may
-//! wait for ever on such a connection, so that each round runs in a process of its own that can be ended.
+//! Statements that are interrupted, and connections that are cut.
+//!
+//! Each statement of each operation by each fault, in `interrupted/`. Then statements that MariaDB interrupts in the middle of their
+//! rows: by `max_statement_time`, and by `KILL QUERY`. Its client may wait for ever on such a connection, so that each round runs in
+//! a process of its own that can be ended.
+
+#![expect(
+    clippy::duplicate_mod,
+    reason = "the same table, once for each kind of connections"
+)]
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -16,6 +24,36 @@ use diesel_sharded::{Counter, MIGRATIONS, RowCounter, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self};
 use diesel_sharded_tests::{Database, TestConnection};
+
+macro_rules! tables {
+    ($($name:ident: $conn:ty, $api:path, $direct:ident, $is_mysql:literal, $only:literal;)+) => {$(
+        #[path = "interrupted"]
+        mod $name {
+            mod operations;
+            mod table;
+
+            use $api as api;
+
+            type Conn = $conn;
+            /// Goes around the proxy.
+            type Direct = diesel::$direct;
+            const IS_MYSQL: bool = $is_mysql;
+
+            #[test]
+            fn each_statement_of_each_operation_meets_each_fault() {
+                table::fill($only);
+            }
+        }
+    )+};
+}
+
+// On connections of `diesel_async`, whose operations are the same steps, some of them.
+tables! {
+    mysql: diesel::MysqlConnection, diesel_sharded, MysqlConnection, true, "";
+    postgres: diesel::PgConnection, diesel_sharded, PgConnection, false, "";
+    async_mysql: api::Awaited<diesel_async::AsyncMysqlConnection>, diesel_sharded_tests::awaited, MysqlConnection, true, "by key|by filter, no|keyed";
+    async_postgres: api::Awaited<diesel_async::AsyncPgConnection>, diesel_sharded_tests::awaited, PgConnection, false, "by key|by filter, no|keyed, ";
+}
 
 const THREADS: i64 = 12;
 const SHARDS: i64 = 4000;
@@ -69,7 +107,7 @@ fn interrupted(url: &str, set: &str, kills: bool) {
                                 .set(views.eq(views + 1))
                                 .retry(RetryPolicy::new())
                         };
-                        let counted = match round % 5 {
+                        let counted = match round % 7 {
                             0 => count().returning(views).get_result::<i64>(conn).map(|_| 1),
                             1 => {
                                 let by_slug =
@@ -83,6 +121,17 @@ fn interrupted(url: &str, set: &str, kills: bool) {
                                 .transaction(|conn| count().execute(conn))
                                 .map(|n| n as i64),
                             3 => {
+                                let key = format!("{thread} {round}");
+                                let counted = count().idempotency_key(key).execute(conn);
+                                counted.map(|n| n as i64)
+                            }
+                            4 => {
+                                let by_title = update(videos.filter(title.eq("A")));
+                                let counted = by_title.set(views.eq(views + 1)).execute(conn);
+                                assert_ne!(counted, Ok(0), "the video is there");
+                                counted.map(|n| n as i64)
+                            }
+                            5 => {
                                 let total: QueryResult<i64> =
                                     videos.find(1).select(views.total()).first(conn);
                                 total.map(|_| {

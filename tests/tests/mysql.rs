@@ -160,7 +160,7 @@ fn a_guarded_transaction_leaves_autocommit_on() {
             "BEGIN",
             "SAVEPOINT diesel_sharded",
             end,
-            "SET autocommit = @diesel_sharded_autocommit",
+            "SET autocommit = COALESCE(@diesel_sharded_autocommit, @@autocommit), @diesel_sharded_autocommit = NULL",
         ]
         .map(|sql| place(sql).unwrap_or_else(|| panic!("no {sql} in {sent:?}")));
         assert!(places.is_sorted(), "{sent:?}");

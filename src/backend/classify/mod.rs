@@ -6,6 +6,7 @@ mod sqlite;
 
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
+pub(crate) use self::mysql::INTERRUPTED_UNHEARD;
 pub(crate) use self::postgres::{SHARD_REMOVED, TAKEN_FOR_ANOTHER};
 use crate::backend::Dialect;
 use crate::conflict::{Conflict, Failure};
@@ -91,6 +92,24 @@ impl Dialect {
                 DatabaseErrorKind::Unknown => mysql::ends_transaction(information.message()),
                 _ => false,
             }
+    }
+
+    /// Whether the same statement may succeed on the same connection, as after one that was interrupted.
+    pub(crate) fn may_succeed_again(self, error: &DieselError) -> bool {
+        self.classify(error) != Failure::ConnectionLost && !self.is_savepoint_gone(error)
+    }
+
+    /// Whether a rollback to a savepoint failed because a conflict has ended its transaction. On PostgreSQL nothing but the session
+    /// ends one.
+    pub(crate) fn is_savepoint_gone(self, error: &DieselError) -> bool {
+        let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
+            return false;
+        };
+        match self {
+            Dialect::Mysql => mysql::is_savepoint_gone(information.message()),
+            Dialect::Sqlite => information.message().starts_with("no such savepoint: "),
+            Dialect::Postgres => false,
+        }
     }
 
     /// Whether an error is one that only a commit gives, as of Group Replication.

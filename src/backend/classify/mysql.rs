@@ -53,6 +53,12 @@ pub(super) fn ends_transaction(message: &str) -> bool {
         || is_of_a_commit(message)
 }
 
+/// 1305
+pub(super) fn is_savepoint_gone(message: &str) -> bool {
+    let message = behind_vitess(message);
+    message.starts_with("SAVEPOINT ") && message.ends_with(" does not exist")
+}
+
 /// Whether an error is one that only a commit gives: those of Group Replication's certification.
 pub(super) fn is_of_a_commit(message: &str) -> bool {
     message.starts_with(CERTIFICATION_FAILED) || is_deadlock_at_commit(message)
@@ -62,6 +68,10 @@ pub(super) fn is_of_a_commit(message: &str) -> bool {
 fn is_deadlock_at_commit(message: &str) -> bool {
     message.starts_with("Got error 149 ") && message.ends_with(" during COMMIT")
 }
+
+/// The error of a statement that counted on fewer rows than it should have.
+pub(crate) const INTERRUPTED_UNHEARD: &str =
+    "diesel_sharded: the statement was interrupted, or rows changed meanwhile";
 
 /// The setting of a session that refused a statement, and the remedy.
 pub(super) fn refused_by(message: &str) -> Option<(&'static str, &'static str)> {
@@ -132,6 +142,10 @@ const MESSAGES: &[(&str, Failure)] = &[
     ),
     (
         "Query execution was interrupted (max_statement_time exceeded)",
+        Failure::Conflict(Conflict::StatementTimeout),
+    ),
+    (
+        INTERRUPTED_UNHEARD,
         Failure::Conflict(Conflict::StatementTimeout),
     ),
     // 2006, 2013, 2055; 1927, 1053, 4031; 1158 to 1161

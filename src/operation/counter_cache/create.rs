@@ -9,7 +9,7 @@ use crate::backend::{BackendOf, Dialect, ShardedBackend};
 #[cfg(feature = "async")]
 use crate::connection::BoxFuture;
 use crate::connection::{
-    Io, Link, LoadIo, TransactionOptions, begin, in_any_transaction, now, told,
+    Io, Link, LoadIo, TransactionOptions, begin, clean_up, in_any_transaction, now, told,
 };
 use crate::engine::explain;
 use crate::model::{ShardedColumn, ShardedTable};
@@ -209,7 +209,7 @@ where
         Dialect::Mysql => {
             let done = link.batch_execute(sql).await;
             if done.is_err() {
-                let _ = link.batch_execute(&unlock()).await; // the failure is what is reported
+                clean_up(link, &unlock()).await;
             }
             done
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use crate::conflict::Failure;
-use crate::connection::{Io, Link, is_refused_inside, other_nodes_write};
+use crate::connection::{Io, Link, clean_up, is_refused_inside, other_nodes_write};
 
 /// Is set in the statement's own transaction, and so tells it from any other.
 pub(super) const SAVEPOINT: &str = "diesel_sharded_once";
@@ -41,7 +41,7 @@ where
             KNOWN.store(COUNTS, Ordering::Relaxed);
             return Ok(1);
         }
-        Err(error) if did_nothing(&error) => return Ok(0),
+        Err(error) if is_refused_inside(&error) => return Ok(0),
         Err(error) => error,
     };
     if dialect.lacks_syntax(&error) {
@@ -50,7 +50,10 @@ where
     }
     let failure = dialect.classify(&error);
     if failure != Failure::ConnectionLost {
-        roll_back(link).await;
+        clean_up(link, UNDO).await;
+    }
+    if did_nothing(&error) {
+        return Ok(0);
     }
     // A server that does not know the syntax may say so in another language.
     match failure {
@@ -59,30 +62,28 @@ where
     }
 }
 
-/// Whether the key is known, the shard is missing, or a transaction is open that Diesel does not know.
+/// Whether the key is known, or the shard is missing.
 fn did_nothing(error: &DieselError) -> bool {
     match error {
         DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => true,
-        DieselError::DatabaseError(_, information) => {
-            information.message() == SHARD_MISSING || is_refused_inside(error)
-        }
+        DieselError::DatabaseError(_, information) => information.message() == SHARD_MISSING,
         _ => false,
     }
 }
 
-/// Rolls the statement's transaction back if it is still open: a statement that is killed may not reach its handler. Elsewhere there
-/// is no such savepoint, and nothing happens.
-async fn roll_back<M, Conn>(link: &mut Link<'_, M, Conn>)
-where
-    M: Io<Conn>,
-{
-    let undo = format!("ROLLBACK TO SAVEPOINT {SAVEPOINT}; ROLLBACK");
-    let _ = link.batch_execute(&undo).await;
-}
+/// Rolls the statement's transaction back if it is still open: a statement that is killed may not reach its handler. Without its
+/// savepoint (1305) there is none, and on MySQL nothing happens.
+const UNDO: &str = "/*M!100000 BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR 1305 BEGIN END; \
+                    ROLLBACK TO SAVEPOINT diesel_sharded_once; ROLLBACK; END */ /*!50720 DO 0 */";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_undo_names_the_statements_own_savepoint() {
+        assert!(UNDO.contains(&format!("ROLLBACK TO SAVEPOINT {SAVEPOINT}; ROLLBACK;")));
+    }
 
     #[test]
     fn the_reasons_to_begin_a_transaction() {
@@ -94,9 +95,6 @@ mod tests {
         )));
         let unknown = |text| did_nothing(&error(DatabaseErrorKind::Unknown, text));
         assert!(unknown(SHARD_MISSING));
-        assert!(unknown(
-            "Transaction characteristics can't be changed while a transaction is in progress"
-        ));
         assert!(!unknown("Query execution was interrupted"));
         assert!(!did_nothing(&DieselError::NotFound));
     }

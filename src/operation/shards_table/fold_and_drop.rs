@@ -31,7 +31,7 @@ pub(super) fn select_unfit(dialect: Dialect) -> &'static str {
 
 /// Undoes on MySQL what a failure of another kind leaves behind.
 pub(super) const CLEAN_UP: &str = "ROLLBACK; UNLOCK TABLES; DROP TEMPORARY TABLE IF EXISTS `diesel_sharded_totals`; \
-    SET autocommit = @diesel_sharded_autocommit";
+    SET autocommit = COALESCE(@diesel_sharded_autocommit, @@autocommit)";
 
 impl Quoted<'_> {
     /// The whole text.

@@ -11,7 +11,7 @@ use diesel::result::Error as DieselError;
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::conflict::Failure;
 use crate::connection;
-use crate::connection::{Link, TransactionOptions, in_any_transaction, now};
+use crate::connection::{Link, TransactionOptions, clean_up, in_any_transaction, now};
 use crate::engine::{enclosed, explain};
 use crate::error::Error;
 use crate::model::ShardedTable;
@@ -322,7 +322,7 @@ impl<T: ShardedTable> ShardsTable<T> {
                 refuse_inside(conn)?;
                 conn.batch_execute(&sql).map_err(|error| {
                     let unfit = unfit(conn);
-                    let _ = conn.batch_execute(CLEAN_UP); // the failure is what is reported
+                    now(clean_up(&mut Link::blocking(conn), CLEAN_UP));
                     match unfit {
                         Ok(Some(text)) => told::<T>(&text).unwrap_or(error),
                         _ => error,
