@@ -304,8 +304,8 @@ pub async fn bad_input_is_refused_with_a_reason(database: &Database) {
         ),
         (
             "/admin/load",
-            "video=7&mode=all&writers=1&seconds=11",
-            "seconds is a whole number from 1 to 10",
+            "video=7&mode=all&writers=1&seconds=61",
+            "seconds is a whole number from 1 to 60",
         ),
     ];
     for (path, form, reason) in wrong {
