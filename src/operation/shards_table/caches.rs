@@ -182,11 +182,12 @@ impl Quoted<'_> {
             ],
             Dialect::Mysql => vec![
                 LOCK_CACHES.to_owned(),
-                format!(
-                    "CREATE TEMPORARY TABLE `diesel_sharded_cache` (PRIMARY KEY (kept)) ENGINE = InnoDB AS
-    SELECT CAST(found.kept AS CHAR(180)) AS kept FROM ({cache}) AS found, (SELECT 1 UNION ALL SELECT 2) AS twice
-    WHERE found.kept IS NOT NULL"
-                ),
+                // By itself: beside other tables' DDL the catalog warns, and what writes takes a warning for an error.
+                format!("SET @diesel_sharded_cache = ({cache})"),
+                "CREATE TEMPORARY TABLE `diesel_sharded_cache` (PRIMARY KEY (kept)) ENGINE = InnoDB AS
+    SELECT CAST(@diesel_sharded_cache AS CHAR(180)) AS kept FROM (SELECT 1 UNION ALL SELECT 2) AS twice
+    WHERE @diesel_sharded_cache IS NOT NULL"
+                    .to_owned(),
                 "DROP TEMPORARY TABLE `diesel_sharded_cache`".to_owned(),
             ],
             Dialect::Sqlite => {
