@@ -412,7 +412,11 @@ mod tests {
         use diesel::connection::SimpleConnection;
         let mut conn = diesel::SqliteConnection::establish(":memory:").unwrap();
         let mysqls = Dialect::Mysql.guard().unwrap();
-        let guard = Guard { after, ..mysqls };
+        let guard = Guard {
+            rollback: "SELECT 1",
+            after,
+            ..mysqls
+        };
         let options = TransactionOptions::guarded();
         let begun = now(begin(
             &mut Link::blocking(&mut conn),
