@@ -65,16 +65,15 @@ fn the_text_is_the_librarys() {
         "--where",
     ];
     let quote = if up.contains('`') { '`' } else { '"' };
-    let condition = format!("{quote}comments{quote}.{quote}id{quote} > 5");
-    let printed = run(&database, &[&arguments[..], &[&condition]].concat(), 0);
     // Diesel puts parentheses around a comparison.
+    let condition = format!("({quote}comments{quote}.{quote}id{quote} > 5)");
+    let printed = run(&database, &[&arguments[..], &[&condition]].concat(), 0);
     assert_eq!(
-        printed.replace(&format!("({condition})"), "…"),
+        printed,
         format!(
             "-- count_videos_views/up.sql\n{up};\n\n-- count_videos_views/down.sql\n{down};\n",
             down = cache.drop_sql(&Backend::default()).unwrap()
         )
-        .replace(&format!("(({condition}))"), "…")
     );
 }
 
