@@ -1,4 +1,4 @@
-//! The house: arrows between files and folders form no circle, and no file is too long to be read at once.
+//! The house: arrows between files and folders form no circle.
 //!
 //! An arrow goes from a file to each file whose items it uses, through all re-exports. `mod name;` is no arrow.
 
@@ -67,12 +67,6 @@ const INCLUDED: &[&str] = &["src/guide/support.rs"];
 /// Files, and folders with a `/` at their end, that may still be in a circle.
 const ALLOWED_CIRCLES: &[&str] = &[];
 
-/// Files that may still be too long.
-const TOO_LONG: &[&str] = &[];
-
-/// The most lines of a file, not counting its tests.
-const MOST_LINES: usize = 400;
-
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(repository().join(path)).ok()
 }
@@ -113,25 +107,6 @@ fn no_arrows_form_a_circle() {
     }
     let is_needed = |name: &str| in_circles.contains(name);
     let failures = failures(&found, "ALLOWED_CIRCLES", ALLOWED_CIRCLES, is_needed);
-    assert!(failures.is_empty(), "\n{failures}");
-}
-
-#[test]
-fn no_file_is_too_long() {
-    let mut long = BTreeSet::new();
-    let mut found = String::new();
-    for (_, of) in crates() {
-        for file in of.files.iter().filter(|file| file.lines > MOST_LINES) {
-            long.insert(file.path.clone());
-            if !TOO_LONG.contains(&file.path.as_str()) {
-                found += &format!(
-                    "{}: {} lines without its tests, and at most {MOST_LINES} are allowed\n",
-                    file.path, file.lines
-                );
-            }
-        }
-    }
-    let failures = failures(&found, "TOO_LONG", TOO_LONG, |name| long.contains(name));
     assert!(failures.is_empty(), "\n{failures}");
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::{Expr, ExprLit, Item, ItemMod, Lit, Meta};
 
 use crate::imports::{Import, imports_of_items};
-use crate::test_only::{attributes, is_test_only, test_lines};
+use crate::test_only::{attributes, is_test_only};
 
 /// The number of a module in its crate; the crate's root is the first.
 pub type Id = usize;
@@ -32,8 +32,6 @@ pub struct Crate {
 pub struct SourceFile {
     pub path: String,
     pub text: String,
-    /// The lines that remain without `#[cfg(test)]` modules.
-    pub lines: usize,
 }
 
 /// A module outside of tests.
@@ -76,7 +74,6 @@ impl Crate {
         let file = self.files.len();
         self.files.push(SourceFile {
             path: path.to_owned(),
-            lines: text.lines().count() - test_lines(&parsed),
             text,
         });
         self.add_module(file, parsed.items, parent, folder, read)

@@ -1,9 +1,7 @@
 //! Code that is compiled for tests only.
 
 use syn::punctuated::Punctuated;
-use syn::spanned::Spanned;
-use syn::visit::{self, Visit};
-use syn::{Attribute, File, Item, ItemMod, Meta, Token};
+use syn::{Attribute, Item, Meta, Token};
 
 /// Whether something is compiled for tests only.
 pub fn is_test_only(attrs: &[Attribute]) -> bool {
@@ -26,26 +24,6 @@ fn needs_test(condition: &Meta) -> bool {
         Some("all") => conditions.iter().any(needs_test),
         Some("any") => conditions.iter().all(needs_test),
         _ => false,
-    }
-}
-
-/// The lines of a file's test modules.
-pub fn test_lines(file: &File) -> usize {
-    let mut lines = TestLines(0);
-    lines.visit_file(file);
-    lines.0
-}
-
-struct TestLines(usize);
-
-impl Visit<'_> for TestLines {
-    fn visit_item_mod(&mut self, module: &ItemMod) {
-        if !is_test_only(&module.attrs) {
-            visit::visit_item_mod(self, module);
-        } else if module.content.is_some() {
-            let span = module.span();
-            self.0 += span.end().line - span.start().line + 1;
-        }
     }
 }
 
