@@ -102,10 +102,15 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
             return savepoint(link, nothing, options).await;
         }
         Err(error) => {
-            // A server that interrupts it as it ends has begun one, of which Diesel does not know.
-            if dialect.begins_by_statement() {
-                begun.by_statements = true;
-                begun.roll_back(link).await;
+            match dialect.classify(&error) {
+                // A node that refuses to begin would refuse the rollback too.
+                Failure::NodeNotReady => begun.lift_guard(link).await,
+                // A server that interrupts it as it ends has begun one, of which Diesel does not know.
+                _ if dialect.begins_by_statement() => {
+                    begun.by_statements = true;
+                    begun.roll_back(link).await;
+                }
+                _ => {}
             }
             return Err(error);
         }

@@ -90,9 +90,9 @@ macro_rules! sent_with_keys {
         let mut conn = <$conn>::connect(&database);
         schema::create(&mut conn);
         conn.run_pending_migrations(MIGRATIONS).unwrap();
+        ShardChoice::Striped.set_global(); // this thread's shard, however slow a count is, and whoever else counts
         let count = |video: i64, key: &str, conn: &mut $conn| {
             let count = update(videos.find(video)).set(views.eq(views + 1));
-            let count = count.shard_choice(ShardChoice::Striped);
             assert_eq!(count.idempotency_key(key).execute(conn), Ok(1));
         };
         count(1, "before", &mut conn); // creates the shard
@@ -144,9 +144,10 @@ fn with_keys_on_mariadb() {
     let (insert, select) = ("INSERT INTO", "SELECT `key`,");
     assert_eq!(there, [at_once]);
     assert_eq!(by_counters, [at_once, at_once]);
-    let begun = [at_once, set, begin, insert, select];
+    let undo = "/*M!100000 BEGIN";
+    let begun = [at_once, undo, set, begin, insert, select];
     assert_eq!(repeated, [&begun[..], &[commit]].concat());
-    assert_eq!(missing[..5], begun);
+    assert_eq!(missing[..6], begun);
     assert_eq!(missing.last().unwrap(), commit);
 }
 
