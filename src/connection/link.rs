@@ -115,8 +115,8 @@ pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
 /// - The answer to the last statement was not read. tokio-postgres discards it; mysql_async takes it for the next statement's.
 /// - MySQL keeps a setting of the transaction (`SET autocommit`).
 ///
-/// A broken connection refuses further statements, and a pool drops it. Only a statement that commits by itself leaves a connection to
-/// PostgreSQL or SQLite as it was.
+/// On a broken connection this crate's counts and Diesel's transactions are refused, and a pool drops it; Diesel still sends a
+/// caller's own single statements. Only a statement that commits by itself leaves a connection to PostgreSQL or SQLite as it was.
 pub struct Link<'c, M, Conn>
 where
     M: Io<Conn>,

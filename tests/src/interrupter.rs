@@ -2,7 +2,7 @@
 //! the connection at it.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
@@ -147,7 +147,10 @@ impl Wire {
         let ends = (clone(&server), clone(&client), Arc::clone(&self.answers));
         thread::spawn(move || {
             let (mut server, mut client, answers) = ends;
-            let _ = answers.forward(mysql, &mut server, &mut client); // ends with the connection
+            let _ = match mysql {
+                true => answers.from_mysql(&mut server, &mut client),
+                false => answers.from_postgres(&mut server, &mut client),
+            }; // ends with the connection
             let _ = client.shutdown(Shutdown::Both); // it may be gone
         });
         thread::spawn(move || {
@@ -230,6 +233,12 @@ impl Wire {
             if matches!(head[0], b'P' | b'B' | b'D' | b'E' | b'C' | b'H') {
                 continue;
             }
+            // tokio-postgres waits neither for the end of an answer nor for that to a `Close`. An answer of the proxy's own would
+            // overtake it, and be taken for it.
+            if matches!(head[0], b'Q' | b'S') {
+                assert!(self.answered(Duration::from_secs(60)), "no answer");
+                lock(&self.answers.now).answered = false;
+            }
             let (group, statement) = (std::mem::take(&mut group), statement.take());
             self.pass(statement, client, Vec::new, &group, server)?;
         }
@@ -260,7 +269,10 @@ impl Wire {
             Fault::Interrupted | Fault::TimedOut => {
                 let transaction = lock(&self.answers.now).transaction;
                 match transaction {
-                    b'E' => client.write_all(&postgres_error(plan.fault)),
+                    b'E' => {
+                        lock(&self.answers.now).answered = true;
+                        client.write_all(&postgres_error(plan.fault))
+                    }
                     _ => server.write_all(&postgres_raise(plan.fault)),
                 }
             }
@@ -337,12 +349,23 @@ impl Wire {
 }
 
 impl Answers {
-    fn forward(
-        &self,
-        mysql: bool,
-        server: &mut TcpStream,
-        client: &mut TcpStream,
-    ) -> io::Result<()> {
+    fn from_postgres(&self, server: &mut TcpStream, client: &mut TcpStream) -> io::Result<()> {
+        let mut server = BufReader::new(server);
+        loop {
+            let mut message = read(&mut server, 5)?;
+            message.append(&mut read(&mut server, number(&message[1..]) - 4)?);
+            if lock(&self.now).fate == Fate::Forwarded {
+                let _ = client.write_all(&message); // it may be gone, and its last requests are on their way
+            }
+            if message[0] == b'Z' {
+                let mut now = lock(&self.now);
+                (now.answered, now.transaction) = (true, message[5]);
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    fn from_mysql(&self, server: &mut TcpStream, client: &mut TcpStream) -> io::Result<()> {
         let mut buffer = vec![0; 1 << 16];
         let mut withheld = vec![];
         loop {
@@ -352,15 +375,12 @@ impl Answers {
             }
             let answer = &buffer[..length];
             let mut now = lock(&self.now);
-            if !mysql && answer.ends_with(&[0, 0, 0, 5, now_state(answer)]) {
-                now.transaction = now_state(answer);
-            }
             if let (Some(text), Some(0)) = (now.prepared.take(), answer.get(4)) {
                 now.texts.insert(answer[5..9].to_vec(), text);
             }
             let fate = now.fate;
             let mut ended = Some(false);
-            if fate != Fate::Forwarded && mysql {
+            if fate != Fate::Forwarded {
                 withheld.extend_from_slice(answer);
                 ended = ends_well(&withheld); // or more answers follow
             }
@@ -389,11 +409,6 @@ impl Answers {
             }
         }
     }
-}
-
-/// The last byte of an answer of PostgreSQL's, which is that of `ReadyForQuery`.
-fn now_state(answer: &[u8]) -> u8 {
-    answer.last().copied().unwrap_or_default()
 }
 
 /// Whether packets of MySQL's are `OK`s alone, once the last one is there.
@@ -436,7 +451,7 @@ fn half(text: &[u8]) -> Option<&[u8]> {
     (!text[middle + 1..].is_empty()).then(|| &text[..*middle])
 }
 
-fn read(stream: &mut TcpStream, length: usize) -> io::Result<Vec<u8>> {
+fn read(stream: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     stream.read_exact(&mut bytes)?;
     Ok(bytes)

@@ -51,8 +51,8 @@ macro_rules! tables {
 tables! {
     mysql: diesel::MysqlConnection, diesel_sharded, MysqlConnection, true, "";
     postgres: diesel::PgConnection, diesel_sharded, PgConnection, false, "";
-    async_mysql: api::Awaited<diesel_async::AsyncMysqlConnection>, diesel_sharded_tests::awaited, MysqlConnection, true, "by key|by filter, no|keyed";
-    async_postgres: api::Awaited<diesel_async::AsyncPgConnection>, diesel_sharded_tests::awaited, PgConnection, false, "by key|by filter, no|keyed, ";
+    async_mysql: api::Awaited<diesel_async::AsyncMysqlConnection>, diesel_sharded_tests::awaited, MysqlConnection, true, "by key|by filter, no|by filter, rows|keyed";
+    async_postgres: api::Awaited<diesel_async::AsyncPgConnection>, diesel_sharded_tests::awaited, PgConnection, false, "by key|by filter, no|by filter, rows|keyed";
 }
 
 const THREADS: i64 = 12;
