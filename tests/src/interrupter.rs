@@ -148,16 +148,16 @@ impl Wire {
         thread::spawn(move || {
             let (mut server, mut client, answers) = ends;
             let _ = match mysql {
-                true => answers.from_mysql(&mut server, &mut client),
-                false => answers.from_postgres(&mut server, &mut client),
+                true => answers.forward_mysql(&mut server, &mut client),
+                false => answers.forward_postgres(&mut server, &mut client),
             }; // ends with the connection
             let _ = client.shutdown(Shutdown::Both); // it may be gone
         });
         thread::spawn(move || {
             let (mut client, mut server) = (client, server);
             let _ = match mysql {
-                true => self.from_mysql(&mut client, &mut server),
-                false => self.from_postgres(&mut client, &mut server),
+                true => self.pass_mysql_requests(&mut client, &mut server),
+                false => self.pass_postgres_requests(&mut client, &mut server),
             }; // ends with the connection
             for stream in [client, server] {
                 let _ = stream.shutdown(Shutdown::Both); // it may be gone
@@ -166,7 +166,11 @@ impl Wire {
     }
 
     /// Packets of a client: COM_QUERY, COM_STMT_PREPARE, COM_STMT_EXECUTE, and others.
-    fn from_mysql(&self, client: &mut TcpStream, server: &mut TcpStream) -> io::Result<()> {
+    fn pass_mysql_requests(
+        &self,
+        client: &mut TcpStream,
+        server: &mut TcpStream,
+    ) -> io::Result<()> {
         loop {
             let mut packet = read(client, 4)?;
             let length =
@@ -205,7 +209,11 @@ impl Wire {
     }
 
     /// Messages of a client, up to one that is answered: a simple query, or a synchronization.
-    fn from_postgres(&self, client: &mut TcpStream, server: &mut TcpStream) -> io::Result<()> {
+    fn pass_postgres_requests(
+        &self,
+        client: &mut TcpStream,
+        server: &mut TcpStream,
+    ) -> io::Result<()> {
         let mut startup = read(client, 4)?;
         startup.append(&mut read(client, number(&startup) - 4)?);
         server.write_all(&startup)?;
@@ -349,7 +357,7 @@ impl Wire {
 }
 
 impl Answers {
-    fn from_postgres(&self, server: &mut TcpStream, client: &mut TcpStream) -> io::Result<()> {
+    fn forward_postgres(&self, server: &mut TcpStream, client: &mut TcpStream) -> io::Result<()> {
         let mut server = BufReader::new(server);
         loop {
             let mut message = read(&mut server, 5)?;
@@ -365,7 +373,7 @@ impl Answers {
         }
     }
 
-    fn from_mysql(&self, server: &mut TcpStream, client: &mut TcpStream) -> io::Result<()> {
+    fn forward_mysql(&self, server: &mut TcpStream, client: &mut TcpStream) -> io::Result<()> {
         let mut buffer = vec![0; 1 << 16];
         let mut withheld = vec![];
         loop {
