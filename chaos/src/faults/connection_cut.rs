@@ -137,7 +137,7 @@ fn commits(request: &[u8]) -> bool {
 /// Whether a request of MySQL's may be lost without harm if it is the last of a call: the server does not answer it, or it only
 /// switches back the mode for the COMMIT, or it ends a guard.
 fn is_housekeeping(request: &[u8]) -> bool {
-    const ENDS_A_GUARD: &[u8] = b"SET autocommit = COALESCE(@diesel_sharded_autocommit";
+    const ENDS_A_GUARD: &[u8] = b"@diesel_sharded_autocommit = NULL";
     const COM_STMT_CLOSE: u8 = 0x19;
     const COM_SET_OPTION: u8 = 0x1b;
     let mysql = request.get(4);
