@@ -280,9 +280,20 @@ impl OpenTransaction {
                 _ => Err(error),
             };
         }
-        match self.by_statements {
-            true => drop(link.execute(Fixed("COMMIT")).await?),
-            false => link.commit().await?,
+        let ended = match self.by_statements {
+            true => link.execute(Fixed("COMMIT")).await.map(drop),
+            false => link.commit().await,
+        };
+        if let Err(error) = ended {
+            let dialect = link.dialect();
+            // One of Diesel's savepoints that was interrupted as it ended is gone: the caller would commit what was done inside.
+            if self.outer > 0
+                && dialect.may_succeed_again(&error)
+                && matches!(self.undo(link).await, Err(gone) if dialect.is_savepoint_gone(&gone))
+            {
+                link.transaction_status().set_in_error();
+            }
+            return Err(error);
         }
         self.lift_guard(link).await;
         Ok(())
