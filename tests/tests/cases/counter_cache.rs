@@ -697,15 +697,16 @@ fn eight_writers_beside_new_keys_of_parents() {
                             .set(topics::id.eq(topics::id + 4))
                             .execute(conn)
                     });
-                // Another may have the key.
-                let is_taken = matches!(
-                    &renamed,
-                    Err(DieselError::DatabaseError(
-                        DatabaseErrorKind::UniqueViolation,
-                        _
-                    ))
-                );
-                assert!(renamed == Ok(1) || is_taken, "{renamed:?}");
+                match renamed {
+                    Ok(renamed) => assert_eq!(renamed, 1),
+                    // Another may have the key.
+                    Err(DieselError::DatabaseError(DatabaseErrorKind::UniqueViolation, _)) => {}
+                    // MySQL 9.7 rolls back the victim of a deadlock in a cascade, and answers Ok to its statement.
+                    Err(error) => {
+                        let error = Error::from(error);
+                        assert!(matches!(error, Error::TransactionAborted), "{error:?}");
+                    }
+                }
                 continue;
             }
             let id = id_of(number, round);

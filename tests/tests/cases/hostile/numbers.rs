@@ -366,7 +366,10 @@ fn happened(
                 .zip(&before.integers)
                 .all(|(field, held)| sums_fit(dialect, *field, held));
             let decimal_fits = sum(&before.exact).abs() < fits_anywhere();
-            let fits = fits && decimal_fits && is_finite(&before.real);
+            // MySQL writes a sum in 22 characters, and rounds the least ones to one that no double holds.
+            let is_written = dialect != Dialect::Mysql
+                || before.real.shards.iter().sum::<f64>() > -1.797693134862315e308;
+            let fits = fits && decimal_fits && is_finite(&before.real) && is_written;
             if fits {
                 prop_assert_eq!(*unfit, 0);
                 prop_assert!(after.integers.iter().all(|held| held.shards == [0, 0]));
