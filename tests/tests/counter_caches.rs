@@ -289,7 +289,8 @@ const FOREIGN_KEY: &str = "ALTER TABLE comments ADD FOREIGN KEY (video_id) REFER
 macro_rules! until {
     ($conn:expr, $query:expr) => {
         while diesel::sql_query($query).execute($conn).unwrap() == 0 {
-            thread::sleep(Duration::from_millis(5));
+            // InnoDB shows its transactions anew to one that has not looked for 100 ms.
+            thread::sleep(Duration::from_millis(200));
         }
     };
 }
