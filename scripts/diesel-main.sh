@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compiles the library against Diesel's main branch: what will break with Diesel's next version. May fail; see
-# docs/decisions/0065-diesels-main-branch.md.
+# docs/decisions/0017-other-counters.md.
 #
 #   scripts/diesel-main.sh FOLDER [COMMAND OF cargo]
 #

@@ -244,7 +244,7 @@ macro_rules! chaos_connection {
                         Ok(Done::Nothing)
                     }
                     Operation::ReadRows { first, last } => {
-                        // MariaDB misses removed shards now and then in a read outside a transaction; see decision 0045.
+                        // MariaDB misses removed shards now and then in a read outside a transaction; see decision 0003.
                         let read: QueryResult<Vec<(i64, i64, i32)>> = conn.transaction(|conn| {
                             chaos_rows
                                 .filter(id.between(*first, *last))

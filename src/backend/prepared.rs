@@ -11,7 +11,7 @@ static SURVIVES_INTERRUPTED_ROWS: AtomicBool = AtomicBool::new(false);
 /// [`total`](crate::Total) or are a [`top`](crate::top()).
 ///
 /// Without this call each of them is prepared anew each time, which takes about as long as a total does: one total took 1.7 times as
-/// long as the plain column with it and 3.1 times without, a page of 50 totals 2.5 and 3.4 times (`docs/decisions/0048` in the
+/// long as the plain column with it and 3.1 times without, a page of 50 totals 2.5 and 3.4 times (`docs/decisions/0006` in the
 /// repository). The reason is a fault of MariaDB's C library, which Diesel's `MysqlConnection` links on most systems. After the
 /// server has ended a query in the middle of its rows (`max_statement_time`, `KILL QUERY`, an overflow of doubles), the library
 /// waits for ever when the same prepared statement is executed again. Call this function at the start of the program

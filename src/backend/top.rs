@@ -1,4 +1,4 @@
-//! The forms of a top N that each database answers fastest; `docs/decisions/0042-exact-top-n.md` has the measurements.
+//! The forms of a top N that each database answers fastest; `docs/decisions/0006-totals-and-top.md` has the measurements.
 
 use crate::backend::Dialect;
 

@@ -161,7 +161,7 @@ macro_rules! lives_connection {
                         ))
                     }
                     Operation::Read { first, last } => {
-                        // MariaDB misses removed shards now and then in a read outside a transaction; see decision 0045.
+                        // MariaDB misses removed shards now and then in a read outside a transaction; see decision 0003.
                         let read: QueryResult<Vec<(i64, i64, i64)>> = conn.transaction(|conn| {
                             chaos_lives
                                 .filter(id.between(first, last))

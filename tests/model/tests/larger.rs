@@ -1,5 +1,4 @@
-//! Larger spaces, of minutes: `cargo test --release -p diesel_sharded_model --test larger -- --ignored --nocapture`. Their figures are in
-//! record 0057.
+//! Larger spaces, of minutes: `cargo test --release -p diesel_sharded_model --test larger -- --ignored --nocapture`.
 
 use diesel_sharded_model::check::holds;
 use diesel_sharded_model::operation::Application::{

@@ -74,7 +74,7 @@ fn count(conn: &mut Conn, round: i64, n: i64) -> QueryResult<usize> {
     }
 }
 
-/// Reads in a transaction, since MariaDB misses removed shards now and then in a read outside one; see decision 0045.
+/// Reads in a transaction, since MariaDB misses removed shards now and then in a read outside one; see decision 0003.
 fn total(conn: &mut Conn) -> i64 {
     let read: QueryResult<i64> =
         conn.transaction(|conn| videos.find(1).select(views.total()).first(conn));
