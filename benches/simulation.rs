@@ -84,7 +84,7 @@ fn series(grows: &str, points: &[(Load, Outcome)], value: fn(&Load) -> usize) {
             outcome.p50_us,
             outcome.p99_us,
             outcome.cores_busy * 100.0,
-            outcome.bottleneck.describe()
+            outcome.bottleneck.name()
         );
     }
 }

@@ -6,7 +6,7 @@ use crate::report::{Missing, Report};
 type Render = fn(&Report) -> Result<String, Missing>;
 
 /// The blocks, by name.
-pub const BLOCKS: [(&str, Render); 25] = [
+pub const BLOCKS: [(&str, Render); 24] = [
     ("lead", hot_row::lead),
     ("why", hot_row::why),
     ("machine", hot_row::machine),
@@ -27,7 +27,6 @@ pub const BLOCKS: [(&str, Render); 25] = [
     ("long run", long_runs::table),
     ("soak", long_runs::soak),
     ("a million a second", scale::a_million_a_second),
-    ("a billion counts", scale::a_billion_counts),
     ("many keys", scale::many_keys),
     ("read fan-out", scale::read_fan_out),
     ("simulation errors", scale::simulation_errors),

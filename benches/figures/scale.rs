@@ -26,7 +26,6 @@ pub fn a_million_a_second(report: &Report) -> Result<String, Missing> {
         let most_tasks = most_tasks.unwrap_or_default();
         let cells = [
             ("threads", disks.cell(LOCAL_DISK, 64, COALESCED)?),
-            ("threads", disks.cell(LOCAL_DISK, 128, COALESCED)?),
             ("tasks", tasks.cell(LOCAL_DISK, most_tasks, COALESCED)?),
         ];
         for (of, cell) in cells {
@@ -44,33 +43,6 @@ pub fn a_million_a_second(report: &Report) -> Result<String, Missing> {
                 format!("{} to {}", rate(least), rate(most)),
             ]);
         }
-    }
-    Ok(render_table(&rows))
-}
-
-/// How long a billion counts take on the machine that was measured.
-pub fn a_billion_counts(report: &Report) -> Result<String, Missing> {
-    let mut rows = vec![row![
-        "a billion counts on one hot row",
-        POSTGRESQL,
-        MARIADB,
-        SQLITE
-    ]];
-    let ways = [
-        ("one row, prepared by hand, 64 threads", DISKS, PREPARED),
-        ("`update`, 64 threads", DISKS, DEFAULT),
-        ("`Coalescer::add`, 64 threads", DISKS, COALESCED),
-        ("`Coalescer::add_async`, 10,000 tasks", TASKS, COALESCED),
-    ];
-    for (title, section, entrant) in ways {
-        let mut row = row![title];
-        for database in [POSTGRESQL, MARIADB, SQLITE] {
-            let part = report.part(section, database)?;
-            let threads = if section == TASKS { 10_000 } else { 64 };
-            let cell = part.cell(LOCAL_DISK, threads, entrant)?;
-            row.push(format!("{:.1} h", 1e9 / cell.per_second / 3600.0));
-        }
-        rows.push(row);
     }
     Ok(render_table(&rows))
 }
@@ -98,21 +70,22 @@ pub fn many_keys(report: &Report) -> Result<String, Missing> {
     )))
 }
 
-/// The time of one total, by the number of shards that it adds up.
+/// The time of one total of many shards, and of one.
 pub fn read_fan_out(report: &Report) -> Result<String, Missing> {
-    let mut rows = vec![row!["one total of", POSTGRESQL, MARIADB, SQLITE]];
-    for shards in [1, 4, 16, 64, 256] {
-        let mut row = row![match shards {
-            1 => "1 shard".to_owned(),
-            _ => format!("{shards} shards"),
-        }];
+    let times = |shards: u32| -> Result<String, Missing> {
+        let read = format!("growth: one row, {shards} shards");
+        let mut times = vec![];
         for database in [POSTGRESQL, MARIADB, SQLITE] {
-            let read = format!("growth: one row, {shards} shards");
-            row.push(time(report.part(READS, database)?.reading(&read, TOTAL)?));
+            let total = report.part(READS, database)?.reading(&read, TOTAL)?;
+            times.push(format!("{} on {database}", time(total)));
         }
-        rows.push(row);
-    }
-    Ok(render_table(&rows))
+        Ok(times.join(", "))
+    };
+    Ok(paragraph(&format!(
+        "One total of 256 shards takes {}. One total of 1 shard takes {}.",
+        times(256)?,
+        times(1)?
+    )))
 }
 
 pub fn simulation_errors(report: &Report) -> Result<String, Missing> {
@@ -155,13 +128,12 @@ pub fn simulation(report: &Report) -> Result<String, Missing> {
             "default, 32 processes of 8 writers",
             load(32, 8, Choice::Adaptive),
         ),
-        ("32 coalescers of 8 writers", load(32, 8, Choice::Coalesced)),
         (
             "32 coalescers of 256 writers",
             load(32, 256, Choice::Coalesced),
         ),
     ];
-    let mut rows = vec![row!["counts a second, p99<br>bottleneck: what helps"]];
+    let mut rows = vec![row!["counts a second, p99<br>bottleneck"]];
     rows[0].extend(columns.iter().map(|(title, _)| (*title).to_owned()));
     for (database, disk) in [
         (POSTGRESQL, LOCAL_DISK),
@@ -182,7 +154,7 @@ pub fn simulation(report: &Report) -> Result<String, Missing> {
                     "{}, {}<br>{}",
                     rate(outcome.per_second),
                     time(outcome.p99_us),
-                    outcome.bottleneck.describe()
+                    outcome.bottleneck.name()
                 ));
             }
             rows.push(row);

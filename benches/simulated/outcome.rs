@@ -12,12 +12,11 @@ pub enum Bottleneck {
 }
 
 impl Bottleneck {
-    /// The resource, and what helps.
-    pub fn describe(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            Bottleneck::Cores => "cores: more of them",
-            Bottleneck::Locks => "row locks: more shards",
-            Bottleneck::Flushes => "flushes: more writers",
+            Bottleneck::Cores => "cores",
+            Bottleneck::Locks => "row locks",
+            Bottleneck::Flushes => "flushes",
         }
     }
 }
