@@ -11,7 +11,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::counter_cache::EveryRow;
 use diesel_sharded::prelude::*;
-use diesel_sharded::{CounterCache, Error, ShardsTable};
+use diesel_sharded::{CounterCache, Error, ShardsTable, fold};
 use diesel_sharded_tests::role::{Privilege, Role};
 use diesel_sharded_tests::schema::{self, comments, videos};
 use diesel_sharded_tests::{Database, TestConnection};
@@ -497,4 +497,132 @@ fn named_fields_are_added_on_postgres() {
     conn.batch_execute("SELECT videos_shards_add_all(1, likes => 5), videos_shards_add_all(2, likes => -1, views => 2)")
         .unwrap();
     assert_eq!(likes!(conn), [5, -1, 2]);
+}
+
+/// Leaving with a cache, as the guide tells it: plain triggers take its place while others write, and the shards stay empty from the
+/// next fold on.
+macro_rules! leaves {
+    ($conn:ty, $replace:expr) => {{
+        const WRITERS: i64 = 4;
+        const ROWS: i64 = 60;
+        let (database, mut conn) = database!($conn);
+        let conn = &mut conn;
+        let shards = |conn: &mut $conn| {
+            let rows = diesel::sql_query("SELECT COUNT(*) AS number FROM videos_shards");
+            rows.get_result::<Number>(conn).unwrap().number
+        };
+        fold(videos::table).keep_shards(0).run(conn).unwrap();
+        assert_eq!(shards(conn), 0);
+        conn.batch_execute("INSERT INTO comments VALUES (10, 1)")
+            .unwrap();
+        assert_ne!(
+            shards(conn),
+            0,
+            "a cache writes to shards, whatever the application does"
+        );
+        thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let database = &database;
+                scope.spawn(move || {
+                    let conn = &mut <$conn>::connect(database);
+                    for row in 0..ROWS {
+                        let id = 1000 + writer * ROWS + row;
+                        let write = match row % 3 {
+                            0 if row > 0 => format!("DELETE FROM comments WHERE id = {}", id - 1),
+                            _ => format!("INSERT INTO comments VALUES ({id}, {})", 1 + row % 2),
+                        };
+                        conn.batch_execute(&write).unwrap();
+                    }
+                });
+            }
+            $replace(conn);
+        });
+        let folded = fold(videos::table).keep_shards(0).run(conn).unwrap();
+        assert!(folded.finished && folded.busy.is_empty());
+        conn.batch_execute(
+            "INSERT INTO comments VALUES (11, 1), (12, 2); DELETE FROM comments WHERE id = 10",
+        )
+        .unwrap();
+        assert_eq!(shards(conn), 0);
+        let bases = videos::table.select((videos::id, videos::likes));
+        let bases: Vec<(i64, i32)> = bases.order(videos::id).load(conn).unwrap();
+        for (id, likes) in bases {
+            let rows = comments::table.filter(comments::video_id.eq(id)).count();
+            assert_eq!(rows.get_result(conn), Ok(i64::from(likes)), "{id}");
+        }
+    }};
+}
+
+const ONE_MORE: &str = "UPDATE videos SET likes = likes + 1 WHERE id = NEW.video_id";
+const ONE_LESS: &str = "UPDATE videos SET likes = likes - 1 WHERE id = OLD.video_id";
+
+#[test]
+fn plain_triggers_take_the_place_of_a_cache_on_postgres() {
+    leaves!(PgConnection, |conn: &mut PgConnection| {
+        let replaced: QueryResult<()> = conn.transaction(|conn| {
+            cache().drop(conn)?;
+            conn.batch_execute(&format!(
+                "CREATE FUNCTION count_comments() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                    IF TG_OP = 'INSERT' THEN {ONE_MORE}; ELSE {ONE_LESS}; END IF; RETURN NULL; END $$;
+                 CREATE TRIGGER count_comments AFTER INSERT OR DELETE ON comments FOR EACH ROW EXECUTE FUNCTION count_comments()"
+            ))
+        });
+        replaced.unwrap();
+    });
+}
+
+/// `LOCK TABLES` takes the place of the transaction.
+#[test]
+fn plain_triggers_take_the_place_of_a_cache_on_mysql() {
+    leaves!(MysqlConnection, |conn: &mut MysqlConnection| {
+        let dropped = cache().drop_sql(&diesel::mysql::Mysql).unwrap();
+        conn.batch_execute(&format!(
+            "LOCK TABLES comments WRITE; {dropped};
+             CREATE TRIGGER one_more AFTER INSERT ON comments FOR EACH ROW {ONE_MORE};
+             CREATE TRIGGER one_less AFTER DELETE ON comments FOR EACH ROW {ONE_LESS};
+             UNLOCK TABLES"
+        ))
+        .unwrap();
+    });
+}
+
+#[test]
+fn plain_triggers_take_the_place_of_a_cache_on_sqlite() {
+    leaves!(SqliteConnection, |conn: &mut SqliteConnection| {
+        let replaced: QueryResult<()> = conn.immediate_transaction(|conn| {
+            cache().drop(conn)?;
+            conn.batch_execute(&format!(
+                "CREATE TRIGGER one_more AFTER INSERT ON comments BEGIN {ONE_MORE}; END;
+                 CREATE TRIGGER one_less AFTER DELETE ON comments BEGIN {ONE_LESS}; END"
+            ))
+        });
+        replaced.unwrap();
+    });
+}
+
+/// A row that another session has not committed follows no key, where no foreign key has it wait.
+#[test]
+fn a_key_changes_beside_an_uncommitted_row_without_a_foreign_key() {
+    for statement in [
+        "INSERT INTO comments VALUES (11, 3)",
+        "UPDATE comments SET video_id = 3 WHERE id = 10",
+        "DELETE FROM comments WHERE id = 1",
+    ] {
+        let (database, mut conn) = postgres();
+        let conn = &mut conn;
+        conn.batch_execute("INSERT INTO comments VALUES (10, 1), (12, 3), (13, 2)")
+            .unwrap();
+        conn.batch_execute("BEGIN").unwrap();
+        conn.batch_execute(statement).unwrap();
+        let mut other = PgConnection::connect(&database);
+        let renaming =
+            thread::spawn(move || other.batch_execute("UPDATE videos SET id = 9 WHERE id = 3"));
+        until!(
+            &mut PgConnection::connect(&database),
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        );
+        conn.batch_execute("COMMIT").unwrap();
+        renaming.join().unwrap().unwrap();
+        assert_eq!(cache().verify().drifts(conn), Ok(vec![]), "{statement}");
+    }
 }

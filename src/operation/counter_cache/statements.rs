@@ -300,12 +300,19 @@ END IF",
         read
     }
 
-    /// Locks the rows that refer to the parent `OLD`: one that another transaction is about to change is not counted before that ends.
+    /// Locks the rows that refer to the parent `OLD`, and its shards: whoever is about to change one, or has written one that nobody
+    /// else sees, ends before they are counted.
     pub(super) fn lock_rows_of_old_parent(&self) -> String {
+        let tables = &self.tables;
         let is_parent = self.refers_to_old_parent().join(" AND ");
+        let is_parents = each(&tables.key, " AND ", |_, c| {
+            format!("{}.{name} = OLD.{name}", tables.shards, name = c.name)
+        });
         format!(
-            "PERFORM 1 FROM {} WHERE {is_parent} FOR NO KEY UPDATE",
-            self.child_rows()
+            "PERFORM 1 FROM {} WHERE {is_parent} FOR NO KEY UPDATE;
+PERFORM 1 FROM {shards} WHERE {is_parents} FOR NO KEY UPDATE",
+            self.child_rows(),
+            shards = tables.shards,
         )
     }
 

@@ -122,6 +122,7 @@ BEGIN
 IF TG_LEVEL = 'ROW' THEN
 -- A parent gets another key: children that follow it are counted by their own update.
 PERFORM 1 FROM "comments" WHERE "comments"."video_id" = OLD."id" FOR NO KEY UPDATE;
+PERFORM 1 FROM "videos_shards" WHERE "videos_shards"."id" = OLD."id" FOR NO KEY UPDATE;
 {rename};
 RETURN NEW;
 ELSIF TG_OP = 'INSERT' THEN
