@@ -15,7 +15,7 @@
 //! as the *base*, so code that was not changed yet stays correct.
 //!
 //! The [guide] begins at [why](guide::why), shows in a [diagram](guide) how it works, and leads a running
-//! application [to shards](guide::migrating), and [back](guide::leaving), in three deploys each. This page is its summary.
+//! application [to shards and back](guide::adopting), in three deploys each. This page is its summary.
 //!
 //! # First use
 //!
@@ -66,7 +66,7 @@
 //!
 //! # Where to go on
 //!
-//! The [guide] explains, with [questions and answers](guide::faq) and a [comparison](guide::comparison) with other cures for
+//! The [guide] explains, with [questions and answers](guide::faq) and a [comparison](reference::comparison) with other cures for
 //! hot rows. By item:
 //!
 //! Counting and reading:
@@ -161,6 +161,8 @@ mod placement;
 mod policy;
 pub mod prelude;
 mod query_builder;
+#[cfg(doc)] // nothing but documentation
+pub mod reference;
 #[cfg(test)]
 mod test_schema;
 mod unfit;

@@ -21,13 +21,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The README, the guide's chapters and the pages in `docs/`.
+/// The README, the guide's chapters, the reference pages and those in `docs/`.
 ///
 /// # Panics
 /// If one of them cannot be read.
 pub fn documents() -> Vec<Document> {
     let mut names = vec!["README.md".to_owned()];
-    for folder in ["src/guide", "docs"] {
+    for folder in ["src/guide", "src/reference", "docs"] {
         let files = fs::read_dir(root().join(folder)).expect("a folder of documents");
         let files = files.map(|file| file.expect("a file").file_name());
         let files = files.map(|name| name.to_string_lossy().into_owned());

@@ -62,9 +62,9 @@ fn pictures_show_the_report() {
 /// The documents that compare this crate with others.
 const COMPARING: [&str; 4] = [
     "README.md",
-    "src/guide/benchmarks.md",
-    "src/guide/comparison.md",
     "src/guide/why.md",
+    "src/reference/benchmarks.md",
+    "src/reference/comparison.md",
 ];
 
 #[test]

@@ -132,7 +132,7 @@ const POSTS: &str = "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT
     CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard), \
         FOREIGN KEY (id) REFERENCES posts (id) ON UPDATE CASCADE ON DELETE CASCADE)";
 
-/// Those of the guide's chapter on surroundings that are wrong or may be.
+/// Those of the reference page on surroundings that are wrong or may be.
 #[test]
 fn doctor_reads_the_settings_of_its_server() {
     let (server, mut conn) = server_with_shop("--log-bin");

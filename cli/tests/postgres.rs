@@ -201,7 +201,7 @@ fn counts_go_on_while_a_fold_waits_for_its_table() {
     assert!(totals.iter().all(|(_, total, _)| *total == 4), "{totals:?}");
 }
 
-/// Those of the guide's chapter on surroundings that are wrong or may be.
+/// Those of the reference page on surroundings that are wrong or may be.
 #[test]
 fn doctor_reads_the_settings_of_its_role() {
     let (database, mut conn) = cases::videos(1, 1);

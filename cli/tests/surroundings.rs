@@ -1,4 +1,4 @@
-//! The tool with the settings of the guide's chapter on surroundings: what it does, or is refused, is what the table says.
+//! The tool with the settings of the reference page on surroundings: what it does, or is refused, is what the table says.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use diesel_sharded::{MIGRATIONS, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, schema};
 
-const CHAPTER: &str = include_str!("../../src/guide/surroundings.md");
+const CHAPTER: &str = include_str!("../../src/reference/surroundings.md");
 
 /// Comments are 0, 0 and 2; likes are as many by then.
 const RECOUNT: &str = "SELECT video_id, COUNT(*) FROM comments GROUP BY video_id";
@@ -24,7 +24,7 @@ fn settings() -> Vec<(&'static str, bool)> {
         .filter_map(|row| row.strip_prefix("| `SET "));
     let settings: Vec<_> = rows
         .map(|row| row.split_once('`').expect("a statement"))
-        .map(|(setting, cells)| (setting, !cells.contains('✗')))
+        .map(|(setting, cells)| (setting, cells.contains("| none |")))
         .collect();
     assert!(settings.len() > 5);
     settings

@@ -116,7 +116,7 @@ use crate::query_builder::SelectTop;
 ///
 /// It grows with the shards of rows that are not folded. Where every row has shards, this query costs about as much as a sort of all
 /// totals, so [`fold`](crate::fold()) the rows that are quiet. With a filter PostgreSQL and SQLite read the shards of the rows that match and no
-/// others. [Top lists](crate::guide::top) has numbers.
+/// others. [Top lists](crate::guide::reading#top-lists) has numbers.
 ///
 /// A total of doubles depends on the order of addition. Two rows whose totals differ in the last digit may change places.
 ///

@@ -1,4 +1,4 @@
-//! Roles that have only the privileges that the guide's chapter on grants gives them.
+//! Roles that have only the privileges that the guide's chapter on operations gives them.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,7 +9,7 @@ use diesel::prelude::*;
 
 use crate::{Database, On, Server, TestConnection};
 
-const CHAPTER: &str = include_str!("../../src/guide/grants.md");
+const CHAPTER: &str = include_str!("../../src/guide/operations.md");
 /// The role and the database of the chapter's statements.
 const ROLE: &str = " TO app";
 const DATABASE: &str = "shop.*";

@@ -1,5 +1,5 @@
 //! Every operation under every setting of a session that an application may have. Each is either done, exactly, or refused by
-//! an error that gives the reason, and then nothing is changed. The tests print the table that is in the guide.
+//! an error that gives the reason, and then nothing is changed. The tests print the table that is in the reference page on surroundings.
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::count_star;

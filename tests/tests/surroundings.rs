@@ -1,4 +1,4 @@
-//! Each row of the tables in the guide's chapter on surroundings: every operation succeeds, or is refused and has changed nothing,
+//! Each row of the tables in the reference page on surroundings: every operation succeeds, or is refused and has changed nothing,
 //! as the row says.
 #![expect(clippy::duplicate_mod, reason = "the same cases run on every database")]
 

@@ -2,7 +2,7 @@
 
 use diesel_sharded::backend::Dialect;
 
-/// How many times the counts of one row 32 threads make by `update`, as the guide's chapter on benchmarks says.
+/// How many times the counts of one row 32 threads make by `update`, as the reference page on benchmarks says.
 pub fn assumption(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Postgres => {

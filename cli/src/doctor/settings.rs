@@ -1,4 +1,4 @@
-//! Settings of the server and of the role's sessions, of those that the guide's chapter on surroundings names.
+//! Settings of the server and of the role's sessions, of those that the reference page on surroundings names.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Conn;
 use crate::cases::command;
 
-const CHAPTER: &str = include_str!("../../../src/guide/benchmarks.md");
+const CHAPTER: &str = include_str!("../../../src/reference/benchmarks.md");
 
 diesel::table! {
     posts (id) {
@@ -53,7 +53,7 @@ fn beside_counts(url: &str, look: impl FnOnce()) {
     });
 }
 
-/// On a server whose statistics are on; `ratio` is the beginning of the sentence with the ratio in the guide's chapter.
+/// On a server whose statistics are on; `ratio` is the beginning of the sentence with the ratio in the reference page on benchmarks.
 pub fn names_the_hot_column(url: &str, prepare: &str, ratio: &str) {
     let mut conn = Conn::establish(url).unwrap();
     conn.batch_execute(prepare).unwrap();

@@ -1,4 +1,4 @@
-//! Views by hour: the recipe of the guide's chapter on time.
+//! Views by hour: the recipe of the guide's chapter on reading.
 
 use chrono::Utc;
 use diesel::dsl::sum;

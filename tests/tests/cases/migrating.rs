@@ -1,4 +1,4 @@
-//! The deploys of the guide's chapters on migrating and leaving: while an old binary and a new one run side by side, nothing is
+//! The deploys of the guide's chapter on adopting and leaving: while an old binary and a new one run side by side, nothing is
 //! lost, and no reader sees too little.
 
 use std::sync::atomic::{AtomicI64, Ordering};

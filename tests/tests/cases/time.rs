@@ -1,4 +1,4 @@
-//! Buckets of time: windows, what is trending, retention, and rate limits, as the guide's chapter has them.
+//! Buckets of time: windows, what is trending, retention, and rate limits, as the guide's chapters on reading and on limits have them.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 

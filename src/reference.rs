@@ -1,0 +1,25 @@
+//! Reference pages: tables to look something up in, beside the [guide](crate::guide).
+//!
+//! 1. [Surroundings](surroundings): settings of the server and the session, and what holds with them
+//! 2. [Comparison](comparison): slotted counters, Redis write-behind, triggers, event rows and others
+//! 3. [Benchmarks](benchmarks): what was measured, and how
+
+macro_rules! pages {
+    ($($page:ident = $file:literal),* $(,)?) => {$(
+        #[doc = include_str!($file)]
+        pub mod $page {}
+    )*};
+}
+
+pages! {
+    surroundings = "reference/surroundings.md",
+    comparison = "reference/comparison.md",
+}
+
+#[doc = include_str!("reference/benchmarks.md")]
+///
+/// <div class="charts"><style>.charts svg { max-width: 100%; height: auto }</style>
+#[doc = include_str!("../docs/benchmarks/one-hot-row.svg")]
+#[doc = include_str!("../docs/benchmarks/soak.svg")]
+/// </div>
+pub mod benchmarks {}
