@@ -10,14 +10,14 @@ use diesel_sharded::{MIGRATIONS, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, schema};
 
-const CHAPTER: &str = include_str!("../../src/reference/surroundings.md");
+const PAGE: &str = include_str!("../../src/reference/surroundings.md");
 
 /// Comments are 0, 0 and 2; likes are as many by then.
 const RECOUNT: &str = "SELECT video_id, COUNT(*) FROM comments GROUP BY video_id";
 
 /// The settings of PostgreSQL's table, and whether a fold holds with them.
 fn settings() -> Vec<(&'static str, bool)> {
-    let (_, section) = CHAPTER.split_once("\n# PostgreSQL\n").expect("a section");
+    let (_, section) = PAGE.split_once("\n# PostgreSQL\n").expect("a section");
     let (section, _) = section.split_once("\n# ").expect("another section");
     let rows = section
         .lines()

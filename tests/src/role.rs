@@ -23,19 +23,23 @@ pub struct Privilege {
 }
 
 impl Privilege {
-    /// Those of a section of the chapter, on a server of this version.
+    /// Those of a section of the chapter's lists, on a server of this version. A section begins with a comment: its name, perhaps
+    /// the servers in parentheses, perhaps a remark behind a semicolon.
     pub fn of_section(section: &str, version: &str) -> Vec<Self> {
         let server = ["PostgreSQL", "MariaDB"]
             .into_iter()
             .find(|server| version.contains(server))
             .unwrap_or("MySQL");
-        let heading = format!("\n# {section}\n");
-        let (_, text) = CHAPTER.split_once(&heading).expect(section);
-        let (text, _) = text.split_once("\n# ").unwrap_or((text, ""));
-        let blocks = text.split("```sql\n").skip(1);
-        let privileges: Vec<_> = blocks
-            .filter_map(|block| block.split_once("```")?.0.split_once('\n')) // the servers' names, the statements
-            .filter(|(servers, _)| servers.contains(server))
+        let blocks = CHAPTER.split("```sql\n").skip(1);
+        let lists = blocks.filter_map(|block| Some(block.split_once("```")?.0));
+        let sections = lists.flat_map(|list| list.split("-- ").skip(1));
+        let privileges: Vec<_> = sections
+            .filter_map(|text| text.split_once('\n'))
+            .filter(|(heading, _)| {
+                let (heading, _) = heading.split_once("; ").unwrap_or((heading, ""));
+                let (name, servers) = heading.split_once(" (").unwrap_or((heading, server));
+                name == section && servers.contains(server)
+            })
             .flat_map(|(_, statements)| statements.split_terminator(";\n"))
             .flat_map(Privilege::of_statement)
             .collect();

@@ -18,7 +18,8 @@ fn read(path: &str) -> String {
     fs::read_to_string(repository().join(path)).unwrap_or_else(|why| panic!("{path}: {why}"))
 }
 
-/// All Markdown files, by their paths from the root, but the guide's chapters: these link to items of the documentation.
+/// All Markdown files, by their paths from the root, but the guide's chapters and the reference pages: these link to items of the
+/// documentation.
 fn pages() -> Vec<String> {
     let mut pages = vec![];
     below(repository(), &[".md"], &mut pages);
@@ -26,7 +27,7 @@ fn pages() -> Vec<String> {
         .iter()
         .map(|path| path.strip_prefix(repository()).expect("a path below"))
         .map(|path| path.to_string_lossy().into_owned())
-        .filter(|path| !path.starts_with("src/guide/"))
+        .filter(|path| !path.starts_with("src/"))
         .collect();
     pages.sort();
     pages
@@ -72,10 +73,12 @@ fn links_lead_to_files_and_headings() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The chapters of the guide as its first page lists them: title and module.
-fn chapters() -> Vec<(String, String)> {
-    let guide = read("src/guide.rs");
-    let rows = guide.lines().filter_map(|line| line.strip_prefix("//! "));
+/// The chapters of a book (the guide, or the reference pages) as its first page lists them: title and module.
+fn chapters(book: &str) -> Vec<(String, String)> {
+    let first_page = read(&format!("src/{book}.rs"));
+    let rows = first_page
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! "));
     let rows = rows.filter_map(|line| {
         let (number, chapter) = line.split_once(". [")?;
         let (title, rest) = chapter.split_once("](")?;
@@ -91,45 +94,101 @@ fn chapters() -> Vec<(String, String)> {
 
 #[test]
 fn each_chapter_leads_to_the_next_one() {
-    let chapters = chapters();
-    assert!(chapters.len() > 20);
-    let guide = read("src/guide.rs");
-    for (at, (title, module)) in chapters.iter().enumerate() {
+    let chapters = chapters("guide");
+    assert!(chapters.len() > 10);
+    for (at, (_, module)) in chapters.iter().enumerate() {
         let chapter = read(&format!("src/guide/{module}.md"));
-        assert!(
-            chapter.starts_with(&format!("{title}: ")),
-            "{module}.md begins with its title, `{title}: …`"
-        );
         let last = match chapters.get(at + 1) {
             Some((title, module)) => format!("Next: [{title}]({module})"),
             None => "Back to the [first page](crate::guide)".to_owned(),
         };
-        // The charts of the benchmarks follow their text.
-        let in_guide = guide.contains(&format!("/// {last}\npub mod {module} {{}}"));
         assert!(
-            in_guide || chapter.trim_end().ends_with(&format!("\n\n{last}")),
+            chapter.trim_end().ends_with(&format!("\n\n{last}")),
             "{module}.md does not end with `{last}`"
         );
     }
 }
 
-/// `chapters!` and the list have the same order, and no file of a chapter is left out.
 #[test]
-fn the_guide_has_its_chapters_in_order() {
-    let listed: Vec<_> = chapters().into_iter().map(|(_, module)| module).collect();
-    let files = fs::read_dir(repository().join("src/guide")).expect("a folder");
-    let files: BTreeSet<_> = files
-        .map(|file| file.expect("a file").path())
-        .filter(|path| path.extension().is_some_and(|end| end == "md"))
-        .map(|path| path.file_stem().expect("a name").to_string_lossy().into())
+fn each_chapter_begins_with_its_title() {
+    for book in ["guide", "reference"] {
+        for (title, module) in chapters(book) {
+            let chapter = read(&format!("src/{book}/{module}.md"));
+            assert!(
+                chapter.starts_with(&format!("{title}: ")),
+                "{module}.md begins with its title, `{title}: …`"
+            );
+        }
+    }
+}
+
+/// The list of modules and the first page have the same order, and no file of a chapter is left out.
+#[test]
+fn each_book_has_its_chapters_in_order() {
+    for (book, list) in [("guide", "chapters! {"), ("reference", "pages! {")] {
+        let listed = chapters(book).into_iter().map(|(_, module)| module);
+        let listed: Vec<_> = listed.collect();
+        let files = fs::read_dir(repository().join("src").join(book)).expect("a folder");
+        let files: BTreeSet<_> = files
+            .map(|file| file.expect("a file").path())
+            .filter(|path| path.extension().is_some_and(|end| end == "md"))
+            .map(|path| path.file_stem().expect("a name").to_string_lossy().into())
+            .collect();
+        assert_eq!(files, listed.iter().cloned().collect());
+        let first_page = read(&format!("src/{book}.rs"));
+        let (_, modules) = first_page.split_once(list).expect("a list of modules");
+        let modules = modules.lines().filter_map(|line| line.split_once(" = \""));
+        let modules: Vec<_> = modules.map(|(module, _)| module.trim()).collect();
+        // The charts of the benchmarks follow their text, behind the list.
+        let listed: Vec<_> = listed.iter().filter(|name| *name != "benchmarks").collect();
+        assert_eq!(modules, listed);
+    }
+}
+
+/// A link from one chapter to a heading of another: rustdoc checks that the page is there, and not the heading.
+#[test]
+fn links_between_chapters_lead_to_headings() {
+    let mut files = vec![];
+    below(&repository().join("src"), &[".md", ".rs"], &mut files);
+    let of_chapters: Vec<_> = ["guide", "reference"]
+        .into_iter()
+        .flat_map(|book| {
+            chapters(book)
+                .into_iter()
+                .map(move |(_, module)| (book, module))
+        })
         .collect();
-    assert_eq!(files, listed.iter().cloned().collect());
-    let guide = read("src/guide.rs");
-    let (_, modules) = guide.split_once("chapters! {").expect("a list of modules");
-    let modules = modules.lines().filter_map(|line| line.split_once(" = \""));
-    let modules: Vec<_> = modules.map(|(module, _)| module.trim()).collect();
-    let listed: Vec<_> = listed.iter().filter(|name| *name != "benchmarks").collect();
-    assert_eq!(modules, listed);
+    let (mut seen, mut wrong) = (0, vec![]);
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source");
+        for link in links(&text).filter(|link| !link.contains('/')) {
+            let Some((page, anchor)) = link.split_once('#') else {
+                continue;
+            };
+            let name = page.rsplit("::").next().unwrap_or(page);
+            let is_chapter = match page.contains("::") {
+                true => page.contains("guide::") || page.contains("reference::"),
+                false => file.extension().is_some_and(|end| end == "md"),
+            };
+            if !is_chapter {
+                continue;
+            }
+            let target = match page {
+                "" => file.clone(),
+                _ => match of_chapters.iter().find(|(_, module)| module == name) {
+                    Some((book, module)) => repository().join(format!("src/{book}/{module}.md")),
+                    None => continue,
+                },
+            };
+            seen += 1;
+            let target = fs::read_to_string(target).expect("a chapter");
+            if !anchors(&target).contains(anchor) {
+                wrong.push(format!("{}: {link} has no such heading", file.display()));
+            }
+        }
+    }
+    assert!(seen > 20, "{seen}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// The most characters of a line of code that rustdoc shows without a scroll bar, on a page that is 1280 wide.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Conn;
 use crate::cases::command;
 
-const CHAPTER: &str = include_str!("../../../src/reference/benchmarks.md");
+const PAGE: &str = include_str!("../../../src/reference/benchmarks.md");
 
 diesel::table! {
     posts (id) {
@@ -82,9 +82,7 @@ pub fn names_the_hot_column(url: &str, prepare: &str, ratio: &str) {
         let shown = advise(url, &["--seconds=3"]);
         assert!(shown.contains("sessions wait for its rows"), "{shown}");
         // The ratios are those that are published.
-        let (_, behind) = CHAPTER
-            .split_once("With 32 threads, `update` makes ")
-            .unwrap();
+        let (_, behind) = PAGE.split_once("With 32 threads, `update` makes ").unwrap();
         let (sentence, _) = behind.split_once("; compared").unwrap();
         let sentence = sentence.replace('\n', " ");
         let (before, _) = sentence.split_once(ratio).unwrap();
