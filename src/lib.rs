@@ -66,7 +66,7 @@
 //!
 //! # Where to go on
 //!
-//! The [guide] explains, with [questions and answers](guide::faq) and a [comparison](reference::comparison) with other cures for
+//! The [guide] explains, with [questions and answers](guide::faq) and a [comparison](crate::reference::comparison) with other cures for
 //! hot rows. By item:
 //!
 //! Counting and reading:
