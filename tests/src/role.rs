@@ -35,7 +35,7 @@ impl Privilege {
         let sections = lists.flat_map(|list| list.split("-- ").skip(1));
         let privileges: Vec<_> = sections
             .filter_map(|text| text.split_once('\n'))
-            .filter(|(heading, _)| {
+            .filter(|&(heading, _)| {
                 let (heading, _) = heading.split_once("; ").unwrap_or((heading, ""));
                 let (name, servers) = heading.split_once(" (").unwrap_or((heading, server));
                 name == section && servers.contains(server)
