@@ -18,5 +18,5 @@ POSTGRES_IMAGE=postgres:18 cargo test -p diesel_sharded_tests --test poolers beh
 MYSQL_IMAGE=mariadb:11.8 cargo test -p diesel_sharded_tests -p diesel_sharded_cli --test mysql --test multi "$@"
 MYSQL_IMAGE=mysql:9 cargo test -p diesel_sharded_tests -p diesel_sharded_cli --test mysql --test multi "$@"
 # Of these programs the tests on MySQL: interruptions, and the edges of counter caches.
-MYSQL_IMAGE=mysql:9 cargo test -p diesel_sharded_tests --test interrupted --test counter_caches mysql
+MYSQL_IMAGE=mysql:9 cargo test -p diesel_sharded_tests --test interrupted --test databases mysql
 MYSQL_IMAGE=mysql:9 cargo test -p diesel_sharded_tests --test async_mysql

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::imports::Import;
-use crate::modules::{Crate, Id, ROOT};
+use super::imports::Import;
+use super::modules::{Crate, Id, ROOT};
 
 /// Imports of imports are followed so far; a name that imports itself ends there.
 const MOST_HOPS: usize = 8;

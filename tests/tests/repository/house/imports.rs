@@ -4,7 +4,7 @@ use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{Ident, Item, ItemExternCrate, ItemMod, ItemUse, UseTree, Visibility};
 
-use crate::test_only::is_test_only;
+use super::test_only::is_test_only;
 
 /// A name, or all names of a module, that a `use` brings into a module.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{Delimiter, TokenTree};
 use syn::{Item, UseTree, Visibility};
 
-use crate::text::{is_cfg, is_public};
+use super::text::{is_cfg, is_public};
 
 /// A module, with its imports.
 pub struct Module {

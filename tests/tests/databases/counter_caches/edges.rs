@@ -13,7 +13,7 @@ use diesel_sharded_tests::schema::videos;
 
 use super::{Number, cache};
 
-const GUIDE: &str = include_str!("../../../src/guide/counter_caches.md");
+const GUIDE: &str = include_str!("../../../../src/guide/counter_caches.md");
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Word {

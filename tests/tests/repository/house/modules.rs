@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::{Expr, ExprLit, Item, ItemMod, Lit, Meta};
 
-use crate::imports::{Import, imports_of_items};
-use crate::test_only::{attributes, is_test_only};
+use super::imports::{Import, imports_of_items};
+use super::test_only::{attributes, is_test_only};
 
 /// The number of a module in its crate; the crate's root is the first.
 pub type Id = usize;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use syn::{Fields, GenericArgument, Generics, ImplItem, Item, PathArguments, TraitItem, Type};
 
-use crate::modules::{Module, Named, name_of, visibility_of};
-use crate::text::{is_doc, is_public, line};
+use super::modules::{Module, Named, name_of, visibility_of};
+use super::text::{is_doc, is_public, line};
 
 /// The number of root items, and a line for each public item and each public part of it, in the order of their paths.
 pub fn listing(root: &Module) -> String {

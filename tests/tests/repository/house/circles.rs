@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::arrows::{Arrows, Line};
+use super::arrows::{Arrows, Line};
 
 /// Nodes that can all be reached from each other.
 #[derive(Debug)]

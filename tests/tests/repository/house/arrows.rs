@@ -8,9 +8,9 @@ use syn::{
     Attribute, ImplItemFn, Item, ItemMod, ItemUse, Macro, Meta, Path, UseTree, VisRestricted,
 };
 
-use crate::imports::imports_of;
-use crate::modules::{Crate, Id};
-use crate::test_only::{attributes, is_test_only};
+use super::imports::imports_of;
+use super::modules::{Crate, Id};
+use super::test_only::{attributes, is_test_only};
 
 /// The arrows by the files at their ends, each with the first line that draws it.
 pub type Arrows = BTreeMap<(String, String), Line>;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::arrows::{Arrows, arrows_of};
-use crate::circles::{between_folders, circles, folders_below};
-use crate::failures;
-use crate::modules::Crate;
+use super::arrows::{Arrows, arrows_of};
+use super::circles::{between_folders, circles, folders_below};
+use super::failures;
+use super::modules::Crate;
 
 type Files<'a> = [(&'a str, &'a str)];
 

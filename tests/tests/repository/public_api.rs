@@ -1,7 +1,7 @@
 //! The public API is the one that `tests/public_api.txt` lists, so that a reviewer sees each change of it.
 //!
 //! The listing is read from the sources: items that `pub mod` and `pub use` reach from `src/lib.rs`, without `#[doc(hidden)]`, with
-//! all features. `UPDATE_PUBLIC_API=1 cargo test -p diesel_sharded_tests --test public_api` writes it anew.
+//! all features. `UPDATE_PUBLIC_API=1 cargo test -p diesel_sharded_tests --test repository` writes it anew.
 
 #[path = "public_api/listing.rs"]
 mod listing;
@@ -37,7 +37,7 @@ fn the_public_api_is_the_one_that_is_listed() {
     assert!(
         is == listed,
         "the public API differs from tests/public_api.txt:\n- {}\n+ {}\n\
-         If it should, write the listing anew: UPDATE_PUBLIC_API=1 cargo test -p diesel_sharded_tests --test public_api",
+         If it should, write the listing anew: UPDATE_PUBLIC_API=1 cargo test -p diesel_sharded_tests --test repository",
         removed.join("\n- "),
         added.join("\n+ "),
     );
