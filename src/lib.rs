@@ -301,7 +301,7 @@ pub use diesel_sharded_derive::ShardedField;
 /// ```
 ///
 /// ```sql
-/// SELECT "videos"."id", "videos"."title", CAST(("videos"."views" + COALESCE((SELECT …), 0)) AS bigint) FROM "videos"
+/// SELECT "videos"."id", "videos"."title", CAST(("videos"."views" + (SELECT …)) AS bigint) FROM "videos"
 /// ```
 ///
 /// A field with `#[sharded]`, `#[sharded(max)]` or `#[sharded(min)]` is read as its [`Total`]; `#[sharded(sql_type = "..")]` on a field outside the key says the same. All of Diesel's

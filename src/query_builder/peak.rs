@@ -163,7 +163,7 @@ impl<C: QueryId, E: QueryId> QueryId for NewPeak<C, E> {
 
 /// Writes the greatest or the least of a base and its shards, or of the base and one shard. `lock` ends the query of shards.
 ///
-/// `COALESCE((SELECT MAX(shards.name) FROM shards WHERE … AND (parent.name IS NULL OR shards.name > parent.name)), parent.name)`
+/// `(SELECT COALESCE(MAX(shards.name), parent.name) FROM shards WHERE … AND (parent.name IS NULL OR shards.name > parent.name))`
 pub(super) fn push_peak<'b, DB: ShardedBackend>(
     names: Names<'b, DB>,
     field: &ShardsColumn,
@@ -171,10 +171,12 @@ pub(super) fn push_peak<'b, DB: ShardedBackend>(
     lock: &str,
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
-    out.push_sql("COALESCE((SELECT ");
+    out.push_sql("(SELECT COALESCE(");
     out.push_sql(field.merge.aggregate());
     out.push_sql("(");
     names.push_shards_column(&field.name, out.reborrow())?;
+    out.push_sql("), ");
+    names.push_column(&field.name, out.reborrow())?;
     out.push_sql(")");
     names.push_from_shards(shard, out.reborrow())?;
     out.push_sql(" AND (");
@@ -185,8 +187,6 @@ pub(super) fn push_peak<'b, DB: ShardedBackend>(
     names.push_column(&field.name, out.reborrow())?;
     out.push_sql(")");
     out.push_sql(lock);
-    out.push_sql("), ");
-    names.push_column(&field.name, out.reborrow())?;
     out.push_sql(")");
     Ok(())
 }
@@ -240,15 +240,15 @@ mod tests {
     fn sql_of_totals() {
         assert_eq!(
             sql!(Pg, last_game.total()),
-            r#"COALESCE((SELECT MAX("players_shards"."last_game") FROM "players_shards" WHERE "players_shards"."id" = "players"."id" AND ("players"."last_game" IS NULL OR "players_shards"."last_game" > "players"."last_game")), "players"."last_game")"#
+            r#"(SELECT COALESCE(MAX("players_shards"."last_game"), "players"."last_game") FROM "players_shards" WHERE "players_shards"."id" = "players"."id" AND ("players"."last_game" IS NULL OR "players_shards"."last_game" > "players"."last_game"))"#
         );
-        let others = "COALESCE((SELECT MIN(`players_shards`.`fastest`) FROM `players_shards` WHERE `players_shards`.`id` = `players`.`id` AND (`players`.`fastest` IS NULL OR `players_shards`.`fastest` < `players`.`fastest`)), `players`.`fastest`)";
+        let others = "(SELECT COALESCE(MIN(`players_shards`.`fastest`), `players`.`fastest`) FROM `players_shards` WHERE `players_shards`.`id` = `players`.`id` AND (`players`.`fastest` IS NULL OR `players_shards`.`fastest` < `players`.`fastest`))";
         assert_eq!(sql!(Mysql, fastest.total()), others);
         assert_eq!(sql!(Sqlite, fastest.total()), others);
         let alias = diesel::alias!(table as p);
         assert_eq!(
             sql!(Mysql, alias.field(best).total().gt(90)),
-            "(COALESCE((SELECT MAX(`players_shards`.`best`) FROM `players_shards` WHERE `players_shards`.`id` = `p`.`id` AND (`p`.`best` IS NULL OR `players_shards`.`best` > `p`.`best`)), `p`.`best`) > ?)"
+            "((SELECT COALESCE(MAX(`players_shards`.`best`), `p`.`best`) FROM `players_shards` WHERE `players_shards`.`id` = `p`.`id` AND (`p`.`best` IS NULL OR `players_shards`.`best` > `p`.`best`)) > ?)"
         );
     }
 

@@ -58,18 +58,18 @@ use crate::query_builder::peak::push_peak;
 ///
 /// ```sql
 /// -- PostgreSQL; no CAST where SUM keeps the type (double precision, numeric)
-/// CAST(("videos"."views" + COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards"
-///     WHERE "videos_shards"."id" = "videos"."id"), 0)) AS bigint)
+/// CAST(("videos"."views" + (SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards"
+///     WHERE "videos_shards"."id" = "videos"."id")) AS bigint)
 /// -- MySQL, MariaDB
-/// (`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards`
-///     WHERE `videos_shards`.`id` = `videos`.`id`), 0))
+/// (`videos`.`views` + (SELECT COALESCE(SUM(`videos_shards`.`views`), 0) FROM `videos_shards`
+///     WHERE `videos_shards`.`id` = `videos`.`id`))
 /// -- SQLite; all other types check their range instead of the type
 /// (SELECT CASE WHEN total IS NULL OR typeof(total) = 'integer' THEN total ELSE abs(-9223372036854775807 - 1) END
 ///     FROM (SELECT `videos`.`views` + COALESCE(SUM(`videos_shards`.`views`), 0) AS total FROM `videos_shards`
 ///         WHERE `videos_shards`.`id` = `videos`.`id`))
 /// -- `#[sharded(max)]`, on every database; MIN and < for `#[sharded(min)]`
-/// COALESCE((SELECT MAX("videos_shards"."last_viewed_at") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
-///     AND ("videos"."last_viewed_at" IS NULL OR "videos_shards"."last_viewed_at" > "videos"."last_viewed_at")), "videos"."last_viewed_at")
+/// (SELECT COALESCE(MAX("videos_shards"."last_viewed_at"), "videos"."last_viewed_at") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"
+///     AND ("videos"."last_viewed_at" IS NULL OR "videos_shards"."last_viewed_at" > "videos"."last_viewed_at"))
 /// ```
 ///
 /// A total that leaves the range of the column's type is an error when it is read: the database's own on PostgreSQL and
@@ -221,7 +221,9 @@ pub(crate) fn push_total_of<'b, DB: ShardedBackend>(
     }
 }
 
-/// `(base + COALESCE((SELECT SUM(…) FROM shards WHERE …), 0))`
+/// `(base + (SELECT COALESCE(SUM(…), 0) FROM shards WHERE …))`
+///
+/// A subquery that MariaDB interrupts as it begins is NULL there, without an error. It makes the total NULL, and not the base.
 fn push_sum<'b, DB: ShardedBackend>(
     names: Names<'b, DB>,
     name: &str,
@@ -230,10 +232,11 @@ fn push_sum<'b, DB: ShardedBackend>(
 ) -> QueryResult<()> {
     out.push_sql("(");
     names.push_column(name, out.reborrow())?;
-    out.push_sql(" + COALESCE((SELECT ");
+    out.push_sql(" + (SELECT COALESCE(");
     push_sum_of_shards(names, name, out.reborrow())?;
+    out.push_sql(", 0)");
     names.push_from_shards(shard, out.reborrow())?;
-    out.push_sql("), 0))");
+    out.push_sql("))");
     Ok(())
 }
 
@@ -266,11 +269,11 @@ mod tests {
     fn sql_of_totals() {
         assert_eq!(
             sql!(Pg, videos::views.total()),
-            r#"CAST(("videos"."views" + COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"), 0)) AS bigint)"#
+            r#"CAST(("videos"."views" + (SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")) AS bigint)"#
         );
         assert_eq!(
             sql!(Mysql, videos::views.total()),
-            "(`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0))"
+            "(`videos`.`views` + (SELECT COALESCE(SUM(`videos_shards`.`views`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))"
         );
         assert_eq!(
             sql!(Sqlite, videos::views.total()),
@@ -280,13 +283,13 @@ mod tests {
 
     #[test]
     fn sql_of_arithmetic() {
-        let pg = r#"CAST(("videos"."views" + COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"), 0)) AS bigint)"#;
+        let pg = r#"CAST(("videos"."views" + (SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")) AS bigint)"#;
         assert_eq!(sql!(Pg, videos::views.total() - 1), format!("({pg} - $1)"));
         assert_eq!(
             sql!(Pg, (videos::views.total() - videos::views.total()) * 2),
             format!("(({pg} - {pg}) * $1)")
         );
-        let mysql = "(`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0))";
+        let mysql = "(`videos`.`views` + (SELECT COALESCE(SUM(`videos_shards`.`views`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`))";
         assert_eq!(
             sql!(Mysql, videos::views.total() / videos::views),
             format!("({mysql} / `videos`.`views`)")
@@ -306,11 +309,11 @@ mod tests {
         let alias = diesel::alias!(videos as v);
         assert_eq!(
             sql!(Pg, alias.field(videos::views).total()),
-            r#"CAST(("v"."views" + COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "v"."id"), 0)) AS bigint)"#
+            r#"CAST(("v"."views" + (SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "v"."id")) AS bigint)"#
         );
         assert_eq!(
             sql!(Mysql, alias.select(alias.field(videos::likes).total())),
-            "SELECT (`v`.`likes` + COALESCE((SELECT SUM(`videos_shards`.`likes`) FROM `videos_shards` WHERE `videos_shards`.`id` = `v`.`id`), 0)) FROM `videos` AS `v`"
+            "SELECT (`v`.`likes` + (SELECT COALESCE(SUM(`videos_shards`.`likes`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `v`.`id`)) FROM `videos` AS `v`"
         );
         assert_eq!(
             sql!(Sqlite, alias.field(videos::views).total()),
@@ -322,7 +325,7 @@ mod tests {
     fn sql_of_a_total_under_a_composite_key() {
         assert_eq!(
             sql!(Pg, downloads::number.total()),
-            r#"("downloads"."number" + COALESCE((SELECT SUM("download ""counts"""."number") FROM "download ""counts""" WHERE "download ""counts"""."version" = "downloads"."version" AND "download ""counts"""."day" = "downloads"."day"), 0))"#
+            r#"("downloads"."number" + (SELECT COALESCE(SUM("download ""counts"""."number"), 0) FROM "download ""counts""" WHERE "download ""counts"""."version" = "downloads"."version" AND "download ""counts"""."day" = "downloads"."day"))"#
         );
     }
 }

@@ -88,11 +88,11 @@ mod tests {
     fn sql_of_a_models_selection() {
         assert_eq!(
             sql!(Pg, videos::table.select(Card::as_select())),
-            r#"SELECT "videos"."slug", CAST(("videos"."likes" + COALESCE((SELECT SUM("videos_shards"."likes") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"), 0)) AS integer) FROM "videos""#
+            r#"SELECT "videos"."slug", CAST(("videos"."likes" + (SELECT COALESCE(SUM("videos_shards"."likes"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")) AS integer) FROM "videos""#
         );
         assert_eq!(
             sql!(Mysql, videos::table.select(Card::as_select())),
-            "SELECT `videos`.`slug`, (`videos`.`likes` + COALESCE((SELECT SUM(`videos_shards`.`likes`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0)) FROM `videos`"
+            "SELECT `videos`.`slug`, (`videos`.`likes` + (SELECT COALESCE(SUM(`videos_shards`.`likes`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`)) FROM `videos`"
         );
         let total = sql!(Sqlite, videos::likes.total());
         assert_eq!(

@@ -303,11 +303,11 @@ mod sql_tests {
     fn a_total() {
         assert_eq!(
             sql!(Pg, hits.total()),
-            r#"CAST(("analytics"."sites"."hits" + COALESCE((SELECT SUM("sites_shards"."hits") FROM "analytics"."sites_shards" WHERE "sites_shards"."id" = "analytics"."sites"."id"), 0)) AS bigint)"#
+            r#"CAST(("analytics"."sites"."hits" + (SELECT COALESCE(SUM("sites_shards"."hits"), 0) FROM "analytics"."sites_shards" WHERE "sites_shards"."id" = "analytics"."sites"."id")) AS bigint)"#
         );
         assert_eq!(
             sql!(Mysql, hits.total()),
-            "(`analytics`.`sites`.`hits` + COALESCE((SELECT SUM(`sites_shards`.`hits`) FROM `analytics`.`sites_shards` WHERE `sites_shards`.`id` = `analytics`.`sites`.`id`), 0))"
+            "(`analytics`.`sites`.`hits` + (SELECT COALESCE(SUM(`sites_shards`.`hits`), 0) FROM `analytics`.`sites_shards` WHERE `sites_shards`.`id` = `analytics`.`sites`.`id`))"
         );
         assert_eq!(
             sql!(Sqlite, hits.total()),

@@ -325,3 +325,22 @@ fn nobody_waits_for_ever_under_kill_query() {
 fn nobody_waits_for_ever_for_kept_totals_of_diesel_async() {
     nobody_waits_for_ever("SET max_statement_time = 0.001", "kept");
 }
+
+/// MariaDB gives NULL for a subquery that it interrupts as it begins, and no error. The total is not the base then.
+#[test]
+fn an_interrupted_total_is_an_error() {
+    let Some(database) = database() else {
+        return;
+    };
+    let conn = &mut MysqlConnection::connect(&database);
+    update(videos.find(2))
+        .set(views.eq(views + 5))
+        .execute(conn)
+        .unwrap();
+    let total: i64 = videos.find(2).select(views.total()).first(conn).unwrap();
+    conn.batch_execute("SET max_statement_time = 1").unwrap();
+    let slow = diesel::dsl::sql::<diesel::sql_types::BigInt>("BENCHMARK(10000000000, 1 + 1)");
+    let read: QueryResult<(i64, i64)> = videos.find(2).select((slow, views.total())).first(conn);
+    assert!(read.is_err(), "{read:?} in place of {total}");
+    assert_eq!(videos.find(2).select(views.total()).first(conn), Ok(total));
+}

@@ -211,7 +211,7 @@ mod tests {
         };
         assert_eq!(
             sql!(Pg, named),
-            r#"SELECT "diesel_sharded_counters"."name", CAST(("diesel_sharded_counters"."value" + COALESCE((SELECT SUM("diesel_sharded_counter_shards"."value") FROM "diesel_sharded_counter_shards" WHERE "diesel_sharded_counter_shards"."name" = "diesel_sharded_counters"."name"), 0)) AS bigint) FROM "diesel_sharded_counters" WHERE "diesel_sharded_counters"."name" IN ($1, $2)"#
+            r#"SELECT "diesel_sharded_counters"."name", CAST(("diesel_sharded_counters"."value" + (SELECT COALESCE(SUM("diesel_sharded_counter_shards"."value"), 0) FROM "diesel_sharded_counter_shards" WHERE "diesel_sharded_counter_shards"."name" = "diesel_sharded_counters"."name")) AS bigint) FROM "diesel_sharded_counters" WHERE "diesel_sharded_counters"."name" IN ($1, $2)"#
         );
         let page = SelectCounters {
             rows: SelectedRows::Page {

@@ -182,7 +182,7 @@ mod tests {
         };
         let total = |field: &str| {
             format!(
-                r#"("videos"."{field}" + COALESCE((SELECT SUM("videos_shards"."{field}") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"), 0))"#
+                r#"("videos"."{field}" + (SELECT COALESCE(SUM("videos_shards"."{field}"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id"))"#
             )
         };
         let (views, likes) = (total("views"), total("likes"));

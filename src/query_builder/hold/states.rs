@@ -25,8 +25,8 @@ pub(crate) enum Sums {
 /// Reads what parents hold of some fields, one text for each parent.
 ///
 /// ```sql
-/// SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST(COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards"
-///     WHERE "videos_shards"."id" = "videos"."id"), 0) AS TEXT) || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
+/// SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST((SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards"
+///     WHERE "videos_shards"."id" = "videos"."id") AS TEXT) || ' ' || … FROM "videos" WHERE … ORDER BY "videos"."id"
 /// -- MySQL, MariaDB: CONCAT(CAST(… AS CHAR), ' ', …), and all SELECTs end in FOR UPDATE
 /// ```
 pub(crate) struct ReadStates<'a, W, DB: Backend> {
@@ -59,16 +59,16 @@ where
                 continue;
             }
             out.push_sql(cast);
-            out.push_sql("COALESCE((SELECT SUM(");
+            out.push_sql("(SELECT COALESCE(SUM(");
             self.of
                 .names
                 .push_shards_column(&field.name, out.reborrow())?;
-            out.push_sql(")");
+            out.push_sql("), 0)");
             self.of
                 .names
                 .push_from_shards(self.of.shard.as_ref(), out.reborrow())?;
             out.push_sql(dialect.reads_what_is_locked());
-            out.push_sql("), 0)");
+            out.push_sql(")");
             out.push_sql(as_text);
         }
         out.push_sql(end);

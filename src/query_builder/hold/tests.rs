@@ -74,11 +74,11 @@ fn states_are_read_as_they_are_locked() {
     }
     assert_eq!(
         sql!(Pg, read!(Some(3))),
-        r#"SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST(COALESCE((SELECT SUM("videos_shards"."views") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $1), 0) AS TEXT) || ' ' || CAST("videos"."likes" AS TEXT) || ' ' || CAST(COALESCE((SELECT SUM("videos_shards"."likes") FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $2), 0) AS TEXT) FROM "videos" WHERE (("videos"."id" = $3)) ORDER BY "videos"."id""#
+        r#"SELECT CAST("videos"."views" AS TEXT) || ' ' || CAST((SELECT COALESCE(SUM("videos_shards"."views"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $1) AS TEXT) || ' ' || CAST("videos"."likes" AS TEXT) || ' ' || CAST((SELECT COALESCE(SUM("videos_shards"."likes"), 0) FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id" AND "videos_shards"."shard" = $2) AS TEXT) FROM "videos" WHERE (("videos"."id" = $3)) ORDER BY "videos"."id""#
     );
     let mysql = sql!(Mysql, read!(None));
     assert!(
-        mysql.starts_with("SELECT CONCAT(CAST(`videos`.`views` AS CHAR), ' ', CAST(COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` FOR UPDATE), 0) AS CHAR), ' ', "),
+        mysql.starts_with("SELECT CONCAT(CAST(`videos`.`views` AS CHAR), ' ', CAST((SELECT COALESCE(SUM(`videos_shards`.`views`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` FOR UPDATE) AS CHAR), ' ', "),
         "{mysql}"
     );
     assert!(
@@ -108,7 +108,7 @@ fn a_fold_adds_and_then_empties() {
     }
     assert_eq!(
         sql!(Mysql, add!(None)),
-        "UPDATE `videos` SET `views` = (`videos`.`views` + COALESCE((SELECT SUM(`videos_shards`.`views`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0)), `likes` = (`videos`.`likes` + COALESCE((SELECT SUM(`videos_shards`.`likes`) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`), 0)) WHERE ((`videos`.`id` = ?)) AND EXISTS (SELECT 1 FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` AND (`videos_shards`.`views` <> 0 OR `videos_shards`.`likes` <> 0))"
+        "UPDATE `videos` SET `views` = (`videos`.`views` + (SELECT COALESCE(SUM(`videos_shards`.`views`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`)), `likes` = (`videos`.`likes` + (SELECT COALESCE(SUM(`videos_shards`.`likes`), 0) FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id`)) WHERE ((`videos`.`id` = ?)) AND EXISTS (SELECT 1 FROM `videos_shards` WHERE `videos_shards`.`id` = `videos`.`id` AND (`videos_shards`.`views` <> 0 OR `videos_shards`.`likes` <> 0))"
     );
     let one = sql!(Pg, add!(Some(3)));
     assert_eq!(one.matches(r#"AND "videos_shards"."shard" = $"#).count(), 3);
@@ -223,7 +223,7 @@ fn a_fold_of_a_greatest_value_leaves_it_in_the_base() {
     }
     let total = |from: &str| {
         format!(
-            "COALESCE((SELECT MAX(`players_shards`.`best`) FROM `players_shards` WHERE `players_shards`.`id` = `players`.`id` AND (`players`.`best` IS NULL OR `players_shards`.`best` > `players`.`best`){from}), `players`.`best`)"
+            "(SELECT COALESCE(MAX(`players_shards`.`best`), `players`.`best`) FROM `players_shards` WHERE `players_shards`.`id` = `players`.`id` AND (`players`.`best` IS NULL OR `players_shards`.`best` > `players`.`best`){from})"
         )
     };
     assert_eq!(
