@@ -211,9 +211,9 @@ pub(crate) fn push_total_of<'b, DB: ShardedBackend>(
             out.push_sql(condition);
             out.push_sql(" THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT ");
             names.push_column(name, out.reborrow())?;
-            out.push_sql(" + COALESCE(");
-            push_sum_of_shards(names, name, out.reborrow())?;
-            out.push_sql(", 0) AS total");
+            out.push_sql(" + ");
+            push_sum_or_0(names, name, out.reborrow())?;
+            out.push_sql(" AS total");
             names.push_from_shards(shard, out.reborrow())?;
             out.push_sql("))");
             Ok(())
@@ -222,8 +222,6 @@ pub(crate) fn push_total_of<'b, DB: ShardedBackend>(
 }
 
 /// `(base + (SELECT COALESCE(SUM(…), 0) FROM shards WHERE …))`
-///
-/// A subquery that MariaDB interrupts as it begins is NULL there, without an error. It makes the total NULL, and not the base.
 fn push_sum<'b, DB: ShardedBackend>(
     names: Names<'b, DB>,
     name: &str,
@@ -232,23 +230,39 @@ fn push_sum<'b, DB: ShardedBackend>(
 ) -> QueryResult<()> {
     out.push_sql("(");
     names.push_column(name, out.reborrow())?;
-    out.push_sql(" + (SELECT COALESCE(");
-    push_sum_of_shards(names, name, out.reborrow())?;
-    out.push_sql(", 0)");
-    names.push_from_shards(shard, out.reborrow())?;
-    out.push_sql("))");
+    out.push_sql(" + ");
+    push_sum_of_shards(names, name, shard, "", out.reborrow())?;
+    out.push_sql(")");
     Ok(())
 }
 
-/// `SUM(shards.name)`
-fn push_sum_of_shards<'b, DB: ShardedBackend>(
+/// `(SELECT COALESCE(SUM(…), 0) FROM shards WHERE …)`; `lock` ends it.
+///
+/// A subquery that MariaDB interrupts as it begins is NULL there, without an error. It makes the total NULL, and not the base.
+pub(super) fn push_sum_of_shards<'b, DB: ShardedBackend>(
+    names: Names<'b, DB>,
+    name: &str,
+    shard: Option<&'b i32>,
+    lock: &str,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
+    out.push_sql("(SELECT ");
+    push_sum_or_0(names, name, out.reborrow())?;
+    names.push_from_shards(shard, out.reborrow())?;
+    out.push_sql(lock);
+    out.push_sql(")");
+    Ok(())
+}
+
+/// `COALESCE(SUM(shards.name), 0)`
+fn push_sum_or_0<'b, DB: ShardedBackend>(
     names: Names<'b, DB>,
     name: &str,
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
-    out.push_sql("SUM(");
+    out.push_sql("COALESCE(SUM(");
     names.push_shards_column(name, out.reborrow())?;
-    out.push_sql(")");
+    out.push_sql("), 0)");
     Ok(())
 }
 

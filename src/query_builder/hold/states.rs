@@ -8,6 +8,7 @@ use diesel::sql_types::{Nullable, Text};
 use crate::backend::ShardedBackend;
 use crate::model::ShardsColumn;
 use crate::query_builder::no_query_id;
+use crate::query_builder::total::push_sum_of_shards;
 
 use super::rows::HeldRows;
 
@@ -59,16 +60,9 @@ where
                 continue;
             }
             out.push_sql(cast);
-            out.push_sql("(SELECT COALESCE(SUM(");
-            self.of
-                .names
-                .push_shards_column(&field.name, out.reborrow())?;
-            out.push_sql("), 0)");
-            self.of
-                .names
-                .push_from_shards(self.of.shard.as_ref(), out.reborrow())?;
-            out.push_sql(dialect.reads_what_is_locked());
-            out.push_sql(")");
+            let (names, shard) = (self.of.names, self.of.shard.as_ref());
+            let lock = dialect.reads_what_is_locked();
+            push_sum_of_shards(names, &field.name, shard, lock, out.reborrow())?;
             out.push_sql(as_text);
         }
         out.push_sql(end);
