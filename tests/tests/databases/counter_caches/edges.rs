@@ -483,7 +483,7 @@ macro_rules! come_to {
                     let found = scope.spawn(|| cache().verify().drifts(conn));
                     loop {
                         let waiting = diesel::sql_query(
-                            "SELECT COUNT(*) AS number FROM pg_locks WHERE NOT granted",
+                            "SELECT COUNT(*) AS number FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
                         );
                         if waiting.get_result::<Number>(&mut second)?.number > 0 {
                             break;
