@@ -46,11 +46,18 @@ fn rows_after(text: &str) -> impl Iterator<Item = Vec<&'static str>> + use<> {
 /// The operations that the page names, and the rows of the section's table.
 fn table() -> (Vec<&'static str>, Vec<Row>) {
     let operations = rows_after("\n\n").flat_map(|cells| cells[0].split(", "));
+    let operations: Vec<_> = operations.collect();
     let rows = rows_after(&format!("\n# {SECTION}\n\n")).map(|cells| Row {
         surrounding: cells[0],
         refused: cells[1],
     });
-    (operations.collect(), rows.collect())
+    let rows: Vec<_> = rows.collect();
+    for Row { refused, .. } in &rows {
+        let named = refused.strip_prefix("all but ").unwrap_or(refused);
+        let is_known = |name| name == "none" || operations.contains(&name);
+        assert!(named.split(", ").all(is_known), "{refused}");
+    }
+    (operations, rows)
 }
 
 fn holds(operation: &str, refused: &str) -> bool {
