@@ -1,8 +1,9 @@
 //! The checker of lives, on a right implementation in memory and on ones with a bug each.
 
 mod memory;
+mod turns;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::thread;
 
 use diesel_sharded_chaos::checker::Judgement;
@@ -14,30 +15,39 @@ use diesel_sharded_chaos::store::Store;
 use tempfile::TempDir;
 
 use self::memory::{Bug, Memory, World};
+use self::turns::Turns;
 
 /// The least number of times that a bug has to show.
 const ENOUGH: u32 = 10;
 /// The fewest operations that a right implementation has to pass.
 const OPERATIONS: u32 = 3000;
-/// The fewest reads among them. The scheduler may keep the client that reads waiting.
+/// The fewest reads among them.
 const READS: u32 = 200;
 
 /// Runs the clients of a scene until the bug has shown several times, and judges their history.
 fn judged(bug: Bug, scene: Scene, seed: u64) -> Judgement<Finding> {
     let round = Round { scene, number: 1 };
-    let world = Arc::new(Mutex::new(World::with(bug)));
+    let roles = Role::of(scene);
+    let world = Mutex::new(World::with(bug));
+    let turns = Turns::new(roles.len(), seed);
+    let memory = |client| Memory {
+        world: &world,
+        turns: &turns,
+        client,
+    };
     let logs = TempDir::new().unwrap();
     thread::scope(|scope| {
-        for (client, role) in Role::of(scene).into_iter().enumerate() {
+        for (client, role) in roles.into_iter().enumerate() {
             let mut log = Log::create(&logs.path().join(format!("{client}.jsonl"))).unwrap();
-            let mut store = Memory(Arc::clone(&world));
+            let mut store = memory(client);
+            let turns = &turns;
             scope.spawn(move || {
+                let _takes_part = turns.take_part(client);
                 let mut workload = Workload::new(round, role, seed + client as u64);
                 loop {
                     let operation = workload.draw();
                     let answer = log.record(&operation, |operation| store.run(operation));
                     answer.unwrap().unwrap();
-                    thread::yield_now(); // a lock that its last holder takes again would keep the clients apart
                     let world = store.world();
                     let has_shown = bug == Bug::None || world.strikes >= ENOUGH;
                     let is_enough = world.operations >= OPERATIONS && world.reads >= READS;
@@ -52,7 +62,7 @@ fn judged(bug: Bug, scene: Scene, seed: u64) -> Judgement<Finding> {
             });
         }
     });
-    let aftermath = round.aftermath(&mut Memory(Arc::clone(&world)));
+    let aftermath = round.aftermath(&mut memory(0));
     round.judge(&History::read(logs.path()).unwrap(), &aftermath)
 }
 

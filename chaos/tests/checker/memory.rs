@@ -1,13 +1,14 @@
 //! Bases and shards in memory: a right implementation, or one with a bug. Rows are deleted, inserted again and renamed while others fold.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
+use std::sync::{Mutex, MutexGuard};
 
 use diesel_sharded_chaos::lives::workload::MOST;
 use diesel_sharded_chaos::lives::{Answer, Operation, Seen};
 use diesel_sharded_chaos::operation::Refused;
 use diesel_sharded_chaos::store::Store;
+
+use super::turns::Turns;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
@@ -234,11 +235,15 @@ impl World {
 }
 
 /// A client's access to the world.
-pub struct Memory(pub Arc<Mutex<World>>);
+pub struct Memory<'w> {
+    pub world: &'w Mutex<World>,
+    pub turns: &'w Turns,
+    pub client: usize,
+}
 
-impl Memory {
+impl Memory<'_> {
     pub fn world(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap()
+        self.world.lock().unwrap()
     }
 
     /// Waits for some operations of other clients, unless these have ended.
@@ -248,7 +253,7 @@ impl Memory {
             if self.world().operations >= enough {
                 return;
             }
-            thread::yield_now();
+            self.turns.pass(self.client);
         }
     }
 
@@ -319,9 +324,9 @@ impl Memory {
     }
 }
 
-impl Store<Operation, Answer> for Memory {
+impl Store<Operation, Answer> for Memory<'_> {
     fn run(&mut self, operation: &Operation) -> Result<Answer, Refused> {
-        thread::yield_now();
+        self.turns.pass(self.client); // others run while this operation is under way
         let mut world = self.world();
         world.operations += 1;
         if let Operation::Read { .. } | Operation::ReadNamed { .. } = operation {
