@@ -29,9 +29,9 @@
 //!
 //! Operate:
 //!
-//! 12. [Adopting and leaving](adopting): three deploys each way, without a stop
+//! 12. [Adopting and leaving](adopting): three deploys each way, without downtime
 //! 13. [Operations](operations): the page for whoever runs the database: locks, backups, alerts, grants
-//! 14. [FAQ](faq): what else people ask
+//! 14. [FAQ](faq): other common questions
 //!
 //! The [reference](crate::reference) has the settings that were tested, a comparison with alternatives, and all benchmarks.
 //!

@@ -1,6 +1,6 @@
 //! Reference pages: tables to look something up in, beside the [guide](crate::guide).
 //!
-//! 1. [Surroundings](surroundings): settings of the server and the session, and what holds with them
+//! 1. [Surroundings](surroundings): server and session settings, and what holds with them
 //! 2. [Comparison](comparison): slotted counters, Redis write-behind, triggers, event rows and others
 //! 3. [Benchmarks](benchmarks): what was measured, and how
 
@@ -20,6 +20,5 @@ pages! {
 ///
 /// <div class="charts"><style>.charts svg { max-width: 100%; height: auto }</style>
 #[doc = include_str!("../docs/benchmarks/one-hot-row.svg")]
-#[doc = include_str!("../docs/benchmarks/soak.svg")]
 /// </div>
 pub mod benchmarks {}
