@@ -1,0 +1,88 @@
+//! Operations on what is not sharded, or cannot be counted.
+
+use diesel::prelude::*;
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::prelude::*;
+use diesel_sharded::{RowCounter, fold, set_total, update, verify};
+
+diesel::table! {
+    videos (id) {
+        id -> BigInt,
+        title -> Text,
+        views -> BigInt,
+        likes -> Integer,
+        rating -> Nullable<BigInt>,
+    }
+}
+
+#[derive(diesel_sharded::ShardedSelectable, diesel::Identifiable, diesel_sharded::ShardedField)]
+struct Video {
+    id: i64,
+    #[sharded]
+    views: i64,
+    #[sharded]
+    likes: i32,
+}
+
+diesel::table! {
+    pages (id) {
+        id -> BigInt,
+        hits -> BigInt,
+    }
+}
+
+diesel::table! {
+    accounts (id) {
+        id -> BigInt,
+        balance -> Double,
+    }
+}
+
+#[derive(diesel_sharded::ShardedField)]
+struct Account {
+    id: i64,
+    #[sharded]
+    balance: f64,
+}
+
+fn changes_that_are_no_counts(conn: &mut SqliteConnection) {
+    use self::videos::dsl::*;
+    let video = Video { id: 7, views: 100, likes: 0 };
+    let _ = update(videos.find(7)).set(views.eq(views + views)).execute(conn);
+    let _ = update(videos.find(7)).set(views.eq(likes + 1)).execute(conn);
+    let _ = update(videos.find(7)).set(views.eq(views * 2)).execute(conn);
+    let _ = update(videos.find(7)).set(views.eq(5)).execute(conn);
+    let _ = update(videos.find(7)).set(views.eq(video.views + 1)).execute(conn);
+    let _ = update(videos.find(7)).set((views.eq(views + 1), title.eq("new"))).execute(conn);
+    let _ = update(videos.find(7)).set(title.eq("new")).execute(conn);
+}
+
+fn updates_of_other_sources_and_results(conn: &mut SqliteConnection) {
+    use self::videos::dsl::*;
+    let _ = update(videos.select(id)).set(views.eq(views + 1)).execute(conn);
+    let _ = update(pages::table.find(7)).set(pages::hits.eq(pages::hits + 1)).execute(conn);
+    let _ = update(videos.find(7)).set(views.eq(views + 1)).or_insert(pages::id.eq(7));
+    let _ = update(videos.find(7)).set(views.eq(views + 1)).returning(views + 1).get_result::<i64>(conn);
+}
+
+fn totals(conn: &mut SqliteConnection) {
+    use self::videos::dsl::*;
+    let _ = videos.group_by(views).select((views, views.total())).first::<(i64, i64)>(conn);
+    let _ = videos.select(title.total()).first::<String>(conn);
+    let _ = set_total(videos, rating, 5);
+}
+
+fn folds_and_recounts(conn: &mut SqliteConnection) {
+    use self::videos::dsl::*;
+    let _ = fold(pages::table);
+    let _ = verify(videos, (views, rating), ());
+    let _ = verify(videos, views, videos.select((id, title))).drifts(conn);
+}
+
+fn fractions(conn: &mut SqliteConnection, coalescer: &Coalescer<SqliteConnection>) {
+    let balance = RowCounter::of(accounts::balance, 7);
+    let _ = coalescer.add(&balance, 1);
+    let _ = balance.never_below(0).add(-1, conn);
+}
+
+fn main() {}
