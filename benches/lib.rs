@@ -9,6 +9,7 @@ pub mod report;
 pub mod series;
 pub mod simulated;
 pub mod synced;
+pub mod videos;
 
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};

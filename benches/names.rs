@@ -33,7 +33,6 @@ pub const SHAPES: &str = "shapes";
 pub const READS: &str = "reads";
 pub const TOP: &str = "top";
 pub const SNAPSHOT: &str = "snapshot";
-pub const PROCESS: &str = "process";
 pub const LONG: &str = "long";
 pub const SOAK: &str = "soak";
 pub const PROCESSES: &str = "processes";
@@ -57,6 +56,8 @@ pub const SIXTEEN_SHARDS: &str = "16 shards each";
 pub const FEW_HOT: &str = "1 % hot, 10 % one shard";
 pub const FOLDED_KEEPING: &str = "the same, folded, shards kept";
 pub const NO_SHARDS: &str = "no shards";
+/// Follows the name of a mix.
+pub const ALL_ROWS: &str = "all rows";
 
 /// The rows of the table in the section [`TOP`], by whether the run was quick.
 pub fn ranked_rows(quick: bool) -> i64 {

@@ -21,25 +21,8 @@ use diesel_sharded_benches::names::{
 use diesel_sharded_benches::program::{Process, READY};
 use diesel_sharded_benches::report::{Cell, Pace, Part, Report, tenths};
 use diesel_sharded_benches::synced::Synced;
-
-use self::videos::dsl::views;
-use self::videos::table as table_of_videos;
-
-diesel::table! {
-    videos (id) {
-        id -> BigInt,
-        views -> BigInt,
-    }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = videos)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Video {
-    id: i64,
-    #[sharded]
-    views: i64,
-}
+use diesel_sharded_benches::videos::dsl::views;
+use diesel_sharded_benches::videos::table as table_of_videos;
 
 const PROCESSES_OF_A_RUN: usize = 8;
 const THREADS: usize = 8;

@@ -3,6 +3,7 @@
 //! It has a part for each section on each database. A run replaces the parts that it measured and no others, so each part
 //! tells when, on which machine and at which pace it was measured.
 
+use std::fmt::{self, Display};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -30,8 +31,6 @@ pub struct Part {
     pub readings: Vec<Reading>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub courses: Vec<Course>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_process: Option<InProcess>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upkeep: Option<Upkeep>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -92,13 +91,6 @@ pub struct Course {
     pub per_second_of_tenths: Vec<f64>,
     pub table_bytes: i64,
     pub dead_versions: i64,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct InProcess {
-    pub buffered_adds_per_second_hot: f64,
-    pub buffered_adds_per_second_uniform: f64,
-    pub bytes_of_idle_key: f64,
 }
 
 /// The upkeep of PostgreSQL that fell into a measurement.
@@ -251,7 +243,6 @@ impl Part {
             cells: vec![],
             readings: vec![],
             courses: vec![],
-            in_process: None,
             upkeep: None,
             soak: None,
         }
@@ -285,6 +276,38 @@ impl Part {
             ))
         };
         Ok(found.ok_or_else(missing)?.us)
+    }
+}
+
+/// The results, a line each.
+impl Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} on {}", self.section, self.database)?;
+        for cell in &self.cells {
+            let latency = |us: Option<f64>| us.map_or(String::new(), |us| format!("{us} µs"));
+            let (p50, p99) = (latency(cell.p50_us), latency(cell.p99_us));
+            let Cell {
+                disk,
+                keys,
+                threads,
+                entrant,
+                per_second,
+                failed,
+                ..
+            } = cell;
+            let what = cell.shape.as_ref().unwrap_or(keys);
+            writeln!(
+                f,
+                "  {what}, {disk}, {threads} threads, {entrant}: {per_second} a second, {p50} / {p99}, {failed} failed"
+            )?;
+        }
+        for Reading { read, form, us } in &self.readings {
+            writeln!(f, "  {read}, {form}: {us} µs")?;
+        }
+        for course in &self.courses {
+            writeln!(f, "  {course:?}")?;
+        }
+        Ok(())
     }
 }
 

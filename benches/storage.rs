@@ -12,26 +12,9 @@ use diesel::connection::SimpleConnection;
 use diesel::dsl::{select, sql};
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
-use diesel_sharded::prelude::*;
 use diesel_sharded::{ShardsTable, fold};
-use diesel_sharded_benches::series;
+use diesel_sharded_benches::{series, videos};
 use diesel_sharded_tests::TestConnection;
-
-diesel::table! {
-    videos (id) {
-        id -> BigInt,
-        views -> BigInt,
-    }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = videos)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Video {
-    id: i64,
-    #[sharded]
-    views: i64,
-}
 
 const ROWS: i64 = 1_000_000;
 

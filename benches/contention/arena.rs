@@ -13,7 +13,7 @@ use diesel_sharded_benches::report::Upkeep;
 use diesel_sharded_benches::{names, series};
 use diesel_sharded_tests::{Database, Server, TestConnection};
 
-use crate::schema::{self, EVENTS, PLAIN, ROWS, SHARDED, SLOTS, SLOTTED, USERS, for_each_sharded};
+use crate::schema::{self, EVENTS, PLAIN, ROWS, SHARDED, SLOTS, SLOTTED, for_each_sharded};
 
 /// The disk that a commit waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,9 +35,6 @@ impl Disk {
         }
     }
 }
-
-/// The settings that make PostgreSQL's commits 1 ms slower.
-pub const SLOW_COMMITS: [(&str, u32); 2] = [("commit_delay", 1000), ("commit_siblings", 0)];
 
 /// A database with the tables of [`schema`]. Its commits wait for `disk`.
 pub struct Stage<Conn> {
@@ -111,6 +108,7 @@ pub trait Arena: TestConnection + Send + 'static {
     /// The end of `CREATE TABLE` that this crate gives its shards tables. A team would find it for its slots too.
     const SHARDS_OPTIONS: &'static str;
 
+    /// The disks that its commits can wait for.
     const DISKS: &'static [Disk];
 
     /// Creates an empty database whose commits can wait for `disk`.
@@ -206,10 +204,6 @@ macro_rules! arena {
                 self.run(&format!(
                     "CREATE TABLE comments (id {serial}, video_id BIGINT NOT NULL, body VARCHAR(100) NOT NULL)"
                 ));
-                self.run("CREATE TABLE users (id BIGINT PRIMARY KEY, comments BIGINT NOT NULL)");
-                self.run(&format!("INSERT INTO users SELECT n, 0 FROM ({}) AS numbers", Self::numbers(USERS)));
-                self.run("CREATE TABLE ticks (id BIGINT PRIMARY KEY, n BIGINT NOT NULL)");
-                self.run(&format!("INSERT INTO ticks SELECT n - 1, 0 FROM ({}) AS numbers", Self::numbers(128)));
                 self.run_pending_migrations(MIGRATIONS).expect("the library's own tables");
                 self.analyze();
             }
@@ -225,7 +219,7 @@ arena!(PgConnection {
     const ANALYZE: &'static [&'static str] = &["VACUUM ANALYZE"];
 
     const SHARDS_OPTIONS: &'static str = " WITH (fillfactor = 90)";
-    const DISKS: &'static [Disk] = &[Disk::Free, Disk::Local, Disk::Slow];
+    const DISKS: &'static [Disk] = &[Disk::Local, Disk::Slow];
 
     fn database_on(disk: Disk) -> Database {
         match disk {
@@ -248,7 +242,7 @@ arena!(PgConnection {
 
     fn wait_for(&mut self, disk: Disk) {
         if disk == Disk::Slow {
-            SLOW_COMMITS.iter().for_each(|(name, value)| self.run(&format!("SET {name} = {value}")));
+            self.run("SET commit_delay = 1000; SET commit_siblings = 0");
         }
     }
 
@@ -265,7 +259,7 @@ arena!(MysqlConnection {
     const ANALYZE: &'static [&'static str] = &[];
 
     const SHARDS_OPTIONS: &'static str = "";
-    const DISKS: &'static [Disk] = &[Disk::Free, Disk::Local];
+    const DISKS: &'static [Disk] = &[Disk::Local];
 
     fn wait_for(&mut self, disk: Disk) {
         let flush = u8::from(disk == Disk::Local);
@@ -285,7 +279,7 @@ arena!(SqliteConnection {
     const ANALYZE: &'static [&'static str] = &["ANALYZE"];
 
     const SHARDS_OPTIONS: &'static str = " WITHOUT ROWID";
-    const DISKS: &'static [Disk] = &[Disk::Free, Disk::Local];
+    const DISKS: &'static [Disk] = &[Disk::Local];
 
     fn wait_for(&mut self, disk: Disk) {
         if disk == Disk::Local {

@@ -2,11 +2,6 @@
 
 use std::error::Error;
 
-pub use diesel_sharded_benches::names::{
-    APPEND_ONLY, APPEND_ONLY_PREPARED, BUFFERED, COALESCED, DEFAULT, ONE_ROW, PREPARED, RANDOM,
-    SLOTTED, SLOTTED_PREPARED, STRIPED, WRITE_BEHIND, WRITE_BEHIND_LOGGED,
-};
-
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The function that a thread calls to count once on one row.
@@ -16,8 +11,8 @@ pub type Counting<'a, Conn> = Box<dyn FnMut(&mut Conn, i64) -> Outcome + 'a>;
 pub trait Contender<Conn>: Sync {
     fn name(&self) -> &'static str;
 
-    /// The SQL expression of the total so far; `None` for a contender that only reads.
-    fn total(&self) -> Option<String>;
+    /// The SQL expression of the total so far.
+    fn total(&self) -> String;
 
     /// The rows that each count adds one to.
     fn rows(&self) -> i64 {

@@ -5,11 +5,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel_sharded_benches::median;
+use diesel_sharded_benches::report::{Cell, tenths};
 use indicatif::ProgressBar;
 use rand::RngExt;
-use rand_distr::{Distribution, Zipf};
 
-use crate::arena::{Arena, Disk, Stage};
+use crate::arena::{Arena, Stage};
 use crate::contender::{Contender, Counting};
 use crate::schema::ROWS;
 
@@ -18,7 +18,6 @@ use crate::schema::ROWS;
 pub enum Keys {
     Hot,
     Uniform,
-    Zipf,
 }
 
 impl Keys {
@@ -26,7 +25,6 @@ impl Keys {
         match self {
             Keys::Hot => "one hot key",
             Keys::Uniform => "1000 keys, uniform",
-            Keys::Zipf => "1000 keys, Zipf",
         }
     }
 
@@ -35,10 +33,6 @@ impl Keys {
         match self {
             Keys::Hot => Box::new(|| 1),
             Keys::Uniform => Box::new(move || random.random_range(1..=ROWS)),
-            Keys::Zipf => {
-                let zipf = Zipf::new(ROWS as f64, 1.0).expect("a distribution");
-                Box::new(move || zipf.sample(&mut random) as i64)
-            }
         }
     }
 }
@@ -54,9 +48,7 @@ pub struct Pace {
 /// The conditions that a group of cells shares.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene {
-    pub section: &'static str,
     pub keys: Keys,
-    pub in_transaction: bool,
     /// The name of the update's shape, where shapes are compared.
     pub shape: Option<&'static str>,
     /// The number of threads, or of tasks.
@@ -65,46 +57,16 @@ pub struct Scene {
 
 impl Scene {
     /// Counts on one row that commit by themselves.
-    pub fn hot(section: &'static str, threads: usize) -> Self {
+    pub fn hot(threads: usize) -> Self {
         Scene {
-            section,
             keys: Keys::Hot,
-            in_transaction: false,
             shape: None,
             threads,
         }
     }
 }
 
-/// One entrant's results in one scene, as medians of the rounds.
-#[derive(Debug)]
-pub struct Cell {
-    pub scene: Scene,
-    pub disk: Disk,
-    pub database: &'static str,
-    pub entrant: &'static str,
-    /// Counts per second.
-    pub rate: f64,
-    /// Counts per second in each round.
-    pub rates: Vec<f64>,
-    /// The 50th, 95th and 99th percentiles of the time of one count, if they were measured.
-    pub latencies: [Option<Duration>; 3],
-    /// Failed counts in all rounds.
-    pub failed: usize,
-}
-
 pub const PERCENTILES: [f64; 3] = [0.50, 0.95, 0.99];
-
-/// A program that counts without this process, and so shows the database's limit.
-pub trait Limit: Sync {
-    fn name(&self) -> &'static str;
-
-    /// The SQL expression of the total so far; `None` if the program writes to no counter.
-    fn total(&self) -> Option<String>;
-
-    /// Counts on that many connections for that long.
-    fn run(&self, connections: usize, duration: Duration) -> Slice;
-}
 
 /// The results of one slice.
 #[derive(Debug, Default)]
@@ -113,35 +75,6 @@ pub struct Slice {
     pub succeeded: usize,
     pub failed: usize,
     pub latencies: [Option<Duration>; 3],
-}
-
-/// A participant in a scene.
-pub enum Entrant<'a, Conn> {
-    Contender(&'a dyn Contender<Conn>),
-    Limit(&'a dyn Limit),
-}
-
-impl<Conn> Entrant<'_, Conn> {
-    fn name(&self) -> &'static str {
-        match self {
-            Entrant::Contender(contender) => contender.name(),
-            Entrant::Limit(limit) => limit.name(),
-        }
-    }
-
-    fn total(&self) -> Option<String> {
-        match self {
-            Entrant::Contender(contender) => contender.total(),
-            Entrant::Limit(limit) => limit.total(),
-        }
-    }
-
-    fn rows(&self) -> i64 {
-        match self {
-            Entrant::Contender(contender) => contender.rows(),
-            Entrant::Limit(_) => 1,
-        }
-    }
 }
 
 /// One thread's counts in one slice.
@@ -159,7 +92,7 @@ pub fn measure<Conn: Arena>(
     stage: &Stage<Conn>,
     scene: Scene,
     pace: Pace,
-    entrants: &[Entrant<'_, Conn>],
+    entrants: &[&dyn Contender<Conn>],
     bar: &ProgressBar,
 ) -> Vec<Cell> {
     let conn = &mut stage.connect();
@@ -184,20 +117,14 @@ pub fn measure<Conn: Arena>(
             let (turns, gate, end, counted) = (&turns, &gate, &end, &counted);
             scope.spawn(move || {
                 let mut keys = scene.keys.sampler();
-                let mut ways: Vec<_> = entrants
-                    .iter()
-                    .map(|entrant| match entrant {
-                        Entrant::Contender(contender) => Some(contender.counting()),
-                        Entrant::Limit(_) => None,
-                    })
-                    .collect();
+                let ways = entrants.iter().map(|entrant| entrant.counting());
+                let mut ways: Vec<_> = ways.collect();
                 for &(entrant, _) in turns {
                     gate.wait();
                     let end = *end.lock().expect("no panic");
                     let slice = match &mut ways[entrant] {
-                        Some(Ok(count)) => count_until(end, count, &mut conn, &mut keys),
-                        Some(Err(error)) => Counted::nothing(error.to_string()),
-                        None => Counted::nothing("it counts by itself".into()),
+                        Ok(count) => count_until(end, count, &mut conn, &mut keys),
+                        Err(error) => panic!("{error}"),
                     };
                     counted.lock().expect("no panic").push(slice);
                     gate.wait();
@@ -205,52 +132,33 @@ pub fn measure<Conn: Arena>(
             });
         }
         for (turn, &(entrant, duration)) in turns.iter().enumerate() {
-            let (name, total) = (entrants[entrant].name(), entrants[entrant].total());
-            let mut counted_so_far = || total.as_ref().map(|total| conn.integer(total));
+            let contender = entrants[entrant];
+            let name = contender.name();
+            let scene_name = scene.shape.unwrap_or(scene.keys.name());
             bar.set_message(format!(
-                "{}, {}, {} threads: {name}",
-                scene.shape.unwrap_or(scene.section),
+                "{}, {scene_name}, {} threads: {name}",
                 Conn::NAME,
                 scene.threads
             ));
-            let before = counted_so_far();
-            let slice = match &entrants[entrant] {
-                Entrant::Contender(contender) => {
-                    contender.begin();
-                    let begun = Instant::now();
-                    *end.lock().expect("no panic") = begun + duration;
-                    gate.wait();
-                    gate.wait();
-                    contender.settle();
-                    let settled = begun.elapsed();
-                    let mut counted = counted.lock().expect("no panic");
-                    let slice = Slice::of(duration, counted.drain(..));
-                    match contender.is_buffered() {
-                        true => slice.within(settled),
-                        false => slice,
-                    }
-                }
-                Entrant::Limit(limit) => {
-                    let is_warm_up = turn < entrants.len();
-                    let slice = match is_warm_up {
-                        true => Slice::default(), // the program runs for whole seconds and warms up by itself
-                        false => limit.run(scene.threads, duration),
-                    };
-                    gate.wait();
-                    gate.wait();
-                    counted.lock().expect("no panic").clear();
-                    slice
-                }
+            let before = conn.integer(&contender.total());
+            contender.begin();
+            let begun = Instant::now();
+            *end.lock().expect("no panic") = begun + duration;
+            gate.wait();
+            gate.wait();
+            contender.settle();
+            let settled = begun.elapsed();
+            let slice = Slice::of(duration, counted.lock().expect("no panic").drain(..));
+            let slice = match contender.is_buffered() {
+                true => slice.within(settled),
+                false => slice,
             };
-            if let (Some(before), Some(after)) = (before, counted_so_far()) {
-                let counted = slice.succeeded as i64 * entrants[entrant].rows();
-                assert_eq!(
-                    after - before,
-                    counted,
-                    "lost or doubled counts: {name}, {}, {scene:?}",
-                    Conn::NAME
-                );
-            }
+            assert_eq!(
+                conn.integer(&contender.total()) - before,
+                slice.succeeded as i64 * contender.rows(),
+                "lost or doubled counts: {name}, {}, {scene:?}",
+                Conn::NAME
+            );
             if turn >= entrants.len() {
                 slices[entrant].push(slice); // the first round only warms up
             }
@@ -258,7 +166,7 @@ pub fn measure<Conn: Arena>(
     });
     let cells = entrants.iter().zip(slices);
     cells
-        .map(|(entrant, slices)| Cell::of(scene, stage, entrant.name(), &slices))
+        .map(|(entrant, slices)| cell(scene, stage, entrant.name(), &slices))
         .collect()
 }
 
@@ -287,16 +195,6 @@ fn count_until<Conn>(
         begun = done;
     }
     counted
-}
-
-impl Counted {
-    fn nothing(why: String) -> Self {
-        Counted {
-            in_time: 0,
-            latencies: vec![],
-            failures: vec![why],
-        }
-    }
 }
 
 impl Slice {
@@ -331,30 +229,34 @@ pub fn percentiles(mut latencies: Vec<Duration>) -> [Option<Duration>; 3] {
     })
 }
 
-impl Cell {
-    pub fn of<Conn: Arena>(
-        scene: Scene,
-        stage: &Stage<Conn>,
-        entrant: &'static str,
-        slices: &[Slice],
-    ) -> Self {
-        let rates: Vec<f64> = slices.iter().map(|slice| slice.rate).collect();
-        let latency = |percentile: usize| {
-            let known: Option<Vec<f64>> = slices
-                .iter()
-                .map(|slice| Some(slice.latencies[percentile]?.as_secs_f64()))
-                .collect();
-            known.and_then(median).map(Duration::from_secs_f64)
-        };
-        Cell {
-            scene,
-            disk: stage.disk,
-            database: Conn::NAME,
-            entrant,
-            rate: median(rates.clone()).unwrap_or(f64::NAN),
-            rates,
-            latencies: [latency(0), latency(1), latency(2)],
-            failed: slices.iter().map(|slice| slice.failed).sum(),
-        }
+/// The medians of one entrant's slices.
+pub fn cell<Conn: Arena>(
+    scene: Scene,
+    stage: &Stage<Conn>,
+    entrant: &str,
+    slices: &[Slice],
+) -> Cell {
+    let rates: Vec<f64> = slices.iter().map(|slice| slice.rate).collect();
+    let [p50, p95, p99] = [0, 1, 2].map(|percentile| {
+        let known = slices
+            .iter()
+            .map(|slice| Some(slice.latencies[percentile]?.as_secs_f64() * 1e6));
+        known
+            .collect::<Option<Vec<_>>>()
+            .and_then(median)
+            .map(tenths)
+    });
+    Cell {
+        disk: stage.disk.name().to_owned(),
+        keys: scene.keys.name().to_owned(),
+        shape: scene.shape.map(str::to_owned),
+        threads: scene.threads,
+        entrant: entrant.to_owned(),
+        per_second: median(rates.clone()).map_or(f64::NAN, tenths),
+        per_second_of_rounds: rates.into_iter().map(tenths).collect(),
+        p50_us: p50,
+        p95_us: p95,
+        p99_us: p99,
+        failed: slices.iter().map(|slice| slice.failed).sum(),
     }
 }

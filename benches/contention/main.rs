@@ -1,395 +1,324 @@
-//! Measures counts under contention: by this crate, by the alternatives to it, and by programs that show the database's limits.
+//! Measures counts under contention, by this crate and by the alternatives to it, and reads of totals.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench contention [-- OPTION …]
 //!
-//! | option | |
-//! |---|---|
-//! | `--quick` | one round of short slices, and fewer numbers of threads |
-//! | `--only SECTION` | one section |
-//! | `--database postgres\|mysql\|sqlite` | one database |
-//! | `--shape TEXT` | in the section `shapes`, the shapes whose names begin with the text |
-//! | `--rounds N` | so many rounds instead of 3 |
-//! | `--slice MS` | slices of so many milliseconds instead of 150; `tasks` keeps its own |
-//! | `--minutes N` | the time of the section `long` on all its databases, instead of 30; it runs only by `--only long` |
-//! | `--publish` | replaces the sections that were measured in `docs/benchmarks/report.json` |
-//!
-//! The results go to `target/contention/` as JSON, Markdown and SVG. The run fails if a count is lost or doubled. All figures in
-//! the documentation come from the report that is published:
+//! `--help` lists the options. The run fails if a count is lost or doubled. With `--publish` the sections that were measured replace
+//! those in `docs/benchmarks/report.json`, from which all figures in the documentation come:
 //! `UPDATE_FIGURES=1 cargo test -p diesel_sharded_benches --test figures` writes them anew.
 
 mod arena;
-mod attempts;
-mod by_hand;
-mod charts;
 mod contender;
 mod contenders;
-mod limits;
 mod load;
-mod long;
-mod plan;
 mod prepared;
-mod process;
 mod reads;
-mod results;
 mod schema;
 mod shapes;
 mod snapshot;
-mod summary;
-mod targets;
 mod tasks;
-mod text;
 mod top;
 mod write_behind;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use clap::Parser;
 use diesel::prelude::*;
-use diesel_sharded_benches::names::{DISKS, HOT, LONG, PROCESS, SNAPSHOT, ranked_rows};
-use diesel_sharded_benches::report::Report;
+use diesel_sharded_benches::machine;
+use diesel_sharded_benches::names::*;
+use diesel_sharded_benches::report::{self, Part, Report, Upkeep};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arena::{Arena, Disk, Stage};
-use crate::contender::{
-    APPEND_ONLY, APPEND_ONLY_PREPARED, COALESCED, Contender, DEFAULT, ONE_ROW, PREPARED,
-};
+use crate::contender::Contender;
 use crate::contenders::Contenders;
-use crate::limits::Limited;
-use crate::load::{Entrant, Keys, Pace, Scene};
-use crate::plan::{Plan, SECTIONS};
-use crate::reads::{Extent, Reader, Reads};
-use crate::results::Results;
+use crate::load::{Keys, Pace, Scene};
+use crate::reads::{Extent, Reads};
 use crate::schema::ROWS;
-use crate::shapes::{SHAPES, Shapes};
-use crate::summary::Summary;
+use crate::shapes::Shapes;
 use crate::tasks::Tasks;
 use crate::top::TopLists;
 use crate::write_behind::Redis;
 
-const LEFT_OUT_IF_QUICK: [&str; 3] = [
-    "sharded, 8 at random",
-    "sharded, 16 at random",
-    "sharded, 32 at random",
-];
+/// The sections of a run, in order.
+const SECTIONS: [&str; 9] = [HOT, DISKS, TASKS, SHAPES, KEYS, READS, TOP, SNAPSHOT, LONG];
+
 /// The contenders on SQLite where commits wait for the disk. Its waiting writers sleep so long that a slice takes seconds to end.
 const ON_SYNCED_SQLITE: [&str; 5] = [ONE_ROW, PREPARED, APPEND_ONLY_PREPARED, DEFAULT, COALESCED];
 
-/// A run: its sections, and the results so far.
+/// The contenders of the long run.
+const FOR_LONG: [&str; 5] = [
+    PREPARED,
+    SLOTTED_PREPARED,
+    APPEND_ONLY_PREPARED,
+    DEFAULT,
+    COALESCED,
+];
+
+/// Measures counts under contention.
+#[derive(Parser)]
+struct Options {
+    /// One round of short slices, and fewer numbers of threads
+    #[arg(long)]
+    quick: bool,
+    /// One section; without it all but `long`
+    #[arg(long, value_name = "SECTION", value_parser = SECTIONS)]
+    only: Option<String>,
+    /// One database
+    #[arg(long, value_parser = ["postgres", "mysql", "sqlite"])]
+    database: Option<String>,
+    /// So many rounds instead of 3
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Slices of so many milliseconds instead of 150; `tasks` keeps its own
+    #[arg(long, value_name = "MS")]
+    slice: Option<u64>,
+    /// The time of the section `long` on all its databases
+    #[arg(long, default_value_t = 30)]
+    minutes: u64,
+    /// Replaces the sections that are measured in the report that is published
+    #[arg(long)]
+    publish: bool,
+    /// Cargo adds it.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+impl Options {
+    fn has(&self, section: &str) -> bool {
+        match &self.only {
+            Some(only) => only == section,
+            None => section != LONG,
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        let (rounds, slice, warm_up) = if self.quick {
+            (1, 40, 15)
+        } else {
+            (3, 150, 50)
+        };
+        Pace {
+            rounds: self.rounds.unwrap_or(rounds),
+            slice: Duration::from_millis(self.slice.unwrap_or(slice)),
+            warm_up: Duration::from_millis(warm_up),
+        }
+    }
+
+    /// The pace of the long run: slices of a minute and more if there is time, so that checkpoints and vacuums fall into them.
+    fn long_pace(&self) -> Pace {
+        let databases = if self.database.is_some() { 1 } else { 2 };
+        let time = Duration::from_secs(60 * self.minutes) / databases / FOR_LONG.len() as u32;
+        let rounds = (time.as_secs() / 60).max(1);
+        Pace {
+            rounds: rounds as usize,
+            slice: time / rounds as u32,
+            warm_up: Duration::from_secs(1),
+        }
+    }
+
+    fn threads(&self, quick: &'static [usize], full: &'static [usize]) -> &'static [usize] {
+        if self.quick { quick } else { full }
+    }
+}
+
 struct Run {
-    plan: Plan,
+    options: Options,
     redis: Redis,
-    results: Results,
     bar: ProgressBar,
 }
 
+/// A connection type on which every section runs.
+trait Measured: Contenders + Tasks + Shapes + Reads + TopLists {}
+
+impl<Conn: Contenders + Tasks + Shapes + Reads + TopLists> Measured for Conn {}
+
 impl Run {
-    fn scenes<Conn: Contenders>(
-        &mut self,
-        stage: &Stage<Conn>,
-        contenders: &[Box<dyn Contender<Conn>>],
-        scenes: impl IntoIterator<Item = Scene>,
-    ) {
-        let entrants: Vec<_> = contenders
-            .iter()
-            .filter(|contender| match (stage.disk, Conn::NAME) {
-                (Disk::Local, "SQLite") => ON_SYNCED_SQLITE.contains(&contender.name()),
-                _ => !(self.plan.quick && LEFT_OUT_IF_QUICK.contains(&contender.name())),
-            })
-            .map(|contender| Entrant::Contender(contender.as_ref()))
-            .collect();
-        for scene in scenes {
-            let cells = load::measure(stage, scene, self.plan.pace, &entrants, &self.bar);
-            self.results.cells.extend(cells);
-        }
-    }
-
-    fn hot<Conn: Contenders>(&mut self) {
-        let stage = Stage::<Conn>::new(Disk::Free);
-        let contenders = Conn::alone(&stage, &self.redis);
-        let threads = match Conn::NAME {
-            // One writer at a time: more threads only wait longer.
-            "SQLite" => self.plan.threads(&[1, 64], &[1, 2, 8, 32, 64]),
-            _ => self
-                .plan
-                .threads(&[1, 32, 64], &[1, 2, 4, 8, 16, 32, 64, 128]),
-        };
-        self.scenes(
-            &stage,
-            &contenders,
-            threads.iter().map(|&threads| Scene::hot(HOT, threads)),
-        );
-    }
-
-    fn disks<Conn: Contenders>(&mut self) {
-        let threads = match Conn::NAME {
-            "SQLite" => self.plan.threads(&[64], &[1, 64]),
-            _ => self.plan.threads(&[32, 64], &[1, 8, 32, 64, 128]),
-        };
-        for &disk in Conn::DISKS.iter().filter(|&&disk| disk != Disk::Free) {
-            let stage = Stage::<Conn>::new(disk);
-            let contenders = Conn::alone(&stage, &self.redis);
-            self.scenes(
-                &stage,
-                &contenders,
-                threads.iter().map(|&threads| Scene::hot(DISKS, threads)),
-            );
-        }
-    }
-
-    fn tasks<Conn: Tasks>(&mut self) {
-        let extent = tasks::Extent::of(self.plan.quick, self.plan.pace.rounds);
-        let stage = Stage::<Conn>::new(Disk::Local);
-        let cells = tasks::measure(&stage, extent, &self.bar);
-        self.results.cells.extend(cells);
-    }
-
-    fn shapes<Conn: Shapes>(&mut self) {
-        let stage = Stage::<Conn>::new(Disk::Local);
-        let threads = match Conn::NAME {
-            "SQLite" => &[1, 16],
-            _ => self.plan.threads(&[1, 16], &[1, 16, 32]),
-        };
-        for shape in self.plan.shapes() {
-            let ways = Conn::ways(shape);
-            let entrants: Vec<_> = ways.iter().map(|way| Entrant::Contender(way)).collect();
-            for &threads in threads {
-                shapes::create_tables(&mut stage.connect(), Conn::create_shards_table);
-                let scene = Scene {
-                    in_transaction: shape.is_in_transaction(),
-                    shape: Some(shape.name()),
-                    ..Scene::hot(SHAPES, threads)
-                };
-                let cells = load::measure(&stage, scene, self.plan.pace, &entrants, &self.bar);
-                self.results.cells.extend(cells);
-            }
-        }
-    }
-
-    fn keys<Conn: Contenders>(&mut self) {
-        let stage = Stage::<Conn>::new(Disk::Free);
-        stage.connect().create_all_shards(ROWS);
-        let keys: &[Keys] = match self.plan.quick {
-            true => &[Keys::Zipf],
-            false => &[Keys::Uniform, Keys::Zipf],
-        };
-        let contenders = Conn::alone(&stage, &self.redis);
-        self.scenes(
-            &stage,
-            &contenders,
-            keys.iter().map(|&keys| Scene {
-                keys,
-                ..Scene::hot("keys", 32)
-            }),
-        );
-    }
-
-    fn transactions<Conn: Contenders>(&mut self) {
-        let stage = Stage::<Conn>::new(Disk::Free);
-        let threads = self.plan.threads(&[32], &[1, 8, 32]);
-        self.scenes(
-            &stage,
-            &Conn::in_transactions(),
-            threads.iter().map(|&threads| Scene {
-                in_transaction: true,
-                ..Scene::hot("transactions", threads)
-            }),
-        );
-    }
-
-    fn limits<Conn: Contenders + Limited>(&mut self) {
-        let disks: &[Disk] = match (self.plan.quick, Conn::NAME) {
-            (false, "PostgreSQL") => &[Disk::Free, Disk::Local, Disk::Slow],
-            (true, "PostgreSQL") => &[Disk::Local, Disk::Slow],
-            _ => &[Disk::Free],
-        };
-        let threads = self.plan.threads(&[32], &[1, 32, 64]);
-        for &disk in disks {
-            let stage = Stage::<Conn>::new(disk);
-            let limits = Conn::limits(&stage);
-            let contenders = Conn::alone(&stage, &self.redis);
-            let compared = contenders
-                .iter()
-                .filter(|contender| [ONE_ROW, APPEND_ONLY, DEFAULT].contains(&contender.name()))
-                .map(|contender| Entrant::Contender(contender.as_ref()));
-            let limits = limits.iter().map(|limit| Entrant::Limit(limit.as_ref()));
-            let entrants: Vec<_> = compared.chain(limits).collect();
-            for &threads in threads {
-                let scene = Scene::hot("limits", threads);
-                let cells = load::measure(&stage, scene, self.plan.pace, &entrants, &self.bar);
-                self.results.cells.extend(cells);
-            }
-        }
-    }
-
-    fn reads<Conn: Reads + Contenders>(&mut self) {
-        let extent = match self.plan.quick {
-            true => Extent {
-                parents: 2_000,
-                rounds: 3,
-            },
-            false => Extent {
-                parents: 100_000,
-                rounds: 7,
-            },
-        };
-        self.results
-            .readings
-            .extend(reads::measure::<Conn>(extent, &self.bar));
-        let stage = Stage::<Conn>::new(Disk::Free);
-        reads::prepare(&stage);
-        let readers: Vec<Box<dyn Contender<Conn>>> = vec![
-            Box::new(Reader {
-                name: "read of the plain column",
-                read: Conn::plain,
-            }),
-            Box::new(Reader {
-                name: "read of the total, 16 shards",
-                read: Conn::total,
-            }),
-        ];
-        let threads = self.plan.threads(&[1, 8], &[1, 2, 4, 8, 16]);
-        self.scenes(
-            &stage,
-            &readers,
-            threads.iter().map(|&threads| Scene {
-                keys: Keys::Uniform,
-                ..Scene::hot("reads", threads)
-            }),
-        );
-    }
-
-    fn top<Conn: TopLists>(&mut self) {
-        let extent = Extent {
-            parents: ranked_rows(self.plan.quick),
-            rounds: if self.plan.quick { 3 } else { 11 },
-        };
-        self.results
-            .lists
-            .extend(top::measure::<Conn>(extent, &self.bar));
-    }
-
-    fn long<Conn: Contenders>(&mut self, pace: Pace) {
-        let (cells, upkeep) = long::measure::<Conn>(pace, &self.redis, &self.bar);
-        self.results.cells.extend(cells);
-        self.results.upkeep.extend(upkeep);
-    }
-
-    fn snapshot(&mut self) {
-        if !self.plan.is_on(PgConnection::NAME) {
+    fn all<Conn: Measured>(&self, option: &str) {
+        let only = self.options.database.as_deref();
+        if only.is_some_and(|only| only != option) {
             return;
         }
-        let counts = if self.plan.quick { 5_000 } else { 30_000 };
+        let pace = self.options.pace();
+        self.section::<Conn>(HOT, pace, Run::hot::<Conn>);
+        self.section::<Conn>(DISKS, pace, Run::disks::<Conn>);
+        self.section::<Conn>(TASKS, pace, |run, part| {
+            let stage = Stage::<Conn>::new(Disk::Local);
+            let extent = tasks::Extent::of(run.options.quick, pace.rounds);
+            part.cells = tasks::measure(&stage, extent, &run.bar);
+        });
+        self.section::<Conn>(SHAPES, pace, Run::shapes::<Conn>);
+        self.section::<Conn>(KEYS, pace, Run::keys::<Conn>);
+        let extent = |quick, full| match self.options.quick {
+            true => Extent {
+                parents: quick,
+                rounds: 3,
+            },
+            false => full,
+        };
+        self.section::<Conn>(READS, pace, |run, part| {
+            let full = Extent {
+                parents: 100_000,
+                rounds: 7,
+            };
+            part.readings = reads::measure::<Conn>(extent(2_000, full), &run.bar);
+        });
+        self.section::<Conn>(TOP, pace, |run, part| {
+            let full = Extent {
+                parents: ranked_rows(false),
+                rounds: 11,
+            };
+            part.readings = top::measure::<Conn>(extent(ranked_rows(true), full), &run.bar);
+        });
+        if Conn::NAME == POSTGRESQL {
+            self.section::<PgConnection>(SNAPSHOT, pace, Run::snapshot);
+        }
+        // One writer at a time is all there is on SQLite, however long it lasts.
+        if Conn::NAME != SQLITE {
+            self.section::<Conn>(LONG, self.options.long_pace(), Run::long::<Conn>);
+        }
+    }
+
+    /// Measures a section if it was asked for, and publishes it: it is kept if a later one fails.
+    fn section<Conn: Arena>(&self, name: &str, pace: Pace, measure: impl FnOnce(&Self, &mut Part)) {
+        if !self.options.has(name) {
+            return;
+        }
+        // Into slices of less than a minute hardly any upkeep falls.
+        let is_short = name == LONG && pace.slice < Duration::from_secs(60);
+        let published = report::Pace {
+            quick: self.options.quick || is_short,
+            rounds: pace.rounds,
+            slice_ms: pace.slice.as_millis() as u64,
+        };
+        let mut part = Part::new(name, Conn::NAME, machine::with::<Conn>(), published);
+        measure(self, &mut part);
+        self.bar.suspend(|| println!("{part}"));
+        if self.options.publish {
+            Report::publish([part]);
+        }
+        self.bar.inc(1);
+    }
+
+    fn hot<Conn: Contenders>(&self, part: &mut Part) {
+        let threads = match Conn::NAME {
+            // One writer at a time: more threads only wait longer.
+            SQLITE => self.options.threads(&[1, 64], &[1, 2, 8, 32, 64]),
+            _ => {
+                let all = &[1, 2, 4, 8, 16, 32, 64, 128];
+                self.options.threads(&[1, 32, 64], all)
+            }
+        };
+        let scenes = threads.iter().map(|&threads| Scene::hot(threads));
+        self.alone(&Stage::<Conn>::new(Disk::Free), scenes, part);
+    }
+
+    fn disks<Conn: Contenders>(&self, part: &mut Part) {
+        let threads = match Conn::NAME {
+            SQLITE => self.options.threads(&[64], &[1, 64]),
+            _ => self.options.threads(&[32, 64], &[1, 8, 32, 64, 128]),
+        };
+        for &disk in Conn::DISKS {
+            let scenes = threads.iter().map(|&threads| Scene::hot(threads));
+            self.alone(&Stage::<Conn>::new(disk), scenes, part);
+        }
+    }
+
+    fn keys<Conn: Contenders>(&self, part: &mut Part) {
+        let stage = Stage::<Conn>::new(Disk::Free);
+        stage.connect().create_all_shards(ROWS);
+        let keys = Keys::Uniform;
+        self.alone(
+            &stage,
+            [Scene {
+                keys,
+                ..Scene::hot(32)
+            }],
+            part,
+        );
+    }
+
+    /// Measures the contenders whose counts commit by themselves.
+    fn alone<Conn: Contenders>(
+        &self,
+        stage: &Stage<Conn>,
+        scenes: impl IntoIterator<Item = Scene>,
+        part: &mut Part,
+    ) {
+        let contenders = Conn::alone(stage, &self.redis);
+        let is_slow = (stage.disk, Conn::NAME) == (Disk::Local, SQLITE);
+        let fits = |name| !is_slow || ON_SYNCED_SQLITE.contains(&name);
+        let contenders = contenders.iter().filter(|contender| fits(contender.name()));
+        let contenders: Vec<_> = contenders.map(Box::as_ref).collect();
+        for scene in scenes {
+            let cells = load::measure(stage, scene, self.options.pace(), &contenders, &self.bar);
+            part.cells.extend(cells);
+        }
+    }
+
+    fn shapes<Conn: Shapes>(&self, part: &mut Part) {
+        let stage = Stage::<Conn>::new(Disk::Local);
+        let threads = match Conn::NAME {
+            SQLITE => &[1, 16],
+            _ => self.options.threads(&[1, 16], &[1, 16, 32]),
+        };
+        for (shape, ways) in Conn::shapes() {
+            let ways: Vec<_> = ways.iter().map(|way| way as &dyn Contender<Conn>).collect();
+            for &threads in threads {
+                stage.connect().create_links();
+                let scene = Scene {
+                    shape: Some(shape),
+                    ..Scene::hot(threads)
+                };
+                let cells = load::measure(&stage, scene, self.options.pace(), &ways, &self.bar);
+                part.cells.extend(cells);
+            }
+        }
+    }
+
+    fn snapshot(&self, part: &mut Part) {
+        let counts = if self.options.quick { 5_000 } else { 30_000 };
         for (name, table) in [(ONE_ROW, "one_row"), (DEFAULT, "adaptive_shards")] {
             let courses = snapshot::measure(name, table, counts, &self.redis, &self.bar);
-            self.results.courses.extend(courses);
+            part.courses.extend(courses);
         }
     }
 
-    fn process(&mut self) {
-        self.bar.set_message("process");
-        let (duration, keys) = match self.plan.quick {
-            true => (Duration::from_millis(300), 20_000),
-            false => (Duration::from_secs(2), 1_000_000),
-        };
-        self.results.in_process = Some(process::measure(duration, keys));
-    }
-
-    fn run(&mut self) {
-        macro_rules! everywhere {
-            ($section:ident) => {
-                self.section(stringify!($section), self.plan.pace, |run| {
-                    if run.plan.is_on(PgConnection::NAME) {
-                        run.$section::<PgConnection>();
-                    }
-                    if run.plan.is_on(MysqlConnection::NAME) {
-                        run.$section::<MysqlConnection>();
-                    }
-                    if run.plan.is_on(SqliteConnection::NAME) {
-                        run.$section::<SqliteConnection>();
-                    }
-                });
-            };
-        }
-        everywhere!(hot);
-        everywhere!(disks);
-        everywhere!(tasks);
-        everywhere!(shapes);
-        everywhere!(keys);
-        everywhere!(transactions);
-        everywhere!(limits);
-        everywhere!(reads);
-        everywhere!(top);
-        self.section(SNAPSHOT, self.plan.pace, Run::snapshot);
-        self.section(PROCESS, self.plan.pace, Run::process);
-        let pace = self.plan.long_pace(long::CONTENDERS.len());
-        self.section(LONG, pace, |run| {
-            // One writer at a time is all there is on SQLite, however long it lasts.
-            if run.plan.is_on(PgConnection::NAME) {
-                run.long::<PgConnection>(pace);
-            }
-            if run.plan.is_on(MysqlConnection::NAME) {
-                run.long::<MysqlConnection>(pace);
-            }
+    /// Measures the contenders of the long run, and the upkeep of the database meanwhile, if it tells.
+    fn long<Conn: Contenders>(&self, part: &mut Part) {
+        let stage = Stage::<Conn>::new(Disk::Local);
+        let all = Conn::alone(&stage, &self.redis);
+        let chosen = all.iter().filter(|one| FOR_LONG.contains(&one.name()));
+        let chosen: Vec<_> = chosen.map(Box::as_ref).collect();
+        let mut conn = stage.connect();
+        let before = conn.upkeep();
+        let pace = self.options.long_pace();
+        part.cells = load::measure(&stage, Scene::hot(64), pace, &chosen, &self.bar);
+        let upkeep = before.zip(conn.upkeep());
+        part.upkeep = upkeep.map(|(before, after)| Upkeep {
+            checkpoints: after.checkpoints - before.checkpoints,
+            autovacuums: after.autovacuums - before.autovacuums,
         });
-    }
-
-    /// Measures a section if the plan has it, and writes the results: they are kept if a later section fails.
-    fn section(&mut self, name: &'static str, pace: Pace, measure: impl FnOnce(&mut Self)) {
-        if self.plan.has(name) {
-            let start = Instant::now();
-            measure(self);
-            self.results.sections.push((name, pace, start.elapsed()));
-            Summary(&self.results).write(&folder());
-            if self.plan.publish {
-                let parts = self.results.parts().into_iter();
-                Report::publish(parts.filter(|part| part.section == name));
-            }
-            self.bar.inc(1);
-        }
     }
 }
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().collect();
-    if let [_, process::IDLE_KEYS, keys] =
-        arguments.iter().map(String::as_str).collect::<Vec<_>>()[..]
-    {
-        println!(
-            "{}",
-            process::bytes_of_idle_key(keys.parse().expect("a number"))
-        );
-        return ExitCode::SUCCESS;
-    }
-    let plan = match Plan::from_arguments() {
-        Ok(plan) => plan,
-        Err(wrong) => {
-            eprintln!("{wrong}");
-            return ExitCode::FAILURE;
-        }
-    };
+fn main() {
+    let options = Options::parse();
     let report_panic = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report_panic(panic);
         std::process::exit(101); // the other threads would wait for this one forever
     }));
-    let sections = SECTIONS.iter().filter(|section| plan.has(section)).count();
-    let bar = ProgressBar::new(sections as u64);
-    let style = ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos}/{len} {wide_msg}");
+    let bar = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{elapsed_precise} {pos} sections {wide_msg}");
     bar.set_style(style.expect("a template"));
-    let results = Results::new(plan.quick);
-    let mut run = Run {
-        plan,
-        redis: Redis::start(),
-        results,
+    let redis = Redis::start();
+    let run = Run {
+        options,
+        redis,
         bar,
     };
-    run.run();
+    run.all::<PgConnection>("postgres");
+    run.all::<MysqlConnection>("mysql");
+    run.all::<SqliteConnection>("sqlite");
     run.bar.finish_and_clear();
-    println!("{}", Summary(&run.results).markdown());
-    ExitCode::SUCCESS
-}
-
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/contention")
 }

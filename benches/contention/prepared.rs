@@ -62,28 +62,13 @@ where
     DB: Backend + HasSqlType<BigInt>,
     i64: ToSql<BigInt, DB>,
 {
-    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_with_values(S::SQL, &self.values, out)
-    }
-}
-
-/// Writes SQL with a value for each `?`.
-pub fn push_with_values<'b, DB>(
-    sql: &str,
-    values: &'b [i64],
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
-where
-    DB: Backend + HasSqlType<BigInt>,
-    i64: ToSql<BigInt, DB>,
-{
-    let mut values = values.iter();
-    for (number, sql) in sql.split('?').enumerate() {
-        if number > 0 {
-            let value = values.next().expect("a value for each placeholder");
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let mut parts = S::SQL.split('?');
+        out.push_sql(parts.next().unwrap_or_default());
+        for (value, sql) in self.values.iter().zip(parts) {
             out.push_bind_param::<BigInt, i64>(value)?;
+            out.push_sql(sql);
         }
-        out.push_sql(sql);
+        Ok(())
     }
-    Ok(())
 }

@@ -5,8 +5,6 @@ use diesel_sharded::ShardedField;
 
 /// The number of rows of each table; their ids begin at 1.
 pub const ROWS: i64 = 1000;
-/// The number of rows of `users`.
-pub const USERS: i64 = 10_000;
 
 /// Declares tables with an id and a plain counter.
 macro_rules! plain {
@@ -61,16 +59,12 @@ macro_rules! sharded {
 plain!(one_row prepared_row written_behind written_behind_logged);
 
 sharded! {
-    random_1, random_1_shards, 1;
-    random_8, random_8_shards, 8;
     random_16, random_16_shards, 16;
-    random_32, random_32_shards, 32;
     random_128, random_128_shards, 128;
     striped, striped_shards, 128;
     adaptive, adaptive_shards, 128;
     coalesced, coalesced_shards, 16;
     buffered, buffered_shards, 16;
-    by_client, by_client_shards, 128;
 }
 
 diesel::table! {
@@ -103,12 +97,5 @@ diesel::table! {
         id -> BigInt,
         video_id -> BigInt,
         body -> Text,
-    }
-}
-
-diesel::table! {
-    users (id) {
-        id -> BigInt,
-        comments -> BigInt,
     }
 }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Instant;
 
 use diesel::prelude::*;
+use diesel_sharded_benches::report::{Course, tenths};
 use indicatif::ProgressBar;
 
 use crate::arena::{Arena, Disk, Stage};
@@ -16,18 +17,6 @@ use crate::write_behind::Redis;
 const THREADS: usize = 8;
 /// The rate is measured in this many parts of the counts.
 const PARTS: usize = 10;
-
-/// The course of one contender's rate, and the state of its table at the end.
-#[derive(Debug)]
-pub struct Course {
-    pub contender: &'static str,
-    /// Whether an old snapshot was open.
-    pub pinned: bool,
-    /// Counts per second in each tenth of the counts.
-    pub rates: Vec<f64>,
-    pub table_bytes: i64,
-    pub dead_versions: i64,
-}
 
 /// Counts on one hot row with the contender `name`, without and with an old snapshot; `table` holds its row versions.
 pub fn measure(
@@ -52,9 +41,8 @@ pub fn measure(
             .expect("a contender");
         let rates = count(contender.as_ref(), &stage, counts);
         let mut conn = stage.connect();
-        let total = contender.total().expect("a total");
         assert_eq!(
-            conn.integer(&total),
+            conn.integer(&contender.total()),
             counts as i64,
             "lost or doubled counts: {name}"
         );
@@ -62,9 +50,9 @@ pub fn measure(
         let dead =
             format!("(SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = '{table}')");
         Course {
-            contender: contender.name(),
-            pinned,
-            rates,
+            contender: contender.name().to_owned(),
+            old_snapshot: pinned,
+            per_second_of_tenths: rates.into_iter().map(tenths).collect(),
             table_bytes: conn.integer(&format!("pg_relation_size('{table}')")),
             dead_versions: conn.integer(&dead),
         }

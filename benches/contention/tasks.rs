@@ -15,19 +15,19 @@ use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection, Run
 use diesel_sharded::RowCounter;
 use diesel_sharded::asynchronous::{BoxFuture, update};
 use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded_benches::names::{COALESCED, DEFAULT, ONE_ROW, TASKS};
+use diesel_sharded_benches::report::Cell;
 use indicatif::ProgressBar;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::arena::{Arena, Stage};
-use crate::contender::{COALESCED, DEFAULT, ONE_ROW, Outcome, total_of, total_of_shards};
-use crate::load::{Cell, Scene, Slice, percentiles};
+use crate::contender::{Outcome, total_of, total_of_shards};
+use crate::load::{self, Scene, Slice, percentiles};
 use crate::schema::{adaptive, coalesced, one_row};
 
 /// The connections of the pool.
-pub const CONNECTIONS: usize = 16;
-
-pub use diesel_sharded_benches::names::TASKS;
+const CONNECTIONS: usize = 16;
 
 /// The extent of the measurement.
 #[derive(Debug, Clone, Copy)]
@@ -148,7 +148,7 @@ impl Share {
 /// # Panics
 /// If a count is lost or doubled: the measurement would be worth nothing.
 pub fn measure<Conn: Tasks>(stage: &Stage<Conn>, extent: Extent, bar: &ProgressBar) -> Vec<Cell> {
-    let scene = Scene::hot(TASKS, extent.tasks);
+    let scene = Scene::hot(extent.tasks);
     let runtime = Runtime::new().expect("a runtime");
     let conn = &mut stage.connect();
     let ways = Conn::ways(stage);
@@ -179,7 +179,7 @@ pub fn measure<Conn: Tasks>(stage: &Stage<Conn>, extent: Extent, bar: &ProgressB
     }
     let cells = ways.iter().zip(slices);
     cells
-        .map(|(way, slices)| Cell::of(scene, stage, way.name, &slices))
+        .map(|(way, slices)| load::cell(scene, stage, way.name, &slices))
         .collect()
 }
 

@@ -7,17 +7,17 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::{ShardsTable, top};
 use diesel_sharded_benches::all_side_by_side;
 use diesel_sharded_benches::names::{
-    FEW_HOT, FOLDED_KEEPING, INDEXED, NO_SHARDS, SIXTEEN_SHARDS, SORT, TOP, TOP_LIST,
+    ALL_ROWS, FEW_HOT, FOLDED_KEEPING, INDEXED, NO_SHARDS, SIXTEEN_SHARDS, SORT, TOP, TOP_LIST,
 };
+use diesel_sharded_benches::report::Reading;
 use indicatif::ProgressBar;
 
 use crate::arena::{Arena, Disk, Stage};
-use crate::reads::{Extent, Reading};
+use crate::reads::{Extent, reading};
 
 diesel::table! {
     ranked (id) {
         id -> BigInt,
-        channel -> Nullable<Text>,
         views -> BigInt,
     }
 }
@@ -51,8 +51,8 @@ pub trait TopLists: Arena {
     /// Updates the planner's statistics of the two tables.
     fn analyze_ranked(&mut self);
 
-    /// The first ten of all rows in each form, and of the hundredth that belongs to one channel.
-    fn lists(conn: &RefCell<Self>) -> [(&'static str, [Form<'_>; 3]); 2];
+    /// The first ten rows in each form.
+    fn lists(conn: &RefCell<Self>) -> [Form<'_>; 3];
 }
 
 macro_rules! top_lists {
@@ -66,27 +66,20 @@ macro_rules! top_lists {
                 $(self.run($analyze);)+
             }
 
-            fn lists(conn: &RefCell<Self>) -> [(&'static str, [Form<'_>; 3]); 2] {
+            fn lists(conn: &RefCell<Self>) -> [Form<'_>; 3] {
                 macro_rules! form {
                     ($query:expr) => {
                         Box::new(move || $query.load(&mut *conn.borrow_mut()).expect("rows"))
                     };
                 }
-                macro_rules! forms {
-                    ($rows:expr) => {{
-                        let order = ranked::id.desc();
-                        let total = ranked::views.total();
-                        [
-                            (SORT, form!($rows.select((ranked::id, total)).order((total.desc(), order)).limit(10))),
-                            (TOP_LIST, form!(top($rows, ranked::views, 10).select((ranked::id, ranked::views)))),
-                            (INDEXED, form!($rows.select((ranked::id, ranked::views)).order((ranked::views.desc(), order)).limit(10))),
-                        ]
-                    }};
-                }
-                [
-                    ("all rows", forms!(ranked::table)),
-                    ("1 % of the rows", forms!(ranked::table.filter(ranked::channel.eq("news")))),
-                ]
+                let order = ranked::id.desc();
+                let (total, views) = (ranked::views.total(), ranked::views);
+                let [sort, list, plain]: [Box<dyn FnMut() -> Vec<Row>>; 3] = [
+                    form!(ranked::table.select((ranked::id, total)).order((total.desc(), order)).limit(10)),
+                    form!(top(ranked::table, views, 10).select((ranked::id, views))),
+                    form!(ranked::table.select((ranked::id, views)).order((views.desc(), order)).limit(10)),
+                ];
+                [(SORT, sort), (TOP_LIST, list), (INDEXED, plain)]
             }
         }
     };
@@ -103,11 +96,9 @@ top_lists!(SqliteConnection, analyze: "ANALYZE");
 pub fn measure<Conn: TopLists>(extent: Extent, bar: &ProgressBar) -> Vec<Reading> {
     let stage = Stage::<Conn>::new(Disk::Free);
     let mut conn = stage.connect();
-    conn.run(
-        "CREATE TABLE ranked (id BIGINT PRIMARY KEY, channel VARCHAR(100), views BIGINT NOT NULL)",
-    );
+    conn.run("CREATE TABLE ranked (id BIGINT PRIMARY KEY, views BIGINT NOT NULL)");
     conn.run(&format!(
-        "INSERT INTO ranked SELECT n, CASE WHEN n % 100 = 7 THEN 'news' END, (n * 7919) % 1000003 FROM ({}) AS numbers",
+        "INSERT INTO ranked SELECT n, (n * 7919) % 1000003 FROM ({}) AS numbers",
         Conn::numbers(extent.parents)
     ));
     conn.run("CREATE INDEX ranked_views ON ranked (views)");
@@ -117,19 +108,15 @@ pub fn measure<Conn: TopLists>(extent: Extent, bar: &ProgressBar) -> Vec<Reading
     for (mix, holds, value) in MIXES {
         bar.set_message(format!("{TOP}, {}: {mix}", Conn::NAME));
         fill(&mut *conn.borrow_mut(), holds, value);
-        for (rows, mut forms) in Conn::lists(&conn) {
-            let [sorted, listed, _] = forms.each_mut().map(|(_, read)| read());
-            assert_eq!(sorted, listed, "{mix}, {rows}, {}", Conn::NAME);
-            let (names, mut reads): (Vec<_>, Vec<_>) = forms.into_iter().unzip();
-            let mut works: Vec<_> = reads.iter_mut().map(|read| || drop(read())).collect();
-            let times = all_side_by_side(extent.rounds, &mut works);
-            readings.extend(names.into_iter().zip(times).map(|(form, time)| Reading {
-                database: Conn::NAME,
-                read: format!("{mix}, {rows}"),
-                form,
-                time,
-            }));
-        }
+        let mut forms = Conn::lists(&conn);
+        let [sorted, listed, _] = forms.each_mut().map(|(_, read)| read());
+        assert_eq!(sorted, listed, "{mix}, {}", Conn::NAME);
+        let (names, mut reads): (Vec<_>, Vec<_>) = forms.into_iter().unzip();
+        let mut works: Vec<_> = reads.iter_mut().map(|read| || drop(read())).collect();
+        let times = all_side_by_side(extent.rounds, &mut works);
+        let forms = names.into_iter().zip(times);
+        readings
+            .extend(forms.map(|(form, time)| reading(format!("{mix}, {ALL_ROWS}"), form, time)));
     }
     readings
 }

@@ -82,8 +82,8 @@ impl<Conn: Arena> Contender<Conn> for WriteBehind<Conn> {
         self.name
     }
 
-    fn total(&self) -> Option<String> {
-        Some(total_of(self.table))
+    fn total(&self) -> String {
+        total_of(self.table)
     }
 
     fn counting(&self) -> Outcome<Counting<'_, Conn>> {

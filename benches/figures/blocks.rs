@@ -6,7 +6,7 @@ use crate::report::{Missing, Report};
 type Render = fn(&Report) -> Result<String, Missing>;
 
 /// The blocks, by name.
-pub const BLOCKS: [(&str, Render); 24] = [
+pub const BLOCKS: [(&str, Render); 25] = [
     ("lead", hot_row::lead),
     ("why", hot_row::why),
     ("machine", hot_row::machine),
@@ -31,6 +31,7 @@ pub const BLOCKS: [(&str, Render); 24] = [
     ("read fan-out", scale::read_fan_out),
     ("simulation errors", scale::simulation_errors),
     ("simulation", scale::simulation),
+    ("enough shards", scale::enough_shards),
 ];
 
 /// Renders the block of this name.

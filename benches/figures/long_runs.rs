@@ -4,7 +4,7 @@ use super::hot_row::rate_and_latencies;
 use super::numbers::{grouped, rate, time};
 use super::text::{measured, paragraph, row, table as render_table};
 use crate::names::*;
-use crate::report::{Missing, Part, Report, Soak};
+use crate::report::{Missing, Part, Report};
 
 pub fn table(report: &Report) -> Result<String, Missing> {
     let parts = [report.part(LONG, POSTGRESQL)?, report.part(LONG, MARIADB)?];
@@ -55,21 +55,16 @@ fn upkeep(part: &Part) -> String {
     })
 }
 
-/// The soaks, each with its part.
-pub fn soaks(report: &Report) -> Result<Vec<(&Part, &Soak)>, Missing> {
-    let parts = report.parts.iter().filter(|part| part.section == SOAK);
-    let soaks: Vec<_> = parts
-        .filter_map(|part| Some((part, part.soak.as_ref()?)))
-        .collect();
-    match soaks.is_empty() {
-        true => Err(Missing(format!("section {SOAK}"))),
-        false => Ok(soaks),
-    }
-}
-
 pub fn soak(report: &Report) -> Result<String, Missing> {
-    let soaks = soaks(report)?;
-    let measured = measured(soaks[0].0);
+    let soaks = report
+        .parts
+        .iter()
+        .filter_map(|part| Some((part, part.soak.as_ref()?)));
+    let soaks: Vec<_> = soaks.collect();
+    let first = soaks
+        .first()
+        .ok_or_else(|| Missing(format!("section {SOAK}")))?;
+    let measured = measured(first.0);
     let mut rows = vec![row![
         "",
         "minutes",

@@ -13,5 +13,4 @@ mod text;
 
 pub use self::blocks::BLOCKS;
 pub use self::documents::{Document, documents};
-pub use self::long_runs::soaks;
-pub use self::numbers::{rate, time};
+pub use self::numbers::rate;

@@ -6,7 +6,6 @@ use crate::names::*;
 use crate::report::{Missing, Part, Report};
 
 const DATABASES: [&str; 3] = [POSTGRESQL, MARIADB, SQLITE];
-const ALL: &str = "all rows";
 
 /// The time of a total, as a multiple of the plain column's.
 fn of_plain(part: &Part, read: &str) -> Result<f64, Missing> {
@@ -55,7 +54,7 @@ pub fn cost(report: &Report) -> Result<String, Missing> {
 }
 
 fn list(part: &Part, mix: &str, form: &str) -> Result<f64, Missing> {
-    part.reading(&format!("{mix}, {ALL}"), form)
+    part.reading(&format!("{mix}, {ALL_ROWS}"), form)
 }
 
 fn ranked(part: &Part) -> String {

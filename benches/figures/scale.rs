@@ -162,3 +162,40 @@ pub fn simulation(report: &Report) -> Result<String, Missing> {
     }
     Ok(render_table(&rows))
 }
+
+/// The shards with which the default counts nearly as fast as with twice as many, in processes that cannot see each other.
+pub fn enough_shards(report: &Report) -> Result<String, Missing> {
+    const NEARLY: f64 = 0.95;
+    let enough = |server: Server| {
+        let rate = |shards| {
+            let load = Load {
+                processes: 8,
+                writers: 32,
+                shards,
+                choice: Choice::Adaptive,
+            };
+            simulate(&server, &load, 4_000).per_second
+        };
+        let mut shards = (0..12).map(|power| 1 << power);
+        shards.find(|&shards| rate(shards) > NEARLY * rate(2 * shards))
+    };
+    let sentence = |database, disk, slowed| -> Result<String, Missing> {
+        let measured = Server::measured(report, database, disk)?;
+        let of = |server| {
+            let missing = || Missing(format!("shards that are enough on {database}"));
+            enough(server).ok_or_else(missing)
+        };
+        Ok(format!(
+            "On {database}{slowed} {} shards are enough with {} cores and {} with {LARGE_CORES}.",
+            of(measured)?,
+            measured.cores,
+            of(measured.with_cores(LARGE_CORES))?,
+        ))
+    };
+    Ok(paragraph(&format!(
+        "256 writers in 8 processes count by the default. {} {} {}",
+        sentence(POSTGRESQL, LOCAL_DISK, "")?,
+        sentence(POSTGRESQL, SLOW_DISK, ", commits slowed to 1 ms,")?,
+        sentence(MARIADB, LOCAL_DISK, "")?,
+    )))
+}

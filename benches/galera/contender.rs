@@ -10,28 +10,13 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{RowCounter, update};
-
-diesel::table! {
-    videos (id) {
-        id -> BigInt,
-        views -> BigInt,
-    }
-}
+pub use diesel_sharded_benches::videos;
 
 diesel::table! {
     striped (id) {
         id -> BigInt,
         views -> BigInt,
     }
-}
-
-#[derive(ShardedField)]
-#[diesel(table_name = videos)]
-#[expect(dead_code, reason = "the derive reads the fields' types")]
-struct Video {
-    id: i64,
-    #[sharded]
-    views: i64,
 }
 
 #[derive(ShardedField)]

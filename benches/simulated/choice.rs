@@ -15,18 +15,6 @@ pub enum Choice {
     Coalesced,
 }
 
-impl Choice {
-    pub fn name(self) -> &'static str {
-        match self {
-            Choice::OneRow => "one row",
-            Choice::Random => "random",
-            Choice::Striped => "striped",
-            Choice::Adaptive => "adaptive",
-            Choice::Coalesced => "coalesced",
-        }
-    }
-}
-
 /// Writers that count on one hot row, each as soon as its last count is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {

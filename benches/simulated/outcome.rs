@@ -28,7 +28,6 @@ pub struct Outcome {
     pub per_second: f64,
     /// The times of the counts, in microseconds.
     pub mean_us: f64,
-    pub p50_us: f64,
     pub p99_us: f64,
     /// The part of the cores' time that was used, from 0 to 1.
     pub cores_busy: f64,
@@ -62,7 +61,6 @@ impl Tally {
             counts,
             per_second: counts as f64 / (elapsed as f64 / 1e9),
             mean_us: self.times.iter().sum::<u64>() as f64 / counts as f64 / 1e3,
-            p50_us: at(0.5),
             p99_us: at(0.99),
             cores_busy,
             bottleneck: match () {
