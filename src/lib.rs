@@ -79,7 +79,7 @@
 //! - [`top`]: the rows with the greatest totals, exactly, without a sort of the whole table.
 //! - [`Counter`]: counters that need no table of the application's own.
 //! - [`RowCounter`]: one field of one row as a value, and [`bounded`]: seats and stock, which never fall below zero.
-//! - [`cached`]: totals from a cache, in the process or in Redis.
+//! - [`cached`]: totals from a cache, in the process or in a server.
 //! - [`coalescer`] (feature `r2d2`): the counts of many threads in one commit, for rows that are too hot even for shards.
 //!
 //! The life of a counter; all of this works while the application counts:
@@ -130,7 +130,6 @@
 //! | `uuid` | `Uuid` keys on PostgreSQL |
 //! | `async` | [`asynchronous`]: the same operations on `diesel_async`'s connections |
 //! | `cache` | [`cached`] totals that are kept in the process, by moka |
-//! | `redis` | [`cached`] totals that are kept in a Redis server |
 //! | `tracing` | spans and events: [`observability`] |
 //! | `metrics` | counters and histograms: [`observability`] |
 //!

@@ -119,17 +119,16 @@ fn expand(
             .into_iter()
             .next()
             .map_or(field.span, |t| t.span());
-        let value = match field.number() {
-            Some(number) => number.to_token_stream(),
-            None => quote_spanned!(span=> ::diesel_sharded::dsl::Value<#module::#column>),
-        };
+        let value = field.number().map(|number| {
+            quote_spanned!(span=> const _: () = ::diesel_sharded::model::assert_value::<#module::#column, #number>();)
+        });
         let changes = match marker {
             Some(marker) => {
                 quote_spanned!(span=> impl ::diesel_sharded::model::#marker for #module::#column {})
             }
             None => quote_spanned! {span=>
                 impl ::diesel_sharded::model::ShardedColumn for #module::#column {}
-                ::diesel_sharded::__counting_updates!(#module::#column, #value);
+                #value
             },
         };
         quote_spanned! {span=>

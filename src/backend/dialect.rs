@@ -3,7 +3,7 @@
 /// The family of SQL that a connection speaks.
 ///
 /// It is a value, not a type, so that an application's own `MultiConnection` enum can tell at run time which of its variants it
-/// holds. Its methods stand in the files beside this one, by subject. They know no policy: `classify` says that an error is a
+/// holds. Its methods are the capabilities of each database (`capabilities.rs`), and what follows from them. They know no policy: `classify` says that an error is a
 /// deadlock, not what to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -16,7 +16,7 @@ pub enum Dialect {
     Sqlite,
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "metrics"))]
 impl Dialect {
     pub(crate) const ALL: [Dialect; 3] = [Dialect::Postgres, Dialect::Mysql, Dialect::Sqlite];
 }

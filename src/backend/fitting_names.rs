@@ -7,15 +7,6 @@ use fnv::FnvHasher;
 use super::Dialect;
 
 impl Dialect {
-    /// Whether a name of this length stays as it is. PostgreSQL cuts longer ones, MySQL and MariaDB refuse them.
-    pub(crate) fn takes_name(self, name: &str) -> bool {
-        match self {
-            Dialect::Postgres => name.len() <= 63,
-            Dialect::Mysql => name.chars().count() <= 64,
-            Dialect::Sqlite => true,
-        }
-    }
-
     /// The name, or a shorter one where the database does not take it.
     pub(crate) fn fitting_name(self, name: String) -> String {
         match self.takes_name(&name) {

@@ -30,13 +30,7 @@ pub fn keep_queries_on_mysql() {
 }
 
 impl Dialect {
-    /// Whether a statement without rows may be kept prepared, whatever it is. PostgreSQL knows it by a name that may stand for
-    /// another one behind a pooler; see [`prepared`](crate::prepared).
-    pub(crate) fn keeps_statements(self) -> bool {
-        self != Dialect::Postgres
-    }
-
-    /// The same for a statement with rows.
+    /// The same as [`keeps_statements`](Self::keeps_statements) for a statement with rows.
     pub(crate) fn keeps_queries(self) -> bool {
         self.keeps_statements() && !self.waits_after_interrupted_rows()
     }
@@ -45,11 +39,6 @@ impl Dialect {
     /// on for the rest of them. MariaDB's client does so after `max_statement_time` and `KILL QUERY`. They hit a total above all,
     /// since it takes long at a parent with many shards. [`keep_queries_on_mysql`] says that this process has no such client.
     pub(crate) fn waits_after_interrupted_rows(self) -> bool {
-        self == Dialect::Mysql && !SURVIVES_INTERRUPTED_ROWS.load(Ordering::Relaxed)
-    }
-
-    /// Whether a reply that nobody has read breaks the connection: the client takes it for the answer to the next statement.
-    pub(crate) fn unread_reply_breaks_connection(self) -> bool {
-        self == Dialect::Mysql
+        self.has_clients_that_wait() && !SURVIVES_INTERRUPTED_ROWS.load(Ordering::Relaxed)
     }
 }

@@ -14,8 +14,9 @@ use crate::backend::{Dialect, OwnRows};
 /// [`multi_connection!`](crate::multi_connection) for the `MultiBackend` of an application. (Its `Default` is its first
 /// variant, in whose SQL filters are compared.)
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a backend that `diesel_sharded` can count on",
-    note = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` (or `postgres_backend`, `mysql_backend`)",
+    message = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` that belongs to `{Self}`",
+    label = "`diesel_sharded` was built without this database",
+    note = "`postgres_backend` and `mysql_backend` do without a client library",
     note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
 )]
 pub trait ShardedBackend: Backend + Default + Send + Sync + 'static + OwnRows {
@@ -44,7 +45,8 @@ pub trait ShardedBackend: Backend + Default + Send + Sync + 'static + OwnRows {
 /// Separate from [`ShardedBackend`] because the backend of a `MultiConnection` enum does not know which variant a
 /// connection is; only the connection does.
 #[diagnostic::on_unimplemented(
-    message = "`diesel_sharded` cannot tell which database a `{Conn}` is connected to",
+    message = "enable the feature `postgres`, `mysql` or `sqlite` of `diesel_sharded` to count through a `{Conn}`",
+    label = "`diesel_sharded` was built without the database of this connection",
     note = "for an enum with `#[derive(MultiConnection)]`, call `diesel_sharded::multi_connection!` beside it"
 )]
 pub trait BackendOf<Conn>: ShardedBackend {

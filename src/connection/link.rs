@@ -21,9 +21,6 @@ use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
 use crate::policy::RetryPolicy;
 use crate::query_builder::Keep;
 
-/// How often a statement is sent that has to succeed, where others interrupt statements.
-pub(super) const MOST_TRIES: u8 = 8;
-
 /// How statements reach a `Conn`.
 pub trait Io<Conn> {
     /// The connection's backend.

@@ -21,6 +21,6 @@ pub(crate) use self::depth::{depth_of, in_transaction};
 pub(crate) use self::fixed::clean_up;
 pub use self::link::{Io, Link, LoadInto, LoadIo};
 pub(crate) use self::other_writers::{other_nodes_write, set_other_nodes_write};
-pub(crate) use self::raw::{in_any_transaction, is_refused_inside, met_inside};
+pub(crate) use self::raw::{in_any_transaction, met_inside};
 pub(crate) use self::told::told;
 pub(crate) use self::transaction::{OpenTransaction, TransactionOptions, begin};

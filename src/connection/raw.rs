@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::Integer;
 
 use super::depth::depth;
-use super::link::{Io, Link, MOST_TRIES};
-use crate::backend::{Dialect, ShardedBackend};
+use super::fixed::{Fixed, again_if_interrupted};
+use super::link::{Io, Link};
+use crate::backend::{Dialect, OpenQuestion, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
 use crate::query_builder::Keep;
@@ -51,65 +51,57 @@ pub(super) async fn is_open<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResul
 where
     M: Io<Conn>,
 {
-    match link.dialect() {
-        Dialect::Postgres => {
-            let mut tries = 0;
-            loop {
-                let open = match link.execute_kept(IsOlder).await {
-                    Ok(0) => return Ok(false),
-                    Ok(_) => link.execute_query(IsSame).await.map(|rows| rows > 0),
-                    Err(error) => Err(error),
-                };
-                let Err(error) = open else { return open };
-                tries += 1;
-                match Dialect::Postgres.classify(&error) {
-                    // Behind a pooler; a transaction stays on its connection, and would be aborted by now.
-                    Failure::Conflict(Conflict::StatementLost) if tries < MOST_LOOKS => {}
-                    // An engine that speaks PostgreSQL's protocol may lack what is asked. If that has aborted a transaction of the
-                    // caller's, the next statement says so.
-                    Failure::Other => return Ok(false),
-                    _ => return Err(error),
-                }
-            }
-        }
-        Dialect::Mysql => fails(link.execute(IsOpen).await),
-        Dialect::Sqlite => fails(link.batch_execute("BEGIN; ROLLBACK").await),
-    }
+    let dialect = link.dialect();
+    let answer = match dialect.asks_whether_open() {
+        OpenQuestion::Rows { .. } => return is_open_by_rows(link).await,
+        OpenQuestion::Statement(sql) => link.execute(Fixed(sql)).await.map(drop),
+        OpenQuestion::Batch(sql) => link.batch_execute(sql).await,
+    };
+    is_refused(dialect, answer)
 }
 
 /// How often the question is asked if a pooler loses its statement.
 const MOST_LOOKS: u8 = 32;
 
+async fn is_open_by_rows<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
+where
+    M: Io<Conn>,
+{
+    let mut tries = 0;
+    loop {
+        let open = match link.execute_kept(IsOlder).await {
+            Ok(0) => return Ok(false),
+            Ok(_) => link.execute_query(IsSame).await.map(|rows| rows > 0),
+            Err(error) => Err(error),
+        };
+        let Err(error) = open else { return open };
+        tries += 1;
+        match link.dialect().classify(&error) {
+            // Behind a pooler; a transaction stays on its connection, and would be aborted by now.
+            Failure::Conflict(Conflict::StatementLost) if tries < MOST_LOOKS => {}
+            // An engine that speaks PostgreSQL's protocol may lack what is asked. If that has aborted a transaction of the
+            // caller's, the next statement says so.
+            Failure::Other => return Ok(false),
+            _ => return Err(error),
+        }
+    }
+}
+
 /// Whether a statement failed because it is refused inside a transaction.
-fn fails<T>(outcome: QueryResult<T>) -> QueryResult<bool> {
+fn is_refused<T>(dialect: Dialect, outcome: QueryResult<T>) -> QueryResult<bool> {
     match outcome {
         Ok(_) => Ok(false),
-        Err(error) if is_refused_inside(&error) => Ok(true),
+        Err(error) if dialect.is_refused_inside(&error) => Ok(true),
         Err(error) => Err(error),
     }
 }
 
-/// Whether a statement was refused inside a transaction: SQLite's `BEGIN`, MySQL's `SET TRANSACTION` (1568), and MariaDB's subquery,
-/// which gives two rows there (1242).
-pub(crate) fn is_refused_inside(error: &DieselError) -> bool {
-    let DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) = error else {
-        return false;
-    };
-    REFUSED_INSIDE.contains(&information.message())
-}
-
-const REFUSED_INSIDE: [&str; 3] = [
-    "cannot start a transaction within a transaction",
-    "Transaction characteristics can't be changed while a transaction is in progress",
-    "Subquery returns more than 1 row",
-];
-
 /// Whether a statement that met a conflict was part of a caller's transaction that Diesel does not know. No further attempt may follow
 /// then. `ended`: the conflict is one that ends a transaction.
 ///
-/// PostgreSQL refuses every statement in a transaction that met an error; one that is interrupted is followed by another. MySQL ends the transaction at a deadlock; but a connection
-/// counts its statements, among which a `BEGIN` without its `COMMIT` or `ROLLBACK` shows. (A surplus of these, as after a `COMMIT`
-/// that failed, hides one.)
+/// PostgreSQL refuses every statement in a transaction that met an error; one that is interrupted is followed by another. MySQL ends the
+/// transaction at a deadlock; but a connection counts its statements, among which a `BEGIN` without its `COMMIT` or `ROLLBACK` shows. (A
+/// surplus of these, as after a `COMMIT` that failed, hides one.)
 pub(crate) async fn met_inside<M, Conn>(
     link: &mut Link<'_, M, Conn>,
     ended: bool,
@@ -118,20 +110,18 @@ where
     M: Io<Conn>,
 {
     let dialect = link.dialect();
-    let mut tries = 0;
-    loop {
-        let met = match dialect {
-            Dialect::Postgres => link.batch_execute("SELECT 1").await.map(|()| false),
-            Dialect::Mysql if ended => fails(link.execute(WasOpen).await),
-            Dialect::Mysql | Dialect::Sqlite => is_open(link).await,
-        };
-        tries += 1;
-        match met {
-            Err(error) if !dialect.may_succeed_again(&error) => return Err(error),
-            Err(_) if tries < MOST_TRIES => {}
-            Err(_) if dialect == Dialect::Postgres => return Ok(true),
-            met => return met,
+    let refuses = dialect.refuses_after_errors();
+    let met = again_if_interrupted!(
+        link,
+        match dialect.asks_whether_was_open() {
+            Some(sql) if ended => is_refused(dialect, link.execute(Fixed(sql)).await),
+            _ if refuses => link.batch_execute("SELECT 1").await.map(|()| false),
+            _ => is_open(link).await,
         }
+    );
+    match met {
+        Err(error) if refuses && dialect.may_succeed_again(&error) => Ok(true),
+        met => met,
     }
 }
 
@@ -171,16 +161,17 @@ impl Savepoint {
     }
 }
 
-/// Queries that meet a row if the answer is yes.
+/// The queries of [`OpenQuestion::Rows`].
 macro_rules! questions {
-    ($($(#[$doc:meta])+ $name:ident = $sql:expr;)+) => {$(
-        $(#[$doc])+
+    ($($name:ident = $of:ident;)+) => {$(
         #[derive(QueryId)]
         struct $name;
 
         impl<DB: ShardedBackend> QueryFragment<DB> for $name {
             fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-                out.push_sql($sql);
+                if let OpenQuestion::Rows { $of: sql, .. } = out.backend().dialect().asks_whether_open() {
+                    out.push_sql(sql);
+                }
                 Ok(())
             }
         }
@@ -192,27 +183,8 @@ macro_rules! questions {
 }
 
 questions! {
-    /// PostgreSQL: whether the transaction is older than the query, whose own portal is among the cursors and was made when its
-    /// parameters came. (The query's own time is that of its execution, which is a later message.) Where a query is prepared and
-    /// executed in one go, the answer is always yes; so the transaction's time is noted, in a variable that ends with it.
-    IsOlder = "SELECT 1 FROM pg_catalog.pg_cursors WHERE name = '' AND creation_time <> transaction_timestamp() \
-               AND set_config('diesel_sharded.began', transaction_timestamp()::text, true) IS NOT NULL";
-    /// PostgreSQL: whether the transaction is the one in which `IsOlder` was asked.
-    IsSame = "SELECT 1 WHERE current_setting('diesel_sharded.began', true) = transaction_timestamp()::text";
-    /// MySQL, MariaDB: fails if a transaction is open. (Not every driver tells how many rows a query gives.) MySQL has no variable for
-    /// that, but refuses inside of one to set the isolation of the next; outside it is set to what it would be anyway.
-    IsOpen = "/*M!100000 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@in_transaction) */\
-              /*!50720 SET @@transaction_isolation = @@session.transaction_isolation */";
-    /// MySQL, MariaDB: fails if a transaction was open when it was ended by a deadlock. MySQL, whose table of a session's status lacks
-    /// these numbers, wants a privilege for the other table; without it nobody can tell.
-    WasOpen = "SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@autocommit = 0 OR (\
-               /*M!100000 SELECT SUM(IF(VARIABLE_NAME = 'Com_begin', VARIABLE_VALUE, -VARIABLE_VALUE)) \
-               FROM information_schema.session_status \
-               WHERE VARIABLE_NAME IN ('Com_begin', 'Com_commit', 'Com_rollback') */\
-               /*!80016 SELECT SUM(IF(EVENT_NAME = 'statement/sql/begin', COUNT_STAR, -CAST(COUNT_STAR AS SIGNED))) \
-               FROM performance_schema.events_statements_summary_by_thread_by_event_name \
-               WHERE THREAD_ID = PS_CURRENT_THREAD_ID() AND EVENT_NAME IN \
-               ('statement/sql/begin', 'statement/sql/commit', 'statement/sql/rollback') */) > 0)";
+    IsOlder = is_older;
+    IsSame = is_same;
 }
 
 /// Kept prepared, since only then the first answer is enough.
@@ -221,22 +193,6 @@ impl<DB: ShardedBackend> Keep<DB> for IsOlder {}
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn error(message: &str) -> DieselError {
-        DieselError::DatabaseError(DatabaseErrorKind::Unknown, Box::new(message.to_owned()))
-    }
-
-    #[test]
-    fn what_is_refused_inside_a_transaction() {
-        for message in REFUSED_INSIDE {
-            assert!(is_refused_inside(&error(message)));
-            let kind = DatabaseErrorKind::UniqueViolation;
-            let quoted = DieselError::DatabaseError(kind, Box::new(message.to_owned()));
-            assert!(!is_refused_inside(&quoted));
-        }
-        assert!(!is_refused_inside(&error("database is locked")));
-        assert!(!is_refused_inside(&DieselError::NotFound));
-    }
 
     #[cfg(feature = "sqlite")]
     #[test]

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use super::depth::depth;
-use super::fixed::{Fixed, clean_up};
-use super::link::{Io, Link, MOST_TRIES};
+use super::fixed::{Fixed, again_if_interrupted, clean_up};
+use super::link::{Io, Link};
 use super::other_writers::other_nodes_write;
 use super::raw::{self, Savepoint};
-use crate::backend::{Dialect, Guard, Isolation};
+use crate::backend::{Dialect, Guard, Isolation, OpenQuestion};
 use crate::conflict::Failure;
 
 /// How a transaction begins.
@@ -98,7 +98,7 @@ pub(crate) async fn begin<M: Io<Conn>, Conn>(
     }
     match begin_by(link, by_statements, "START TRANSACTION").await {
         Ok(by_statement) => begun.by_statements = by_statement,
-        Err(error) if raw::is_refused_inside(&error) => {
+        Err(error) if dialect.is_refused_inside(&error) => {
             return savepoint(link, nothing, options).await;
         }
         Err(error) => {
@@ -158,26 +158,24 @@ async fn prepare<M: Io<Conn>, Conn>(
     guard: Option<Guard>,
     isolation: Option<&'static str>,
 ) -> QueryResult<bool> {
-    let told_by_begin = dialect == Dialect::Sqlite;
+    let told_by_begin = matches!(dialect.asks_whether_open(), OpenQuestion::Batch(_));
     if isolation.is_none() && !told_by_begin && raw::is_open(link).await? {
         return Ok(false);
     }
-    let sent = match (isolation, guard) {
-        // The isolation first: inside a transaction nothing of it is done then.
-        (Some(sql), Some(guard)) => {
-            link.batch_execute(&format!("{sql}; {}", guard.before))
-                .await
-        }
+    // The isolation first: it is refused inside a transaction, and nothing is done then. Each by itself: MariaDB's client waits for
+    // ever if a query is killed between two statements of one text.
+    for sql in [isolation, guard.map(|guard| guard.before)]
+        .into_iter()
+        .flatten()
+    {
         // Kept prepared it is one round trip; a batch is three on MySQL, since Diesel switches batches on and off around it.
-        (Some(sql), None) => link.execute(Fixed(sql)).await.map(drop),
-        (None, Some(guard)) => link.batch_execute(guard.before).await,
-        (None, None) => return Ok(true),
-    };
-    match sent {
-        Ok(()) => Ok(true),
-        Err(error) if raw::is_refused_inside(&error) => Ok(false),
-        Err(error) => Err(error),
+        match link.execute(Fixed(sql)).await {
+            Ok(_) => {}
+            Err(error) if dialect.is_refused_inside(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        }
     }
+    Ok(true)
 }
 
 /// Takes the place of a transaction inside one that Diesel does not know.
@@ -266,37 +264,33 @@ impl OpenTransaction {
         &self,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<()> {
-        if self.is_savepoint() {
-            let Err(error) = self.release(link).await else {
-                return Ok(());
-            };
-            let dialect = link.dialect();
-            if dialect.ends_transaction(&error) || dialect.is_savepoint_gone(&error) {
-                return Err(error);
-            }
-            return match self.undo(link).await {
-                // It was interrupted as it ended.
-                Err(gone) if dialect.is_savepoint_gone(&gone) => Ok(()),
-                _ => Err(error),
-            };
-        }
+        let is_savepoint = self.is_savepoint();
         let ended = match self.by_statements {
+            _ if is_savepoint => self.release(link).await,
             true => link.execute(Fixed("COMMIT")).await.map(drop),
             false => link.commit().await,
         };
-        if let Err(error) = ended {
-            let dialect = link.dialect();
-            // One of Diesel's savepoints that was interrupted as it ended is gone: the caller would commit what was done inside.
-            if self.outer > 0
-                && dialect.may_succeed_again(&error)
-                && matches!(self.undo(link).await, Err(gone) if dialect.is_savepoint_gone(&gone))
-            {
-                link.transaction_status().set_in_error();
+        let Err(error) = ended else {
+            self.lift_guard(link).await;
+            return Ok(());
+        };
+        let dialect = link.dialect();
+        let may_have_ended = match is_savepoint {
+            true => !dialect.ends_transaction(&error),
+            false => self.outer > 0,
+        };
+        if may_have_ended
+            && dialect.may_succeed_again(&error)
+            && matches!(self.undo(link).await, Err(gone) if dialect.is_savepoint_gone(&gone))
+        {
+            // It was interrupted as it ended.
+            if is_savepoint {
+                return Ok(());
             }
-            return Err(error);
+            // Diesel takes its own for open: the caller would commit what was done inside.
+            link.transaction_status().set_in_error();
         }
-        self.lift_guard(link).await;
-        Ok(())
+        Err(error)
     }
 
     /// Whether it is a savepoint that Diesel does not know.
@@ -368,26 +362,18 @@ impl OpenTransaction {
 
     /// Rolls back to the savepoint, again if that is interrupted.
     async fn undo<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
-        let dialect = link.dialect();
-        let mut tries = 0;
-        loop {
-            let undone = match self.savepoint {
+        let diesels = format!("ROLLBACK TO SAVEPOINT diesel_savepoint_{}", self.outer);
+        again_if_interrupted!(
+            link,
+            match self.savepoint {
                 Some(savepoint) => savepoint.roll_back(link).await,
                 None if self.by_statements => {
                     let undo = Fixed("ROLLBACK TO SAVEPOINT diesel_sharded_own");
                     link.execute(undo).await.map(drop)
                 }
-                None => {
-                    let sql = format!("ROLLBACK TO SAVEPOINT diesel_savepoint_{}", self.outer);
-                    link.batch_execute(&sql).await
-                }
-            };
-            tries += 1;
-            match undone {
-                Err(error) if tries < MOST_TRIES && dialect.may_succeed_again(&error) => {}
-                undone => return undone,
+                None => link.batch_execute(&diesels).await,
             }
-        }
+        )
     }
 
     async fn release<M: Io<Conn>, Conn>(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<()> {

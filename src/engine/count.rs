@@ -173,7 +173,7 @@ where
         self.retry.observer().sent(&outcome);
         let locked = match outcome {
             // A shard that is not there is taken for a locked one; it was there a moment ago.
-            Ok(rows) => rows == 0 && dialect.skips_what_is_locked(),
+            Ok(rows) => rows == 0 && dialect.supports_skip_locked(),
             Err(error) => match dialect.classify(&error) {
                 Failure::ConnectionLost => return Err(AttemptError::Statement(error)),
                 Failure::Conflict(Conflict::LockTimeout) => true,

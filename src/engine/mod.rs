@@ -25,4 +25,4 @@ pub(crate) use self::own::enclosed;
 pub(crate) use self::own::{own_statement, own_transaction};
 pub(crate) use self::plan::Plan;
 pub(crate) use self::retry_loop::{RetryLoop, retry_loop};
-pub(crate) use self::statement::{Sender, Statement};
+pub(crate) use self::statement::{SendStep, Sender, Statement, Steps};

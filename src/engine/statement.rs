@@ -73,3 +73,29 @@ pub(crate) trait Sender<M: Io<Conn>, Conn> {
         shard: i32,
     ) -> impl Future<Output = QueryResult<usize>>;
 }
+
+/// A [`Sender`] each of whose statements is one step. Behind a `dyn` its types do not reach the engine, which then is compiled once
+/// for each connection and not for each update.
+pub(crate) trait SendStep<M: Io<Conn>, Conn> {
+    /// See [`Sender::send`].
+    fn send_step<'s>(
+        &'s mut self,
+        link: &'s mut Link<'_, M, Conn>,
+        statement: Statement,
+        shard: i32,
+    ) -> M::Future<'s, QueryResult<usize>>;
+}
+
+/// Sends by steps.
+pub(crate) struct Steps<'a, S: ?Sized>(pub(crate) &'a mut S);
+
+impl<M: Io<Conn>, Conn, S: SendStep<M, Conn> + ?Sized> Sender<M, Conn> for Steps<'_, S> {
+    async fn send(
+        &mut self,
+        link: &mut Link<'_, M, Conn>,
+        statement: Statement,
+        shard: i32,
+    ) -> QueryResult<usize> {
+        self.0.send_step(link, statement, shard).await
+    }
+}

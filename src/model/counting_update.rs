@@ -1,17 +1,26 @@
 //! The one change that shards take: `column.eq(column + n)`.
 
+use std::marker::PhantomData;
+
+use diesel::dsl::Eq;
+use diesel::expression::AsExpression;
+use diesel::internal::derives::as_expression::Bound;
+use diesel::internal::derives::numeric_ops::{Add, Sub};
 use diesel::query_builder::{AsChangeset, QueryId};
 
 use super::column::are_equal;
+use super::field::ShardedColumn;
 
 /// A counting update: `column.eq(column + n)` or `column.eq(column - n)` on a sharded field, a tuple of up to 8 such, an `Option` of one
 /// (`None` counts nothing), or a reference to one.
 ///
-/// `n` is a value or a reference; up to three may be chained (`views + 1 + bonus`). `Columns` and `Operations` are those of each [`Change`],
+/// `n` is a value or a reference; several may be chained (`views + 1 + bonus`). `Columns` and `Operations` are those of each [`Change`],
 /// `Kind` keeps the impls apart. All are inferred.
 #[diagnostic::on_unimplemented(
     message = "this is not a counting update of a sharded field: `{Self}`",
     label = "expected `column.eq(column + n)` or `column.eq(column - n)`",
+    note = "a field is sharded if the model of its table derives `diesel_sharded::ShardedField` and has `#[sharded]` on it; one with \
+            `#[sharded(max)]` or `#[sharded(min)]` is changed by `column.max(value)` or `column.min(value)`",
     note = "a value that was read before loses the counts that came in since: write `clicks.eq(clicks + 1)`, with the column on \
             both sides, instead of `clicks.eq(self.clicks + 1)`",
     note = "shards can only be added to: to set a total, use `diesel_sharded::set_total`; to change a column without \
@@ -33,11 +42,56 @@ pub trait CountingUpdate<Columns, Operations, Kind> {
     fn into_changes(self) -> Self::Changes;
 }
 
-/// `column.eq(column + n)` or `column.eq(column - n)`. The derive implements it for the types that Diesel gives these expressions. `Column`
-/// is the application's own type: it is what lets the application's crate write the impl. `Operations` keeps two impls apart.
+/// `column.eq(column + n)` or `column.eq(column - n)`. `Operations` keeps the impls apart.
 pub trait Change<Column, Operations>: AsChangeset {
     /// The column's name.
     const COLUMN: &'static str;
+}
+
+/// A column, plus and minus values.
+pub trait Sum<Column, Operations> {}
+
+/// A value, and nothing that the database computes.
+pub trait Operand {}
+
+impl<ST, T> Operand for Bound<ST, T> {}
+
+impl<C: ShardedColumn> Sum<C, Itself> for C {}
+
+/// The column itself.
+#[derive(Debug)]
+pub struct Itself;
+
+macro_rules! operations {
+    ($($operation:ident, $expression:ident;)+) => {$(
+        #[doc = concat!("[`", stringify!($expression), "`] of `Value` after what `Before` is, by the operations in it.")]
+        #[derive(Debug)]
+        pub struct $operation<Before, Operations, Value>(PhantomData<(Before, Operations, Value)>);
+
+        impl<C, Before, Operations, Value> Sum<C, $operation<Before, Operations, Value>> for $expression<Before, Value>
+        where
+            Before: Sum<C, Operations>,
+            Value: Operand,
+        {
+        }
+
+        #[diagnostic::do_not_recommend]
+        impl<C, Before, Operations, Value> Change<C, $operation<Before, Operations, Value>> for Eq<C, $expression<Before, Value>>
+        where
+            C: ShardedColumn,
+            Before: Sum<C, Operations>,
+            Value: Operand,
+            $expression<Before, Value>: AsExpression<C::SqlType>,
+            Self: AsChangeset,
+        {
+            const COLUMN: &'static str = C::NAME;
+        }
+    )+};
+}
+
+operations! {
+    Plus, Add;
+    Minus, Sub;
 }
 
 /// The kind of a [`Change`].
@@ -148,19 +202,6 @@ impl<V> QueryId for Perhaps<V> {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
-/// `+ n`, after the operations in `Before`.
-#[derive(Debug)]
-pub struct Plus<Before>(Before);
-/// `- n`, after the operations in `Before`.
-#[derive(Debug)]
-pub struct Minus<Before>(Before);
-/// `+ &n`, after the operations in `Before`.
-#[derive(Debug)]
-pub struct PlusRef<Before>(Before);
-/// `- &n`, after the operations in `Before`.
-#[derive(Debug)]
-pub struct MinusRef<Before>(Before);
-
 macro_rules! tuples {
     ($($(($change:ident, $columns:ident, $operations:ident, $kind:ident))+;)+) => {$(
         #[diagnostic::do_not_recommend]
@@ -222,34 +263,6 @@ pub(crate) const fn are_distinct(names: &[&str]) -> bool {
         i += 1;
     }
     true
-}
-
-/// Implements [`Change`] for the one to three operations that may follow a column, with values of a type; the
-/// derive calls it.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __counting_updates {
-    ($column:ty, $value:ty) => {
-        $crate::__counting_updates!(@operand $column, $value; $column; (); []; 'a 'b 'c);
-    };
-    (@operand $column:ty, $value:ty; $sum:ty; $before:ty; [$($used:lifetime)*]; $new:lifetime $($rest:lifetime)*) => {
-        $crate::__counting_updates!(@sum $column, $value; <$sum as ::std::ops::Add<$value>>::Output;
-            $crate::model::counting_update::Plus<$before>; [$($used)*]; $($rest)*);
-        $crate::__counting_updates!(@sum $column, $value; <$sum as ::std::ops::Sub<$value>>::Output;
-            $crate::model::counting_update::Minus<$before>; [$($used)*]; $($rest)*);
-        $crate::__counting_updates!(@sum $column, $value; <$sum as ::std::ops::Add<&$new $value>>::Output;
-            $crate::model::counting_update::PlusRef<$before>; [$($used)* $new]; $($rest)*);
-        $crate::__counting_updates!(@sum $column, $value; <$sum as ::std::ops::Sub<&$new $value>>::Output;
-            $crate::model::counting_update::MinusRef<$before>; [$($used)* $new]; $($rest)*);
-    };
-    (@operand $column:ty, $value:ty; $sum:ty; $before:ty; [$($used:lifetime)*]; ) => {};
-    (@sum $column:ty, $value:ty; $sum:ty; $operations:ty; [$($used:lifetime)*]; $($rest:lifetime)*) => {
-        #[diagnostic::do_not_recommend] // there are dozens
-        impl<$($used),*> $crate::model::counting_update::Change<$column, $operations> for $crate::__diesel::dsl::Eq<$column, $sum> {
-            const COLUMN: &'static str = <$column as $crate::__diesel::Column>::NAME;
-        }
-        $crate::__counting_updates!(@operand $column, $value; $sum; $operations; [$($used)*]; $($rest)*);
-    };
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::mem;
 
 use diesel::associations::HasTable;
-use diesel::expression::Expression;
+use diesel::expression::{AsExpression, Expression, TypedExpressionType};
 use diesel::prelude::*;
 use diesel::sql_types::{self, SqlType};
 
@@ -154,6 +154,20 @@ const fn assert_other_than_shard(name: &str) {
         "a shards table has its own column `shard`: rename this one"
     );
 }
+
+/// A Rust type whose values a column of the SQL type `ST` takes.
+#[diagnostic::on_unimplemented(
+    message = "a field of type `{Self}` does not fit its column of type `{ST}`",
+    label = "`table!` declares the column as `{ST}`"
+)]
+pub trait ValueOf<ST> {}
+
+#[diagnostic::do_not_recommend]
+impl<T: AsExpression<ST>, ST: SqlType + TypedExpressionType> ValueOf<ST> for T {}
+
+/// Stops the compiler, once, where a field is of another type than its column.
+#[doc(hidden)]
+pub const fn assert_value<C: Column, T: ValueOf<C::SqlType>>() {}
 
 /// The SQL types that a sharded field may have. No others can be added: a [`Dialect`](crate::backend::Dialect) has to know each.
 #[diagnostic::on_unimplemented(

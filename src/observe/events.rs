@@ -3,99 +3,147 @@
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use super::cache_read::CacheRead;
-use super::metrics;
-use super::spans::{self, Scope};
+use super::names::MORE_SHARDS;
+use super::operation::{conflict_of, outcome_of};
+use super::sinks::{self, Scope};
 use crate::backend::Dialect;
 use crate::conflict::Conflict;
 
 /// A batch of a fold: so many parents are looked at.
 #[inline]
 pub(crate) fn fold(dialect: Dialect, table: &str, parents: usize) -> Scope {
-    spans::fold(dialect, table, parents)
+    let backend = dialect.name();
+    Scope(span!(
+        FOLD,
+        backend = backend,
+        table = table,
+        parents = parents
+    ))
 }
 
 /// A fold has moved something to so many parents from so many shards, and removed so many shards.
 #[inline]
 pub(crate) fn folded(dialect: Dialect, table: &str, parents: usize, shards: usize, removed: usize) {
-    metrics::folded(dialect, table, parents, shards, removed);
-    spans::folded(parents, shards, removed);
+    let backend = dialect.name();
+    count!(
+        FOLDED_PARENTS += parents,
+        backend = backend,
+        table = table.to_owned()
+    );
+    count!(
+        FOLDED_SHARDS += shards,
+        backend = backend,
+        table = table.to_owned()
+    );
+    count!(
+        SHARDS_REMOVED += removed,
+        backend = backend,
+        table = table.to_owned()
+    );
+    event!(
+        FOLDED,
+        parents = parents,
+        shards = shards,
+        removed = removed
+    );
 }
 
 /// A pass of a folder took so long, and succeeded or failed.
 #[inline]
 pub(crate) fn folder_passed(table: &'static str, time: Duration, succeeded: bool) {
-    metrics::folder_passed(table, time, succeeded);
+    count!(PASSES += 1, table = table, outcome = outcome_of(succeeded));
+    measure!(PASS_TIME, time.as_secs_f64(), table = table);
     if !succeeded {
-        spans::folder_failed(table);
+        event!(FOLDER_FAILED, table = table);
     }
 }
 
 /// A flush of a coalescer: so many counters, for so many callers who wait.
 #[inline]
 pub(crate) fn flush(counters: usize, callers: usize) -> Scope {
-    metrics::flush(counters, callers);
-    spans::flush(counters, callers)
+    measure!(BATCH_COUNTERS, counters as f64);
+    measure!(BATCH_CALLERS, callers as f64);
+    Scope(span!(FLUSH, counters = counters, callers = callers))
 }
 
 /// The flush took so long.
 #[inline]
 pub(crate) fn flushed(time: Duration) {
-    metrics::flushed(time);
+    measure!(FLUSH_TIME, time.as_secs_f64());
 }
 
 /// A caller has waited for a coalescer since it `began`.
 #[inline]
 pub(crate) fn waited(began: Instant) {
-    metrics::waited(began);
+    measure!(WAIT_TIME, began.elapsed().as_secs_f64());
 }
 
 /// A coalescer's transaction met a conflict.
 #[inline]
 pub(crate) fn flush_conflict(dialect: Dialect, conflict: Conflict) {
-    metrics::flush_conflict(dialect, conflict);
-    spans::flush_conflict(dialect, conflict);
+    let (backend, conflict) = (dialect.name(), conflict_of(conflict));
+    count!(BATCH_CONFLICTS += 1, backend = backend, conflict = conflict);
+    event!(CONFLICT_OF_BATCH, backend = backend, conflict = conflict);
 }
 
 /// A coalescer lost something that nobody waited for.
 #[inline]
 pub(crate) fn lost() {
-    metrics::lost();
-    spans::lost();
+    count!(LOSSES += 1);
+    event!(LOST);
+}
+
+/// The source of a total that was read through a cache.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CacheRead {
+    /// The cache.
+    Hit,
+    /// The database.
+    Miss,
+    /// Another reader's read of the database.
+    Shared,
+    /// The database, inside a transaction.
+    Bypassed,
 }
 
 /// A total was asked for.
 #[inline]
 pub(crate) fn cache_read(read: CacheRead) {
-    metrics::cache_read(read);
+    match read {
+        CacheRead::Hit => count!(CACHE_READS += 1, result = "hit"),
+        CacheRead::Miss => count!(CACHE_READS += 1, result = "miss"),
+        CacheRead::Shared => count!(CACHE_READS += 1, result = "shared"),
+        CacheRead::Bypassed => count!(CACHE_READS += 1, result = "bypassed"),
+    }
 }
 
 /// A cache could not be used.
 #[inline]
 pub(crate) fn cache_unavailable(error: &dyn Display) {
-    metrics::cache_unavailable();
-    spans::cache_left_out();
-    spans::cache_failed(error);
+    count!(CACHE_FAILURES += 1, failure = "unavailable");
+    event!(CACHE_LEFT_OUT);
+    event!(CACHE_FAILED, error = sinks::display(error));
 }
 
 /// A cache held a value that is no total.
 #[inline]
 pub(crate) fn not_a_total(error: &dyn Display) {
-    metrics::not_a_total();
-    spans::cache_failed(error);
+    count!(CACHE_FAILURES += 1, failure = "not_a_total");
+    event!(CACHE_FAILED, error = sinks::display(error));
 }
 
 /// All shards of a key were being counted on at once.
 #[inline]
 pub(crate) fn crowded(table: &'static str) {
-    metrics::crowded(table);
+    count!(CROWDED += 1, table = table);
 }
 
-/// Warns an operator; not often.
+/// Warns an operator; not often. Where no subscriber listens, by `log`.
 pub(crate) fn more_shards_would_help(table: &'static str, shards: u16) {
-    const TEXT: &str = "more shards would help: all of one key were being counted on at once";
-    if !spans::warned(TEXT, table, shards) {
-        log::warn!(target: "diesel_sharded", "{TEXT} (`{table}`, {shards} shards)");
+    if is_enabled!(MORE_SHARDS_WOULD_HELP) {
+        event!(MORE_SHARDS_WOULD_HELP, table = table, shards = shards);
+    } else {
+        log::warn!(target: "diesel_sharded", "{MORE_SHARDS} (`{table}`, {shards} shards)");
     }
 }
 

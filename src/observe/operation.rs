@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use diesel::result::{Error as DieselError, QueryResult};
 
-use super::metrics::{Keys, TransactionMetrics, UpdateMetrics};
-use super::spans::{Scope, TransactionSpans, UpdateSpans};
-use super::work::Work;
+use super::keys::Keys;
+use super::sinks::{self, Empty, Scope, Span, is_listened_to};
 use crate::backend::Dialect;
 use crate::conflict::Conflict;
 
@@ -43,21 +42,109 @@ pub(crate) trait CountObserver: Observer {
     fn counted(&mut self, rows: usize);
 }
 
+/// The spans of an operation and of its attempt.
+#[derive(Debug)]
+struct Spans {
+    operation: Span,
+    attempt: Span,
+    /// The last conflict.
+    conflict: Option<Conflict>,
+}
+
+impl Spans {
+    #[inline]
+    fn of(operation: Span) -> Self {
+        Spans {
+            operation,
+            attempt: Span::none(),
+            conflict: None,
+        }
+    }
+
+    #[inline]
+    fn failed(&mut self, attempt: u32, conflict: Option<Conflict>, delay: Option<Duration>) {
+        if let Some(conflict) = conflict {
+            self.conflict = Some(conflict);
+            let conflict = conflict_of(conflict);
+            self.attempt.record("conflict", conflict);
+            event!(
+                CONFLICT in &self.operation,
+                attempt = attempt,
+                conflict = conflict,
+                delay_ms = delay.map(|delay| delay.as_secs_f64() * 1e3),
+            );
+        }
+    }
+
+    #[inline]
+    fn ended(&mut self, attempts: u32, succeeded: bool) {
+        self.operation.record("attempts", attempts);
+        self.operation.record("outcome", outcome_of(succeeded));
+        if let Some(conflict) = self.conflict {
+            self.operation.record("conflict", conflict_of(conflict));
+        }
+        self.attempt = Span::none();
+    }
+}
+
 /// A counting update while it runs.
 #[derive(Debug)]
 pub(crate) struct Update {
-    spans: UpdateSpans,
-    metrics: UpdateMetrics,
+    dialect: Dialect,
+    table: &'static str,
+    keys: Keys,
+    spans: Spans,
+    statement: Span,
+    shard: i32,
     rows: usize,
+    /// The shards that the attempt created.
+    created: usize,
 }
 
 impl Update {
     #[inline]
     pub(crate) fn begin(dialect: Dialect, table: &'static str, keys: Keys) -> Self {
         Update {
-            spans: UpdateSpans::begin(dialect, table),
-            metrics: UpdateMetrics::begin(dialect, table, keys),
+            dialect,
+            table,
+            keys,
+            spans: Spans::of(span!(
+                UPDATE,
+                backend = dialect.name(),
+                table = table,
+                attempts = Empty,
+                conflict = Empty,
+                rows = Empty,
+                outcome = Empty,
+            )),
+            statement: Span::none(),
+            shard: 0,
             rows: 0,
+            created: 0,
+        }
+    }
+
+    fn statement(&self, kind: &'static str, parent: &Span) -> Span {
+        span!(
+            STATEMENT in parent,
+            kind = kind,
+            table = self.table,
+            shard = self.shard,
+            rows = Empty,
+        )
+    }
+
+    #[inline]
+    fn statement_ended(&mut self, rows: Option<usize>, error: Option<&DieselError>) {
+        if is_listened_to() {
+            if let Some(rows) = rows {
+                self.statement.record("rows", rows as u64);
+            }
+            if let Some(error) = error {
+                // The database's text may quote a key.
+                event!(FAILED in &self.statement, error = sinks::display(error));
+            }
+            self.statement = Span::none();
         }
     }
 }
@@ -65,47 +152,85 @@ impl Update {
 impl Observer for Update {
     #[inline]
     fn step(&mut self, kind: &'static str) -> Scope {
-        self.spans.step(kind)
+        if is_listened_to() {
+            self.statement = self.statement(kind, &self.spans.attempt);
+        }
+        Scope(self.statement.clone())
     }
 
     #[inline]
     fn stepped(&mut self, error: Option<&DieselError>) {
-        self.spans.stepped(None, error);
+        self.statement_ended(None, error);
     }
 
     #[inline]
     fn failed(&mut self, attempt: u32, conflict: Option<Conflict>, delay: Option<Duration>) {
-        self.spans.failed(attempt, conflict, delay);
-        self.metrics.failed(conflict);
+        if is_listened_to() {
+            self.spans.failed(attempt, conflict, delay);
+            self.spans.attempt = Span::none();
+        }
+        self.created = 0;
+        if let Some(conflict) = conflict {
+            count!(
+                CONFLICTS += 1,
+                backend = self.dialect.name(),
+                table = self.table,
+                conflict = conflict_of(conflict),
+            );
+        }
     }
 
     #[inline]
     fn ended(&mut self, attempts: u32, succeeded: bool) {
-        self.spans.ended(attempts, succeeded.then_some(self.rows));
-        self.metrics.ended(attempts, succeeded);
+        if is_listened_to() {
+            self.spans.ended(attempts, succeeded);
+            if succeeded {
+                self.spans.operation.record("rows", self.rows as u64);
+            }
+        }
+        self.keys.ended(attempts, succeeded);
+        if self.created > 0 {
+            let backend = self.dialect.name();
+            count!(
+                SHARDS_CREATED += self.created,
+                backend = backend,
+                table = self.table
+            );
+        }
     }
 }
 
 impl CountObserver for Update {
     #[inline]
     fn probe(&mut self, kind: &'static str, shard: i32) -> Scope {
-        self.spans.probe(kind, shard)
+        if is_listened_to() {
+            self.shard = shard;
+            self.statement = self.statement(kind, &self.spans.operation);
+        }
+        Scope(self.statement.clone())
     }
 
     #[inline]
     fn attempt(&mut self, number: u32, shard: i32) {
-        self.spans.attempt(number, shard);
+        if is_listened_to() {
+            self.shard = shard;
+            self.spans.attempt = span!(
+                ATTEMPT in &self.spans.operation,
+                attempt = number,
+                shard = shard,
+                conflict = Empty,
+            );
+        }
     }
 
     #[inline]
     fn sent(&mut self, outcome: &QueryResult<usize>) {
-        self.spans
-            .stepped(outcome.as_ref().ok().copied(), outcome.as_ref().err());
+        self.statement_ended(outcome.as_ref().ok().copied(), outcome.as_ref().err());
     }
 
     #[inline]
     fn created(&mut self, shards: usize) {
-        self.metrics.created(shards);
+        self.created += shards;
     }
 
     #[inline]
@@ -114,39 +239,67 @@ impl CountObserver for Update {
     }
 }
 
+/// Whose work is retried as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// A transaction of the application's.
+    Closure,
+    /// A transaction of the crate's.
+    Own,
+    /// A part of a transaction that is open already.
+    Savepoint,
+    /// A statement that commits by itself.
+    Statement,
+    /// A query.
+    Read,
+}
+
 /// A transaction while it runs, or other work that is retried as a whole. Its steps run in the scope of their attempt.
 #[derive(Debug)]
 pub(crate) struct Transaction {
-    spans: TransactionSpans,
-    metrics: TransactionMetrics,
+    dialect: Dialect,
+    work: Work,
+    spans: Spans,
 }
 
 impl Transaction {
     #[inline]
     pub(crate) fn begin(dialect: Dialect, work: Work) -> Self {
         Transaction {
-            spans: TransactionSpans::begin(dialect, work),
-            metrics: TransactionMetrics::begin(dialect, work),
+            dialect,
+            work,
+            spans: Spans::of(span!(
+                TRANSACTION,
+                backend = dialect.name(),
+                kind = kind_of(work),
+                attempts = Empty,
+                conflict = Empty,
+                outcome = Empty,
+            )),
         }
     }
 
     /// The attempt of this number begins.
     #[inline]
     pub(crate) fn attempt(&mut self, number: u32) {
-        self.spans.attempt(number);
+        let operation = &self.spans.operation;
+        self.spans.attempt = span!(ATTEMPT in operation, attempt = number, conflict = Empty);
     }
 
     /// The scope of the attempt.
     #[inline]
     pub(crate) fn scope(&self) -> Scope {
-        self.spans.scope()
+        match self.spans.attempt.is_disabled() {
+            true => Scope(self.spans.operation.clone()),
+            false => Scope(self.spans.attempt.clone()),
+        }
     }
 }
 
 impl Observer for Transaction {
     #[inline]
     fn step(&mut self, _: &'static str) -> Scope {
-        self.spans.scope()
+        self.scope()
     }
 
     #[inline]
@@ -155,12 +308,60 @@ impl Observer for Transaction {
     #[inline]
     fn failed(&mut self, attempt: u32, conflict: Option<Conflict>, delay: Option<Duration>) {
         self.spans.failed(attempt, conflict, delay);
-        self.metrics.failed(conflict);
+        if let Some(conflict) = conflict {
+            count!(
+                TRANSACTION_CONFLICTS += 1,
+                backend = self.dialect.name(),
+                kind = kind_of(self.work),
+                conflict = conflict_of(conflict),
+            );
+        }
     }
 
     #[inline]
     fn ended(&mut self, attempts: u32, succeeded: bool) {
         self.spans.ended(attempts, succeeded);
-        self.metrics.ended(attempts, succeeded);
+        let (backend, kind) = (self.dialect.name(), kind_of(self.work));
+        let outcome = outcome_of(succeeded);
+        count!(
+            TRANSACTIONS += 1,
+            backend = backend,
+            kind = kind,
+            outcome = outcome
+        );
+        count!(
+            TRANSACTION_ATTEMPTS += attempts,
+            backend = backend,
+            kind = kind
+        );
+    }
+}
+
+pub(super) const fn conflict_of(conflict: Conflict) -> &'static str {
+    match conflict {
+        Conflict::Serialization => "serialization",
+        Conflict::Deadlock => "deadlock",
+        Conflict::LockTimeout => "lock_timeout",
+        Conflict::StatementTimeout => "statement_timeout",
+        Conflict::Busy => "busy",
+        Conflict::StatementLost => "statement_lost",
+        Conflict::ParentGone => "parent_gone",
+    }
+}
+
+pub(super) const fn outcome_of(succeeded: bool) -> &'static str {
+    match succeeded {
+        true => "ok",
+        false => "error",
+    }
+}
+
+const fn kind_of(work: Work) -> &'static str {
+    match work {
+        Work::Closure => "closure",
+        Work::Own => "own",
+        Work::Savepoint => "savepoint",
+        Work::Statement => "statement",
+        Work::Read => "read",
     }
 }

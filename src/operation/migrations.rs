@@ -1,18 +1,11 @@
 //! The tables that the library itself owns, as migrations.
 
-use std::fmt;
-
-use diesel::connection::BoxableConnection;
-use diesel::migration::{
-    Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion,
-};
+use diesel::migration::{Migration, MigrationSource};
 use diesel::result::QueryResult;
 
 use crate::backend::{Dialect, ShardedBackend};
 use crate::operation::named::counters;
-use crate::operation::shards_table::{
-    InTransaction, Integrity, adapted_create, adapted_drop, backend_behind,
-};
+use crate::operation::shards_table::{CreatedBySql, Integrity, Quoted, SqlMigration};
 use crate::query_builder::Names;
 
 /// The migrations of the library's own tables: named counters, numbers of shards that change at run time, the marks of
@@ -93,7 +86,8 @@ impl Migrations {
 impl<DB: ShardedBackend> MigrationSource<DB> for Migrations {
     fn migrations(&self) -> diesel::migration::Result<Vec<Box<dyn Migration<DB>>>> {
         let own = self.own().into_iter();
-        Ok(own.map(|own| Box::new(own) as _).collect())
+        let migration = |own: Own| SqlMigration::of_folder(own.folder, own.version, own);
+        Ok(own.map(|own| Box::new(migration(own)) as _).collect())
     }
 }
 
@@ -134,8 +128,8 @@ pub fn migration_texts<DB: ShardedBackend>(
     let own = migrations.own().into_iter();
     own.map(|own| {
         Ok(MigrationText {
-            folder: own.name.folder,
-            version: own.name.version,
+            folder: own.folder,
+            version: own.version,
             tables: own.tables,
             up: own.up(backend)?.iter().map(|sql| as_file(sql)).collect(),
             down: own.down(backend)?.iter().map(|sql| as_file(sql)).collect(),
@@ -152,7 +146,9 @@ fn as_file(sql: &str) -> String {
 /// One of the library's migrations.
 #[derive(Clone, Copy)]
 struct Own {
-    name: Name,
+    folder: &'static str,
+    /// As Diesel derives it from a folder's name.
+    version: &'static str,
     tables: &'static [&'static str],
     up: fn(Dialect) -> &'static str,
     down: fn(Dialect) -> &'static str,
@@ -160,49 +156,40 @@ struct Own {
     integrity: Integrity,
 }
 
-impl Own {
-    fn up<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<Vec<String>> {
-        let sql = (self.up)(backend.dialect());
-        let names = Names::of::<counters::table>();
-        adapted_create(sql, names, self.integrity, backend)
+impl<DB: ShardedBackend> CreatedBySql<DB> for Own {
+    /// The text of the file, which has a foreign key, or the triggers in its place.
+    fn up(&self, backend: &DB) -> QueryResult<Vec<String>> {
+        let mut sql = (self.up)(backend.dialect()).to_owned();
+        let foreign_key = shards_of_counters(Integrity::ForeignKey, backend)?.foreign_key();
+        if let (Some(foreign_key), true) = (foreign_key, self.integrity != Integrity::ForeignKey) {
+            sql = sql.replace(&format!(",\n    {foreign_key}"), "");
+        }
+        let mut statements = vec![sql];
+        statements.extend(shards_of_counters(self.integrity, backend)?.create_integrity());
+        Ok(statements)
     }
 
-    fn down<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<Vec<String>> {
-        let sql = (self.down)(backend.dialect());
-        let names = Names::of::<counters::table>();
-        adapted_drop(sql, names, self.integrity, backend)
+    fn down(&self, backend: &DB) -> QueryResult<Vec<String>> {
+        let mut statements = vec![(self.down)(backend.dialect()).to_owned()];
+        statements.extend(shards_of_counters(self.integrity, backend)?.drop_triggers());
+        Ok(statements)
     }
 }
 
-#[derive(Clone, Copy)]
-struct Name {
-    folder: &'static str,
-    /// As Diesel derives it from a folder's name.
-    version: &'static str,
+fn shards_of_counters<DB: ShardedBackend>(
+    integrity: Integrity,
+    backend: &DB,
+) -> QueryResult<Quoted<'static>> {
+    Quoted::new(Names::<DB>::of::<counters::table>(), integrity, backend)
 }
 
-macro_rules! sql {
-    ($folder:literal, $direction:literal) => {
+/// The file of each database.
+macro_rules! text {
+    ($($path:tt)+) => {
         |dialect| match dialect {
-            Dialect::Postgres => {
-                include_str!(concat!(
-                    "../../migrations/postgres/",
-                    $folder,
-                    "/",
-                    $direction
-                ))
-            }
-            Dialect::Mysql => {
-                include_str!(concat!("../../migrations/mysql/", $folder, "/", $direction))
-            }
-            Dialect::Sqlite => {
-                include_str!(concat!(
-                    "../../migrations/sqlite/",
-                    $folder,
-                    "/",
-                    $direction
-                ))
-            }
+            Dialect::Postgres => include_str!(concat!("../../migrations/postgres/", $($path)+)),
+            Dialect::Mysql => include_str!(concat!("../../migrations/mysql/", $($path)+)),
+            Dialect::Sqlite => include_str!(concat!("../../migrations/sqlite/", $($path)+)),
         }
     };
 }
@@ -210,13 +197,11 @@ macro_rules! sql {
 macro_rules! migration {
     ($folder:literal, $version:literal, $($table:literal),+) => {
         Own {
-            name: Name {
-                folder: $folder,
-                version: $version,
-            },
+            folder: $folder,
+            version: $version,
             tables: &[$($table),+],
-            up: sql!($folder, "up.sql"),
-            down: sql!($folder, "down.sql"),
+            up: text!($folder, "/up.sql"),
+            down: text!($folder, "/down.sql"),
             integrity: Integrity::ForeignKey,
         }
     };
@@ -239,42 +224,6 @@ const IDEMPOTENCY_KEYS: Own = migration!(
     "00000000000000dieselsharded03",
     "diesel_sharded_idempotency_keys"
 );
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.folder)
-    }
-}
-
-impl MigrationName for Name {
-    fn version(&self) -> MigrationVersion<'_> {
-        MigrationVersion::from(self.version)
-    }
-}
-
-impl<DB: ShardedBackend> Migration<DB> for Own {
-    fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
-        for sql in self.up(&backend_behind(conn)?)? {
-            conn.batch_execute(&sql)?;
-        }
-        Ok(())
-    }
-
-    fn revert(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
-        for sql in self.down(&backend_behind(conn)?)? {
-            conn.batch_execute(&sql)?;
-        }
-        Ok(())
-    }
-
-    fn metadata(&self) -> &dyn MigrationMetadata {
-        &InTransaction
-    }
-
-    fn name(&self) -> &dyn MigrationName {
-        &self.name
-    }
-}
 
 #[cfg(all(
     test,
@@ -321,32 +270,33 @@ mod tests {
 
     #[test]
     fn the_foreign_key_can_be_left_out() {
-        let up = (COUNTERS.up)(Dialect::Mysql);
         let adapted = |integrity| {
-            let names = Names::of::<counters::table>();
-            adapted_create(up, names, integrity, &diesel::mysql::Mysql).unwrap()
+            let own = Own {
+                integrity,
+                ..COUNTERS
+            };
+            own.up(&diesel::mysql::Mysql).unwrap()
         };
-        assert_eq!(adapted(Integrity::ForeignKey), [up]);
+        assert_eq!(
+            adapted(Integrity::ForeignKey),
+            [(COUNTERS.up)(Dialect::Mysql)]
+        );
         let alone = adapted(Integrity::Application);
         assert_eq!(alone.len(), 1);
         assert!(alone[0].contains("    PRIMARY KEY (`name`, `shard`)\n) ENGINE"));
         assert_eq!(adapted(Integrity::Triggers).len(), 1 + 4);
-        let up = (COUNTERS.up)(Dialect::Postgres);
-        let postgres = {
-            let names = Names::of::<counters::table>();
-            adapted_create(up, names, Integrity::Triggers, &diesel::pg::Pg).unwrap()
+        let own = Own {
+            integrity: Integrity::Triggers,
+            ..COUNTERS
         };
+        let postgres = own.up(&diesel::pg::Pg).unwrap();
         assert_eq!(postgres.len(), 2);
         assert!(!postgres[0].contains("FOREIGN KEY") && postgres[1].starts_with("DO "));
-        let up = (COUNTERS.up)(Dialect::Sqlite);
-        let none = Integrity::Application;
-        let sqlite = adapted_create(
-            up,
-            Names::of::<counters::table>(),
-            none,
-            &diesel::sqlite::Sqlite,
-        );
-        let sqlite = sqlite.unwrap();
+        let own = Own {
+            integrity: Integrity::Application,
+            ..COUNTERS
+        };
+        let sqlite = own.up(&diesel::sqlite::Sqlite).unwrap();
         assert_eq!(sqlite.len(), 1); // its triggers are there already
         assert!(!sqlite[0].contains("FOREIGN KEY") && sqlite[0].contains("CREATE TRIGGER"));
     }

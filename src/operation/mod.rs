@@ -38,7 +38,7 @@ pub use self::migrations::Migrations;
 pub use self::named::{BoundedCounter, CounterBackend, CounterList, TopCounters};
 pub use self::row_counter::IntegerField;
 pub use self::set_total::SetTotal;
-pub use self::shards_table::{ShardsMigration, TotalsView, ViewMigration};
+pub use self::shards_table::{SqlMigration, TotalsView};
 pub use self::top::Top;
 pub use self::update::returning::SelectTotals;
 pub use self::update::{UpdateSource, UpdateStatement};

@@ -1,15 +1,19 @@
 //! The choice of a shard for each attempt.
 
+use std::fmt::{self, Write};
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use diesel::query_builder::QueryFragment;
+
 use super::claims::{Holder, Wish};
-use super::heat::Heat;
+use super::contention::{Contention, CountKind};
 use super::process::Process;
 use super::shard_choice::ShardChoice;
 use super::stripe::Stripe;
 use super::threads;
-use super::waits::CountKind;
+use crate::backend::ShardedBackend;
 use crate::policy::Attempts;
 
 /// The facts about a counting update that its shard depends on.
@@ -18,7 +22,7 @@ pub(crate) struct Subject {
     pub(crate) choice: ShardChoice,
     /// The shards table's name.
     pub(crate) table: &'static str,
-    /// [`hash_of`](super::hash_of) the table and the filter, for [`ShardChoice::Adaptive`] alone.
+    /// [`hash_of`] the table and the filter, for [`ShardChoice::Adaptive`] alone.
     pub(crate) key: u64,
     /// How many shards there are to choose from, at least 1; for a [`Choice`] those of the stripe alone.
     pub(crate) shards: u16,
@@ -30,6 +34,24 @@ pub(crate) struct Subject {
     pub(crate) in_transaction: bool,
     /// The filter names the key and nothing else: the time that the count takes tells whether it waited for a lock, and a probe can ask.
     pub(crate) timed: bool,
+}
+
+/// A number for the rows that `filter` matches. It is the same as long as the process runs.
+pub(crate) fn hash_of<DB: ShardedBackend>(table: &str, filter: &impl QueryFragment<DB>) -> u64 {
+    let mut hash = Hash(DefaultHasher::new());
+    hash.0.write(table.as_bytes());
+    // A filter that cannot be written takes the hash of its first part. The statement then reports the error.
+    let _ = DB::show(filter, &mut hash);
+    hash.0.finish()
+}
+
+struct Hash(DefaultHasher);
+
+impl Write for Hash {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
 }
 
 /// The shard that an attempt counts on, and what holds it.
@@ -91,7 +113,7 @@ impl Choice {
             in_transaction,
             ..
         } = self.subject;
-        let heat = self.process.heat.get(key, now);
+        let contention = self.process.contention.get(key, now);
         let holder = in_transaction.then(|| Holder {
             thread: threads::number(),
             clock: attempts.clock(),
@@ -99,7 +121,7 @@ impl Choice {
         let wish = Wish {
             ranks: shards,
             // Transactions hold several rows at once: processes that all began at the same shards would deadlock.
-            first_comes_last: heat == Heat::Hot || in_transaction,
+            first_comes_last: contention == Contention::Hot || in_transaction,
             avoided: self.avoided,
             holder: holder.map(|holder| holder.thread),
         };
@@ -114,7 +136,7 @@ impl Choice {
             rank,
             holder,
         });
-        self.probes = heat == Heat::Suspect
+        self.probes = contention == Contention::Suspect
             && self.may_probe()
             && self.is_on_shared_shard()
             && self.process.probes.take(now);
@@ -143,7 +165,9 @@ impl Choice {
             self.process.mark_hot(self.subject.key, now);
             self.choose(attempts, now);
         } else {
-            self.process.heat.set(self.subject.key, Heat::Cold, now);
+            self.process
+                .contention
+                .set(self.subject.key, Contention::Cold, now);
         }
     }
 
@@ -155,12 +179,12 @@ impl Choice {
     /// Takes the time that the count took.
     pub(crate) fn took(&mut self, time: Duration, kind: CountKind, now: Instant) {
         let key = self.subject.key;
-        let heat = &self.process.heat;
+        let contention = &self.process.contention;
         let waited = self.process.shortest[kind.index()].is_exceeded_by(time);
-        match (heat.get(key, now), waited) {
-            (Heat::Cold, true) => heat.set(key, Heat::Suspect, now),
-            (Heat::Suspect, true) if !self.may_probe() => self.process.mark_hot(key, now),
-            (Heat::Suspect, false) => heat.set(key, Heat::Cold, now),
+        match (contention.get(key, now), waited) {
+            (Contention::Cold, true) => contention.set(key, Contention::Suspect, now),
+            (Contention::Suspect, true) if !self.may_probe() => self.process.mark_hot(key, now),
+            (Contention::Suspect, false) => contention.set(key, Contention::Cold, now),
             _ => {}
         }
     }
@@ -199,6 +223,29 @@ impl Drop for Claim {
             let claims = &self.process.claims;
             claims.release(self.key, self.rank, self.holder);
         }
+    }
+}
+
+#[cfg(all(test, feature = "postgres_backend"))]
+mod key_tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_told_apart_by_their_values() {
+        use crate::test_schema::videos::dsl::*;
+        use diesel::pg::Pg;
+        use diesel::prelude::*;
+        use diesel::query_builder::IntoUpdateTarget;
+
+        let of = |key: i64| {
+            let filter = videos.find(key).into_update_target().where_clause;
+            hash_of::<Pg>("videos_shards", &filter)
+        };
+        assert_eq!(of(7), of(7));
+        assert_ne!(of(7), of(8));
+        let by_filter = videos.filter(id.eq(7)).into_update_target().where_clause;
+        assert_eq!(hash_of::<Pg>("videos_shards", &by_filter), of(7));
+        assert_ne!(hash_of::<Pg>("others", &by_filter), of(7));
     }
 }
 

@@ -4,11 +4,15 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::{Duration, Instant};
 
-use super::later::later;
 use super::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How long a thread keeps a rank that it did not use again.
 pub(super) const LEASE: Duration = Duration::from_secs(1);
+
+/// A time so much later; the time itself where an application's clock goes no further.
+pub(super) fn later(time: Instant, span: Duration) -> Instant {
+    time.checked_add(span).unwrap_or(time)
+}
 
 /// The ranks that are taken, by the hashes of keys. It holds the keys that are being counted on, and those that were counted
 /// on inside a transaction within the last second or so. It holds nothing of other keys.

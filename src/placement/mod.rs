@@ -2,22 +2,21 @@
 
 mod choice;
 mod claims;
-mod heat;
-mod key_hash;
-mod later;
+mod contention;
 mod process;
 mod shard_choice;
 mod stats;
 mod stripe;
-mod sync;
 mod threads;
-mod waits;
-mod warnings;
 
-pub(crate) use self::choice::{Choice, Subject};
-pub(crate) use self::key_hash::hash_of;
+/// The claims' locks. `tests/model` compiles the same claims over the locks of its random schedules.
+mod sync {
+    pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};
+}
+
+pub(crate) use self::choice::{Choice, Subject, hash_of};
+pub(crate) use self::contention::CountKind;
 pub(crate) use self::process::Process;
 pub use self::shard_choice::ShardChoice;
 pub use self::stats::ShardChoiceStats;
 pub use self::stripe::Stripe;
-pub(crate) use self::waits::CountKind;

@@ -4,10 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::claims::Claims;
-use super::heat::{Heat, HeatTable};
-use super::stats::ChoiceCounters;
-use super::waits::{CountKind, Pace, ShortestTime};
-use super::warnings::Warnings;
+use super::contention::{Contention, ContentionTable, CountKind, Pace, ShortestTime};
+use super::stats::{ChoiceCounters, Warnings};
 use crate::per_process::{MadeIn, PerProcess, random_bits};
 
 /// Everything that a process knows of its keys, for [`Adaptive`](super::ShardChoice::Adaptive).
@@ -17,7 +15,7 @@ pub(crate) struct Process {
     /// The place at which the process's ranks, and its threads, begin.
     pub(super) offset: u32,
     pub(super) claims: Claims,
-    pub(super) heat: HeatTable,
+    pub(super) contention: ContentionTable,
     /// Of each [kind](CountKind) of count.
     pub(super) shortest: [ShortestTime; CountKind::NUMBER],
     pub(super) probes: Pace,
@@ -38,7 +36,7 @@ impl Process {
             made_in: MadeIn::this_process(),
             offset,
             claims: Claims::default(),
-            heat: HeatTable::new(now),
+            contention: ContentionTable::new(now),
             shortest: Default::default(),
             probes: Pace::new(now),
             stats: ChoiceCounters::default(),
@@ -58,10 +56,10 @@ impl Process {
     }
 
     pub(super) fn mark_hot(&self, key: u64, now: Instant) {
-        if self.heat.get(key, now) != Heat::Hot {
+        if self.contention.get(key, now) != Contention::Hot {
             self.stats.hot.fetch_add(1, Ordering::Relaxed);
         }
-        self.heat.set(key, Heat::Hot, now);
+        self.contention.set(key, Contention::Hot, now);
     }
 }
 

@@ -1,22 +1,14 @@
 //! Counting on all parents that a filter matches, or on none.
 
-use std::marker::PhantomData;
-
+use diesel::backend::Backend;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::Integer;
 
 use crate::backend::ShardedBackend;
-use crate::model::{SHARD, ShardedTable, ShardsColumn};
-use crate::query_builder::picked::{
-    PICKED, push_from_parents, push_key_as_picked, push_key_is, push_key_is_parents,
-    push_select_picked_key,
-};
-use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{
-    Keep, push_bind, push_each_key, push_number_of_rows, push_shard_is, push_shards_as_parent,
-    push_shards_column, push_under_alias,
-};
+use crate::model::{SHARD, ShardsColumn};
+use crate::query_builder::picked::PICKED;
+use crate::query_builder::{Keep, Names, Parts, Sql, bind, id, no_query_id, number_of_rows, sql};
 
 /// Adds to the shards of all parents that `filter` matches; to none if one of the shards is missing. It locks the shards in key order.
 ///
@@ -31,112 +23,57 @@ use crate::query_builder::{
 /// WHERE "sharded_locked"."sharded_key_0" = "videos"."id" AND "videos"."shard" = $4
 ///     AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked")
 /// ```
-pub(crate) struct CountAll<'a, T, W, V, Ch> {
-    pub(crate) changes: &'a Ch,
-    pub(crate) filter: &'a W,
-    pub(crate) shard: i32,
-    pub(crate) types: PhantomData<(T, V)>,
-}
+pub(crate) struct CountAll<'a, DB: Backend>(pub(crate) Parts<'a, DB>);
 
 /// The shards that are locked.
 pub(super) const LOCKED: &str = "sharded_locked";
 
-impl<T, W, V, Ch, DB> QueryFragment<DB> for CountAll<'_, T, W, V, Ch>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("WITH ");
-        push_picked_and_locked::<T, W, DB>(self.filter, &self.shard, &[], out.reborrow())?;
-        out.push_sql(" ");
-        push_update_locked::<T, Ch, DB>(self.changes, &self.shard, out)
+impl<DB: ShardedBackend> QueryFragment<DB> for CountAll<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let parts = &self.0;
+        let table = parts.names;
+        sql!(out;
+            "WITH ", table.picked_and_locked(parts.filter, &parts.shard, &[]), " ",
+            table.update_locked(parts.changes, &parts.shard))
     }
 }
 
-impl<T, W, V, Ch, DB> Keep<DB> for CountAll<'_, T, W, V, Ch>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-{
-}
+impl<DB: ShardedBackend> Keep<DB> for CountAll<'_, DB> {}
 
-/// Writes the parents that are picked, and their shards that are locked, with the values of `fields`.
-pub(super) fn push_picked_and_locked<'b, T, W, DB>(
-    filter: &'b W,
-    shard: &'b i32,
-    fields: &[ShardsColumn],
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    out.push_identifier(PICKED)?;
-    out.push_sql(" AS MATERIALIZED (");
-    push_select_picked_key::<T, DB>(out.reborrow())?;
-    push_from_parents::<T, W, DB>(filter, out.reborrow())?;
-    out.push_sql("), ");
-    out.push_identifier(LOCKED)?;
-    out.push_sql(" AS MATERIALIZED (SELECT ");
-    push_key_as_picked::<T, DB>(out.reborrow(), push_shards_column::<T, DB>)?;
-    for field in fields {
-        out.push_sql(", ");
-        push_shards_column::<T, DB>(&field.name, out.reborrow())?;
+impl<'b, DB: ShardedBackend> Names<'b, DB> {
+    /// Writes the parents that are picked, and their shards that are locked, with the values of `fields`.
+    pub(super) fn picked_and_locked(
+        self,
+        filter: &'b dyn QueryFragment<DB>,
+        shard: &'b i32,
+        fields: &[ShardsColumn],
+    ) -> impl Sql<'b, DB> {
+        let shards_column = move |name| self.shards_column(name);
+        sql! {
+            id(PICKED), " AS MATERIALIZED (", self.select_picked_key(), " FROM ", self.filtered(filter), "), ",
+            id(LOCKED), " AS MATERIALIZED (SELECT ", self.key_as_picked(shards_column),
+            for field in (fields, "") { ", ", self.shards_column(&field.name) },
+            " FROM ", id(PICKED), " JOIN ", self.shards_table, " ON ", self.picked_is(PICKED, shards_column),
+            " AND ", self.shards_column(SHARD), " = ", bind(Integer, shard),
+            " ORDER BY ", self.shards_key(), " FOR NO KEY UPDATE OF ", id(self.shards_table.name()), ")"
+        }
     }
-    out.push_sql(" FROM ");
-    out.push_identifier(PICKED)?;
-    out.push_sql(" JOIN ");
-    T::SHARDS_TABLE.push(out.reborrow())?;
-    out.push_sql(" ON ");
-    push_key_is::<T, DB>(PICKED, out.reborrow(), push_shards_column::<T, DB>)?;
-    out.push_sql(" AND ");
-    push_shards_column::<T, DB>(SHARD, out.reborrow())?;
-    out.push_sql(" = ");
-    push_bind::<Integer, i32, DB>(shard, out.reborrow())?;
-    out.push_sql(" ORDER BY ");
-    push_each_key::<T, DB>(", ", out.reborrow(), |_, name, out| {
-        push_shards_column::<T, DB>(name, out)
-    })?;
-    out.push_sql(" FOR NO KEY UPDATE OF ");
-    out.push_identifier(T::SHARDS_TABLE.name())?;
-    out.push_sql(")");
-    Ok(())
+
+    /// Writes the update of the shards that are locked.
+    pub(super) fn update_locked(
+        self,
+        changes: &'b dyn QueryFragment<DB>,
+        shard: &'b i32,
+    ) -> impl Sql<'b, DB> {
+        sql! {
+            "UPDATE ", self.shards_as_parent(), " SET ", self.aliased(changes), " FROM ", id(LOCKED),
+            " WHERE ", self.picked_is_aliased_key(LOCKED), " AND ", self.shard_is(shard),
+            " AND ", number_of_rows(LOCKED), " = ", number_of_rows(PICKED)
+        }
+    }
 }
 
-/// Writes the update of the shards that are locked.
-pub(super) fn push_update_locked<'b, T, Ch, DB>(
-    changes: &'b Ch,
-    shard: &'b i32,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    out.push_sql("UPDATE ");
-    push_shards_as_parent::<T, DB>(out.reborrow())?;
-    out.push_sql(" SET ");
-    push_under_alias::<T, _, DB>(changes, out.reborrow())?;
-    out.push_sql(" FROM ");
-    out.push_identifier(LOCKED)?;
-    out.push_sql(" WHERE ");
-    push_key_is_parents::<T, DB>(LOCKED, out.reborrow())?;
-    out.push_sql(" AND ");
-    push_shard_is::<T, DB>(shard, out.reborrow())?;
-    out.push_sql(" AND ");
-    push_number_of_rows(LOCKED, out.reborrow())?;
-    out.push_sql(" = ");
-    push_number_of_rows(PICKED, out)
-}
-
-query_ids!(CountAll<'a, T, W, V; Ch>);
+no_query_id!(['a, DB: Backend] CountAll<'a, DB>);
 
 #[cfg(all(
     test,
@@ -146,21 +83,22 @@ query_ids!(CountAll<'a, T, W, V; Ch>);
 ))]
 mod tests {
     use super::*;
+    use crate::query_builder::Names;
     use crate::test_schema::{downloads, sql};
     use diesel::pg::Pg;
     use diesel::query_builder::{AsChangeset, IntoUpdateTarget};
 
     #[test]
     fn count_all_under_a_composite_key() {
-        let count = CountAll::<downloads::table, _, (), _> {
+        let count = CountAll(Parts {
+            names: Names::of::<downloads::table>(),
             changes: &downloads::number.eq(downloads::number + 1.0).as_changeset(),
             filter: &downloads::table
                 .filter(downloads::day.eq("x"))
                 .into_update_target()
                 .where_clause,
             shard: 3,
-            types: PhantomData,
-        };
+        });
         assert_eq!(
             sql!(Pg, count),
             r#"WITH "sharded_picked" AS MATERIALIZED (SELECT "downloads"."version" AS "sharded_key_0", "downloads"."day" AS "sharded_key_1" FROM "downloads" WHERE ("downloads"."day" = $1)), "sharded_locked" AS MATERIALIZED (SELECT "download ""counts"""."version" AS "sharded_key_0", "download ""counts"""."day" AS "sharded_key_1" FROM "sharded_picked" JOIN "download ""counts""" ON "sharded_picked"."sharded_key_0" = "download ""counts"""."version" AND "sharded_picked"."sharded_key_1" = "download ""counts"""."day" AND "download ""counts"""."shard" = $2 ORDER BY "download ""counts"""."version", "download ""counts"""."day" FOR NO KEY UPDATE OF "download ""counts""") UPDATE "download ""counts""" AS "downloads" SET "number" = ("downloads"."number" + $3) FROM "sharded_locked" WHERE "sharded_locked"."sharded_key_0" = "downloads"."version" AND "sharded_locked"."sharded_key_1" = "downloads"."day" AND "downloads"."shard" = $4 AND (SELECT COUNT(*) FROM "sharded_locked") = (SELECT COUNT(*) FROM "sharded_picked")"#

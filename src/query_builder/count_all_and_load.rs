@@ -2,15 +2,15 @@
 
 use std::marker::PhantomData;
 
+use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
-use crate::model::{ColumnType, ShardedTable};
-use crate::query_builder::count_all::{LOCKED, push_picked_and_locked, push_update_locked};
-use crate::query_builder::picked::{push_key_as_picked, push_key_is, push_picked_key};
-use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{push_column, push_each_key, push_shards_column};
+use crate::model::{ColumnType, ShardsColumn};
+use crate::query_builder::count_all::LOCKED;
+use crate::query_builder::picked::picked_key;
+use crate::query_builder::{Names, Parts, Sql, id, sql, walk};
 
 /// Adds to the shards of all parents that `filter` matches, and reads these parents; of none if one of the shards is missing.
 ///
@@ -30,131 +30,80 @@ use crate::query_builder::{push_column, push_each_key, push_shards_column};
 ///     UNION ALL SELECT "sharded_key_0", "views" FROM "sharded_counted")
 /// SELECT … FROM "videos" JOIN "sharded_counted" ON "sharded_counted"."sharded_key_0" = "videos"."id"
 /// ```
-pub(crate) struct CountAllAndLoad<'a, T, W, V, S, Ch> {
-    pub(crate) changes: &'a Ch,
-    pub(crate) filter: &'a W,
-    pub(crate) shard: i32,
+pub(crate) struct CountAllAndLoad<'a, DB: Backend, S> {
+    pub(crate) parts: Parts<'a, DB>,
     pub(crate) selection: S,
-    pub(crate) types: PhantomData<(T, V)>,
 }
 
 /// The parents that are counted on, with the amounts that were added.
 const COUNTED: &str = "sharded_counted";
 
-impl<T, W, V, Ch, S, DB> QueryFragment<DB> for CountAllAndLoad<'_, T, W, V, S, Ch>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-    S: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("WITH ");
-        push_picked_and_locked::<T, W, DB>(self.filter, &self.shard, T::FIELDS, out.reborrow())?;
-        out.push_sql(", ");
-        push_counted::<T, Ch, DB>(self.changes, &self.shard, out.reborrow())?;
-        out.push_sql(", ");
-        push_shards_after_all::<T, DB>(out.reborrow())?;
-        out.push_sql(" SELECT ");
-        self.selection.walk_ast(out.reborrow())?;
-        out.push_sql(" FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
-        out.push_sql(" JOIN ");
-        out.push_identifier(COUNTED)?;
-        out.push_sql(" ON ");
-        push_key_is::<T, DB>(COUNTED, out, push_column::<T, DB>)
+impl<S: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for CountAllAndLoad<'_, DB, S> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        count_and_load(&self.parts, &self.selection).push(out)
     }
 }
 
-impl<T, W, V, Ch, S: Expression> Query for CountAllAndLoad<'_, T, W, V, S, Ch> {
+impl<DB: Backend, S: Expression> Query for CountAllAndLoad<'_, DB, S> {
     type SqlType = S::SqlType;
 }
 
-/// `counted AS (UPDATE … RETURNING parent.key AS sharded_key_0, parent.views - locked.views AS views)`
-fn push_counted<'b, T, Ch, DB>(
-    changes: &'b Ch,
-    shard: &'b i32,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    out.push_identifier(COUNTED)?;
-    out.push_sql(" AS (");
-    push_update_locked::<T, Ch, DB>(changes, shard, out.reborrow())?;
-    out.push_sql(" RETURNING ");
-    push_key_as_picked::<T, DB>(out.reborrow(), push_column::<T, DB>)?;
-    for field in T::FIELDS {
-        if !field.is_sum() {
-            // Beside the former one it is the greater or the less of the two.
-            out.push_sql(", ");
-            push_column::<T, DB>(&field.name, out.reborrow())?;
-            continue;
-        }
+/// The id of [`CountAllAndLoad`] for changes `V` and a filter `W`.
+#[derive(QueryId)]
+pub(crate) struct CountAllAndLoadId<T, W, V, S>(PhantomData<(T, W, V, S)>);
+
+fn count_and_load<'b, DB: ShardedBackend>(
+    parts: &'b Parts<'_, DB>,
+    selection: &'b dyn QueryFragment<DB>,
+) -> impl Sql<'b, DB> {
+    let table = parts.names;
+    sql! {
+        "WITH ", table.picked_and_locked(parts.filter, &parts.shard, table.fields), ", ",
+        table.counted(parts.changes, &parts.shard), ", ", table.shards_after_all(),
+        " SELECT ", walk(selection), " FROM ", walk(table.parent), " JOIN ", id(COUNTED),
+        " ON ", table.picked_is(COUNTED, |name| table.column(name))
+    }
+}
+
+impl<'b, DB: ShardedBackend> Names<'b, DB> {
+    /// `counted AS (UPDATE … RETURNING parent.key AS sharded_key_0, parent.views - locked.views AS views)`
+    fn counted(self, changes: &'b dyn QueryFragment<DB>, shard: &'b i32) -> impl Sql<'b, DB> {
         // The difference between two values of a type may leave its range.
-        let wide = match field.column_type {
-            ColumnType::SmallInt | ColumnType::Integer => Some(" AS bigint)"),
-            ColumnType::BigInt => Some(" AS numeric)"),
-            _ => None,
+        let cast = |field: &ShardsColumn| match field.column_type {
+            ColumnType::SmallInt | ColumnType::Integer => ("CAST(", " AS bigint)"),
+            ColumnType::BigInt => ("CAST(", " AS numeric)"),
+            _ => ("", ""),
         };
-        out.push_sql(match wide {
-            Some(_) => ", CAST(",
-            None => ", ",
-        });
-        push_column::<T, DB>(&field.name, out.reborrow())?;
-        out.push_sql(wide.unwrap_or_default());
-        out.push_sql(" - ");
-        out.push_identifier(LOCKED)?;
-        out.push_sql(".");
-        out.push_identifier(&field.name)?;
-        out.push_sql(" AS ");
-        out.push_identifier(&field.name)?;
+        sql! {
+            id(COUNTED), " AS (", self.update_locked(changes, shard),
+            " RETURNING ", self.key_as_picked(|name| self.column(name)),
+            for field in (self.fields, "") {
+                ", ",
+                if field.is_sum() {
+                    cast(field).0, self.column(&field.name), cast(field).1, " - ", id(LOCKED), ".", id(&field.name),
+                    " AS ", id(&field.name)
+                } else {
+                    self.column(&field.name) // beside the former one it is the greater or the less of the two
+                }
+            },
+            ")"
+        }
     }
-    out.push_sql(")");
-    Ok(())
-}
 
-/// Under the name of the shards table: the shards before the update, and the amounts that it added.
-fn push_shards_after_all<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    out.push_identifier(T::SHARDS_TABLE.name())?;
-    out.push_sql(" AS (SELECT ");
-    push_each_key::<T, DB>(", ", out.reborrow(), |_, name, out| {
-        push_shards_column::<T, DB>(name, out)
-    })?;
-    for field in T::FIELDS {
-        out.push_sql(", ");
-        push_shards_column::<T, DB>(&field.name, out.reborrow())?;
+    /// Under the name of the shards table: the shards before the update, and the amounts that it added.
+    fn shards_after_all(self) -> impl Sql<'b, DB> {
+        sql! {
+            id(self.shards_table.name()),
+            " AS (SELECT ", self.shards_key(), for field in (self.fields, "") { ", ", self.shards_column(&field.name) },
+            " FROM ", id(COUNTED), " JOIN ", self.shards_table,
+            " ON ", self.picked_is(COUNTED, |name| self.shards_column(name)),
+            " UNION ALL SELECT ",
+            for i in (0..self.key.len(), ", ") { id(COUNTED), ".", id(&picked_key(i)) },
+            for field in (self.fields, "") { ", ", id(COUNTED), ".", id(&field.name) },
+            " FROM ", id(COUNTED), ")"
+        }
     }
-    out.push_sql(" FROM ");
-    out.push_identifier(COUNTED)?;
-    out.push_sql(" JOIN ");
-    T::SHARDS_TABLE.push(out.reborrow())?;
-    out.push_sql(" ON ");
-    push_key_is::<T, DB>(COUNTED, out.reborrow(), push_shards_column::<T, DB>)?;
-    out.push_sql(" UNION ALL SELECT ");
-    push_each_key::<T, DB>(", ", out.reborrow(), |i, _, out| {
-        push_picked_key(COUNTED, i, out)
-    })?;
-    for field in T::FIELDS {
-        out.push_sql(", ");
-        out.push_identifier(COUNTED)?;
-        out.push_sql(".");
-        out.push_identifier(&field.name)?;
-    }
-    out.push_sql(" FROM ");
-    out.push_identifier(COUNTED)?;
-    out.push_sql(")");
-    Ok(())
 }
-
-query_ids!(CountAllAndLoad<'a, T, W, V, S; Ch>);
 
 #[cfg(all(
     test,
@@ -164,6 +113,7 @@ query_ids!(CountAllAndLoad<'a, T, W, V, S; Ch>);
 ))]
 mod tests {
     use super::*;
+    use crate::query_builder::Names;
     use crate::query_builder::ShardedExpressionMethods;
     use crate::test_schema::{sql, videos};
     use diesel::pg::Pg;
@@ -171,15 +121,17 @@ mod tests {
 
     #[test]
     fn count_all_and_load() {
-        let count = CountAllAndLoad::<videos::table, _, (), _, _> {
-            changes: &videos::views.eq(videos::views + 1).as_changeset(),
-            filter: &videos::table
-                .filter(videos::slug.eq("a"))
-                .into_update_target()
-                .where_clause,
-            shard: 3,
+        let count = CountAllAndLoad {
+            parts: Parts {
+                names: Names::of::<videos::table>(),
+                changes: &videos::views.eq(videos::views + 1).as_changeset(),
+                filter: &videos::table
+                    .filter(videos::slug.eq("a"))
+                    .into_update_target()
+                    .where_clause,
+                shard: 3,
+            },
             selection: videos::views.total(),
-            types: PhantomData,
         };
         assert_eq!(
             sql!(Pg, count),

@@ -2,13 +2,12 @@
 
 use std::marker::PhantomData;
 
+use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
-use crate::model::ShardedTable;
-use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{Keep, push_shard_is, push_shards_as_parent, push_under_alias};
+use crate::query_builder::{CountOne, Keep, Names, Parts, Sql, no_query_id, sql, walk};
 
 /// Adds to one shard of the parents that `filter` names by their keys, without a look at the parents.
 ///
@@ -19,87 +18,68 @@ use crate::query_builder::{Keep, push_shard_is, push_shards_as_parent, push_unde
 /// UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1)
 /// WHERE ("videos"."id" = $2) AND "videos"."shard" = $3
 /// ```
-pub(crate) struct CountByKey<'a, T, W, V, Ch> {
-    pub(crate) changes: &'a Ch,
-    pub(crate) filter: &'a W,
-    pub(crate) shard: i32,
-    pub(crate) types: PhantomData<(T, V)>,
-}
+pub(crate) struct CountByKey<'a, DB: Backend>(pub(crate) Parts<'a, DB>);
 
-impl<T, W, V, Ch, DB> QueryFragment<DB> for CountByKey<'_, T, W, V, Ch>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        push_shards_as_parent::<T, DB>(out.reborrow())?;
-        out.push_sql(" SET ");
-        push_under_alias::<T, _, DB>(self.changes, out.reborrow())?;
-        push_under_alias::<T, _, DB>(self.filter, out.reborrow())?;
-        out.push_sql(" AND ");
-        push_shard_is::<T, DB>(&self.shard, out)
+impl<DB: ShardedBackend> QueryFragment<DB> for CountByKey<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let parts = &self.0;
+        let table = parts.names;
+        sql!(out;
+            "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(parts.changes), table.aliased(parts.filter),
+            " AND ", table.shard_is(&parts.shard))
     }
 }
 
-impl<T, W, V, Ch, DB> Keep<DB> for CountByKey<'_, T, W, V, Ch>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-{
-}
+impl<DB: ShardedBackend> Keep<DB> for CountByKey<'_, DB> {}
 
-query_ids!(CountByKey<'a, T, W, V; Ch>);
+no_query_id!(['a, DB: Backend] CountByKey<'a, DB>);
 
 /// The same as the first statement of a transaction that reads the parents later.
-pub(crate) struct CountBeforeLoad<'a, T, W, V, Ch>(pub(crate) CountByKey<'a, T, W, V, Ch>);
+pub(crate) struct CountBeforeLoad<'a, DB: Backend>(pub(crate) CountByKey<'a, DB>);
 
-impl<T, W, V, Ch, DB> QueryFragment<DB> for CountBeforeLoad<'_, T, W, V, Ch>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.0.walk_ast(out.reborrow())?;
-        if out.backend().dialect().waits_unseen_for_tables() {
-            out.push_sql(" AND ");
-            push_parents_name::<T, DB>(out)?;
-        }
-        Ok(())
+impl<DB: ShardedBackend> QueryFragment<DB> for CountBeforeLoad<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let waits = out.backend().dialect().waits_unseen_for_tables();
+        sql!(out; walk(&self.0), if waits { " AND ", self.0.0.names.are_named() })
     }
 }
 
-impl<T, W, V, Ch, DB> Keep<DB> for CountBeforeLoad<'_, T, W, V, Ch>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-{
+impl<DB: ShardedBackend> Keep<DB> for CountBeforeLoad<'_, DB> {}
+
+/// The id of [`CountBeforeLoad`] for changes `V` and a filter `W`.
+#[derive(QueryId)]
+pub(crate) struct CountBeforeLoadId<T, W, V>(PhantomData<(T, W, V)>);
+
+/// The statement that an update sends again and again: by key, or on the one parent that its filter matches.
+pub(crate) enum FirstCount<'a, DB: Backend> {
+    ByKey(CountByKey<'a, DB>),
+    One(CountOne<'a, DB>),
 }
 
-query_ids!(CountBeforeLoad<'a, T, W, V; Ch>);
+impl<DB: ShardedBackend> QueryFragment<DB> for FirstCount<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        match self {
+            FirstCount::ByKey(count) => count.walk_ast(out),
+            FirstCount::One(count) => count.walk_ast(out),
+        }
+    }
+}
 
-/// A condition that always holds and reads nothing, but names the parents' table, so that the transaction holds its metadata lock from
-/// then on. MySQL's `ALTER TABLE` of a parent keeps that lock while it waits for transactions that have written shards. One of
-/// these that names the parent only later waits for the `ALTER`, and no detector sees the circle.
-///
-/// `NOT EXISTS (SELECT 1 FROM parent WHERE FALSE)`
-pub(crate) fn push_parents_name<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    out.push_sql("NOT EXISTS (SELECT 1 FROM ");
-    T::TABLE.walk_ast(out.reborrow())?;
-    out.push_sql(" WHERE FALSE)");
-    Ok(())
+impl<DB: ShardedBackend> Keep<DB> for FirstCount<'_, DB> {}
+
+/// The id of [`FirstCount`] for changes `V` and a filter `W`, whose type says whether it is by key.
+#[derive(QueryId)]
+pub(crate) struct FirstCountId<T, W, V>(PhantomData<(T, W, V)>);
+
+impl<'b, DB: ShardedBackend> Names<'b, DB> {
+    /// A condition that always holds and reads nothing, but names the parents' table, so that the transaction holds its metadata lock
+    /// from then on. MySQL's `ALTER TABLE` of a parent keeps that lock while it waits for transactions that have written shards. One of
+    /// these that names the parent only later waits for the `ALTER`, and no detector sees the circle.
+    ///
+    /// `NOT EXISTS (SELECT 1 FROM parent WHERE FALSE)`
+    pub(crate) fn are_named(self) -> impl Sql<'b, DB> {
+        sql! { "NOT EXISTS (SELECT 1 FROM ", walk(self.parent), " WHERE FALSE)" }
+    }
 }
 
 #[cfg(all(
@@ -110,6 +90,7 @@ where
 ))]
 mod tests {
     use super::*;
+    use crate::model::ShardedTable;
     use crate::query_builder::KeysAre;
     use crate::test_schema::videos::dsl::*;
     use crate::test_schema::{sql, videos as table};
@@ -121,29 +102,32 @@ mod tests {
     #[test]
     fn count_by_key() {
         let changes = (views.eq(views + 1), likes.eq(likes - 2)).as_changeset();
-        let count = CountByKey::<table::table, _, (), _> {
-            changes: &changes,
-            filter: &videos.find(7).into_update_target().where_clause,
-            shard: 3,
-            types: PhantomData,
-        };
+        macro_rules! count {
+            () => {
+                CountByKey(Parts {
+                    names: Names::of::<table::table>(),
+                    changes: &changes,
+                    filter: &videos.find(7).into_update_target().where_clause,
+                    shard: 3,
+                })
+            };
+        }
         assert_eq!(
-            sql!(Pg, count),
+            sql!(Pg, count!()),
             r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1), "likes" = ("videos"."likes" - $2) WHERE ("videos"."id" = $3) AND "videos"."shard" = $4"#
         );
         assert_eq!(
-            sql!(Mysql, count),
+            sql!(Mysql, count!()),
             "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?), `likes` = (`videos`.`likes` - ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?"
         );
         assert_eq!(
-            sql!(Sqlite, count),
+            sql!(Sqlite, count!()),
             "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?), `likes` = (`videos`.`likes` - ?) WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?"
         );
-        let (mysql, sqlite) = (sql!(Mysql, count), sql!(Sqlite, count));
-        let before_load = CountBeforeLoad(count);
+        let (mysql, sqlite) = (sql!(Mysql, count!()), sql!(Sqlite, count!()));
         let parent = " AND NOT EXISTS (SELECT 1 FROM `videos` WHERE FALSE)";
-        assert_eq!(sql!(Mysql, before_load), mysql + parent);
-        assert_eq!(sql!(Sqlite, before_load), sqlite);
+        assert_eq!(sql!(Mysql, CountBeforeLoad(count!())), mysql + parent);
+        assert_eq!(sql!(Sqlite, CountBeforeLoad(count!())), sqlite);
     }
 
     #[test]
@@ -186,13 +170,8 @@ mod tests {
         fn is_static<Q: QueryId>(_: &Q) -> bool {
             Q::HAS_STATIC_QUERY_ID
         }
-        fn values<V: AsChangeset + QueryId, W: QueryId>(v: V, filter: W) -> bool {
-            is_static(&CountByKey::<table::table, W, V, V::Changeset> {
-                changes: &v.as_changeset(),
-                filter: &filter,
-                shard: 0,
-                types: PhantomData,
-            })
+        fn values<V: AsChangeset + QueryId, W: QueryId>(_: V, _: W) -> bool {
+            FirstCountId::<table::table, W, V>::HAS_STATIC_QUERY_ID
         }
         let by_key = || videos.find(7).into_update_target().where_clause;
         assert!(values(views.eq(views + 1), by_key()));

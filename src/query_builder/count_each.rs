@@ -6,16 +6,12 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::{BigInt, Integer};
 
-use crate::backend::ShardedBackend;
-use crate::model::{SHARD, ShardedColumn, ShardedTable};
+use crate::backend::{Dialect, ShardedBackend};
+use crate::model::{SHARD, ShardedColumn, ShardedTable, ShardsColumn};
 
-use super::names::{
-    Names, push_aliased_column, push_bind, push_each_key, push_shard_is, push_shards_as_parent,
-    push_under_alias,
-};
-#[cfg(feature = "r2d2")]
-use super::names::{push_column, push_key, push_shards_column, push_unique_key};
+use super::names::Names;
 use super::query_ids::no_query_id;
+use super::sql::{Sql, bind, id, on, part, sql, walk};
 use super::text_guard::Keep;
 
 /// Adds to one shard of each of several parents, each with its own amount. Hot parents have another shard than cold ones.
@@ -30,7 +26,8 @@ use super::text_guard::Keep;
 ///     CASE WHEN (`videos`.`id` = ?) THEN ? WHEN (`videos`.`id` = ?) THEN ? END)
 /// WHERE `videos`.`id` IN (?, ?) AND `videos`.`shard` = ?
 /// -- a composite key: WHERE ((`version` = ? AND `day` = ?) OR …) AND …
-/// -- hot and cold parents: WHERE (`videos`.`id` IN (?) AND `videos`.`shard` = ? OR `videos`.`id` IN (?, ?) AND `videos`.`shard` = ?)
+/// -- hot and cold parents: CASE WHEN (`videos`.`id` = ?) AND `videos`.`shard` = ? THEN ? … END
+/// WHERE (`videos`.`id` IN (?) AND `videos`.`shard` = ? OR `videos`.`id` IN (?, ?) AND `videos`.`shard` = ?)
 /// ```
 ///
 /// The lists are padded to a power of two: in a list of values by rows of the shard -1, which no parent has, and else by
@@ -87,134 +84,97 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     }
 
     /// `"sharded_batch" ("id", "shard", "views") AS (VALUES ($1, $2, $3), …)`
-    pub(crate) fn push_values<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn values<'b, DB>(&'b self) -> impl Sql<'b, DB>
     where
         DB: ShardedBackend,
         V: QueryFragment<DB>,
     {
-        out.push_identifier(BATCH)?;
-        out.push_sql(" ");
-        push_columns::<C, DB>(out.reborrow())?;
-        out.push_sql(" AS (VALUES ");
         let shards = self.shards.iter();
         let rows = shards.flat_map(|on| on.rows.iter().map(|row| (&on.shard, row, &row.n)));
         let last = rows.clone().last().into_iter().cycle();
         let none = last.map(|(_, row, _)| (&NO_SHARD, row, &0));
         let rows = rows.chain(none.take(padding(self.parents())));
-        for (i, (shard, row, n)) in rows.enumerate() {
-            out.push_sql(if i == 0 { "(" } else { ", (" });
-            row.key_values.walk_ast(out.reborrow())?;
-            out.push_sql(", ");
-            push_bind::<Integer, i32, DB>(shard, out.reborrow())?;
-            out.push_sql(", ");
-            push_bind::<BigInt, i64, DB>(n, out.reborrow())?;
-            out.push_sql(")");
+        sql! {
+            id(BATCH), " ", columns::<C, DB>(), " AS (VALUES ",
+            for (shard, row, n) in (rows, ", ") { "(", walk(&row.key_values), ", ", bind(Integer, shard), ", ", bind(BigInt, n), ")" },
+            ")"
         }
-        out.push_sql(")");
-        Ok(())
     }
 
     /// `UPDATE shards AS parent SET … WHERE …`; a condition may follow.
-    pub(crate) fn push_update<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn update<'b, DB>(&'b self) -> impl Sql<'b, DB>
     where
         DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
         P: QueryFragment<DB>,
         V: QueryFragment<DB>,
     {
-        out.push_sql("UPDATE ");
-        push_shards_as_parent::<C::Table, DB>(out.reborrow())?;
-        out.push_sql(" SET ");
-        self.push_change(out.reborrow())?;
-        if out.backend().dialect().joins_values() {
-            out.push_sql(" FROM ");
-            out.push_identifier(BATCH)?;
+        let batch = |dialect: Dialect| dialect.joins_values().then(|| sql! { " FROM ", id(BATCH) });
+        sql! {
+            "UPDATE ", Names::of::<C::Table>().shards_as_parent(), " SET ", self.change(), on(batch), " WHERE ", self.filter()
         }
-        out.push_sql(" WHERE ");
-        self.push_filter(out)
     }
 
     /// `SELECT COUNT(*) FROM shards AS parent, "sharded_batch" WHERE …`: how many shards are there.
     #[cfg(feature = "r2d2")]
-    pub(crate) fn push_are_there<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn are_there<'b, DB>(&'b self) -> impl Sql<'b, DB>
     where
         DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
     {
-        out.push_sql("SELECT COUNT(*) FROM ");
-        push_shards_as_parent::<C::Table, DB>(out.reborrow())?;
-        out.push_sql(", ");
-        out.push_identifier(BATCH)?;
-        out.push_sql(" WHERE ");
-        push_is_in_batch::<C::Table, DB>(out)
+        let table = Names::of::<C::Table>();
+        sql! { "SELECT COUNT(*) FROM ", table.shards_as_parent(), ", ", id(BATCH), " WHERE ", is_in_batch(table) }
     }
 
     /// `field = (parent.field + …)`
-    pub(crate) fn push_change<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn change<'b, DB>(&'b self) -> impl Sql<'b, DB>
     where
         DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
         P: QueryFragment<DB>,
     {
-        out.push_identifier(C::NAME)?;
-        out.push_sql(" = (");
-        push_aliased_column::<C::Table, DB>(C::NAME, out.reborrow())?;
-        out.push_sql(" + ");
-        match out.backend().dialect().joins_values() {
-            true => push_of_batch(C::NAME, out.reborrow())?,
-            false => self.push_amount(out.reborrow())?,
-        }
-        out.push_sql(")");
-        Ok(())
-    }
-
-    /// `CASE WHEN key = ? THEN ? … END`
-    fn push_amount<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        DB: ShardedBackend,
-        C::Table: QueryFragment<DB>,
-        P: QueryFragment<DB>,
-    {
-        out.push_sql("CASE");
-        let rows = self.shards.iter().flat_map(CountedShard::repeated);
-        for CountedRow { key_is, n, .. } in rows {
-            out.push_sql(" WHEN ");
-            push_under_alias::<C::Table, _, DB>(key_is, out.reborrow())?;
-            out.push_sql(" THEN ");
-            push_bind::<BigInt, i64, DB>(n, out.reborrow())?;
-        }
-        out.push_sql(" END");
-        Ok(())
+        let table = Names::of::<C::Table>();
+        part(move |out: AstPass<'_, 'b, DB>| {
+            let joins_values = out.backend().dialect().joins_values();
+            let shards = self.shards.iter();
+            let rows = shards.flat_map(|on| on.repeated().map(move |row| (&on.shard, row)));
+            // Two keys may name one parent: on two shards each has its own.
+            let are_several = self.shards.len() > 1;
+            sql!(out;
+                id(C::NAME), " = (", table.under_alias().column(C::NAME), " + ",
+                if joins_values { of_batch(C::NAME) } else {
+                    "CASE", for (shard, row) in (rows, "") {
+                        " WHEN ", table.aliased(&row.key_is), if are_several { " AND ", table.shard_is(shard) },
+                        " THEN ", bind(BigInt, &row.n)
+                    }, " END"
+                },
+                ")")
+        })
     }
 
     /// `parent.key IN (?, …) AND parent.shard = ?`; for composite keys `OR`, since no index serves a list of them on every
     /// database.
-    pub(crate) fn push_filter<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn filter<'b, DB>(&'b self) -> impl Sql<'b, DB>
     where
         DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
         P: QueryFragment<DB>,
         V: QueryFragment<DB>,
     {
-        if out.backend().dialect().joins_values() {
-            return push_is_in_batch::<C::Table, DB>(out);
-        }
+        let table = Names::of::<C::Table>();
         let are_several = self.shards.len() > 1;
-        for (i, counted) in self.shards.iter().enumerate() {
-            if are_several {
-                out.push_sql(if i == 0 { "(" } else { " OR " });
-            }
-            push_keys_of::<C::Table, _, _, DB>(counted, out.reborrow())?;
-            out.push_sql(" AND ");
-            push_shard_is::<C::Table, DB>(&counted.shard, out.reborrow())?;
-        }
-        if are_several {
-            out.push_sql(")");
-        }
-        Ok(())
+        part(
+            move |out: AstPass<'_, 'b, DB>| match out.backend().dialect().joins_values() {
+                true => is_in_batch(table).push(out),
+                false => sql!(out;
+                if are_several { "(" },
+                for counted in (&self.shards, " OR ") { keys_of(table, counted), " AND ", table.shard_is(&counted.shard) },
+                if are_several { ")" }),
+            },
+        )
     }
 
-    /// Writes the statement that counts on missing shards too, in PostgreSQL's dialect, for the parents for which `push_condition`
+    /// Writes the statement that counts on missing shards too, in PostgreSQL's dialect, for the parents for which `condition`
     /// holds. Two keys may name one parent, and no row can be inserted twice: the statement then counts for one of them.
     ///
     /// ```sql
@@ -225,129 +185,63 @@ impl<C: ShardedColumn, P, V> CountEach<C, P, V> {
     /// ON CONFLICT ("id", "shard") DO UPDATE SET "views" = ("videos_shards"."views" + excluded."views")
     /// ```
     #[cfg(feature = "r2d2")]
-    pub(crate) fn push_upsert<'b, DB>(
-        &'b self,
-        mut out: AstPass<'_, 'b, DB>,
-        push_condition: impl FnOnce(AstPass<'_, 'b, DB>) -> QueryResult<()>,
-    ) -> QueryResult<()>
+    pub(crate) fn upsert<'b, DB>(&'b self, condition: impl Sql<'b, DB>) -> impl Sql<'b, DB>
     where
         DB: ShardedBackend,
         C::Table: QueryFragment<DB>,
     {
-        out.push_sql("INSERT INTO ");
-        C::Table::SHARDS_TABLE.push(out.reborrow())?;
-        out.push_sql(" ");
-        push_columns::<C, DB>(out.reborrow())?;
-        out.push_sql(" SELECT DISTINCT ON (");
-        push_key::<C::Table, DB>(out.reborrow())?;
-        out.push_sql(") ");
-        push_key::<C::Table, DB>(out.reborrow())?;
-        for column in [SHARD, C::NAME] {
-            out.push_sql(", ");
-            push_of_batch(column, out.reborrow())?;
+        let table = Names::<DB>::of::<C::Table>();
+        sql! {
+            "INSERT INTO ", table.shards_table, " ", columns::<C, DB>(),
+            " SELECT DISTINCT ON (", table.key(), ") ", table.key(), ", ", of_batch(SHARD), ", ", of_batch(C::NAME),
+            " FROM ", walk(table.parent), ", ", id(BATCH), " WHERE ", key_is_in_batch(table.key, |name| table.column(name)),
+            " AND ", of_batch(SHARD), " >= 0 AND ", condition, " ORDER BY ", table.key(),
+            " ON CONFLICT ", table.unique_key(),
+            " DO UPDATE SET ", id(C::NAME), " = (", table.shards_column(C::NAME), " + excluded.", id(C::NAME), ")"
         }
-        out.push_sql(" FROM ");
-        C::Table::TABLE.walk_ast(out.reborrow())?;
-        out.push_sql(", ");
-        out.push_identifier(BATCH)?;
-        out.push_sql(" WHERE ");
-        push_key_is_in_batch::<C::Table, DB>(out.reborrow(), push_column::<C::Table, DB>)?;
-        out.push_sql(" AND ");
-        push_of_batch(SHARD, out.reborrow())?;
-        out.push_sql(" >= 0 AND ");
-        push_condition(out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        push_key::<C::Table, DB>(out.reborrow())?;
-        out.push_sql(" ON CONFLICT ");
-        push_unique_key::<C::Table, DB>(out.reborrow())?;
-        out.push_sql(" DO UPDATE SET ");
-        out.push_identifier(C::NAME)?;
-        out.push_sql(" = (");
-        push_shards_column::<C::Table, DB>(C::NAME, out.reborrow())?;
-        out.push_sql(" + excluded.");
-        out.push_identifier(C::NAME)?;
-        out.push_sql(")");
-        Ok(())
     }
 }
 
 /// `("id", "shard", "views")`
-fn push_columns<C, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    C: ShardedColumn,
-    DB: ShardedBackend,
-{
+fn columns<'b, C: ShardedColumn, DB: ShardedBackend>() -> impl Sql<'b, DB> {
     let key = C::Table::KEY.iter().map(|key| &*key.name);
-    for (i, column) in key.chain([SHARD, C::NAME]).enumerate() {
-        out.push_sql(if i == 0 { "(" } else { ", " });
-        out.push_identifier(column)?;
-    }
-    out.push_sql(")");
-    Ok(())
+    sql! { "(", for column in (key.chain([SHARD, C::NAME]), ", ") { id(column) }, ")" }
 }
 
 /// `"sharded_batch"."name"`
-fn push_of_batch<DB: ShardedBackend>(name: &str, mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
-    out.push_identifier(BATCH)?;
-    out.push_sql(".");
-    out.push_identifier(name)
+fn of_batch<'b, DB: ShardedBackend>(name: &str) -> impl Sql<'b, DB> {
+    sql! { id(BATCH), ".", id(name) }
 }
 
-/// `parent.key = "sharded_batch".key`, where `push_column` writes a column of the parent
-fn push_key_is_in_batch<T, DB>(
-    out: AstPass<'_, '_, DB>,
-    push_column: impl Fn(&str, AstPass<'_, '_, DB>) -> QueryResult<()>,
-) -> QueryResult<()>
-where
-    T: ShardedTable,
-    DB: ShardedBackend,
-{
-    push_each_key::<T, DB>(" AND ", out, |_, name, mut out| {
-        push_column(name, out.reborrow())?;
-        out.push_sql(" = ");
-        push_of_batch(name, out)
-    })
+/// `parent.key = "sharded_batch".key`, where `column` writes a column of the parent
+fn key_is_in_batch<'b, C: Sql<'b, DB>, DB: ShardedBackend>(
+    key: &'b [ShardsColumn],
+    column: impl Fn(&'b str) -> C,
+) -> impl Sql<'b, DB> {
+    sql! { for key in (key, " AND ") { column(&key.name), " = ", of_batch(&key.name) } }
 }
 
 /// `parent.key = "sharded_batch".key AND parent.shard = "sharded_batch".shard`
-fn push_is_in_batch<T, DB>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    push_key_is_in_batch::<T, DB>(out.reborrow(), push_aliased_column::<T, DB>)?;
-    out.push_sql(" AND ");
-    push_aliased_column::<T, DB>(SHARD, out.reborrow())?;
-    out.push_sql(" = ");
-    push_of_batch(SHARD, out)
+fn is_in_batch<'b, DB: ShardedBackend>(table: Names<'b, DB>) -> impl Sql<'b, DB> {
+    let column = move |name| table.under_alias().column(name);
+    sql! { key_is_in_batch(table.key, column), " AND ", column(SHARD), " = ", of_batch(SHARD) }
 }
 
 /// `parent.key IN (?, …)`
-fn push_keys_of<'b, T, P, V, DB>(
-    counted: &'b CountedShard<P, V>,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
+fn keys_of<'b, P, V, DB>(table: Names<'b, DB>, counted: &'b CountedShard<P, V>) -> impl Sql<'b, DB>
 where
-    T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
     P: QueryFragment<DB>,
     V: QueryFragment<DB>,
 {
-    let is_composite = T::KEY.len() > 1;
-    if !is_composite {
-        Names::of::<T>().under_alias().push_key(out.reborrow())?;
-        out.push_sql(" IN ");
-    }
-    let separator = if is_composite { " OR " } else { ", " };
-    for (i, row) in counted.repeated().enumerate() {
-        out.push_sql(if i == 0 { "(" } else { separator });
-        match is_composite {
-            true => push_under_alias::<T, _, DB>(&row.key_is, out.reborrow())?,
-            false => row.key_values.walk_ast(out.reborrow())?,
+    let is_composite = table.key.len() > 1;
+    sql! {
+        if is_composite {
+            "(", for row in (counted.repeated(), " OR ") { table.aliased(&row.key_is) }, ")"
+        } else {
+            table.under_alias().key(), " IN (", for row in (counted.repeated(), ", ") { walk(&row.key_values) }, ")"
         }
     }
-    out.push_sql(")");
-    Ok(())
 }
 
 impl<C, P, V, DB> QueryFragment<DB> for CountEach<C, P, V>
@@ -357,13 +251,12 @@ where
     P: QueryFragment<DB>,
     V: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        if out.backend().dialect().joins_values() {
-            out.push_sql("WITH ");
-            self.push_values(out.reborrow())?;
-            out.push_sql(" ");
-        }
-        self.push_update(out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let with = |dialect: Dialect| {
+            let joins_values = dialect.joins_values();
+            joins_values.then(|| sql! { "WITH ", self.values(), " " })
+        };
+        sql!(out; on(with), self.update())
     }
 }
 
@@ -386,7 +279,7 @@ no_query_id!([C, P, V] CountEach<C, P, V>);
 ))]
 mod tests {
     use super::*;
-    use crate::test_schema::videos::dsl::*;
+    use crate::test_schema::videos::dsl::{id, *};
     use crate::test_schema::{downloads, sql, videos as table};
     use diesel::expression_methods::EqAll;
     use diesel::mysql::Mysql;
@@ -438,9 +331,13 @@ mod tests {
         let text = sql!(Sqlite, count);
         let filter = "WHERE (`videos`.`id` IN (?, ?, ?, ?) AND `videos`.`shard` = ? OR `videos`.`id` IN (?) AND `videos`.`shard` = ?)";
         assert!(text.ends_with(filter), "{text}");
+        let on_its_shard = " WHEN (`videos`.`id` = ?) AND `videos`.`shard` = ? THEN ?";
+        assert_eq!(text.matches(on_its_shard).count(), 5, "{text}");
         let binds = diesel::debug_query::<Sqlite, _>(&count).to_string();
         assert!(
-            binds.ends_with("binds: [7, 70, 8, 80, 9, 90, 9, 90, 1, 10, 7, 8, 9, 9, 0, 1, 5]"),
+            binds.ends_with(
+                "binds: [7, 0, 70, 8, 0, 80, 9, 0, 90, 9, 0, 90, 1, 5, 10, 7, 8, 9, 9, 0, 1, 5]"
+            ),
             "{binds}"
         );
     }

@@ -1,20 +1,12 @@
 //! Counting on the one parent that a filter matches.
 
-use std::marker::PhantomData;
-
+use diesel::backend::Backend;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 
 use crate::backend::ShardedBackend;
-use crate::model::ShardedTable;
-use crate::query_builder::picked::{
-    PICKED, push_from_parents, push_key_is_parents, push_select_picked_key,
-};
-use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{
-    Keep, push_aliased_column, push_column, push_each_key, push_shard_is, push_shards_as_parent,
-    push_under_alias,
-};
+use crate::query_builder::picked::PICKED;
+use crate::query_builder::{Keep, Names, Parts, Sql, id, no_query_id, sql};
 
 /// Adds to the shard of the one parent that `filter` matches. It meets no row if the filter matches several, or if the shard is
 /// missing.
@@ -31,98 +23,43 @@ use crate::query_builder::{
 ///
 /// MariaDB evaluates such a subquery first, so that the update is one look into the index; it does neither with a comparison of
 /// several columns nor with a derived table. In READ COMMITTED it locks no parent, as an update of several tables would.
-pub(crate) struct CountOne<'a, T, W, V, Ch> {
-    pub(crate) changes: &'a Ch,
-    pub(crate) filter: &'a W,
-    pub(crate) shard: i32,
-    pub(crate) types: PhantomData<(T, V)>,
-}
+pub(crate) struct CountOne<'a, DB: Backend>(pub(crate) Parts<'a, DB>);
 
 const PARENTS: &str = "sharded_parents";
 
-impl<T, W, V, Ch, DB> QueryFragment<DB> for CountOne<'_, T, W, V, Ch>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for CountOne<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        push_shards_as_parent::<T, DB>(out.reborrow())?;
-        out.push_sql(" SET ");
-        push_under_alias::<T, _, DB>(self.changes, out.reborrow())?;
-        if out.backend().dialect().joins_before_set() {
-            out.push_sql(" WHERE ");
-            push_is_the_one::<T, W, DB>(self.filter, out.reborrow())?;
-        } else {
-            out.push_sql(" FROM ");
-            push_picked_and_number::<T, W, DB>(self.filter, out.reborrow())?;
-            out.push_sql(" WHERE ");
-            push_key_is_parents::<T, DB>(PICKED, out.reborrow())?;
-            out.push_sql(" AND ");
-            push_number(out.reborrow())?;
-            out.push_sql(" = 1");
+        let parts = &self.0;
+        let table = parts.names;
+        sql!(out.reborrow();
+            "UPDATE ", table.shards_as_parent(), " SET ", table.aliased(parts.changes))?;
+        match out.backend().dialect().joins_before_set() {
+            true => sql!(out.reborrow(); " WHERE ", is_the_one(table, parts.filter))?,
+            false => sql!(out.reborrow();
+                " FROM (", table.select_picked_key(), ", COUNT(*) OVER () AS ", id(PARENTS), " FROM ", table.filtered(parts.filter),
+                ") AS ", id(PICKED), " WHERE ", table.picked_is_aliased_key(PICKED),
+                " AND ", id(PICKED), ".", id(PARENTS), " = 1")?,
         }
-        out.push_sql(" AND ");
-        push_shard_is::<T, DB>(&self.shard, out)
+        sql!(out; " AND ", table.shard_is(&parts.shard))
     }
 }
 
-impl<T, W, V, Ch, DB> Keep<DB> for CountOne<'_, T, W, V, Ch>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-{
-}
-
-/// `(SELECT parent.key AS sharded_key_0, COUNT(*) OVER () AS sharded_parents FROM parent WHERE …) AS sharded_picked`
-fn push_picked_and_number<'b, T, W, DB>(
-    filter: &'b W,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    out.push_sql("(");
-    push_select_picked_key::<T, DB>(out.reborrow())?;
-    out.push_sql(", COUNT(*) OVER () AS ");
-    out.push_identifier(PARENTS)?;
-    push_from_parents::<T, W, DB>(filter, out.reborrow())?;
-    out.push_sql(") AS ");
-    out.push_identifier(PICKED)
-}
-
-/// `sharded_picked.sharded_parents`
-fn push_number<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
-    out.push_identifier(PICKED)?;
-    out.push_sql(".");
-    out.push_identifier(PARENTS)
-}
+impl<DB: ShardedBackend> Keep<DB> for CountOne<'_, DB> {}
 
 /// `parent.key = (SELECT MIN(parent.key) FROM parent WHERE … HAVING COUNT(*) = 1)`
-fn push_is_the_one<'b, T, W, DB>(filter: &'b W, out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    push_each_key::<T, DB>(" AND ", out, |_, name, mut out| {
-        push_aliased_column::<T, DB>(name, out.reborrow())?;
-        out.push_sql(" = (SELECT MIN(");
-        push_column::<T, DB>(name, out.reborrow())?;
-        out.push_sql(")");
-        push_from_parents::<T, W, DB>(filter, out.reborrow())?;
-        out.push_sql(" HAVING COUNT(*) = 1)");
-        Ok(())
-    })
+fn is_the_one<'b, DB: ShardedBackend>(
+    table: Names<'b, DB>,
+    filter: &'b dyn QueryFragment<DB>,
+) -> impl Sql<'b, DB> {
+    sql! {
+        for key in (table.key, " AND ") {
+            table.under_alias().column(&key.name), " = (SELECT MIN(", table.column(&key.name), ") FROM ", table.filtered(filter),
+            " HAVING COUNT(*) = 1)"
+        }
+    }
 }
 
-query_ids!(CountOne<'a, T, W, V; Ch>);
+no_query_id!(['a, DB: Backend] CountOne<'a, DB>);
 
 #[cfg(all(
     test,
@@ -132,6 +69,7 @@ query_ids!(CountOne<'a, T, W, V; Ch>);
 ))]
 mod tests {
     use super::*;
+    use crate::query_builder::Names;
     use crate::test_schema::{downloads, sql, videos};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
@@ -140,46 +78,54 @@ mod tests {
 
     #[test]
     fn count_one() {
-        let count = CountOne::<videos::table, _, (), _> {
-            changes: &videos::views.eq(videos::views + 1).as_changeset(),
-            filter: &videos::table
-                .filter(videos::slug.eq("a"))
-                .into_update_target()
-                .where_clause,
-            shard: 3,
-            types: PhantomData,
-        };
+        macro_rules! count {
+            () => {
+                CountOne(Parts {
+                    names: Names::of::<videos::table>(),
+                    changes: &videos::views.eq(videos::views + 1).as_changeset(),
+                    filter: &videos::table
+                        .filter(videos::slug.eq("a"))
+                        .into_update_target()
+                        .where_clause,
+                    shard: 3,
+                })
+            };
+        }
         let picked = r#"UPDATE "videos_shards" AS "videos" SET "views" = ("videos"."views" + $1) FROM (SELECT "videos"."id" AS "sharded_key_0", COUNT(*) OVER () AS "sharded_parents" FROM "videos" WHERE ("videos"."slug" = $2)) AS "sharded_picked" WHERE "sharded_picked"."sharded_key_0" = "videos"."id" AND "sharded_picked"."sharded_parents" = 1 AND "videos"."shard" = $3"#;
-        assert_eq!(sql!(Pg, count), picked);
+        assert_eq!(sql!(Pg, count!()), picked);
         let placeholders = ["$1", "$2", "$3"];
         let picked = placeholders
             .iter()
             .fold(picked.replace('"', "`"), |sql, n| sql.replace(n, "?"));
-        assert_eq!(sql!(Sqlite, count), picked);
+        assert_eq!(sql!(Sqlite, count!()), picked);
         assert_eq!(
-            sql!(Mysql, count),
+            sql!(Mysql, count!()),
             "UPDATE `videos_shards` AS `videos` SET `views` = (`videos`.`views` + ?) WHERE `videos`.`id` = (SELECT MIN(`videos`.`id`) FROM `videos` WHERE (`videos`.`slug` = ?) HAVING COUNT(*) = 1) AND `videos`.`shard` = ?"
         );
     }
 
     #[test]
     fn count_one_under_a_composite_key() {
-        let count = CountOne::<downloads::table, _, (), _> {
-            changes: &downloads::number.eq(downloads::number + 1.0).as_changeset(),
-            filter: &downloads::table
-                .filter(downloads::day.eq("x"))
-                .into_update_target()
-                .where_clause,
-            shard: 3,
-            types: PhantomData,
-        };
+        macro_rules! count {
+            () => {
+                CountOne(Parts {
+                    names: Names::of::<downloads::table>(),
+                    changes: &downloads::number.eq(downloads::number + 1.0).as_changeset(),
+                    filter: &downloads::table
+                        .filter(downloads::day.eq("x"))
+                        .into_update_target()
+                        .where_clause,
+                    shard: 3,
+                })
+            };
+        }
         let is_the_one = |key| {
             format!(
                 "`downloads`.`{key}` = (SELECT MIN(`downloads`.`{key}`) FROM `downloads` WHERE (`downloads`.`day` = ?) HAVING COUNT(*) = 1)"
             )
         };
         let (version, day) = (is_the_one("version"), is_the_one("day"));
-        let count = sql!(Mysql, count);
+        let count = sql!(Mysql, count!());
         assert!(
             count.ends_with(&format!(
                 " WHERE {version} AND {day} AND `downloads`.`shard` = ?"

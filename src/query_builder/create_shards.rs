@@ -1,17 +1,13 @@
 //! Creating the shards that are missing.
 
-use std::marker::PhantomData;
-
+use diesel::backend::Backend;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::sql_types::Integer;
 
 use crate::backend::{KeepsAndLocks, ShardedBackend};
-use crate::model::{SHARD, ShardedTable};
-use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{
-    Keep, TextGuard, push_bind, push_key, push_shards_column, push_unique_key,
-};
+use crate::model::SHARD;
+use crate::query_builder::{Keep, Names, TextGuard, bind, id, no_query_id, sql};
 
 /// Inserts the missing shards of the parents that `filter` matches, at zero, and locks the others; in key order, so that
 /// two such statements cannot deadlock.
@@ -22,83 +18,41 @@ use crate::query_builder::{
 /// ON CONFLICT ("id", "shard") DO NOTHING                                                -- SQLite
 /// ON DUPLICATE KEY UPDATE `shard` = `videos_shards`.`shard`                             -- MySQL, MariaDB
 /// ```
-pub(crate) struct CreateShards<'a, T, W> {
-    pub(crate) filter: &'a W,
+pub(crate) struct CreateShards<'a, DB: Backend> {
+    pub(crate) names: Names<'a, DB>,
+    pub(crate) filter: &'a dyn QueryFragment<DB>,
     pub(crate) shard: i32,
-    pub(crate) table: PhantomData<T>,
 }
 
-impl<T, W> CreateShards<'_, T, W> {
-    fn walk<'b, DB>(
+impl<DB: ShardedBackend> CreateShards<'_, DB> {
+    fn walk<'b>(
         &'b self,
         guard: Option<&'b TextGuard>,
         mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()>
-    where
-        DB: ShardedBackend,
-        T: ShardedTable + QueryFragment<DB>,
-        W: QueryFragment<DB>,
-    {
-        out.push_sql("INSERT INTO ");
-        T::SHARDS_TABLE.push(out.reborrow())?;
-        out.push_sql(" ");
-        push_unique_key::<T, DB>(out.reborrow())?;
-        out.push_sql(" SELECT ");
-        push_key::<T, DB>(out.reborrow())?;
-        out.push_sql(", ");
-        push_bind::<Integer, i32, DB>(&self.shard, out.reborrow())?;
-        out.push_sql(" FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
-        self.filter.walk_ast(out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        push_key::<T, DB>(out.reborrow())?;
-        if let Some(guard) = guard {
-            out.push_sql(" OFFSET ");
-            guard.push_offset(out.reborrow())?;
-        }
+    ) -> QueryResult<()> {
+        let table = self.names;
+        let key = table.unique_key();
+        sql!(out.reborrow();
+            "INSERT INTO ", table.shards_table, " ", table.unique_key(),
+            " SELECT ", table.key(), ", ", bind(Integer, &self.shard), " FROM ", table.filtered(self.filter),
+            " ORDER BY ", table.key(), if let Some(guard) = guard { " OFFSET ", guard.offset() })?;
         match out.backend().dialect().keeps_and_locks() {
-            KeepsAndLocks::ConflictLocks => {
-                out.push_sql(" ON CONFLICT ");
-                push_unique_key::<T, DB>(out.reborrow())?;
-                out.push_sql(" DO UPDATE SET ");
-                out.push_identifier(SHARD)?;
-                out.push_sql(" = excluded.");
-                out.push_identifier(SHARD)?;
-                out.push_sql(" WHERE FALSE");
-            }
-            KeepsAndLocks::ConflictIgnored => {
-                out.push_sql(" ON CONFLICT ");
-                push_unique_key::<T, DB>(out.reborrow())?;
-                out.push_sql(" DO NOTHING");
-            }
-            KeepsAndLocks::DuplicateKeyLocks => {
-                out.push_sql(" ON DUPLICATE KEY UPDATE ");
-                out.push_identifier(SHARD)?;
-                out.push_sql(" = ");
-                push_shards_column::<T, DB>(SHARD, out.reborrow())?;
-            }
+            KeepsAndLocks::ConflictLocks => sql!(out;
+                " ON CONFLICT ", key, " DO UPDATE SET ", id(SHARD), " = excluded.", id(SHARD), " WHERE FALSE"),
+            KeepsAndLocks::ConflictIgnored => sql!(out; " ON CONFLICT ", key, " DO NOTHING"),
+            KeepsAndLocks::DuplicateKeyLocks => sql!(out;
+                " ON DUPLICATE KEY UPDATE ", id(SHARD), " = ", table.shards_column(SHARD)),
         }
-        Ok(())
     }
 }
 
-impl<T, W, DB> QueryFragment<DB> for CreateShards<'_, T, W>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for CreateShards<'_, DB> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         self.walk(None, out)
     }
 }
 
-impl<T, W, DB> Keep<DB> for CreateShards<'_, T, W>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-{
+impl<DB: ShardedBackend> Keep<DB> for CreateShards<'_, DB> {
     fn walk_guarded<'b>(
         &'b self,
         guard: &'b TextGuard,
@@ -108,7 +62,7 @@ where
     }
 }
 
-query_ids!(CreateShards<'a, T, W>);
+no_query_id!(['a, DB: Backend] CreateShards<'a, DB>);
 
 #[cfg(all(
     test,
@@ -126,24 +80,28 @@ mod tests {
 
     #[test]
     fn create_shards_of_a_composite_key() {
-        let create = CreateShards::<downloads::table, _> {
-            filter: &downloads::table
-                .filter(downloads::day.eq("x"))
-                .into_update_target()
-                .where_clause,
-            shard: 3,
-            table: PhantomData,
-        };
+        macro_rules! create {
+            () => {
+                CreateShards {
+                    names: Names::of::<downloads::table>(),
+                    filter: &downloads::table
+                        .filter(downloads::day.eq("x"))
+                        .into_update_target()
+                        .where_clause,
+                    shard: 3,
+                }
+            };
+        }
         assert_eq!(
-            sql!(Pg, create),
+            sql!(Pg, create!()),
             r#"INSERT INTO "download ""counts""" ("version", "day", "shard") SELECT "downloads"."version", "downloads"."day", $1 FROM "downloads" WHERE ("downloads"."day" = $2) ORDER BY "downloads"."version", "downloads"."day" ON CONFLICT ("version", "day", "shard") DO UPDATE SET "shard" = excluded."shard" WHERE FALSE"#
         );
         assert_eq!(
-            sql!(Mysql, create),
+            sql!(Mysql, create!()),
             "INSERT INTO `download \"counts\"` (`version`, `day`, `shard`) SELECT `downloads`.`version`, `downloads`.`day`, ? FROM `downloads` WHERE (`downloads`.`day` = ?) ORDER BY `downloads`.`version`, `downloads`.`day` ON DUPLICATE KEY UPDATE `shard` = `download \"counts\"`.`shard`"
         );
         assert_eq!(
-            sql!(Sqlite, create),
+            sql!(Sqlite, create!()),
             "INSERT INTO `download \"counts\"` (`version`, `day`, `shard`) SELECT `downloads`.`version`, `downloads`.`day`, ? FROM `downloads` WHERE (`downloads`.`day` = ?) ORDER BY `downloads`.`version`, `downloads`.`day` ON CONFLICT (`version`, `day`, `shard`) DO NOTHING"
         );
     }

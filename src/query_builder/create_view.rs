@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
 
 use crate::backend::ShardedBackend;
-use crate::query_builder::{Names, push_total_of};
+use crate::query_builder::{Names, Sql, id, sql, walk};
 
 /// Creates a view of these columns of the parent, with totals in place of bases.
 ///
@@ -19,24 +19,15 @@ pub(crate) struct CreateView<'a, DB: ShardedBackend> {
 }
 
 impl<DB: ShardedBackend> QueryFragment<DB> for CreateView<'_, DB> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("CREATE VIEW ");
-        push_view(self.names.shards_table.schema(), self.view, out.reborrow())?;
-        for (i, column) in self.columns.iter().enumerate() {
-            out.push_sql(if i == 0 { " (" } else { ", " });
-            out.push_identifier(column)?;
-        }
-        out.push_sql(") AS\nSELECT ");
-        for (i, column) in self.columns.iter().enumerate() {
-            out.push_sql(if i == 0 { "" } else { ", " });
-            let mut fields = self.names.fields.iter();
-            match fields.find(|field| field.name == *column) {
-                Some(field) => push_total_of(self.names, field, None, out.reborrow())?,
-                None => self.names.push_column(column, out.reborrow())?,
-            }
-        }
-        out.push_sql("\nFROM ");
-        self.names.parent.walk_ast(out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let field = |name: &str| self.names.fields.iter().find(|field| field.name == name);
+        sql!(out;
+            "CREATE VIEW ", view_name(self.names.shards_table.schema(), self.view),
+            " (", for column in (self.columns, ", ") { id(column) }, ") AS\nSELECT ",
+            for column in (self.columns, ", ") {
+                if let Some(field) = field(column) { self.names.total(field, None) } else { self.names.column(column) }
+            },
+            "\nFROM ", walk(self.names.parent))
     }
 }
 
@@ -51,21 +42,12 @@ pub(crate) struct DropView<'a> {
 }
 
 impl<DB: ShardedBackend> QueryFragment<DB> for DropView<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("DROP VIEW ");
-        push_view(self.schema, self.view, out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; "DROP VIEW ", view_name(self.schema, self.view))
     }
 }
 
 /// `"analytics"."videos_totals"`
-fn push_view<DB: ShardedBackend>(
-    schema: Option<&str>,
-    view: &str,
-    mut out: AstPass<'_, '_, DB>,
-) -> QueryResult<()> {
-    if let Some(schema) = schema {
-        out.push_identifier(schema)?;
-        out.push_sql(".");
-    }
-    out.push_identifier(view)
+fn view_name<'b, DB: ShardedBackend>(schema: Option<&str>, view: &str) -> impl Sql<'b, DB> {
+    sql! { if let Some(schema) = schema { id(schema), "." }, id(view) }
 }

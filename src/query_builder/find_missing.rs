@@ -1,58 +1,37 @@
 //! Whether a shard is missing.
 
-use std::marker::PhantomData;
-
+use diesel::backend::Backend;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::sql_types::Integer;
 
-use crate::backend::ShardedBackend;
-use crate::model::ShardedTable;
-use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{
-    push_parents_name, push_shard_is, push_shards_as_parent, push_under_alias,
-};
+use crate::backend::{Dialect, ShardedBackend};
+use crate::query_builder::{Parts, no_query_id, on, sql};
 
 /// Finds out whether the shard of a parent named by its key is missing, without locking anything. It is the first statement of a count in a
-/// caller's transaction, and so [names the parent](push_parents_name).
+/// caller's transaction, and so [names the parent](Names::are_named).
 ///
 /// ```sql
 /// SELECT 1 FROM (SELECT 1) AS one WHERE NOT EXISTS (SELECT 1 FROM `videos` WHERE FALSE) AND NOT (/*M!110600 TRUE OR */
 ///     EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))
 /// ```
-pub(crate) struct FindMissing<'a, T, W> {
-    pub(crate) filter: &'a W,
-    pub(crate) shard: i32,
-    pub(crate) table: PhantomData<T>,
-}
+pub(crate) struct FindMissing<'a, DB: Backend>(pub(crate) Parts<'a, DB>);
 
-impl<T, W, DB> QueryFragment<DB> for FindMissing<'_, T, W>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let always = out.backend().dialect().finds_without_a_look();
-        out.push_sql("SELECT 1 FROM (SELECT 1) AS one WHERE ");
-        push_parents_name::<T, DB>(out.reborrow())?;
-        out.push_sql(" AND NOT (");
-        out.push_sql(always);
-        out.push_sql("EXISTS (SELECT 1 FROM ");
-        push_shards_as_parent::<T, DB>(out.reborrow())?;
-        push_under_alias::<T, _, DB>(self.filter, out.reborrow())?;
-        out.push_sql(" AND ");
-        push_shard_is::<T, DB>(&self.shard, out.reborrow())?;
-        out.push_sql("))");
-        Ok(())
+impl<DB: ShardedBackend> QueryFragment<DB> for FindMissing<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let parts = &self.0;
+        let table = parts.names;
+        sql!(out;
+            "SELECT 1 FROM (SELECT 1) AS one WHERE ", table.are_named(), " AND NOT (", on(Dialect::finds_without_a_look),
+            "EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(parts.filter), " AND ", table.shard_is(&parts.shard), "))")
     }
 }
 
-impl<T, W> Query for FindMissing<'_, T, W> {
+impl<DB: Backend> Query for FindMissing<'_, DB> {
     type SqlType = Integer;
 }
 
-query_ids!(FindMissing<'a, T, W>);
+no_query_id!(['a, DB: Backend] FindMissing<'a, DB>);
 
 #[cfg(all(
     test,
@@ -62,6 +41,7 @@ query_ids!(FindMissing<'a, T, W>);
 ))]
 mod tests {
     use super::*;
+    use crate::query_builder::Names;
     use crate::test_schema::videos::dsl::*;
     use crate::test_schema::{sql, videos as table};
     use diesel::mysql::Mysql;
@@ -69,11 +49,12 @@ mod tests {
 
     #[test]
     fn find_missing() {
-        let by_key = FindMissing::<table::table, _> {
+        let by_key = FindMissing(Parts {
+            names: Names::of::<table::table>(),
+            changes: &(),
             filter: &videos.find(7).into_update_target().where_clause,
             shard: 3,
-            table: PhantomData,
-        };
+        });
         assert_eq!(
             sql!(Mysql, by_key),
             "SELECT 1 FROM (SELECT 1) AS one WHERE NOT EXISTS (SELECT 1 FROM `videos` WHERE FALSE) AND NOT (/*M!110600 TRUE OR */ EXISTS (SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ?))"

@@ -1,43 +1,34 @@
 //! Whether there is a parent.
 
-use std::marker::PhantomData;
-
+use diesel::backend::Backend;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::sql_types::Integer;
 
 use crate::backend::ShardedBackend;
-use crate::model::ShardedTable;
-use crate::query_builder::query_ids::query_ids;
+use crate::query_builder::{Names, no_query_id, sql};
 
 /// Finds out whether there is a parent, without locking anything.
 ///
 /// ```sql
 /// SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)
 /// ```
-pub(crate) struct FindParent<'a, T, W> {
-    pub(crate) filter: &'a W,
-    pub(crate) table: PhantomData<T>,
+pub(crate) struct FindParent<'a, DB: Backend> {
+    pub(crate) names: Names<'a, DB>,
+    pub(crate) filter: &'a dyn QueryFragment<DB>,
 }
 
-impl<T, W, DB> QueryFragment<DB> for FindParent<'_, T, W>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT 1 FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
-        self.filter.walk_ast(out)
+impl<DB: ShardedBackend> QueryFragment<DB> for FindParent<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; "SELECT 1 FROM ", self.names.filtered(self.filter))
     }
 }
 
-impl<T, W> Query for FindParent<'_, T, W> {
+impl<DB: Backend> Query for FindParent<'_, DB> {
     type SqlType = Integer;
 }
 
-query_ids!(FindParent<'a, T, W>);
+no_query_id!(['a, DB: Backend] FindParent<'a, DB>);
 
 #[cfg(all(
     test,
@@ -54,9 +45,9 @@ mod tests {
 
     #[test]
     fn find_parent() {
-        let find = FindParent::<table::table, _> {
+        let find = FindParent {
+            names: Names::of::<table::table>(),
             filter: &videos.find(7).into_update_target().where_clause,
-            table: PhantomData,
         };
         assert_eq!(
             sql!(Pg, find),

@@ -1,36 +1,30 @@
 //! An `INSERT` of a parent that is counted at once.
 
-use std::marker::PhantomData;
-
+use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 
 use super::query_ids::no_query_id;
 use super::under_alias::{push_text, word, writes_text};
 use crate::backend::ShardedBackend;
-use crate::model::ShardedTable;
+use crate::model::ShardsColumn;
 
-/// An insert whose row has 0 in each field of `T` that `changes` count, unless it has a value for the field: a column's default is
+/// An insert whose row has 0 in each field that `changes` count, unless it has a value for the field: a column's default is
 /// often what the first count would make of 0, and would be counted twice.
 ///
 /// ```sql
 /// INSERT INTO "downloads" ("version", "day", "number") VALUES ($1, $2, 0) ON CONFLICT DO NOTHING
 /// ```
-pub(crate) struct InsertParent<'a, T, Ch, S> {
-    pub(crate) insert: &'a S,
-    pub(crate) changes: &'a Ch,
+pub(crate) struct InsertParent<'a, DB: Backend> {
+    pub(crate) insert: &'a dyn QueryFragment<DB>,
+    pub(crate) changes: &'a dyn QueryFragment<DB>,
+    /// The table's sharded fields.
+    pub(crate) fields: &'a [ShardsColumn],
     /// It does nothing where it violates a unique key.
     pub(crate) unless_there: bool,
-    pub(crate) table: PhantomData<T>,
 }
 
-impl<T, Ch, S, DB> QueryFragment<DB> for InsertParent<'_, T, Ch, S>
-where
-    DB: ShardedBackend,
-    T: ShardedTable,
-    Ch: QueryFragment<DB>,
-    S: QueryFragment<DB>,
-{
+impl<DB: ShardedBackend> QueryFragment<DB> for InsertParent<'_, DB> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if !writes_text(out.reborrow()) {
             return self.insert.walk_ast(out); // the zeros are no binds
@@ -42,7 +36,7 @@ where
             Ok(text.finish())
         };
         let (mut insert, changes) = (text(self.insert)?, text(self.changes)?);
-        for field in T::FIELDS.iter().filter(|field| field.is_sum()) {
+        for field in self.fields.iter().filter(|field| field.is_sum()) {
             let mut column = backend.query_builder();
             column.push_identifier(field.name())?;
             let column = column.finish();
@@ -57,7 +51,7 @@ where
     }
 }
 
-no_query_id!(['a, T, Ch, S] InsertParent<'a, T, Ch, S>);
+no_query_id!(['a, DB: Backend] InsertParent<'a, DB>);
 
 /// `insert` with 0 for a column that it does not name, or names with `DEFAULT`. `None` if it inserts what a query returns, which has all
 /// columns.
@@ -134,8 +128,29 @@ mod tests {
     use diesel::sqlite::Sqlite;
 
     use super::*;
+    use crate::model::ShardedTable;
     use crate::test_schema::sql;
     use crate::test_schema::videos::{self as table, dsl::*};
+
+    fn text<DB>(
+        insert: &dyn QueryFragment<DB>,
+        changes: &dyn QueryFragment<DB>,
+        unless_there: bool,
+    ) -> String
+    where
+        DB: ShardedBackend<QueryBuilder: Default> + Default,
+    {
+        let fields = table::table::FIELDS;
+        sql!(
+            DB,
+            InsertParent {
+                insert,
+                changes,
+                fields,
+                unless_there,
+            }
+        )
+    }
 
     #[test]
     fn counted_fields_begin_at_zero() {
@@ -146,23 +161,17 @@ mod tests {
             };
             ($values:expr, $changes:expr) => {{
                 let insert = diesel::insert_into(videos).values($values);
-                let insert = InsertParent::<table::table, _, _> {
-                    insert: &insert,
-                    changes: &$changes,
-                    unless_there: false,
-                    table: PhantomData,
-                };
-                let postgres = sql!(Pg, insert);
+                let postgres = text::<Pg>(&insert, &$changes, false);
                 let (_, behind) = postgres.split_once(r#"INSERT INTO "videos" "#).unwrap();
-                let unless_there = InsertParent {
-                    unless_there: true,
-                    ..insert
-                };
                 assert_eq!(
-                    sql!(Pg, unless_there),
+                    text::<Pg>(&insert, &$changes, true),
                     format!("{postgres} ON CONFLICT DO NOTHING")
                 );
-                (behind.to_owned(), sql!(Mysql, insert), sql!(Sqlite, insert))
+                let others = (
+                    text::<Mysql>(&insert, &$changes, false),
+                    text::<Sqlite>(&insert, &$changes, false),
+                );
+                (behind.to_owned(), others.0, others.1)
             }};
         }
         let (postgres, mysql, sqlite) = insert!((id.eq(7), slug.eq("a")));

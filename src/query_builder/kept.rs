@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
-use crate::backend::ShardedBackend;
-use crate::query_builder::{Keep, TextGuard};
+use crate::backend::{Dialect, ShardedBackend};
+use crate::query_builder::{Keep, TextGuard, on, sql, walk};
 
 /// Whether a statement of this process was taken for another one.
 static WAS_LOST: AtomicBool = AtomicBool::new(false);
@@ -48,20 +48,29 @@ impl<Q> Kept<Q> {
 }
 
 impl<Q: Keep<DB>, DB: ShardedBackend> QueryFragment<DB> for Kept<Q> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        match &self.guard {
-            Some(guard) => {
-                if WAS_LOST.load(Ordering::Relaxed) {
-                    out.unsafe_to_cache_prepared();
-                }
-                self.statement.walk_guarded(guard, out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        walk_kept(&self.statement, self.guard.as_ref(), out)
+    }
+}
+
+/// Writes a kept statement, whatever its type is.
+fn walk_kept<'b, DB: ShardedBackend>(
+    statement: &'b dyn Keep<DB>,
+    guard: Option<&'b TextGuard>,
+    mut out: AstPass<'_, 'b, DB>,
+) -> QueryResult<()> {
+    match guard {
+        Some(guard) => {
+            if WAS_LOST.load(Ordering::Relaxed) {
+                out.unsafe_to_cache_prepared();
             }
-            None => {
-                if !out.backend().dialect().keeps_statements() {
-                    out.unsafe_to_cache_prepared();
-                }
-                self.statement.walk_ast(out)
+            statement.walk_guarded(guard, out)
+        }
+        None => {
+            if !out.backend().dialect().keeps_statements() {
+                out.unsafe_to_cache_prepared();
             }
+            statement.walk_ast(out)
         }
     }
 }
@@ -92,18 +101,9 @@ impl<Q: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for KeptQuery<Q
         if !is_kept {
             out.unsafe_to_cache_prepared();
         }
-        self.query.walk_ast(out.reborrow())?;
-        match &self.guard {
-            Some(guard) => {
-                out.push_sql(" OFFSET ");
-                guard.push_offset(out)
-            }
-            None => {
-                let all_rows = out.backend().dialect().all_rows();
-                out.push_sql(all_rows);
-                Ok(())
-            }
-        }
+        sql!(out;
+            walk(&self.query),
+            if let Some(guard) = &self.guard { " OFFSET ", guard.offset() } else { on(Dialect::all_rows) })
     }
 }
 
@@ -167,7 +167,7 @@ like_its_content!(Kept KeptQuery Passing);
 mod tests {
     use super::*;
     use crate::backend::TAKEN_FOR_ANOTHER;
-    use crate::query_builder::{CreateShards, KeyIs, SelectParents};
+    use crate::query_builder::{CreateShards, KeyIs, Names, SelectParents};
     use crate::test_schema::{sql, videos};
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
@@ -181,13 +181,14 @@ mod tests {
         behind.split_once('\'').expect("its end").0
     }
 
-    fn create(
-        filter: &KeyIs<diesel::dsl::Eq<videos::id, i64>>,
-    ) -> CreateShards<'_, videos::table, KeyIs<diesel::dsl::Eq<videos::id, i64>>> {
+    fn create<DB: ShardedBackend>(filter: &dyn QueryFragment<DB>) -> CreateShards<'_, DB>
+    where
+        videos::table: QueryFragment<DB>,
+    {
         CreateShards {
+            names: Names::of::<videos::table>(),
             filter,
             shard: 3,
-            table: PhantomData,
         }
     }
 
@@ -215,22 +216,20 @@ mod tests {
         assert_ne!(hash(&views), hash(&kept));
         let limited = sql!(Mysql, KeptQuery::new(select(videos::views), &Mysql));
         assert!(limited.ends_with("(`videos`.`id` = ?) LIMIT 18446744073709551615"));
-        let plain = sql!(Sqlite, Kept::new(create(&filter), &Sqlite));
+        let plain = sql!(Sqlite, Kept::new(create::<Sqlite>(&filter), &Sqlite));
         assert_eq!(plain, sql!(Sqlite, create(&filter)));
     }
 
     #[test]
     fn a_statement_without_a_guard_is_kept_where_none_is_mistaken() {
         let filter = KeyIs(videos::id.eq(7));
-        let statement = Passing::statement(create(&filter));
-        let query = Passing::query(create(&filter));
         let kept = [
-            statement.is_safe_to_cache_prepared(&Pg),
-            statement.is_safe_to_cache_prepared(&Mysql),
-            statement.is_safe_to_cache_prepared(&Sqlite),
-            query.is_safe_to_cache_prepared(&Pg),
-            query.is_safe_to_cache_prepared(&Mysql),
-            query.is_safe_to_cache_prepared(&Sqlite),
+            Passing::statement(create(&filter)).is_safe_to_cache_prepared(&Pg),
+            Passing::statement(create(&filter)).is_safe_to_cache_prepared(&Mysql),
+            Passing::statement(create(&filter)).is_safe_to_cache_prepared(&Sqlite),
+            Passing::query(create(&filter)).is_safe_to_cache_prepared(&Pg),
+            Passing::query(create(&filter)).is_safe_to_cache_prepared(&Mysql),
+            Passing::query(create(&filter)).is_safe_to_cache_prepared(&Sqlite),
         ];
         let kept = kept.map(Result::unwrap);
         assert_eq!(kept, [false, true, true, false, false, true]);

@@ -4,7 +4,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
-use crate::query_builder::no_query_id;
+use crate::query_builder::{Sql, no_query_id, part, sql, walk};
 
 /// A `WHERE` clause that names parents by their keys.
 ///
@@ -18,26 +18,22 @@ where
     DB: ShardedBackend,
     P: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql(" WHERE ");
-        self.push_any(out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; " WHERE ", self.any())
     }
 }
 
 impl<P> KeysAre<P> {
     /// `(("videos"."id" = $1) OR ("videos"."id" = $2))`
-    pub(crate) fn push_any<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
+    pub(crate) fn any<'b, DB>(&'b self) -> impl Sql<'b, DB>
     where
         DB: ShardedBackend,
         P: QueryFragment<DB>,
     {
-        out.unsafe_to_cache_prepared(); // one text for each number of keys
-        for (i, key_is) in self.0.iter().enumerate() {
-            out.push_sql(if i == 0 { "(" } else { " OR " });
-            key_is.walk_ast(out.reborrow())?;
-        }
-        out.push_sql(")");
-        Ok(())
+        part(|mut out: AstPass<'_, 'b, DB>| {
+            out.unsafe_to_cache_prepared(); // one text for each number of keys
+            sql!(out; "(", for key_is in (&self.0, " OR ") { walk(key_is) }, ")")
+        })
     }
 }
 
@@ -56,8 +52,7 @@ where
     DB: ShardedBackend,
     P: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql(" WHERE ");
-        self.0.walk_ast(out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; " WHERE ", walk(&self.0))
     }
 }

@@ -14,26 +14,27 @@ mod hold;
 mod insert_parent;
 mod kept;
 mod keys;
-mod keys_of_shards;
 mod literal;
 mod names;
+mod parts;
 mod peak;
 mod pick_keys;
 mod picked;
 mod probe_shard;
 mod query_ids;
 mod select_parents;
-mod table_name;
+mod sql;
 mod text_guard;
 mod top;
 mod total;
 mod total_in_row;
 mod under_alias;
-mod with;
 
 pub(crate) use self::count_all::CountAll;
-pub(crate) use self::count_all_and_load::CountAllAndLoad;
-pub(crate) use self::count_by_key::{CountBeforeLoad, CountByKey, push_parents_name};
+pub(crate) use self::count_all_and_load::{CountAllAndLoad, CountAllAndLoadId};
+pub(crate) use self::count_by_key::{
+    CountBeforeLoad, CountBeforeLoadId, CountByKey, FirstCount, FirstCountId,
+};
 pub(crate) use self::count_each::{CountEach, CountedRow, CountedShard};
 pub(crate) use self::count_one::CountOne;
 pub(crate) use self::count_picked::CountPicked;
@@ -51,18 +52,19 @@ pub(crate) use self::kept::{Kept, KeptQuery, Passing, statement_was_lost};
 pub(crate) use self::keys::{KeyIs, KeysAre};
 pub(crate) use self::literal::literal;
 pub(crate) use self::names::{
-    Names, push_aliased_column, push_bind, push_column, push_each_key, push_key, push_shard_is,
-    push_shards_as_parent, push_shards_column, push_under_alias, push_unique_key, push_zeros,
+    Names, has_rows, number_of_rows, push_aliased_column, push_bind, push_column, push_shard_is,
+    push_shards_as_parent, push_under_alias, zeros,
 };
+pub(crate) use self::parts::{Identified, Parts};
 pub use self::peak::{NewPeak, PeakExpressionMethods};
 pub(crate) use self::pick_keys::PickKeys;
 pub(crate) use self::probe_shard::ProbeShard;
-pub(crate) use self::query_ids::{no_query_id, query_ids};
+pub(crate) use self::query_ids::no_query_id;
 pub(crate) use self::select_parents::SelectParents;
+pub(crate) use self::sql::{Sql, bind, id, on, part, sql, walk};
 pub use self::text_guard::{Keep, TextGuard};
 pub use self::top::SelectTop;
+pub(crate) use self::total::push_total;
 pub use self::total::{ShardedExpressionMethods, Total};
-pub(crate) use self::total::{push_total, push_total_of};
 pub use self::total_in_row::TotalInRow;
-pub(crate) use self::under_alias::with_other_table;
-pub(crate) use self::with::{push_has_rows, push_number_of_rows};
+pub(crate) use self::under_alias::{quoted, with_other_table};

@@ -1,4 +1,4 @@
-//! The columns of a table and of its key in SQL, and the binds of statements.
+//! A sharded table and its shards table in SQL.
 
 use std::marker::PhantomData;
 
@@ -6,9 +6,11 @@ use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::query_source::AliasSource;
-use diesel::sql_types::Integer;
+use diesel::sql_types::{BigInt, Integer};
 
-use crate::backend::{Binds, ShardedBackend};
+use super::sql::{Sql, bind, id, on, part, sql, walk};
+use crate::backend::{Dialect, ShardedBackend};
+use crate::error::Error;
 use crate::model::{ColumnType, SHARD, ShardedTable, ShardsColumn, TableName};
 
 /// The names of a sharded table and of its shards table as values: those of a type, or those that a tool has read from the
@@ -42,7 +44,7 @@ impl<'b, DB: Backend> Names<'b, DB> {
     }
 
     /// Those of `T` under the alias `S`.
-    pub(crate) fn aliased<S: AliasSource + 'static, T: ShardedTable>() -> Self {
+    pub(crate) fn of_alias<S: AliasSource + 'static, T: ShardedTable>() -> Self {
         Names {
             parent: AliasName::<S>::THE,
             shards_table: T::SHARDS_TABLE,
@@ -53,132 +55,128 @@ impl<'b, DB: Backend> Names<'b, DB> {
     }
 
     /// `parent.name`
-    pub(crate) fn push_column(self, name: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.parent.walk_ast(out.reborrow())?;
-        out.push_sql(".");
-        out.push_identifier(name)
+    pub(crate) fn column(self, name: &str) -> impl Sql<'b, DB> {
+        sql! { walk(self.parent), ".", id(name) }
     }
 
     /// `shards.name`; without the schema, as every clause of a statement finds it.
-    pub(crate) fn push_shards_column(
-        self,
-        name: &str,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        out.push_identifier(self.shards_table.name())?;
-        out.push_sql(".");
-        out.push_identifier(name)
+    pub(crate) fn shards_column(self, name: &str) -> impl Sql<'b, DB> {
+        sql! { id(self.shards_table.name()), ".", id(name) }
     }
+}
 
+impl<'b, DB: ShardedBackend> Names<'b, DB> {
     /// `shards AS parent`
-    pub(crate) fn push_shards_as_parent(self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        DB: ShardedBackend,
-    {
-        self.shards_table.push(out.reborrow())?;
-        out.push_sql(" AS ");
-        self.under_alias().parent.walk_ast(out)
+    pub(crate) fn shards_as_parent(self) -> impl Sql<'b, DB> {
+        sql! { self.shards_table, " AS ", walk(self.under_alias().parent) }
     }
 
     /// `parent.key`, or all columns of a composite key
-    pub(crate) fn push_key(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        DB: ShardedBackend,
-    {
-        push_each_key_of(self.key, ", ", out, |_, name, out| {
-            self.push_column(name, out)
-        })
+    pub(crate) fn key(self) -> impl Sql<'b, DB> {
+        sql! { for column in (self.key, ", ") { self.column(&column.name) } }
+    }
+
+    /// `shards.key`, or all columns of a composite key
+    pub(crate) fn shards_key(self) -> impl Sql<'b, DB> {
+        sql! { for column in (self.key, ", ") { self.shards_column(&column.name) } }
+    }
+
+    /// `shards.key = parent.key`
+    pub(crate) fn key_is_shards(self) -> impl Sql<'b, DB> {
+        sql! { for column in (self.key, " AND ") { self.shards_column(&column.name), " = ", self.column(&column.name) } }
     }
 
     /// `parent.key` for reading it. PostgreSQL pads a `CHAR(n)` that it gives out, and compares it with the text that comes back
     /// as if the padding were part of it; a cast removes the padding.
-    pub(crate) fn push_key_to_read(self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        DB: ShardedBackend,
-    {
-        let dialect = out.backend().dialect();
-        for (i, column) in self.key.iter().enumerate() {
-            if i > 0 {
-                out.push_sql(", ");
-            }
-            let pads_text = dialect.pads_text() && column.column_type == ColumnType::Text;
-            let (before, behind) = match self.keys_as_texts || pads_text {
-                true => dialect.key_as_text(column.column_type),
-                false => ("", ""),
+    pub(crate) fn key_to_read(self) -> impl Sql<'b, DB> {
+        part(move |out: AstPass<'_, 'b, DB>| {
+            let dialect = out.backend().dialect();
+            let around = |column: &ShardsColumn| {
+                let pads_text = dialect.pads_text() && column.column_type == ColumnType::Text;
+                match self.keys_as_texts || pads_text {
+                    true => dialect.key_as_text(column.column_type),
+                    false => ("", ""),
+                }
             };
-            out.push_sql(before);
-            self.push_column(&column.name, out.reborrow())?;
-            out.push_sql(behind);
-        }
-        Ok(())
+            sql!(out; for column in (self.key, ", ") {
+                around(column).0, self.column(&column.name), around(column).1
+            })
+        })
     }
 
     /// `SELECT parent.key FROM parent WHERE … ORDER BY parent.key`; a lock may follow.
-    pub(crate) fn push_select_keys(
-        self,
-        filter: &'b impl QueryFragment<DB>,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()>
-    where
-        DB: ShardedBackend,
-    {
-        out.push_sql("SELECT ");
-        self.push_key_to_read(out.reborrow())?;
-        out.push_sql(" FROM ");
-        self.parent.walk_ast(out.reborrow())?;
-        filter.walk_ast(out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        self.push_key(out.reborrow())?;
-        out.push_sql(out.backend().dialect().all_rows());
-        Ok(())
+    pub(crate) fn select_keys(self, filter: &'b impl QueryFragment<DB>) -> impl Sql<'b, DB> {
+        sql! {
+            "SELECT ", self.key_to_read(), " FROM ", walk(self.parent), walk(filter), " ORDER BY ", self.key(),
+            on(Dialect::all_rows)
+        }
     }
 
     /// `SELECT parent.key FROM (SELECT parent.key FROM parent WHERE …) AS parent`: a ` WHERE` on the key may follow, whatever
     /// the filter is.
-    pub(crate) fn push_select_keys_as_parent(
+    pub(crate) fn select_keys_as_parent(
         self,
         filter: &'b impl QueryFragment<DB>,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()>
-    where
-        DB: ShardedBackend,
-    {
-        out.push_sql("SELECT ");
-        self.under_alias().push_key_to_read(out.reborrow())?;
-        out.push_sql(" FROM (SELECT ");
-        self.push_key(out.reborrow())?;
-        out.push_sql(" FROM ");
-        self.parent.walk_ast(out.reborrow())?;
-        filter.walk_ast(out.reborrow())?;
-        out.push_sql(") AS ");
-        self.under_alias().parent.walk_ast(out)
+    ) -> impl Sql<'b, DB> {
+        sql! {
+            "SELECT ", self.under_alias().key_to_read(),
+            " FROM (SELECT ", self.key(), " FROM ", walk(self.parent), walk(filter), ") AS ", walk(self.under_alias().parent)
+        }
     }
 
-    /// ` FROM shards WHERE shards.key = parent.key`, and ` AND shards.shard = $n` for one of them
-    pub(crate) fn push_from_shards(
-        self,
-        shard: Option<&'b i32>,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()>
-    where
-        DB: ShardedBackend,
-    {
-        out.push_sql(" FROM ");
-        self.shards_table.push(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        push_each_key_of(self.key, " AND ", out.reborrow(), |_, name, mut out| {
-            self.push_shards_column(name, out.reborrow())?;
-            out.push_sql(" = ");
-            self.push_column(name, out)
-        })?;
-        if let Some(shard) = shard {
-            out.push_sql(" AND ");
-            self.push_shards_column(SHARD, out.reborrow())?;
-            out.push_sql(" = ");
-            push_bind::<Integer, i32, DB>(shard, out)?;
+    /// `shards WHERE shards.key = parent.key`, and ` AND shards.shard = $n` for one of them
+    pub(crate) fn shards_of_parent(self, shard: Option<&'b i32>) -> impl Sql<'b, DB> {
+        sql! {
+            self.shards_table, " WHERE ", self.key_is_shards(),
+            if let Some(shard) = shard { " AND ", self.shards_column(SHARD), " = ", bind(Integer, shard) }
         }
-        Ok(())
     }
+
+    /// `parent.shard = $n`, where the shards stand under the parent's name
+    pub(crate) fn shard_is(self, shard: &'b i32) -> impl Sql<'b, DB> {
+        sql! { self.under_alias().column(SHARD), " = ", bind(Integer, shard) }
+    }
+
+    /// `SELECT parent.key FROM (SELECT DISTINCT parent.key FROM shards AS parent WHERE …) AS parent ORDER BY parent.key`, with a
+    /// condition, an order and a limit inside. The keys are read outside, where a cast may change them. (The limit inside does not keep a
+    /// session's setting from cutting what is read outside.)
+    pub(crate) fn keys_of_shards(self, condition: impl Sql<'b, DB>) -> impl Sql<'b, DB> {
+        let table = self.under_alias();
+        sql! {
+            "SELECT ", table.key_to_read(),
+            " FROM (SELECT DISTINCT ", table.key(), " FROM ", table.shards_as_parent(), " WHERE ", condition,
+            ") AS ", walk(table.parent), " ORDER BY ", table.key(), on(Dialect::all_rows)
+        }
+    }
+
+    /// ` AND parent.key > $n ORDER BY parent.key LIMIT $m`
+    pub(crate) fn next_keys(
+        self,
+        after: Option<&'b impl QueryFragment<DB>>,
+        limit: &'b i64,
+    ) -> impl Sql<'b, DB> {
+        sql! {
+            if let Some(after) = after { " AND ", self.aliased(after) },
+            " ORDER BY ", self.under_alias().key(), " LIMIT ", bind(BigInt, limit)
+        }
+    }
+
+    /// `(key, shard)`
+    pub(crate) fn unique_key(self) -> impl Sql<'b, DB> {
+        unique_key(self.key)
+    }
+}
+
+/// `(key, shard)`
+pub(crate) fn unique_key<'b, DB: Backend>(key: &[ShardsColumn]) -> impl Sql<'b, DB> {
+    sql! { "(", for column in (key, ", ") { id(&column.name) }, ", ", id(SHARD), ")" }
+}
+
+/// `"views" = 0, "likes" = 0`
+pub(crate) fn zeros<'f, 'b, DB: Backend>(
+    fields: impl IntoIterator<Item = &'f ShardsColumn>,
+) -> impl Sql<'b, DB> {
+    sql! { for field in (fields, ", ") { id(&field.name), " = ", field.merge.nothing() } }
 }
 
 /// `alias`
@@ -194,52 +192,80 @@ impl<S: AliasSource, DB: Backend> QueryFragment<DB> for AliasName<S> {
     }
 }
 
-/// `$n`
+/// `EXISTS (SELECT 1 FROM name)`
+pub(crate) fn has_rows<'b, DB: Backend>(name: &str) -> impl Sql<'b, DB> {
+    sql! { "EXISTS (SELECT 1 FROM ", id(name), ")" }
+}
+
+/// `(SELECT COUNT(*) FROM name)`
+pub(crate) fn number_of_rows<'b, DB: Backend>(name: &str) -> impl Sql<'b, DB> {
+    sql! { "(SELECT COUNT(*) FROM ", id(name), ")" }
+}
+
+impl TableName<'_> {
+    /// Refuses the name of another table's shards.
+    pub(crate) fn check(self) -> QueryResult<()> {
+        match self.is_anothers() {
+            true => {
+                let shards_table = self.as_str().to_owned();
+                Err(Error::NamedAfterAnImport { shards_table }.into())
+            }
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn push<DB: Backend>(self, out: AstPass<'_, '_, DB>) -> QueryResult<()> {
+        Sql::push(self, out)
+    }
+}
+
+/// `"analytics"."videos_shards"`
+impl<DB: Backend> Sql<'_, DB> for TableName<'_> {
+    fn push(self, out: AstPass<'_, '_, DB>) -> QueryResult<()> {
+        self.check()?;
+        sql!(out; if let Some(schema) = self.schema() { id(schema), "." }, id(self.name()))
+    }
+}
+
+impl<DB: Backend> QueryFragment<DB> for TableName<'_> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.push(out)
+    }
+}
+
+// The former names of the parts, until their callers are written with `sql!`.
 pub(crate) fn push_bind<'b, ST, U, DB>(value: &'b U, out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
-    DB: Binds<ST, U>,
+    DB: crate::backend::Binds<ST, U>,
     U: ?Sized,
 {
-    <DB as Binds<ST, U>>::push(value, out)
+    <DB as crate::backend::Binds<ST, U>>::push(value, out)
 }
 
-/// `shards.name`
-pub(crate) fn push_shards_column<T, DB>(name: &str, out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: Backend,
-{
-    Names::of::<T>().push_shards_column(name, out)
-}
-
-/// `shards AS parent`
 pub(crate) fn push_shards_as_parent<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    Names::of::<T>().push_shards_as_parent(out)
+    Names::of::<T>().shards_as_parent().push(out)
 }
 
-/// `parent.name`
 pub(crate) fn push_column<T, DB>(name: &str, out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
-    DB: Backend,
+    DB: ShardedBackend,
 {
-    Names::of::<T>().push_column(name, out)
+    Names::of::<T>().column(name).push(out)
 }
 
-/// `parent.name`, where the shards stand under the parent's name
 pub(crate) fn push_aliased_column<T, DB>(name: &str, out: AstPass<'_, '_, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    Names::of::<T>().under_alias().push_column(name, out)
+    Names::of::<T>().under_alias().column(name).push(out)
 }
 
-/// An expression over the parent, where the shards stand under its name
 pub(crate) fn push_under_alias<'b, T, F, DB>(
     expression: &'b F,
     out: AstPass<'_, 'b, DB>,
@@ -249,97 +275,13 @@ where
     F: QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    Names::of::<T>().push_under_alias(expression, out)
+    Names::of::<T>().aliased(expression).push(out)
 }
 
-/// `parent.shard = $n`, where the shards stand under the parent's name
-pub(crate) fn push_shard_is<'b, T, DB>(
-    shard: &'b i32,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()>
+pub(crate) fn push_shard_is<'b, T, DB>(shard: &'b i32, out: AstPass<'_, 'b, DB>) -> QueryResult<()>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    push_aliased_column::<T, DB>(SHARD, out.reborrow())?;
-    out.push_sql(" = ");
-    push_bind::<Integer, i32, DB>(shard, out)
-}
-
-/// `(key, shard)`
-pub(crate) fn push_unique_key<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable,
-    DB: ShardedBackend,
-{
-    push_unique_key_of(T::KEY, out)
-}
-
-/// `(key, shard)`
-pub(crate) fn push_unique_key_of<DB: ShardedBackend>(
-    key: &[ShardsColumn],
-    mut out: AstPass<'_, '_, DB>,
-) -> QueryResult<()> {
-    out.push_sql("(");
-    for column in key {
-        out.push_identifier(&column.name)?;
-        out.push_sql(", ");
-    }
-    out.push_identifier(SHARD)?;
-    out.push_sql(")");
-    Ok(())
-}
-
-/// Calls `push` with the number and the name of each column of the key, and writes `separator` between them.
-pub(crate) fn push_each_key<'b, T, DB>(
-    separator: &str,
-    out: AstPass<'_, 'b, DB>,
-    push: impl Fn(usize, &str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
-) -> QueryResult<()>
-where
-    T: ShardedTable,
-    DB: ShardedBackend,
-{
-    push_each_key_of(T::KEY, separator, out, push)
-}
-
-/// The same for the columns of `key`.
-pub(crate) fn push_each_key_of<'b, DB: ShardedBackend>(
-    key: &[ShardsColumn],
-    separator: &str,
-    mut out: AstPass<'_, 'b, DB>,
-    push: impl Fn(usize, &str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
-) -> QueryResult<()> {
-    for (i, column) in key.iter().enumerate() {
-        if i > 0 {
-            out.push_sql(separator);
-        }
-        push(i, &column.name, out.reborrow())?;
-    }
-    Ok(())
-}
-
-/// `parent.key`, or all columns of a composite key
-pub(crate) fn push_key<T, DB>(out: AstPass<'_, '_, DB>) -> QueryResult<()>
-where
-    T: ShardedTable + QueryFragment<DB>,
-    DB: ShardedBackend,
-{
-    Names::of::<T>().push_key(out)
-}
-
-/// `"views" = 0, "likes" = 0`
-pub(crate) fn push_zeros<'f, DB: ShardedBackend>(
-    fields: impl Iterator<Item = &'f ShardsColumn>,
-    mut out: AstPass<'_, '_, DB>,
-) -> QueryResult<()> {
-    for (i, field) in fields.enumerate() {
-        if i > 0 {
-            out.push_sql(", ");
-        }
-        out.push_identifier(&field.name)?;
-        out.push_sql(" = ");
-        out.push_sql(field.merge.nothing());
-    }
-    Ok(())
+    Names::of::<T>().shard_is(shard).push(out)
 }

@@ -10,7 +10,7 @@ use diesel::sql_types::{SingleValue, SqlType};
 use crate::backend::ShardedBackend;
 use crate::model::counting_update::Change;
 use crate::model::{MaxColumn, Merge, MinColumn, PeakValue, ShardsColumn, TotalColumn};
-use crate::query_builder::Names;
+use crate::query_builder::{Names, Sql, id, on, sql, walk};
 
 /// Adds [`max`](Self::max) and [`min`](Self::min) to columns: changes for [`update`](crate::update).
 pub trait PeakExpressionMethods: Column + Sized {
@@ -131,28 +131,17 @@ where
     E: Expression + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = Names::of::<C::Table>();
-        out.push_identifier(C::NAME)?;
-        out.push_sql(" = CASE WHEN ");
-        if let Some(refused) = out.backend().dialect().refuses_nan(&C::FIELD) {
-            self.value.walk_ast(out.reborrow())?;
-            out.push_sql(refused);
-        }
-        names.push_column(C::NAME, out.reborrow())?;
-        out.push_sql(" IS NULL OR ");
-        names.push_column(C::NAME, out.reborrow())?;
-        out.push_sql(match C::FIELD.merge {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = Names::of::<C::Table>();
+        let comes_after = match C::FIELD.merge {
             Merge::Min => " > ",
             Merge::Max | Merge::Sum => " < ",
-        });
-        self.value.walk_ast(out.reborrow())?;
-        out.push_sql(" THEN ");
-        self.value.walk_ast(out.reborrow())?;
-        out.push_sql(" ELSE ");
-        names.push_column(C::NAME, out.reborrow())?;
-        out.push_sql(" END");
-        Ok(())
+        };
+        sql!(out;
+            id(C::NAME), " = CASE WHEN ",
+            on(|dialect| dialect.refuses_nan(&C::FIELD).map(|refused| sql! { walk(&self.value), refused })),
+            table.column(C::NAME), " IS NULL OR ", table.column(C::NAME), comes_after, walk(&self.value),
+            " THEN ", walk(&self.value), " ELSE ", table.column(C::NAME), " END")
     }
 }
 
@@ -161,34 +150,23 @@ impl<C: QueryId, E: QueryId> QueryId for NewPeak<C, E> {
     const HAS_STATIC_QUERY_ID: bool = C::HAS_STATIC_QUERY_ID && E::HAS_STATIC_QUERY_ID;
 }
 
-/// Writes the greatest or the least of a base and its shards, or of the base and one shard. `lock` ends the query of shards.
-///
-/// `(SELECT COALESCE(MAX(shards.name), parent.name) FROM shards WHERE … AND (parent.name IS NULL OR shards.name > parent.name))`
-pub(super) fn push_peak<'b, DB: ShardedBackend>(
-    names: Names<'b, DB>,
-    field: &ShardsColumn,
-    shard: Option<&'b i32>,
-    lock: &str,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    out.push_sql("(SELECT COALESCE(");
-    out.push_sql(field.merge.aggregate());
-    out.push_sql("(");
-    names.push_shards_column(&field.name, out.reborrow())?;
-    out.push_sql("), ");
-    names.push_column(&field.name, out.reborrow())?;
-    out.push_sql(")");
-    names.push_from_shards(shard, out.reborrow())?;
-    out.push_sql(" AND (");
-    names.push_column(&field.name, out.reborrow())?;
-    out.push_sql(" IS NULL OR ");
-    names.push_shards_column(&field.name, out.reborrow())?;
-    out.push_sql(field.merge.beyond());
-    names.push_column(&field.name, out.reborrow())?;
-    out.push_sql(")");
-    out.push_sql(lock);
-    out.push_sql(")");
-    Ok(())
+impl<'b, DB: ShardedBackend> Names<'b, DB> {
+    /// The greatest or the least of a base and its shards, or of the base and one shard. `lock` ends the query of shards.
+    ///
+    /// `(SELECT COALESCE(MAX(shards.name), parent.name) FROM shards WHERE … AND (parent.name IS NULL OR shards.name > parent.name))`
+    pub(super) fn peak(
+        self,
+        field: &ShardsColumn,
+        shard: Option<&'b i32>,
+        lock: &str,
+    ) -> impl Sql<'b, DB> {
+        let base = move || self.column(&field.name);
+        let value = move || self.shards_column(&field.name);
+        sql! {
+            "(SELECT COALESCE(", field.merge.aggregate(), "(", value(), "), ", base(), ") FROM ", self.shards_of_parent(shard),
+            " AND (", base(), " IS NULL OR ", value(), field.merge.beyond(), base(), ")", lock, ")"
+        }
+    }
 }
 
 #[cfg(all(
@@ -199,7 +177,7 @@ pub(super) fn push_peak<'b, DB: ShardedBackend>(
 ))]
 mod tests {
     use super::*;
-    use crate::query_builder::{CountByKey, ShardedExpressionMethods};
+    use crate::query_builder::{CountByKey, Names, Parts, ShardedExpressionMethods};
     use crate::test_schema::players::dsl::*;
     use crate::test_schema::{players as table, sql};
     use diesel::mysql::Mysql;
@@ -210,21 +188,25 @@ mod tests {
     #[test]
     fn a_shard_keeps_the_greatest_and_the_least() {
         let changes = (games.eq(games + 1), best.max(90), fastest.min(1.5)).as_changeset();
-        let count = CountByKey::<table::table, _, (), _> {
-            changes: &changes,
-            filter: &players.find(7).into_update_target().where_clause,
-            shard: 3,
-            types: PhantomData,
-        };
+        macro_rules! count {
+            () => {
+                CountByKey(Parts {
+                    names: Names::of::<table::table>(),
+                    changes: &changes,
+                    filter: &players.find(7).into_update_target().where_clause,
+                    shard: 3,
+                })
+            };
+        }
         assert_eq!(
-            sql!(Pg, count),
+            sql!(Pg, count!()),
             r#"UPDATE "players_shards" AS "players" SET "games" = ("players"."games" + $1), "best" = CASE WHEN "players"."best" IS NULL OR "players"."best" < $2 THEN $3 ELSE "players"."best" END, "fastest" = CASE WHEN $4 = 'NaN' THEN 'NaN' WHEN "players"."fastest" IS NULL OR "players"."fastest" > $5 THEN $6 ELSE "players"."fastest" END WHERE ("players"."id" = $7) AND "players"."shard" = $8"#
         );
         let others = "UPDATE `players_shards` AS `players` SET `games` = (`players`.`games` + ?), `best` = CASE WHEN `players`.`best` IS NULL OR `players`.`best` < ? THEN ? ELSE `players`.`best` END, `fastest` = CASE WHEN `players`.`fastest` IS NULL OR `players`.`fastest` > ? THEN ? ELSE `players`.`fastest` END WHERE (`players`.`id` = ?) AND `players`.`shard` = ?";
-        assert_eq!(sql!(Mysql, count), others);
+        assert_eq!(sql!(Mysql, count!()), others);
         let nan = "`fastest` = CASE WHEN ? IS NULL THEN abs(-9223372036854775807 - 1) WHEN ";
         let others = others.replace("`fastest` = CASE WHEN ", nan);
-        assert_eq!(sql!(Sqlite, count), others);
+        assert_eq!(sql!(Sqlite, count!()), others);
     }
 
     #[test]

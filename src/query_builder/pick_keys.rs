@@ -8,8 +8,8 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
 use crate::model::ShardedTable;
-use crate::query_builder::Names;
 use crate::query_builder::query_ids::query_ids;
+use crate::query_builder::{Names, Sql};
 
 /// Reads the keys of the parents that `filter` matches, in the order in which their shards are then locked.
 ///
@@ -28,7 +28,7 @@ where
     W: QueryFragment<DB>,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        Names::of::<T>().push_select_keys(self.filter, out)
+        Names::of::<T>().select_keys(self.filter).push(out)
     }
 }
 

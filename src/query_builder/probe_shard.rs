@@ -1,14 +1,11 @@
 //! Whether a shard is locked.
 
-use std::marker::PhantomData;
-
+use diesel::backend::Backend;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, QueryFragment, QueryId};
+use diesel::query_builder::{AstPass, QueryFragment};
 
 use crate::backend::{ShardedBackend, Strength};
-use crate::model::ShardedTable;
-use crate::query_builder::query_ids::query_ids;
-use crate::query_builder::{push_shard_is, push_shards_as_parent, push_under_alias};
+use crate::query_builder::{Parts, no_query_id, on, sql};
 
 /// Asks whether somebody holds the lock on the shard of a parent named by its key: it then meets no row, or fails.
 ///
@@ -16,31 +13,19 @@ use crate::query_builder::{push_shard_is, push_shards_as_parent, push_under_alia
 /// SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE SKIP LOCKED
 /// -- MySQL, MariaDB: FOR UPDATE NOWAIT
 /// ```
-pub(crate) struct ProbeShard<'a, T, W> {
-    pub(crate) filter: &'a W,
-    pub(crate) shard: i32,
-    pub(crate) table: PhantomData<T>,
-}
+pub(crate) struct ProbeShard<'a, DB: Backend>(pub(crate) Parts<'a, DB>);
 
-impl<T, W, DB> QueryFragment<DB> for ProbeShard<'_, T, W>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let dialect = out.backend().dialect();
-        out.push_sql("SELECT 1 FROM ");
-        push_shards_as_parent::<T, DB>(out.reborrow())?;
-        push_under_alias::<T, _, DB>(self.filter, out.reborrow())?;
-        out.push_sql(" AND ");
-        push_shard_is::<T, DB>(&self.shard, out.reborrow())?;
-        out.push_sql(dialect.locks_rows(Strength::ExclusiveIfFree).unwrap_or(""));
-        Ok(())
+impl<DB: ShardedBackend> QueryFragment<DB> for ProbeShard<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let parts = &self.0;
+        let table = parts.names;
+        sql!(out;
+            "SELECT 1 FROM ", table.shards_as_parent(), table.aliased(parts.filter), " AND ", table.shard_is(&parts.shard),
+            on(|dialect| dialect.locks_rows(Strength::ExclusiveIfFree)))
     }
 }
 
-query_ids!(ProbeShard<'a, T, W>);
+no_query_id!(['a, DB: Backend] ProbeShard<'a, DB>);
 
 #[cfg(all(
     test,
@@ -50,6 +35,7 @@ query_ids!(ProbeShard<'a, T, W>);
 ))]
 mod tests {
     use super::*;
+    use crate::query_builder::Names;
     use crate::test_schema::videos::dsl::*;
     use crate::test_schema::{sql, videos as table};
     use diesel::mysql::Mysql;
@@ -58,17 +44,22 @@ mod tests {
 
     #[test]
     fn probe_shard() {
-        let probe = ProbeShard::<table::table, _> {
-            filter: &videos.find(7).into_update_target().where_clause,
-            shard: 0,
-            table: PhantomData,
-        };
+        macro_rules! probe {
+            () => {
+                ProbeShard(Parts {
+                    names: Names::of::<table::table>(),
+                    changes: &(),
+                    filter: &videos.find(7).into_update_target().where_clause,
+                    shard: 0,
+                })
+            };
+        }
         assert_eq!(
-            sql!(Pg, probe),
+            sql!(Pg, probe!()),
             r#"SELECT 1 FROM "videos_shards" AS "videos" WHERE ("videos"."id" = $1) AND "videos"."shard" = $2 FOR UPDATE SKIP LOCKED"#
         );
         assert_eq!(
-            sql!(Mysql, probe),
+            sql!(Mysql, probe!()),
             "SELECT 1 FROM `videos_shards` AS `videos` WHERE (`videos`.`id` = ?) AND `videos`.`shard` = ? FOR UPDATE NOWAIT"
         );
     }

@@ -9,6 +9,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use crate::backend::ShardedBackend;
 use crate::model::ShardedTable;
 use crate::query_builder::query_ids::query_ids;
+use crate::query_builder::{sql, walk};
 
 /// Reads `selection` of the parents that `filter` matches.
 ///
@@ -28,12 +29,8 @@ where
     W: QueryFragment<DB>,
     S: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        self.selection.walk_ast(out.reborrow())?;
-        out.push_sql(" FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
-        self.filter.walk_ast(out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; "SELECT ", walk(&self.selection), " FROM ", walk(T::TABLE), walk(self.filter))
     }
 }
 

@@ -10,7 +10,7 @@ use diesel::sql_types::Binary;
 use fnv::FnvBuildHasher;
 
 use crate::backend::{Dialect, ShardedBackend, TAKEN_FOR_ANOTHER};
-use crate::query_builder::push_bind;
+use crate::query_builder::{Sql, bind, sql, walk};
 
 /// The value that only the statement of one text takes. Its first bytes are no UTF-8, and no number, date or UUID has its length, so
 /// that no column of such a type takes it.
@@ -24,11 +24,20 @@ impl TextGuard {
         DB: ShardedBackend,
         S: QueryFragment<DB> + QueryId,
     {
-        if backend.dialect() != Dialect::Postgres {
-            return None;
+        match backend.dialect() {
+            Dialect::Postgres => Self::of_text(S::query_id(), statement, backend),
+            _ => None,
         }
-        let hash = match S::query_id() {
-            Some(id) => known_hash(id, || hash_of_text(statement, backend))?,
+    }
+
+    /// The guard of the statement that is known by `id`.
+    fn of_text<DB: ShardedBackend>(
+        id: Option<TypeId>,
+        statement: &dyn QueryFragment<DB>,
+        backend: &DB,
+    ) -> Option<Self> {
+        let hash = match id {
+            Some(id) => known_hash(id, &|| hash_of_text(statement, backend))?,
             None => hash_of_text(statement, backend)?,
         };
         let mut value = [0xff; 11];
@@ -37,20 +46,14 @@ impl TextGuard {
     }
 
     /// `CAST(CASE WHEN $n = decode('…', 'hex') THEN '1' ELSE 'diesel_sharded: …' END AS BOOLEAN)`, which is true or fails
-    pub(crate) fn push_condition<'b, DB: ShardedBackend>(
-        &'b self,
-        out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        self.push("'1'", "BOOLEAN", out)
+    pub(crate) fn condition<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB> {
+        self.cast("'1'", "BOOLEAN")
     }
 
     /// The same for ` OFFSET`: 0, or the statement fails, even where it has no rows. (It is no `LIMIT`, since the planner takes an
     /// unknown one for a tenth of the rows.)
-    pub(crate) fn push_offset<'b, DB: ShardedBackend>(
-        &'b self,
-        out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        self.push("'0'", "BIGINT", out)
+    pub(crate) fn offset<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB> {
+        self.cast("'0'", "BIGINT")
     }
 
     /// Its bytes as hexadecimal digits. Diesel walks a statement several times for each count, so nothing is allocated here.
@@ -64,31 +67,19 @@ impl TextGuard {
         digits
     }
 
-    fn push<'b, DB: ShardedBackend>(
-        &'b self,
-        value: &str,
-        sql_type: &str,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        out.push_sql("CAST(CASE WHEN ");
-        push_bind::<Binary, [u8], DB>(&self.0, out.reborrow())?;
-        out.push_sql(" = decode('");
+    fn cast<'b, DB: ShardedBackend>(&'b self, value: &str, sql_type: &str) -> impl Sql<'b, DB> {
         let digits = self.digits();
-        out.push_sql(std::str::from_utf8(&digits).unwrap_or_default()); // they are ASCII
-        out.push_sql("', 'hex') THEN ");
-        out.push_sql(value);
-        out.push_sql(" ELSE '");
-        out.push_sql(TAKEN_FOR_ANOTHER);
-        out.push_sql("' END AS ");
-        out.push_sql(sql_type);
-        out.push_sql(")");
-        Ok(())
+        sql! {
+            "CAST(CASE WHEN ", bind(Binary, &self.0[..]),
+            " = decode('", std::str::from_utf8(&digits).unwrap_or_default(), "', 'hex') THEN ", value, // they are ASCII
+            " ELSE '", TAKEN_FOR_ANOTHER, "' END AS ", sql_type, ")"
+        }
     }
 }
 
 /// The hash of a statement's text.
 fn hash_of_text<DB: ShardedBackend>(
-    statement: &impl QueryFragment<DB>,
+    statement: &dyn QueryFragment<DB>,
     backend: &DB,
 ) -> Option<u64> {
     let mut text = backend.query_builder();
@@ -98,7 +89,7 @@ fn hash_of_text<DB: ShardedBackend>(
 
 /// The hash of the one text that this query id has on PostgreSQL. It is kept, since writing the text costs more than all other
 /// work of a count in this process.
-fn known_hash(id: TypeId, hash: impl FnOnce() -> Option<u64>) -> Option<u64> {
+fn known_hash(id: TypeId, hash: &dyn Fn() -> Option<u64>) -> Option<u64> {
     thread_local! {
         static KNOWN: RefCell<HashMap<TypeId, u64, FnvBuildHasher>> = RefCell::default();
     }
@@ -125,11 +116,9 @@ pub trait Keep<DB: ShardedBackend>: QueryFragment<DB> {
     fn walk_guarded<'b>(
         &'b self,
         guard: &'b TextGuard,
-        mut out: AstPass<'_, 'b, DB>,
+        out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
-        self.walk_ast(out.reborrow())?;
-        out.push_sql(" AND ");
-        guard.push_condition(out)
+        sql!(out; walk(self), " AND ", guard.condition())
     }
 }
 

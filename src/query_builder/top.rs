@@ -7,9 +7,10 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment, QueryId};
 use diesel::sql_types::BigInt;
 
-use crate::backend::{ShardedBackend, SumsForm};
+use crate::backend::{Dialect, ShardedBackend, SumsForm};
 use crate::model::ShardedColumn;
-use crate::query_builder::{Names, push_bind};
+use crate::query_builder::picked::picked_key;
+use crate::query_builder::{Names, Sql, bind, id, on, part, sql, walk};
 
 /// Reads `selection` of the rows with the greatest totals of the field `C`; see [`top`](crate::top()) for the SQL.
 ///
@@ -34,11 +35,6 @@ const SUMS: &str = "sharded_sums";
 const TOTAL: &str = "sharded_total";
 const SUM: &str = "sharded_sum";
 
-/// The names of columns that no table of the application's is likely to have.
-fn key(number: usize) -> String {
-    format!("sharded_key_{number}")
-}
-
 impl<C, W, S, DB> QueryFragment<DB> for SelectTop<C, W, S>
 where
     DB: ShardedBackend,
@@ -52,56 +48,27 @@ where
             out.unsafe_to_cache_prepared(); // the query id does not tell ascending from descending
         }
         let is_filtered = writes_sql(&self.filter, out.backend())?;
-        let parts = Parts::<_, DB> {
-            parent: Names::of::<C::Table>(),
+        let table = Names::of::<C::Table>();
+        let parts = Parts {
+            parent: table,
             names: match is_filtered {
-                true => Names::of::<C::Table>().under_alias(),
-                false => Names::of::<C::Table>(),
+                true => table.under_alias(),
+                false => table,
             },
             field: C::NAME,
             filter: &self.filter,
             is_filtered,
             direction: if self.ascending { " ASC" } else { " DESC" },
         };
-        out.push_sql("SELECT ");
-        self.selection.walk_ast(out.reborrow())?;
-        out.push_sql(" FROM (SELECT ");
-        parts.push_keys_and_total(out.reborrow())?;
-        out.push_sql(" FROM (SELECT ");
-        parts.push_keys_and_total(out.reborrow())?;
-        out.push_sql(" FROM (");
-        parts.push_without_shards(&self.candidates, out.reborrow())?;
-        out.push_sql(") AS sharded_bases UNION ALL ");
-        parts.push_with_shards(dialect.sums_form(parts.is_filtered), out.reborrow())?;
-        out.push_sql(") AS sharded_candidates ORDER BY ");
-        out.push_identifier(TOTAL)?;
-        out.push_sql(parts.direction);
-        for number in 0..parts.names.key.len() {
-            out.push_sql(", ");
-            out.push_identifier(&key(number))?;
-            out.push_sql(parts.direction);
-        }
-        out.push_sql(" LIMIT ");
-        push_bind::<BigInt, i64, DB>(&self.limit, out.reborrow())?;
-        out.push_sql(" OFFSET ");
-        push_bind::<BigInt, i64, DB>(&self.offset, out.reborrow())?;
-        out.push_sql(") AS ");
-        out.push_identifier(TOP)?;
-        out.push_sql(" JOIN ");
-        parts.parent.parent.walk_ast(out.reborrow())?;
-        out.push_sql(" ON ");
-        for (number, column) in parts.names.key.iter().enumerate() {
-            out.push_sql(if number == 0 { "" } else { " AND " });
-            push_column_of(TOP, &key(number), out.reborrow())?;
-            out.push_sql(" = ");
-            parts.parent.push_column(&column.name, out.reborrow())?;
-        }
-        out.push_sql(" ORDER BY ");
-        push_column_of(TOP, TOTAL, out.reborrow())?;
-        out.push_sql(parts.direction);
-        parts.push_then_by_key(parts.parent, out.reborrow())?;
-        out.push_sql(dialect.all_rows());
-        Ok(())
+        sql!(out;
+            "SELECT ", walk(&self.selection),
+            " FROM (SELECT ", parts.keys_and_total(), " FROM (SELECT ", parts.keys_and_total(), " FROM (",
+            parts.without_shards(&self.candidates), ") AS sharded_bases UNION ALL ",
+            parts.with_shards(dialect.sums_form(is_filtered)), ") AS sharded_candidates ORDER BY ", id(TOTAL), parts.direction,
+            for i in (0..table.key.len(), "") { ", ", id(&picked_key(i)), parts.direction },
+            " LIMIT ", bind(BigInt, &self.limit), " OFFSET ", bind(BigInt, &self.offset), ") AS ", id(TOP),
+            " JOIN ", walk(table.parent), " ON ", table.picked_is(TOP, |name| table.column(name)),
+            " ORDER BY ", id(TOP), ".", id(TOTAL), parts.direction, parts.then_by_key(table), on(Dialect::all_rows))
     }
 }
 
@@ -119,17 +86,6 @@ fn writes_sql<W: QueryFragment<DB>, DB: ShardedBackend>(
     Ok(!builder.finish().is_empty())
 }
 
-/// `table.column`
-fn push_column_of<DB: ShardedBackend>(
-    table: &str,
-    column: &str,
-    mut out: AstPass<'_, '_, DB>,
-) -> QueryResult<()> {
-    out.push_identifier(table)?;
-    out.push_sql(".");
-    out.push_identifier(column)
-}
-
 /// The parts of the query for keys and totals.
 struct Parts<'b, W, DB: ShardedBackend> {
     parent: Names<'b, DB>,
@@ -141,6 +97,14 @@ struct Parts<'b, W, DB: ShardedBackend> {
     direction: &'static str,
 }
 
+impl<W, DB: ShardedBackend> Clone for Parts<'_, W, DB> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W, DB: ShardedBackend> Copy for Parts<'_, W, DB> {}
+
 impl<'b, W, DB> Parts<'b, W, DB>
 where
     DB: ShardedBackend,
@@ -148,198 +112,83 @@ where
 {
     /// `SELECT parent.key AS sharded_key_0, parent.views AS sharded_total FROM parent WHERE NOT EXISTS (…) ORDER BY parent.views DESC,
     /// parent.key DESC LIMIT $n`
-    fn push_without_shards(
-        &self,
-        candidates: &'b i64,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        let (before, behind) = out.backend().dialect().finds_none();
-        self.push_select_keys(out.reborrow())?;
-        self.names.push_column(self.field, out.reborrow())?;
-        self.push_as_total_from(out.reborrow())?;
-        self.push_rows(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        out.push_sql(before);
-        self.push_a_shard(out.reborrow())?;
-        out.push_sql(behind);
-        out.push_sql(" ORDER BY ");
-        self.names.push_column(self.field, out.reborrow())?;
-        out.push_sql(self.direction);
-        self.push_then_by_key(self.names, out.reborrow())?;
-        out.push_sql(" LIMIT ");
-        push_bind::<BigInt, i64, DB>(candidates, out)
+    fn without_shards(self, candidates: &'b i64) -> impl Sql<'b, DB> {
+        sql! {
+            self.select_keys(), self.base(), " AS ", id(TOTAL), " FROM ", self.rows(),
+            " WHERE ", on(|dialect| dialect.finds_none().0), self.a_shard(), on(|dialect| dialect.finds_none().1),
+            " ORDER BY ", self.base(), self.direction, self.then_by_key(self.names), " LIMIT ", bind(BigInt, candidates)
+        }
     }
 
     /// `SELECT parent.key AS sharded_key_0, parent.views + sum AS sharded_total FROM …`
-    fn push_with_shards(&self, form: SumsForm, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.push_select_keys(out.reborrow())?;
-        match form {
-            SumsForm::JoinSums => {
-                self.names.push_column(self.field, out.reborrow())?;
-                out.push_sql(" + ");
-                push_column_of(SUMS, SUM, out.reborrow())?;
-                self.push_as_total_from(out.reborrow())?;
-                self.push_sums(out.reborrow())?;
-                out.push_sql(" JOIN ");
-                self.push_rows(out.reborrow())?;
-                out.push_sql(" ON ");
-                self.push_key_equals(SUMS, out.reborrow())
+    fn with_shards(self, form: SumsForm) -> impl Sql<'b, DB> {
+        let (names, shards) = (self.names, self.names.shards_table);
+        let key_is = move |table| {
+            sql! {
+                for key in (names.key, " AND ") { id(table), ".", id(&key.name), " = ", names.column(&key.name) }
             }
-            SumsForm::GroupJoined { straight } => {
-                out.push_sql("MAX(");
-                self.names.push_column(self.field, out.reborrow())?;
-                out.push_sql(") + ");
-                self.push_sum(out.reborrow())?;
-                self.push_as_total_from(out.reborrow())?;
-                self.names.shards_table.push(out.reborrow())?;
-                out.push_sql(if straight {
-                    " STRAIGHT_JOIN "
-                } else {
-                    " JOIN "
-                });
-                self.push_rows(out.reborrow())?;
-                out.push_sql(" ON ");
-                self.push_key_equals(self.names.shards_table.name(), out.reborrow())?;
-                out.push_sql(" WHERE ");
-                self.push_is_not_zero(out.reborrow())?;
-                out.push_sql(" GROUP BY ");
-                self.names.push_key(out)
-            }
-            SumsForm::Correlated => {
-                self.names.push_column(self.field, out.reborrow())?;
-                out.push_sql(" + (SELECT ");
-                self.push_sum(out.reborrow())?;
-                self.names.push_from_shards(None, out.reborrow())?;
-                out.push_sql(")");
-                self.push_as_total_from(out.reborrow())?;
-                self.push_rows(out.reborrow())?;
-                out.push_sql(" WHERE EXISTS (");
-                self.push_a_shard(out.reborrow())?;
-                out.push_sql(")");
-                Ok(())
-            }
-        }
-    }
-
-    /// ` AS sharded_total FROM `
-    fn push_as_total_from(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql(" AS ");
-        out.push_identifier(TOTAL)?;
-        out.push_sql(" FROM ");
-        Ok(())
-    }
-
-    /// `(SELECT shards.key, SUM(shards.views) AS sharded_sum FROM shards WHERE shards.views <> 0 GROUP BY shards.key) AS sharded_sums`
-    fn push_sums(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("(SELECT ");
-        self.push_shards_key(out.reborrow())?;
-        out.push_sql(", ");
-        self.push_sum(out.reborrow())?;
-        out.push_sql(" AS ");
-        out.push_identifier(SUM)?;
-        out.push_sql(" FROM ");
-        self.names.shards_table.push(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        self.push_is_not_zero(out.reborrow())?;
-        out.push_sql(" GROUP BY ");
-        self.push_shards_key(out.reborrow())?;
-        out.push_sql(") AS ");
-        out.push_identifier(SUMS)
+        };
+        let sums = sql! {
+            "(SELECT ", names.shards_key(), ", ", self.sum(), " AS ", id(SUM), " FROM ", shards,
+            " WHERE ", self.is_not_zero(), " GROUP BY ", names.shards_key(), ") AS ", id(SUMS)
+        };
+        part(move |out: AstPass<'_, 'b, DB>| match form {
+            SumsForm::JoinSums => sql!(out;
+                self.select_keys(), self.base(), " + ", id(SUMS), ".", id(SUM), " AS ", id(TOTAL), " FROM ", sums,
+                " JOIN ", self.rows(), " ON ", key_is(SUMS)),
+            SumsForm::GroupJoined { straight } => sql!(out;
+                self.select_keys(), "MAX(", self.base(), ") + ", self.sum(), " AS ", id(TOTAL), " FROM ", shards,
+                if straight { " STRAIGHT_JOIN " } else { " JOIN " }, self.rows(), " ON ", key_is(shards.name()),
+                " WHERE ", self.is_not_zero(), " GROUP BY ", names.key()),
+            SumsForm::Correlated => sql!(out;
+                self.select_keys(), self.base(), " + (SELECT ", self.sum(), " FROM ", names.shards_of_parent(None), ") AS ", id(TOTAL),
+                " FROM ", self.rows(), " WHERE EXISTS (", self.a_shard(), ")"),
+        })
     }
 
     /// The parents: a filter's own parentheses are not known, so nothing is appended to it.
-    fn push_rows(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        if !self.is_filtered {
-            return self.names.parent.walk_ast(out);
+    fn rows(self) -> impl Sql<'b, DB> {
+        sql! {
+            if self.is_filtered {
+                "(SELECT ", self.parent.key(), ", ", self.parent.column(self.field), " FROM ", self.parent.filtered(self.filter), ") AS "
+            },
+            walk(self.names.parent)
         }
-        out.push_sql("(SELECT ");
-        self.parent.push_key(out.reborrow())?;
-        out.push_sql(", ");
-        self.parent.push_column(self.field, out.reborrow())?;
-        out.push_sql(" FROM ");
-        self.parent.parent.walk_ast(out.reborrow())?;
-        self.filter.walk_ast(out.reborrow())?;
-        out.push_sql(") AS ");
-        self.names.parent.walk_ast(out)
     }
 
     /// `SELECT parent.key AS sharded_key_0, `
-    fn push_select_keys(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        for (number, column) in self.names.key.iter().enumerate() {
-            self.names.push_column(&column.name, out.reborrow())?;
-            out.push_sql(" AS ");
-            out.push_identifier(&key(number))?;
-            out.push_sql(", ");
-        }
-        Ok(())
+    fn select_keys(self) -> impl Sql<'b, DB> {
+        sql! { "SELECT ", self.names.key_as_picked(move |name| self.names.column(name)), ", " }
     }
 
     /// `sharded_key_0, sharded_total`
-    fn push_keys_and_total(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        for number in 0..self.names.key.len() {
-            out.push_identifier(&key(number))?;
-            out.push_sql(", ");
-        }
-        out.push_identifier(TOTAL)
+    fn keys_and_total(self) -> impl Sql<'b, DB> {
+        sql! { for i in (0..self.names.key.len(), "") { id(&picked_key(i)), ", " }, id(TOTAL) }
     }
 
     /// `, parent.key DESC`
-    fn push_then_by_key(
-        &self,
-        names: Names<'b, DB>,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        for column in names.key {
-            out.push_sql(", ");
-            names.push_column(&column.name, out.reborrow())?;
-            out.push_sql(self.direction);
-        }
-        Ok(())
+    fn then_by_key(self, names: Names<'b, DB>) -> impl Sql<'b, DB> {
+        sql! { for column in (names.key, "") { ", ", names.column(&column.name), self.direction } }
     }
 
     /// `SELECT 1 FROM shards WHERE shards.key = parent.key AND shards.views <> 0`
-    fn push_a_shard(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT 1");
-        self.names.push_from_shards(None, out.reborrow())?;
-        out.push_sql(" AND ");
-        self.push_is_not_zero(out)
+    fn a_shard(self) -> impl Sql<'b, DB> {
+        sql! { "SELECT 1 FROM ", self.names.shards_of_parent(None), " AND ", self.is_not_zero() }
+    }
+
+    /// `parent.views`
+    fn base(self) -> impl Sql<'b, DB> {
+        self.names.column(self.field)
     }
 
     /// `shards.views <> 0`
-    fn push_is_not_zero(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.names.push_shards_column(self.field, out.reborrow())?;
-        out.push_sql(" <> 0");
-        Ok(())
+    fn is_not_zero(self) -> impl Sql<'b, DB> {
+        sql! { self.names.shards_column(self.field), " <> 0" }
     }
 
     /// `SUM(shards.views)`
-    fn push_sum(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SUM(");
-        self.names.push_shards_column(self.field, out.reborrow())?;
-        out.push_sql(")");
-        Ok(())
-    }
-
-    /// `shards.key`
-    fn push_shards_key(&self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        for (number, column) in self.names.key.iter().enumerate() {
-            out.push_sql(if number == 0 { "" } else { ", " });
-            self.names
-                .push_shards_column(&column.name, out.reborrow())?;
-        }
-        Ok(())
-    }
-
-    /// `table.key = parent.key`
-    fn push_key_equals(&self, table: &str, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        for (number, column) in self.names.key.iter().enumerate() {
-            out.push_sql(if number == 0 { "" } else { " AND " });
-            push_column_of(table, &column.name, out.reborrow())?;
-            out.push_sql(" = ");
-            self.names.push_column(&column.name, out.reborrow())?;
-        }
-        Ok(())
+    fn sum(self) -> impl Sql<'b, DB> {
+        sql! { "SUM(", self.names.shards_column(self.field), ")" }
     }
 }
 

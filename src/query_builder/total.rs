@@ -12,8 +12,7 @@ use diesel::sql_types::DieselNumericOps;
 
 use crate::backend::{ShardedBackend, TotalForm};
 use crate::model::{ShardedTable, ShardsColumn, TotalColumn};
-use crate::query_builder::Names;
-use crate::query_builder::peak::push_peak;
+use crate::query_builder::{Names, Sql, sql};
 
 /// The exact value of a sharded field, base + sum of shards, or the greatest or the least of them, read in one statement; made by
 /// [`total`](ShardedExpressionMethods::total).
@@ -153,7 +152,7 @@ where
     C: TotalColumn<Table: QueryFragment<DB>>,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_total::<C::Table, DB>(&C::FIELD, None, out)
+        Names::of::<C::Table>().total(&C::FIELD, None).push(out)
     }
 }
 
@@ -164,7 +163,51 @@ where
     C: TotalColumn,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_total_of(Names::aliased::<S, C::Table>(), &C::FIELD, None, out)
+        Names::of_alias::<S, C::Table>()
+            .total(&C::FIELD, None)
+            .push(out)
+    }
+}
+
+impl<'b, DB: ShardedBackend> Names<'b, DB> {
+    /// The total of a sharded field, or base + one shard.
+    pub(crate) fn total(self, field: &ShardsColumn, shard: Option<&'b i32>) -> impl Sql<'b, DB> {
+        move |mut out: AstPass<'_, 'b, DB>| {
+            let name = &*field.name;
+            let dialect = out.backend().dialect();
+            if dialect.waits_after_interrupted_rows() {
+                out.unsafe_to_cache_prepared();
+            }
+            if !field.is_sum() {
+                return self.peak(field, shard, "").push(out);
+            }
+            let sum =
+                sql! { "(", self.column(name), " + ", self.sum_of_shards(name, shard, ""), ")" };
+            match dialect.total_form(field.column_type) {
+                TotalForm::Plain => sum.push(out),
+                TotalForm::Cast(sql_type) => sql!(out; "CAST(", sum, " AS ", sql_type, ")"),
+                TotalForm::Checked(condition) => sql!(out;
+                    "(SELECT CASE WHEN total IS NULL OR ", condition, " THEN total ELSE abs(-9223372036854775807 - 1) END",
+                    " FROM (SELECT ", self.column(name), " + ", self.sum_or_0(name), " AS total FROM ", self.shards_of_parent(shard), "))"),
+            }
+        }
+    }
+
+    /// `(SELECT COALESCE(SUM(…), 0) FROM shards WHERE …)`; `lock` ends it.
+    ///
+    /// A subquery that MariaDB interrupts as it begins is NULL there, without an error. It makes the total NULL, and not the base.
+    pub(super) fn sum_of_shards(
+        self,
+        name: &str,
+        shard: Option<&'b i32>,
+        lock: &str,
+    ) -> impl Sql<'b, DB> {
+        sql! { "(SELECT ", self.sum_or_0(name), " FROM ", self.shards_of_parent(shard), lock, ")" }
+    }
+
+    /// `COALESCE(SUM(shards.name), 0)`
+    fn sum_or_0(self, name: &str) -> impl Sql<'b, DB> {
+        sql! { "COALESCE(SUM(", self.shards_column(name), "), 0)" }
     }
 }
 
@@ -178,92 +221,7 @@ where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    push_total_of(Names::of::<T>(), field, shard, out)
-}
-
-/// Writes the total of a sharded field of a table that is known by its names, or base + one shard.
-pub(crate) fn push_total_of<'b, DB: ShardedBackend>(
-    names: Names<'b, DB>,
-    field: &ShardsColumn,
-    shard: Option<&'b i32>,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    let name = &*field.name;
-    let dialect = out.backend().dialect();
-    if dialect.waits_after_interrupted_rows() {
-        out.unsafe_to_cache_prepared();
-    }
-    if !field.is_sum() {
-        return push_peak(names, field, shard, "", out);
-    }
-    match dialect.total_form(field.column_type) {
-        TotalForm::Plain => push_sum(names, name, shard, out),
-        TotalForm::Cast(sql_type) => {
-            out.push_sql("CAST(");
-            push_sum(names, name, shard, out.reborrow())?;
-            out.push_sql(" AS ");
-            out.push_sql(sql_type);
-            out.push_sql(")");
-            Ok(())
-        }
-        TotalForm::Checked(condition) => {
-            out.push_sql("(SELECT CASE WHEN total IS NULL OR ");
-            out.push_sql(condition);
-            out.push_sql(" THEN total ELSE abs(-9223372036854775807 - 1) END FROM (SELECT ");
-            names.push_column(name, out.reborrow())?;
-            out.push_sql(" + ");
-            push_sum_or_0(names, name, out.reborrow())?;
-            out.push_sql(" AS total");
-            names.push_from_shards(shard, out.reborrow())?;
-            out.push_sql("))");
-            Ok(())
-        }
-    }
-}
-
-/// `(base + (SELECT COALESCE(SUM(…), 0) FROM shards WHERE …))`
-fn push_sum<'b, DB: ShardedBackend>(
-    names: Names<'b, DB>,
-    name: &str,
-    shard: Option<&'b i32>,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    out.push_sql("(");
-    names.push_column(name, out.reborrow())?;
-    out.push_sql(" + ");
-    push_sum_of_shards(names, name, shard, "", out.reborrow())?;
-    out.push_sql(")");
-    Ok(())
-}
-
-/// `(SELECT COALESCE(SUM(…), 0) FROM shards WHERE …)`; `lock` ends it.
-///
-/// A subquery that MariaDB interrupts as it begins is NULL there, without an error. It makes the total NULL, and not the base.
-pub(super) fn push_sum_of_shards<'b, DB: ShardedBackend>(
-    names: Names<'b, DB>,
-    name: &str,
-    shard: Option<&'b i32>,
-    lock: &str,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    out.push_sql("(SELECT ");
-    push_sum_or_0(names, name, out.reborrow())?;
-    names.push_from_shards(shard, out.reborrow())?;
-    out.push_sql(lock);
-    out.push_sql(")");
-    Ok(())
-}
-
-/// `COALESCE(SUM(shards.name), 0)`
-fn push_sum_or_0<'b, DB: ShardedBackend>(
-    names: Names<'b, DB>,
-    name: &str,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    out.push_sql("COALESCE(SUM(");
-    names.push_shards_column(name, out.reborrow())?;
-    out.push_sql("), 0)");
-    Ok(())
+    Names::of::<T>().total(field, shard).push(out)
 }
 
 #[cfg(all(

@@ -13,7 +13,8 @@ use diesel::query_builder::{AstPass, QueryBuilder, QueryFragment};
 use diesel::sql_types::Integer;
 
 use crate::backend::{Dialect, ShardedBackend};
-use crate::query_builder::names::{Names, push_bind};
+use crate::query_builder::names::Names;
+use crate::query_builder::sql::{Sql, bind, id, sql};
 
 /// Stands in the place of a table inside a schema. No table of the application's is likely to have this name.
 const ALIAS: &str = "sharded_parent";
@@ -39,15 +40,11 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
     }
 
     /// Writes an expression over the parent's key and fields in such a clause.
-    pub(crate) fn push_under_alias<F>(
-        self,
-        expression: &'b F,
-        out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()>
+    pub(crate) fn aliased<F>(self, expression: &'b F) -> impl Sql<'b, DB>
     where
         F: QueryFragment<DB> + ?Sized,
     {
-        match self.shards_table.is_qualified() {
+        move |out: AstPass<'_, 'b, DB>| match self.shards_table.is_qualified() {
             true => self.copy_under_alias(expression, out),
             false => expression.walk_ast(out),
         }
@@ -90,12 +87,9 @@ fn push_pieces<DB: ShardedBackend>(
     for piece in pieces {
         match piece {
             Piece::Sql(sql) => out.push_sql(sql),
-            Piece::Table => {
-                out.push_identifier(ALIAS)?;
-                out.push_sql(".");
-            }
+            Piece::Table => sql!(out.reborrow(); id(ALIAS), ".")?,
             // Only its place is written here.
-            Piece::Bind => push_bind::<Integer, i32, DB>(&0, out.reborrow())?,
+            Piece::Bind => sql!(out.reborrow(); bind(Integer, &0))?,
         }
     }
     Ok(())
@@ -147,7 +141,7 @@ fn pieces<'t>(text: &'t str, table: &str, dialect: Dialect) -> Vec<Piece<'t>> {
         let rest = &text[at..];
         let (piece, length) = match !table.is_empty() && rest.starts_with(table) {
             true => (Some(Piece::Table), table.len()),
-            false => match bind(rest, dialect) {
+            false => match place_of_bind(rest, dialect) {
                 Some(length) => (Some(Piece::Bind), length),
                 None => (None, word(rest)),
             },
@@ -168,7 +162,7 @@ fn pieces<'t>(text: &'t str, table: &str, dialect: Dialect) -> Vec<Piece<'t>> {
 }
 
 /// The length of the place of a bind, if the text begins with one: `$1`, `?`.
-fn bind(text: &str, dialect: Dialect) -> Option<usize> {
+fn place_of_bind(text: &str, dialect: Dialect) -> Option<usize> {
     match dialect {
         Dialect::Postgres => {
             let number = text.strip_prefix('$')?;
@@ -179,18 +173,29 @@ fn bind(text: &str, dialect: Dialect) -> Option<usize> {
     }
 }
 
-/// The length of what is copied whole: a text or name between quotes, or one character. (A doubled quote ends one such part and
-/// begins the next.)
-pub(crate) fn word(text: &str) -> usize {
-    let mut chars = text.chars();
-    match chars.next() {
-        Some(quote @ ('"' | '`' | '\'')) => match chars.as_str().find(quote) {
-            Some(length) => length + 2,
-            None => text.len(),
-        },
-        Some(c) => c.len_utf8(),
-        None => 1, // there is always one
+/// The length of what is copied whole: a text or name between quotes, or one character.
+pub(super) fn word(text: &str) -> usize {
+    match text.chars().next() {
+        Some('"' | '`' | '\'') => quoted(text, false),
+        c => c.map_or(1, char::len_utf8), // there is always one
     }
+}
+
+/// The length of what stands between the quotes that a text begins with; a doubled one ends nothing.
+pub(crate) fn quoted(text: &str, escapes: bool) -> usize {
+    let mut chars = text.chars().peekable();
+    let quote = chars.next().unwrap_or_default();
+    let mut length = quote.len_utf8();
+    while let Some(c) = chars.next() {
+        length += c.len_utf8();
+        if c == quote && chars.peek() != Some(&quote) {
+            break;
+        }
+        if c == quote || escapes && c == '\\' {
+            length += chars.next().map_or(0, char::len_utf8);
+        }
+    }
+    length
 }
 
 #[cfg(test)]
@@ -248,10 +253,8 @@ mod tests {
     feature = "sqlite"
 ))]
 mod sql_tests {
-    use std::marker::PhantomData;
-
     use super::*;
-    use crate::query_builder::{CountByKey, CountPicked, ShardedExpressionMethods};
+    use crate::query_builder::{CountByKey, CountPicked, Parts, ShardedExpressionMethods};
     use crate::test_schema::analytics::sites as table;
     use crate::test_schema::analytics::sites::dsl::*;
     use crate::test_schema::sql;
@@ -263,38 +266,46 @@ mod sql_tests {
     #[test]
     fn a_count_by_key() {
         let changes = hits.eq(hits + 1).as_changeset();
-        let count = CountByKey::<table::table, _, (), _> {
-            changes: &changes,
-            filter: &sites.find(7).into_update_target().where_clause,
-            shard: 3,
-            types: PhantomData,
-        };
+        macro_rules! count {
+            () => {
+                CountByKey(Parts {
+                    names: Names::of::<table::table>(),
+                    changes: &changes,
+                    filter: &sites.find(7).into_update_target().where_clause,
+                    shard: 3,
+                })
+            };
+        }
         assert_eq!(
-            sql!(Pg, count),
+            sql!(Pg, count!()),
             r#"UPDATE "analytics"."sites_shards" AS "sharded_parent" SET "hits" = ("sharded_parent"."hits" + $1) WHERE ("sharded_parent"."id" = $2) AND "sharded_parent"."shard" = $3"#
         );
         let others = "UPDATE `analytics`.`sites_shards` AS `sharded_parent` SET `hits` = (`sharded_parent`.`hits` + ?) WHERE (`sharded_parent`.`id` = ?) AND `sharded_parent`.`shard` = ?";
-        assert_eq!(sql!(Mysql, count), others);
-        assert_eq!(sql!(Sqlite, count), others);
-        let shown = diesel::debug_query::<Pg, _>(&count).to_string();
+        assert_eq!(sql!(Mysql, count!()), others);
+        assert_eq!(sql!(Sqlite, count!()), others);
+        let shown = diesel::debug_query::<Pg, _>(&count!()).to_string();
         assert!(shown.ends_with("-- binds: [1, 7, 3]"), "{shown}");
     }
 
     #[test]
     fn a_count_by_a_filter() {
         let changes = hits.eq(hits - 1).as_changeset();
-        let count = CountPicked::<table::table, _, (), _> {
-            changes: &changes,
-            filter: &sites.filter(name.eq("a")).into_update_target().where_clause,
-            shard: 3,
-            types: PhantomData,
-        };
+        macro_rules! count {
+            () => {
+                CountPicked(Parts {
+                    names: Names::of::<table::table>(),
+                    changes: &changes,
+                    filter: &sites.filter(name.eq("a")).into_update_target().where_clause,
+                    shard: 3,
+                })
+            };
+        }
         assert_eq!(
-            sql!(Pg, count),
+            sql!(Pg, count!()),
             r#"UPDATE "analytics"."sites_shards" AS "sharded_parent" SET "hits" = ("sharded_parent"."hits" - $1) FROM (SELECT "analytics"."sites"."id" AS "sharded_key_0" FROM "analytics"."sites" WHERE ("analytics"."sites"."name" = $2)) AS "sharded_picked" WHERE "sharded_picked"."sharded_key_0" = "sharded_parent"."id" AND "sharded_parent"."shard" = $3"#
         );
         assert_eq!(
-            sql!(Mysql, count),
+            sql!(Mysql, count!()),
             "UPDATE (SELECT `analytics`.`sites`.`id` AS `sharded_key_0` FROM `analytics`.`sites` WHERE (`analytics`.`sites`.`name` = ?) ORDER BY `analytics`.`sites`.`id` LIMIT 18446744073709551615) AS `sharded_picked` STRAIGHT_JOIN `analytics`.`sites_shards` AS `sharded_parent` ON `sharded_picked`.`sharded_key_0` = `sharded_parent`.`id` SET `hits` = (`sharded_parent`.`hits` - ?) WHERE `sharded_parent`.`shard` = ?"
         );
     }

@@ -65,7 +65,7 @@ where
 /// A transaction that may hold parents.
 pub(crate) fn holding_options(dialect: Dialect) -> TransactionOptions {
     TransactionOptions {
-        isolation: dialect.holding_isolation(),
+        isolation: dialect.locking_isolation(),
         ..TransactionOptions::guarded()
     }
 }

@@ -8,7 +8,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, ShardedBackend};
-use crate::connection::{Io, Link, LoadIo, in_any_transaction, now};
+use crate::connection::{Blocking, Io, Link, LoadIo, in_any_transaction, now};
 use crate::engine::{
     Held, KeyedTable, RetryLoop, States, Sums, explain, field, holding, retry_loop,
 };
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::model::{Amount, ShardedColumn, ShardedTable};
 use crate::operation::row_counter::{AddTo, IntegerField, RowCounter};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{CreateShards, KeysAre, PickKeys};
+use crate::query_builder::{CreateShards, KeysAre, Names, PickKeys};
 use crate::shard_counts;
 use crate::unfit::FieldState;
 
@@ -56,12 +56,13 @@ use super::statements::{AddWithin, Base, ToShares};
 ///
 /// The base is no estimate here: it may have any value between the bounds.
 #[must_use = "a counter does nothing by itself"]
-pub struct Bounded<C: ShardedColumn> {
+pub struct Bounded<C: ShardedColumn, Run = Blocking> {
     counter: RowCounter<C>,
     bounds: Bounds,
     retry: Option<RetryPolicy>,
     /// How many shards there are, if it is not the field's number.
     shards: Option<u16>,
+    run: PhantomData<fn() -> Run>,
 }
 
 impl<C: ShardedColumn> RowCounter<C> {
@@ -76,13 +77,14 @@ impl<C: ShardedColumn> RowCounter<C> {
     }
 }
 
-impl<C: ShardedColumn> Bounded<C> {
-    fn of(counter: RowCounter<C>) -> Self {
+impl<C: ShardedColumn, Run> Bounded<C, Run> {
+    pub(crate) fn of(counter: RowCounter<C>) -> Self {
         Bounded {
             counter,
             bounds: Bounds::default(),
             retry: None,
             shards: None,
+            run: PhantomData,
         }
     }
 
@@ -114,7 +116,9 @@ impl<C: ShardedColumn> Bounded<C> {
         self.retry = Some(policy);
         self
     }
+}
 
+impl<C: ShardedColumn> Bounded<C> {
     /// Adds `n`, which may be negative, and returns `Ok(true)` if the total stays within the bounds. Otherwise it returns
     /// `Ok(false)` and changes nothing. A total that is already out of bounds may still move towards them.
     ///
@@ -157,7 +161,9 @@ impl<C: ShardedColumn> Bounded<C> {
     {
         now(self.count(n, &mut Link::blocking(conn)))
     }
+}
 
+impl<C: ShardedColumn, Run> Bounded<C, Run> {
     pub(crate) async fn count<DB, M, Conn>(
         &self,
         n: i64,
@@ -307,10 +313,10 @@ impl<C: ShardedColumn> Bounded<C> {
         for shard in 0..2 * i32::from(slots) {
             let share = if shard % 2 == 0 { down } else { up };
             if share != 0 && !there.contains(&shard) {
-                let create = CreateShards::<C::Table, _> {
+                let create = CreateShards {
+                    names: Names::of::<C::Table>(),
                     filter: held.keys(),
                     shard,
-                    table: PhantomData,
                 };
                 link.execute(create).await?;
             }
@@ -336,18 +342,22 @@ impl<C: ShardedColumn> Bounded<C> {
     }
 }
 
-impl<C: ShardedColumn> Clone for Bounded<C> {
+impl<C: ShardedColumn, Run> Clone for Bounded<C, Run> {
     fn clone(&self) -> Self {
         Bounded {
             counter: self.counter.clone(),
             bounds: self.bounds,
             retry: self.retry.clone(),
             shards: self.shards,
+            run: PhantomData,
         }
     }
 }
 
-impl<C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>> fmt::Debug for Bounded<C> {
+impl<C, Run> fmt::Debug for Bounded<C, Run>
+where
+    C: ShardedColumn<Table: ShardedTable<Key: fmt::Debug>>,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} within {:?}", self.counter, self.bounds)
     }

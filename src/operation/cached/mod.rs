@@ -80,7 +80,7 @@
 //!   the cache before the total was added, is missing from it. A count that was committed before the total was read, and reached
 //!   the cache after the total was added, is in it twice.
 //!
-//! When a Redis that was stopped resumes, it executes the commands that it received before. The totals that it keeps then are
+//! When a Redis server that was stopped resumes, it executes the commands that it received before. The totals that it keeps then are
 //! older by the length of the pause.
 //!
 //! [`CachedCounter::read`] reads the exact total from the database, as does [`Cached::get`] inside a transaction.
@@ -107,8 +107,6 @@ mod front;
 mod moka;
 mod pause;
 mod read_and_count;
-#[cfg(feature = "redis")]
-mod redis;
 mod steps;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
@@ -119,7 +117,5 @@ pub use self::counter::CachedCounter;
 pub use self::front::Cached;
 #[cfg(feature = "cache")]
 pub use self::moka::MokaCache;
-#[cfg(feature = "redis")]
-pub use self::redis::RedisCache;
 pub use self::total_cache::{CacheError, TotalCache};
 pub use self::uncommitted::Uncommitted;

@@ -4,14 +4,14 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A place where totals are kept for a while: in the process (`MokaCache`), in a server (`RedisCache`), or an
-/// application's own.
+/// A place where totals are kept for a while: in the process (`MokaCache`), or an application's own; the repository's
+/// `examples/redis_cache` keeps them in a Redis server.
 ///
 /// Each operation is one atomic step for everybody who uses the same cache; [`Cached`](super::Cached) relies on nothing else. No
 /// operation may wait long: if it cannot be done soon, it must return an error.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a cache of totals",
-    note = "`MokaCache` (feature `cache`) and `RedisCache` (feature `redis`) are; implement `TotalCache` for one of your own"
+    note = "`MokaCache` (feature `cache`) is; implement `TotalCache` for one of your own"
 )]
 pub trait TotalCache: Send + Sync {
     /// The total that is kept under `key`.

@@ -7,8 +7,7 @@ use diesel::sql_types::BigInt;
 use crate::backend::{AtOnce, ShardedBackend};
 use crate::model::ShardedColumn;
 use crate::query_builder::{
-    CountEach, Keep, no_query_id, push_bind, push_has_rows, push_number_of_rows,
-    push_shards_as_parent,
+    CountEach, Keep, Names, bind, has_rows, id, no_query_id, number_of_rows, sql,
 };
 
 use super::token::{BatchMark, TABLE};
@@ -70,66 +69,26 @@ where
     P: QueryFragment<DB>,
     V: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let (count, mark) = (&self.count, &self.mark);
         if self.form == AtOnce::Join {
-            out.push_sql("UPDATE ");
-            out.push_identifier(TABLE)?;
-            out.push_sql(" STRAIGHT_JOIN ");
-            push_shards_as_parent::<C::Table, DB>(out.reborrow())?;
-            out.push_sql(" SET ");
-            self.count.push_change(out.reborrow())?;
-            out.push_sql(", ");
-            self.mark.push_assignments(out.reborrow())?;
-            out.push_sql(" WHERE ");
-            self.mark.push_filter(out.reborrow())?;
-            out.push_sql(" AND ");
-            return self.count.push_filter(out);
+            return sql!(out;
+                "UPDATE ", id(TABLE), " STRAIGHT_JOIN ", Names::of::<C::Table>().shards_as_parent(),
+                " SET ", count.change(), ", ", mark.assignments(), " WHERE ", mark.filter(), " AND ", count.filter());
         }
-        out.push_sql("WITH ");
-        self.count.push_values(out.reborrow())?;
-        out.push_sql(", ");
-        out.push_identifier(READY)?;
-        out.push_sql(" AS (SELECT 1 FROM ");
-        out.push_identifier(TABLE)?;
-        out.push_sql(" WHERE ");
-        self.mark.push_filter(out.reborrow())?;
-        if !self.upserts {
-            out.push_sql(" AND (");
-            self.count.push_are_there(out.reborrow())?;
-            out.push_sql(") = ");
-            push_bind::<BigInt, i64, DB>(&self.rows, out.reborrow())?;
-        }
-        out.push_sql(" FOR UPDATE), ");
-        out.push_identifier(COUNTED)?;
-        out.push_sql(" AS (");
-        if self.upserts {
-            self.count.push_upsert(out.reborrow(), push_is_ready)?;
-        } else {
-            self.count.push_update(out.reborrow())?;
-            out.push_sql(" AND ");
-            push_is_ready(out.reborrow())?;
-        }
-        out.push_sql(" RETURNING 1) UPDATE ");
-        out.push_identifier(TABLE)?;
-        out.push_sql(" SET ");
-        self.mark.push_assignments(out.reborrow())?;
-        out.push_sql(" / (CASE WHEN ");
-        push_number_of_rows(COUNTED, out.reborrow())?;
-        out.push_sql(" = ");
-        push_bind::<BigInt, i64, DB>(&self.rows, out.reborrow())?;
-        out.push_sql(" THEN 1 ELSE 0 END) WHERE ");
-        self.mark.push_filter(out.reborrow())?;
-        out.push_sql(" AND ");
-        push_is_ready(out)
+        sql!(out;
+            "WITH ", count.values(), ", ", id(READY), " AS (SELECT 1 FROM ", id(TABLE), " WHERE ", mark.filter(),
+            if !self.upserts { " AND (", count.are_there(), ") = ", bind(BigInt, &self.rows) }, " FOR UPDATE), ",
+            id(COUNTED), " AS (",
+            if self.upserts { count.upsert(has_rows(READY)) } else { count.update(), " AND ", has_rows(READY) },
+            " RETURNING 1) UPDATE ", id(TABLE), " SET ", mark.assignments(),
+            " / (CASE WHEN ", number_of_rows(COUNTED), " = ", bind(BigInt, &self.rows), " THEN 1 ELSE 0 END)",
+            " WHERE ", mark.filter(), " AND ", has_rows(READY))
     }
 }
 
 const READY: &str = "sharded_ready";
 const COUNTED: &str = "sharded_counted";
-
-fn push_is_ready<DB: ShardedBackend>(out: AstPass<'_, '_, DB>) -> QueryResult<()> {
-    push_has_rows(READY, out)
-}
 
 impl<C, P, V, DB> Keep<DB> for CommitAtOnce<C, P, V>
 where
@@ -156,7 +115,7 @@ mod tests {
     use crate::operation::coalescer::token::Token;
     use crate::query_builder::{CountedRow, CountedShard};
     use crate::test_schema::sql;
-    use crate::test_schema::videos::dsl::*;
+    use crate::test_schema::videos::dsl::{id, *};
     use crate::test_schema::videos::table;
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;

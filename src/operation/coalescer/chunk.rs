@@ -3,15 +3,14 @@
 use std::collections::HashSet;
 
 use super::lane::EntryId;
+use crate::operation::count_many::Rung;
 
 /// The entries of one lane that one statement counts on.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) lane: usize,
     pub(super) entries: Vec<usize>,
-    pub(super) mode: Mode,
-    /// Entries without a row. In every mode each is counted by itself.
-    pub(super) alone: HashSet<usize>,
+    pub(super) rung: Rung,
 }
 
 impl Chunk {
@@ -19,23 +18,9 @@ impl Chunk {
         Chunk {
             lane,
             entries,
-            mode: Mode::Together,
-            alone: HashSet::new(),
+            rung: Rung::Together,
         }
     }
-}
-
-/// How a chunk is counted. Each mode costs more than the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// In one statement; all shards exist.
-    Together,
-    /// In one statement that creates the missing shards, where the batch commits at once; else as [`Creating`](Mode::Creating).
-    Upserting,
-    /// In one statement, after another one that creates the missing shards.
-    Creating,
-    /// Each entry by itself, since some row cannot take its amount.
-    EachAlone,
 }
 
 /// The amount to be added to an entry.

@@ -10,17 +10,15 @@ use diesel::query_builder::QueryFragment;
 
 use crate::backend::{AtOnce, BackendOf};
 use crate::connection::{Blocking, Io, Link, now};
-use crate::engine::{KeyedTable, Statement, explain};
+use crate::engine::{KeyedTable, explain};
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::cached::CachedCounter;
-pub use crate::operation::count_many::OnShard;
-use crate::operation::count_many::{count_each, count_shards, create_shards, there};
+pub use crate::operation::count_many::{Addition, Climbed, Rung};
+use crate::operation::count_many::{count_each, count_together};
 use crate::operation::idempotency::{Idempotent, Request};
 use crate::operation::named::{Counter, CounterBackend, counters};
-use crate::operation::row_counter::{AddTo, IntegerField, RowCounter, ready_to_add};
-use crate::operation::update::Changes;
-use crate::query_builder::KeyIs;
+use crate::operation::row_counter::{IntegerField, RowCounter, ready_to_add};
 use crate::shard_counts;
 
 use super::at_once::CommitAtOnce;
@@ -80,12 +78,12 @@ where
     }
 }
 
-impl OnShard<String> {
-    fn into_bytes(self) -> OnShard<Vec<u8>> {
-        let amounts = self.amounts.into_iter();
-        OnShard {
+impl Addition<String> {
+    fn into_bytes(self) -> Addition<Vec<u8>> {
+        Addition {
+            key: self.key.into_bytes(),
+            n: self.n,
             shard: self.shard,
-            amounts: amounts.map(|(name, n)| (name.into_bytes(), n)).collect(),
         }
     }
 }
@@ -101,34 +99,23 @@ pub trait Field<Conn>: Send + 'static {
     /// The number of shards that writers choose from.
     fn shards(&self) -> u16;
 
-    /// Adds to one shard of one row. Returns the number of shards that were there.
-    fn count_shard(
+    /// Adds to one shard of each row, in one statement, on every rung but the last one.
+    fn count_together(
         &self,
         conn: &mut Conn,
-        key: Self::Key,
-        n: i64,
-        shard: i32,
-    ) -> QueryResult<usize>;
-
-    /// Adds to one shard of each row, in one statement. Returns the number of shards that were there.
-    fn count_shards(&self, conn: &mut Conn, amounts: Vec<OnShard<Self::Key>>)
-    -> QueryResult<usize>;
+        rung: Rung,
+        additions: Vec<Addition<Self::Key>>,
+    ) -> QueryResult<Climbed>;
 
     /// The same together with the mark, as a commit of its own, where shards may be missing if it `upserts`. Returns whether it was
     /// committed.
     fn commit_at_once(
         &self,
         conn: &mut Conn,
-        amounts: Vec<OnShard<Self::Key>>,
+        additions: Vec<Addition<Self::Key>>,
         upserts: bool,
         at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool>;
-
-    /// Creates the missing shards of the rows that exist.
-    fn create_shards(&self, conn: &mut Conn, keys: Vec<Self::Key>, shard: i32) -> QueryResult<()>;
-
-    /// Those of the rows that exist.
-    fn there(&self, conn: &mut Conn, keys: Vec<Self::Key>) -> QueryResult<Vec<Self::Key>>;
 
     /// Counts on one row as a counting update does. Returns the number of rows counted.
     fn count(&self, conn: &mut Conn, key: &Self::Key, n: i64) -> QueryResult<usize>;
@@ -175,48 +162,33 @@ where
         shard_counts::known::<T>(std::iter::once(C::NAME))
     }
 
-    fn count_shard(&self, conn: &mut Conn, key: T::Key, n: i64, shard: i32) -> QueryResult<usize> {
-        let changes = Changes::<T, AddTo<C>>::new(AddTo::new(n));
-        let (count, key) = (Statement::CountByKey, KeyIs(T::key_is(key)));
-        let counted = now(changes.send(&mut Link::blocking(conn), count, &key, shard));
-        counted.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
-    }
-
-    fn count_shards(&self, conn: &mut Conn, amounts: Vec<OnShard<T::Key>>) -> QueryResult<usize> {
-        let counted = now(count_shards::<C, DB, _, _>(
+    fn count_together(
+        &self,
+        conn: &mut Conn,
+        rung: Rung,
+        additions: Vec<Addition<T::Key>>,
+    ) -> QueryResult<Climbed> {
+        let climbed = now(count_together::<C, DB, _, _>(
             &mut Link::blocking(conn),
-            amounts,
+            rung,
+            &additions,
         ));
-        counted.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
+        climbed.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
 
     fn commit_at_once(
         &self,
         conn: &mut Conn,
-        amounts: Vec<OnShard<T::Key>>,
+        additions: Vec<Addition<T::Key>>,
         upserts: bool,
         (form, mark): (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
-        let count = count_each::<C, DB>(amounts);
+        let count = count_each::<C, DB>(&additions);
         let committed = now(Blocking::execute_kept(
             conn,
             CommitAtOnce::new(form, mark, count, upserts),
         ));
         Ok(committed.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))? > 0)
-    }
-
-    fn create_shards(&self, conn: &mut Conn, keys: Vec<T::Key>, shard: i32) -> QueryResult<()> {
-        let created = now(create_shards::<T, DB, _, _>(
-            &mut Link::blocking(conn),
-            keys,
-            shard,
-        ));
-        created.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
-    }
-
-    fn there(&self, conn: &mut Conn, keys: Vec<T::Key>) -> QueryResult<Vec<T::Key>> {
-        let keys = now(there::<T, DB, _, _>(&mut Link::blocking(conn), keys));
-        keys.map_err(|error| explain::<T, DB>(&DB::backend_of(conn), error))
     }
 
     fn count(&self, conn: &mut Conn, key: &T::Key, n: i64) -> QueryResult<usize> {
@@ -269,39 +241,26 @@ where
         Field::<Conn>::shards(&self.0)
     }
 
-    fn count_shard(&self, conn: &mut Conn, key: String, n: i64, shard: i32) -> QueryResult<usize> {
-        self.0.count_shard(conn, key.into_bytes(), n, shard)
-    }
-
-    fn count_shards(&self, conn: &mut Conn, amounts: Vec<OnShard<String>>) -> QueryResult<usize> {
-        let amounts = amounts.into_iter().map(OnShard::into_bytes);
-        self.0.count_shards(conn, amounts.collect())
+    fn count_together(
+        &self,
+        conn: &mut Conn,
+        rung: Rung,
+        additions: Vec<Addition<String>>,
+    ) -> QueryResult<Climbed> {
+        let additions = additions.into_iter().map(Addition::into_bytes);
+        self.0.count_together(conn, rung, additions.collect())
     }
 
     fn commit_at_once(
         &self,
         conn: &mut Conn,
-        amounts: Vec<OnShard<String>>,
+        additions: Vec<Addition<String>>,
         upserts: bool,
         at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
-        let amounts = amounts.into_iter().map(OnShard::into_bytes);
+        let additions = additions.into_iter().map(Addition::into_bytes);
         self.0
-            .commit_at_once(conn, amounts.collect(), upserts, at_once)
-    }
-
-    fn create_shards(&self, conn: &mut Conn, keys: Vec<String>, shard: i32) -> QueryResult<()> {
-        let keys = keys.into_iter().map(String::into_bytes);
-        self.0.create_shards(conn, keys.collect(), shard)
-    }
-
-    fn there(&self, conn: &mut Conn, keys: Vec<String>) -> QueryResult<Vec<String>> {
-        let keys = keys.into_iter().map(String::into_bytes);
-        let there = self.0.there(conn, keys.collect())?;
-        Ok(there
-            .into_iter()
-            .filter_map(|name| String::from_utf8(name).ok())
-            .collect())
+            .commit_at_once(conn, additions.collect(), upserts, at_once)
     }
 
     fn count(&self, conn: &mut Conn, key: &String, n: i64) -> QueryResult<usize> {

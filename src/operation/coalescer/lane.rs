@@ -11,7 +11,7 @@ use diesel::result::QueryResult;
 use crate::backend::AtOnce;
 use crate::placement::Stripe;
 
-use super::coalesced::{Field, OnShard};
+use super::coalesced::{Addition, Climbed, Field, Rung};
 use super::hot_keys::HotKeys;
 use super::token::BatchMark;
 
@@ -31,12 +31,18 @@ pub(super) trait AnyLane<Conn>: Send {
     fn buffered(&self, entry: usize) -> i128;
 
     /// Notes which entries have hot keys.
-    fn note_heat(&mut self, keys: &mut HotKeys, now: Instant);
+    fn note_contention(&mut self, keys: &mut HotKeys, now: Instant);
 
-    /// Adds each amount to its entry's shard in one statement. Returns the number of shards that were there.
+    /// Adds each amount to its entry's shard, on this rung, unless that is the last one.
     ///
     /// A cold key's shard is the first, where every process begins, and a hot key's is at `place`.
-    fn count(&self, conn: &mut Conn, amounts: &[(usize, i64)], place: u16) -> QueryResult<usize>;
+    fn count_together(
+        &self,
+        conn: &mut Conn,
+        rung: Rung,
+        amounts: &[(usize, i64)],
+        place: u16,
+    ) -> QueryResult<Climbed>;
 
     /// The same together with the mark, as a commit of its own, where shards may be missing if it `upserts`. Returns whether it was
     /// committed.
@@ -48,12 +54,6 @@ pub(super) trait AnyLane<Conn>: Send {
         upserts: bool,
         at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool>;
-
-    /// Creates the missing shards of these entries.
-    fn create(&self, conn: &mut Conn, amounts: &[(usize, i64)], place: u16) -> QueryResult<()>;
-
-    /// Those of these entries whose rows exist under this very key.
-    fn there(&self, conn: &mut Conn, amounts: &[(usize, i64)]) -> QueryResult<Vec<usize>>;
 
     /// Adds `n` to one entry as a counting update of its own would. Returns the number of rows counted.
     fn count_one(&self, conn: &mut Conn, entry: usize, n: i64) -> QueryResult<usize>;
@@ -99,22 +99,19 @@ impl<F: Field<Conn>, Conn: LoadConnection> Lane<F, Conn> {
         number
     }
 
-    fn keys(&self, amounts: &[(usize, i64)]) -> Vec<F::Key> {
-        amounts
-            .iter()
-            .map(|(entry, _)| self.entries[*entry].key.clone())
-            .collect()
-    }
-
-    /// The amounts by key on the shards that they are counted on, that of cold keys first.
-    fn on_shards(&self, amounts: &[(usize, i64)], place: u16) -> Vec<OnShard<F::Key>> {
+    /// Each amount with its key, and the shard that it is counted on.
+    fn additions(&self, amounts: &[(usize, i64)], place: u16) -> Vec<Addition<F::Key>> {
         let stripe = Stripe::global();
         let [cold, hot] = [0, place % stripe.shards(self.field.shards())];
-        OnShard::group(amounts.iter().map(|(entry, n)| {
+        let addition = |(entry, n): &(usize, i64)| {
             let LaneEntry { key, is_hot, .. } = &self.entries[*entry];
-            let shard = stripe.shard(if *is_hot { hot } else { cold });
-            (shard, (key.clone(), *n))
-        }))
+            Addition {
+                key: key.clone(),
+                n: *n,
+                shard: stripe.shard(if *is_hot { hot } else { cold }),
+            }
+        };
+        amounts.iter().map(addition).collect()
     }
 
     fn add(&mut self, key: &F::Key, buffered: i64) -> usize {
@@ -158,7 +155,7 @@ where
         self.entries[entry].buffered
     }
 
-    fn note_heat(&mut self, keys: &mut HotKeys, now: Instant) {
+    fn note_contention(&mut self, keys: &mut HotKeys, now: Instant) {
         for entry in &mut self.entries {
             let mut hash = DefaultHasher::new();
             (TypeId::of::<F>(), &entry.key).hash(&mut hash);
@@ -166,15 +163,15 @@ where
         }
     }
 
-    fn count(&self, conn: &mut Conn, amounts: &[(usize, i64)], place: u16) -> QueryResult<usize> {
-        let on_shards = self.on_shards(amounts, place);
-        match on_shards.as_slice() {
-            [OnShard { shard, amounts }] if amounts.len() == 1 => {
-                let (key, n) = &amounts[0];
-                self.field.count_shard(conn, key.clone(), *n, *shard)
-            }
-            _ => self.field.count_shards(conn, on_shards),
-        }
+    fn count_together(
+        &self,
+        conn: &mut Conn,
+        rung: Rung,
+        amounts: &[(usize, i64)],
+        place: u16,
+    ) -> QueryResult<Climbed> {
+        let additions = self.additions(amounts, place);
+        self.field.count_together(conn, rung, additions)
     }
 
     fn commit_at_once(
@@ -185,22 +182,8 @@ where
         upserts: bool,
         at_once: (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
-        let amounts = self.on_shards(amounts, place);
-        self.field.commit_at_once(conn, amounts, upserts, at_once)
-    }
-
-    fn create(&self, conn: &mut Conn, amounts: &[(usize, i64)], place: u16) -> QueryResult<()> {
-        for OnShard { shard, amounts } in self.on_shards(amounts, place) {
-            let keys = amounts.into_iter().map(|(key, _)| key);
-            self.field.create_shards(conn, keys.collect(), shard)?;
-        }
-        Ok(())
-    }
-
-    fn there(&self, conn: &mut Conn, amounts: &[(usize, i64)]) -> QueryResult<Vec<usize>> {
-        let there = self.field.there(conn, self.keys(amounts))?;
-        let numbers = there.iter().filter_map(|key| self.numbers.get(key));
-        Ok(numbers.copied().collect())
+        let additions = self.additions(amounts, place);
+        self.field.commit_at_once(conn, additions, upserts, at_once)
     }
 
     fn count_one(&self, conn: &mut Conn, entry: usize, n: i64) -> QueryResult<usize> {
@@ -276,9 +259,9 @@ impl<Conn: LoadConnection + 'static> Lanes<Conn> {
     }
 
     /// Notes which keys are hot.
-    pub(super) fn note_heat(&mut self, keys: &mut HotKeys, now: Instant) {
+    pub(super) fn note_contention(&mut self, keys: &mut HotKeys, now: Instant) {
         for lane in &mut self.0 {
-            lane.note_heat(keys, now);
+            lane.note_contention(keys, now);
         }
     }
 

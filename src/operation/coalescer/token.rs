@@ -13,12 +13,12 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::sql_types::{BigInt, Binary};
 
-use crate::backend::{BackendOf, ShardedBackend, Strength};
+use crate::backend::{BackendOf, Dialect, ShardedBackend, Strength};
 use crate::connection::{Blocking, Io, LoadIo, TransactionOptions, now};
 use crate::engine::{explain_missing, own_statement, own_transaction};
 use crate::per_process::random;
 use crate::policy::RetryPolicy;
-use crate::query_builder::push_bind;
+use crate::query_builder::{Sql, bind, id, on, sql};
 
 pub(super) const TABLE: &str = "diesel_sharded_batches";
 
@@ -161,30 +161,13 @@ where
 
 impl BatchMark {
     /// `batch = $1, written = now`
-    pub(super) fn push_assignments<'b, DB: ShardedBackend>(
-        &'b self,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        out.push_identifier("batch")?;
-        out.push_sql(" = ");
-        push_bind::<BigInt, i64, DB>(&self.batch, out.reborrow())?;
-        out.push_sql(", ");
-        out.push_identifier("written")?;
-        out.push_sql(" = ");
-        push_now(out);
-        Ok(())
+    pub(super) fn assignments<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB> {
+        sql! { id("batch"), " = ", bind(BigInt, &self.batch), ", ", id("written"), " = ", on(Dialect::seconds_since_1970) }
     }
 
     /// `coalescer = $1 AND batch < $2`
-    pub(super) fn push_filter<'b, DB: ShardedBackend>(
-        &'b self,
-        mut out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()> {
-        push_coalescer_is(&self.coalescer, out.reborrow())?;
-        out.push_sql(" AND ");
-        out.push_identifier("batch")?;
-        out.push_sql(" < ");
-        push_bind::<BigInt, i64, DB>(&self.batch, out)
+    pub(super) fn filter<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB> {
+        sql! { coalescer_is(&self.coalescer), " AND ", id("batch"), " < ", bind(BigInt, &self.batch) }
     }
 }
 
@@ -192,13 +175,8 @@ impl BatchMark {
 struct Stamp(BatchMark);
 
 impl<DB: ShardedBackend> QueryFragment<DB> for Stamp {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        out.push_identifier(TABLE)?;
-        out.push_sql(" SET ");
-        self.0.push_assignments(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        self.0.push_filter(out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; "UPDATE ", id(TABLE), " SET ", self.0.assignments(), " WHERE ", self.0.filter())
     }
 }
 
@@ -206,23 +184,10 @@ impl<DB: ShardedBackend> QueryFragment<DB> for Stamp {
 struct Insert(BatchMark);
 
 impl<DB: ShardedBackend> QueryFragment<DB> for Insert {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("INSERT INTO ");
-        out.push_identifier(TABLE)?;
-        out.push_sql(" (");
-        out.push_identifier("coalescer")?;
-        out.push_sql(", ");
-        out.push_identifier("batch")?;
-        out.push_sql(", ");
-        out.push_identifier("written")?;
-        out.push_sql(") VALUES (");
-        push_bind::<Binary, [u8], DB>(&self.0.coalescer, out.reborrow())?;
-        out.push_sql(", ");
-        push_bind::<BigInt, i64, DB>(&self.0.batch, out.reborrow())?;
-        out.push_sql(", ");
-        push_now(out.reborrow());
-        out.push_sql(")");
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out;
+            "INSERT INTO ", id(TABLE), " (", id("coalescer"), ", ", id("batch"), ", ", id("written"), ") VALUES (",
+            bind(Binary, &self.0.coalescer[..]), ", ", bind(BigInt, &self.0.batch), ", ", on(Dialect::seconds_since_1970), ")")
     }
 }
 
@@ -230,18 +195,10 @@ impl<DB: ShardedBackend> QueryFragment<DB> for Insert {
 struct DeleteOld(i64);
 
 impl<DB: ShardedBackend> QueryFragment<DB> for DeleteOld {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("DELETE FROM ");
-        out.push_identifier(TABLE)?;
-        out.push_sql(" WHERE ");
-        out.push_identifier("written")?;
-        out.push_sql(" < ");
-        push_now(out.reborrow());
-        out.push_sql(" - ");
-        push_bind::<BigInt, i64, DB>(&self.0, out.reborrow())?;
-        let all = out.backend().dialect().deletes_all();
-        out.push_sql(all);
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out;
+            "DELETE FROM ", id(TABLE), " WHERE ", id("written"), " < ", on(Dialect::seconds_since_1970), " - ", bind(BigInt, &self.0),
+            on(Dialect::deletes_all))
     }
 }
 
@@ -249,19 +206,10 @@ impl<DB: ShardedBackend> QueryFragment<DB> for DeleteOld {
 struct Find([u8; 16]);
 
 impl<DB: ShardedBackend> QueryFragment<DB> for Find {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        out.push_identifier("coalescer")?;
-        out.push_sql(", ");
-        out.push_identifier("batch")?;
-        out.push_sql(" FROM ");
-        out.push_identifier(TABLE)?;
-        out.push_sql(" WHERE ");
-        push_coalescer_is(&self.0, out.reborrow())?;
-        let dialect = out.backend().dialect();
-        out.push_sql(dialect.all_rows());
-        out.push_sql(dialect.locks_rows(Strength::Exclusive).unwrap_or(""));
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out;
+            "SELECT ", id("coalescer"), ", ", id("batch"), " FROM ", id(TABLE), " WHERE ", coalescer_is(&self.0),
+            on(Dialect::all_rows), on(|dialect| dialect.locks_rows(Strength::Exclusive)))
     }
 }
 
@@ -273,28 +221,14 @@ impl Query for Find {
 struct Delete([u8; 16]);
 
 impl<DB: ShardedBackend> QueryFragment<DB> for Delete {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("DELETE FROM ");
-        out.push_identifier(TABLE)?;
-        out.push_sql(" WHERE ");
-        push_coalescer_is(&self.0, out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; "DELETE FROM ", id(TABLE), " WHERE ", coalescer_is(&self.0))
     }
 }
 
-/// The database's own time.
-fn push_now<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) {
-    let now = out.backend().dialect().seconds_since_1970();
-    out.push_sql(now);
-}
-
 /// `coalescer = $n`
-fn push_coalescer_is<'b, DB: ShardedBackend>(
-    coalescer: &'b [u8],
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    out.push_identifier("coalescer")?;
-    out.push_sql(" = ");
-    push_bind::<Binary, [u8], DB>(coalescer, out)
+fn coalescer_is<'b, DB: ShardedBackend>(coalescer: &'b [u8]) -> impl Sql<'b, DB> {
+    sql! { id("coalescer"), " = ", bind(Binary, coalescer) }
 }
 
 #[cfg(all(

@@ -1,7 +1,5 @@
 //! Many rows are counted on in one transaction.
 
-use std::collections::BTreeSet;
-
 use diesel::query_builder::QueryFragment;
 use diesel::result::{Error as DieselError, QueryResult};
 
@@ -16,19 +14,8 @@ use crate::placement::{Choice, Process, Subject};
 use crate::policy::Attempts;
 
 use super::builder::{CountMany, CountedMany};
+use super::ladder::{Addition, Climbed, Rung, count_together};
 use super::missing::InsertMissing;
-use super::on_shard::{OnShard, count_shards, create_shards, there};
-
-/// How the keys are counted on. Each mode costs more than the one before, and follows it where that cannot count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    /// Many keys in one statement; all shards exist.
-    Together,
-    /// The same, after another statement that creates the missing shards.
-    Creating,
-    /// Key by key, since some of them are one to the database.
-    EachAlone,
-}
 
 impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
     pub(super) async fn count<DB, M, Conn>(
@@ -60,27 +47,32 @@ impl<C: ShardedColumn, Ins, Run> CountMany<C, Ins, Run> {
         };
         counting.choose(link)?;
         let options = TransactionOptions::of_a_count(dialect);
-        let mut mode = match inside && dialect.missing_row_locks_gap() {
-            true => Mode::Creating,
-            false => Mode::Together,
+        let mut rung = match inside && dialect.missing_row_locks_gap() {
+            true => Rung::Creating,
+            false => Rung::Together,
         };
         loop {
-            let mut is_first = true;
+            let (mut is_first, mut next) = (true, rung);
             let repeated = RetryLoop::transaction(link, retry.clone(), options)?;
             let counted = retry_loop!(link, repeated, {
                 if !std::mem::take(&mut is_first) {
                     counting.leave_shards();
                 }
-                counting.attempt::<DB, _, _>(link, mode).await
+                let climbed = counting.attempt::<DB, _, _>(link, rung).await;
+                climbed.and_then(|climbed| {
+                    climbed.map_err(|higher| {
+                        next = higher;
+                        DieselError::RollbackTransaction
+                    })
+                })
             });
-            mode = match (counted, mode) {
-                (Err(DieselError::RollbackTransaction), Mode::Together) => Mode::Creating,
-                (Err(DieselError::RollbackTransaction), Mode::Creating) => Mode::EachAlone,
-                (counted, _) => {
+            match counted {
+                Err(DieselError::RollbackTransaction) if next != rung => rung = next,
+                counted => {
                     return counted
                         .map_err(|error| explain::<C::Table, DB>(&link.backend(), error));
                 }
-            };
+            }
         }
     }
 }
@@ -123,12 +115,12 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
         }
     }
 
-    /// One attempt, in an open transaction. [`RollbackTransaction`](DieselError::RollbackTransaction) asks for the next mode.
+    /// One attempt, in an open transaction, which has to be undone where another rung is the result.
     async fn attempt<DB, M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-        mode: Mode,
-    ) -> QueryResult<CountedMany<C::Table>>
+        rung: Rung,
+    ) -> QueryResult<Result<CountedMany<C::Table>, Rung>>
     where
         C: IntegerField<DB>,
         C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>,
@@ -139,81 +131,43 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
         let mut counted = CountedMany::nothing();
         let chunks = self.amounts.chunks(KEYS_IN_A_STATEMENT);
         for (amounts, choices) in chunks.zip(self.choices.chunks(KEYS_IN_A_STATEMENT)) {
-            let missing = match mode {
-                Mode::EachAlone => self.count_each_alone::<DB, _, _>(link, amounts).await?,
+            let missing = match rung {
+                Rung::EachAlone => self.count_each_alone::<DB, _, _>(link, amounts).await?,
                 _ => {
-                    let shards = choices.iter().map(Choice::shard);
-                    let on_shards = OnShard::group(shards.zip(amounts.iter().cloned()));
-                    self.count_together::<DB, _, _>(link, mode, amounts, on_shards)
-                        .await?
+                    let additions = amounts.iter().zip(choices);
+                    let additions = additions.map(|((key, n), choice)| Addition {
+                        key: key.clone(),
+                        n: *n,
+                        shard: choice.shard(),
+                    });
+                    let additions: Vec<_> = additions.collect();
+                    match count_together::<C, DB, _, _>(link, rung, &additions).await? {
+                        Climbed::Counted { missing } => missing,
+                        Climbed::Again(rung) => return Ok(Err(rung)),
+                    }
                 }
             };
             counted.rows += amounts.len() - missing.len();
-            for (key, n) in missing {
-                match self.insert.insert(&key) {
+            for (key, n) in missing.into_iter().map(|number| &amounts[number]) {
+                match self.insert.insert(key) {
                     Some(insert) => {
                         let mut add =
-                            ready_to_add::<C, DB>(key.clone(), n).or_insert(insert, self.shards);
+                            ready_to_add::<C, DB>(key.clone(), *n).or_insert(insert, self.shards);
                         counted.rows += add.count(link).await?;
                     }
-                    None => counted.missing.push(key),
+                    None => counted.missing.push(key.clone()),
                 }
             }
         }
-        Ok(counted)
+        Ok(Ok(counted))
     }
 
-    /// Counts on these keys by one statement. Returns those that have no row.
-    async fn count_together<DB, M, Conn>(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-        mode: Mode,
-        amounts: &[(<C::Table as ShardedTable>::Key, i64)],
-        on_shards: Vec<OnShard<<C::Table as ShardedTable>::Key>>,
-    ) -> QueryResult<Vec<(<C::Table as ShardedTable>::Key, i64)>>
-    where
-        C: IntegerField<DB>,
-        C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB>>,
-        M: LoadIo<Conn, Backend = DB>,
-        DB: ShardedBackend,
-    {
-        if mode == Mode::Creating {
-            for on in &on_shards {
-                let keys = on.amounts.iter().map(|(key, _)| key.clone()).collect();
-                create_shards::<C::Table, DB, _, _>(link, keys, on.shard).await?;
-            }
-        }
-        let counted = count_shards::<C, DB, _, _>(link, on_shards).await?;
-        if counted == amounts.len() {
-            return Ok(vec![]);
-        }
-        if mode == Mode::Together {
-            return Err(DieselError::RollbackTransaction);
-        }
-        let keys = amounts.iter().map(|(key, _)| key.clone()).collect();
-        let found = there::<C::Table, DB, _, _>(link, keys).await?;
-        let found: BTreeSet<_> = found.into_iter().collect();
-        let unfound = amounts.iter().filter(|(key, _)| !found.contains(key));
-        let missing: Vec<_> = unfound.cloned().collect();
-        if !found.is_empty() && !missing.is_empty() {
-            // One that is there now is another name of a row that was found, or was inserted meanwhile.
-            let keys = missing.iter().map(|(key, _)| key.clone()).collect();
-            if !there::<C::Table, DB, _, _>(link, keys).await?.is_empty() {
-                return Err(DieselError::RollbackTransaction);
-            }
-        }
-        match counted + missing.len() == amounts.len() {
-            true => Ok(missing),
-            false => Err(DieselError::RollbackTransaction),
-        }
-    }
-
-    /// Counts on these keys one by one. Returns those that have no row.
+    /// Counts on these keys one by one. Returns the numbers of those that have no row.
     async fn count_each_alone<DB, M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
         amounts: &[(<C::Table as ShardedTable>::Key, i64)],
-    ) -> QueryResult<Vec<(<C::Table as ShardedTable>::Key, i64)>>
+    ) -> QueryResult<Vec<usize>>
     where
         C: IntegerField<DB>,
         C::Table: KeyedTable<DB>,
@@ -221,9 +175,9 @@ impl<C: ShardedColumn, Ins> Counting<C, Ins> {
         DB: ShardedBackend,
     {
         let mut missing = vec![];
-        for (key, n) in amounts {
+        for (number, (key, n)) in amounts.iter().enumerate() {
             if ready_to_add::<C, DB>(key.clone(), *n).count(link).await? == 0 {
-                missing.push((key.clone(), *n));
+                missing.push(number);
             }
         }
         Ok(missing)

@@ -1,9 +1,8 @@
 //! A condition, and the columns that its text names.
 
-use diesel::prelude::*;
-
-use crate::backend::{Dialect, ShardedBackend};
-use crate::operation::shards_table::{identifier, identifiers};
+use crate::backend::Dialect;
+use crate::operation::shards_table::{identifiers, quoted_on};
+use crate::query_builder::quoted;
 
 use super::child::ChildNames;
 
@@ -23,12 +22,7 @@ enum Piece {
 }
 
 impl Condition {
-    pub(super) fn new<DB: ShardedBackend>(
-        text: String,
-        child: &ChildNames,
-        backend: &DB,
-    ) -> QueryResult<Self> {
-        let dialect = backend.dialect();
+    pub(super) fn new(text: String, child: &ChildNames, dialect: Dialect) -> Self {
         let (mut pieces, mut rest) = (vec![], &*text);
         while !rest.is_empty() {
             let (names, length) = names(rest, dialect);
@@ -41,11 +35,11 @@ impl Condition {
             rest = behind;
             let column = child.column(&names, behind);
             pieces.push(match column {
-                Some(name) => Piece::Column(identifier(&name, backend)?),
+                Some(name) => Piece::Column(quoted_on(dialect, &name)),
                 None => Piece::Sql(part.to_owned()),
             });
         }
-        Ok(Condition { text, pieces })
+        Condition { text, pieces }
     }
 
     /// The condition on the one row `NEW` or `OLD`, in parentheses.
@@ -137,23 +131,6 @@ fn word(text: &str, dialect: Dialect) -> usize {
     }
 }
 
-/// The length of what stands between the quotes that a text begins with; a doubled one ends nothing.
-fn quoted(text: &str, escapes: bool) -> usize {
-    let mut chars = text.chars().peekable();
-    let quote = chars.next().unwrap_or_default();
-    let mut length = quote.len_utf8();
-    while let Some(c) = chars.next() {
-        length += c.len_utf8();
-        if c == quote && chars.peek() != Some(&quote) {
-            break;
-        }
-        if c == quote || escapes && c == '\\' {
-            length += chars.next().map_or(0, char::len_utf8);
-        }
-    }
-    length
-}
-
 #[cfg(all(
     test,
     feature = "postgres_backend",
@@ -162,10 +139,9 @@ fn quoted(text: &str, escapes: bool) -> usize {
 ))]
 mod tests {
     use super::*;
-    use diesel::mysql::Mysql;
-    use diesel::sqlite::Sqlite;
+    use Dialect::{Mysql, Sqlite};
 
-    fn on_row<DB: ShardedBackend>(text: &str, backend: &DB) -> String {
+    fn on_row(text: &str, dialect: Dialect) -> String {
         let columns = ["id", "shown", "X", "year", "it's `new`"];
         let child = ChildNames {
             schema: None,
@@ -174,7 +150,7 @@ mod tests {
             by: vec![],
             amount: None,
         };
-        let condition = Condition::new(text.to_owned(), &child, backend).unwrap();
+        let condition = Condition::new(text.to_owned(), &child, dialect);
         assert_eq!(condition.text, text);
         condition.on_row("NEW")
     }
@@ -210,14 +186,14 @@ mod tests {
             ("'never closed shown", "('never closed shown)"),
             ("", "()"),
         ] {
-            assert_eq!(on_row(text, &Sqlite), on_row_of);
-            assert_eq!(on_row(text, &Mysql), on_row_of);
+            assert_eq!(on_row(text, Sqlite), on_row_of);
+            assert_eq!(on_row(text, Mysql), on_row_of);
         }
-        assert_eq!(on_row(r#""shown" = '\'"#, &Sqlite), r"(NEW.`shown` = '\')");
+        assert_eq!(on_row(r#""shown" = '\'"#, Sqlite), r"(NEW.`shown` = '\')");
         assert_eq!(
             on_row(
                 r#"@shown = "shown" AND '\' shown' <> _utf8mb4 x'78'"#,
-                &Mysql
+                Mysql
             ),
             r#"(@shown = "shown" AND '\' shown' <> _utf8mb4 x'78')"#
         );

@@ -8,12 +8,10 @@ use diesel::result::Error as DieselError;
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 #[cfg(feature = "async")]
 use crate::connection::BoxFuture;
-use crate::connection::{
-    Io, Link, LoadIo, TransactionOptions, begin, clean_up, in_any_transaction, now, told,
-};
+use crate::connection::{Link, LoadIo, now};
 use crate::engine::explain;
 use crate::model::{ShardedColumn, ShardedTable};
-use crate::operation::shards_table::texts;
+use crate::operation::shards_table::{CreatedBySql, SqlMigration, explain_unfit, install, texts};
 
 use super::cache::CounterCache;
 use super::child::ChildTable;
@@ -131,7 +129,7 @@ where
         W: QueryFragment<DB>,
     {
         let sql = self.drop_sql(&DB::backend_of(conn))?;
-        now(install(&mut Link::blocking(conn), &sql))
+        now(install(&mut Link::blocking(conn), &sql, Some(&unlock())))
     }
 
     /// As [`create`](Self::create), on a connection of `diesel_async`.
@@ -167,7 +165,42 @@ where
         W: QueryFragment<DB>,
     {
         let sql = self.drop_sql(&DB::backend_of(conn));
-        Box::pin(async move { install(&mut Link::awaited(conn), &sql?).await })
+        Box::pin(async move { install(&mut Link::awaited(conn), &sql?, Some(&unlock())).await })
+    }
+
+    /// A migration that creates the triggers, and drops them when reverted. `version` orders it among the application's own
+    /// migrations, behind that of the [shards table](crate::ShardsTable); Diesel's own form is a time, `20260101000000`.
+    pub fn migration(&self, version: impl Into<String>) -> SqlMigration<Self>
+    where
+        Self: Clone,
+    {
+        let shards_table = <C::Table as ShardedTable>::SHARDS_TABLE;
+        let does = format!("count_{shards_table}_{}", C::NAME);
+        SqlMigration::new(version.into(), &does, self.clone())
+    }
+}
+
+impl<C, Child, W, DB> CreatedBySql<DB> for CounterCache<C, Child, W>
+where
+    C: ShardedColumn<Table: QueryFragment<DB>>,
+    Child: ChildTable<DB>,
+    W: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn up(&self, backend: &DB) -> QueryResult<Vec<String>> {
+        Ok(vec![self.create_sql(backend)?])
+    }
+
+    fn down(&self, backend: &DB) -> QueryResult<Vec<String>> {
+        Ok(vec![self.drop_sql(backend)?])
+    }
+
+    fn clean_up(&self, creating: bool) -> Option<String> {
+        creating.then(unlock)
+    }
+
+    fn explain(&self, dialect: Dialect, error: DieselError) -> DieselError {
+        explain_unfit::<C::Table>(dialect, error)
     }
 }
 
@@ -186,44 +219,10 @@ where
         }
     }
     let sql = declared.create_statements().join(";\n");
-    let Err(error) = install(link, &sql).await else {
+    let Err(error) = install(link, &sql, Some(&unlock())).await else {
         return Ok(());
     };
     let tables = &declared.tables;
     let error = tables.explain_kept(&declared.field, link, error).await;
     Err(explain::<T, DB>(&link.backend(), error))
-}
-
-/// Runs statements as one step: in a transaction, or in a savepoint of the caller's. MySQL commits at each of them, and so refuses a
-/// transaction around them.
-pub(super) async fn install<M, Conn>(link: &mut Link<'_, M, Conn>, sql: &str) -> QueryResult<()>
-where
-    M: Io<Conn>,
-{
-    let dialect = link.dialect();
-    if dialect == Dialect::Mysql && in_any_transaction(link).await? {
-        return Err(DieselError::AlreadyInTransaction);
-    }
-    link.enter();
-    let done = match dialect {
-        Dialect::Mysql => {
-            let done = link.batch_execute(sql).await;
-            if done.is_err() {
-                clean_up(link, &unlock()).await;
-            }
-            done
-        }
-        _ => enclosed(link, sql).await,
-    };
-    link.leave();
-    done.map_err(|error| told(dialect, error))
-}
-
-async fn enclosed<M, Conn>(link: &mut Link<'_, M, Conn>, sql: &str) -> QueryResult<()>
-where
-    M: Io<Conn>,
-{
-    let begun = begin(link, link.dialect(), TransactionOptions::default()).await?;
-    let done = link.batch_execute(sql).await;
-    begun.end(link, done).await
 }

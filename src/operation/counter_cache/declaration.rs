@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use crate::backend::{Dialect, ShardedBackend, shortened};
 use crate::error::Error;
 use crate::model::{ColumnType, MAX_SHARDS};
-use crate::operation::shards_table::{Quoted, identifier, identifiers};
+use crate::operation::shards_table::{Integrity, Quoted, identifiers, quoted_on};
 use crate::query_builder::{Names, literal, with_other_table};
 
 use super::child::ChildNames;
@@ -28,30 +28,22 @@ pub(super) struct Declaration<'a> {
     pub(super) names: TriggerNames,
 }
 
-/// The names of what the database keeps. Each begins with that of PostgreSQL's function.
+/// The names of the triggers and of their function begin alike.
 pub(super) struct TriggerNames {
-    pub(super) function: String,
-    pub(super) insert: String,
-    pub(super) update: String,
-    pub(super) delete: String,
-    pub(super) truncate: String,
-    pub(super) rename: String,
-    /// `"analytics".`, or nothing: the schema of all of these. A trigger is in that of its table.
+    dialect: Dialect,
+    name: String,
+    /// `"analytics".`, or nothing
     pub(super) schema: String,
 }
 
 impl TriggerNames {
-    fn new<DB: ShardedBackend>(schema: String, name: &str, backend: &DB) -> QueryResult<Self> {
-        let of = |event: &str| identifier(&format!("{name}_{event}"), backend);
-        Ok(TriggerNames {
-            function: identifier(name, backend)?,
-            insert: of("insert")?,
-            update: of("update")?,
-            delete: of("delete")?,
-            truncate: of("truncate")?,
-            rename: of("rename")?,
-            schema,
-        })
+    /// That of PostgreSQL's function.
+    pub(super) fn function(&self) -> String {
+        quoted_on(self.dialect, &self.name)
+    }
+
+    pub(super) fn of(&self, event: &str) -> String {
+        quoted_on(self.dialect, &format!("{}_{event}", self.name))
     }
 }
 
@@ -73,10 +65,9 @@ impl<'a> Declaration<'a> {
         if !(1..=MAX_SHARDS).contains(&shards) {
             return Err(Error::InvalidShardCount { number: shards }.into());
         }
-        let quoted = |names: &[String]| -> QueryResult<Vec<String>> {
-            names.iter().map(|name| identifier(name, backend)).collect()
-        };
-        let tables = Quoted::new(names, backend)?;
+        let dialect = backend.dialect();
+        let quoted = |name: &String| quoted_on(dialect, name);
+        let tables = Quoted::new(names, Integrity::default(), backend)?;
         let schema = child.schema.as_deref();
         if tables.dialect == Dialect::Sqlite && schema != tables.shards_table.schema() {
             return Err(Error::OtherSchema {
@@ -86,10 +77,10 @@ impl<'a> Declaration<'a> {
             .into());
         }
         let schema = match schema {
-            Some(schema) => identifier(schema, backend)? + ".",
+            Some(schema) => quoted_on(dialect, schema) + ".",
             None => String::new(),
         };
-        let child_name = identifier(&child.table, backend)?;
+        let child_name = quoted(&child.table);
         let child_table = format!("{schema}{child_name}");
         // The condition was written for the table; its rows stand under the bare name.
         let condition = condition.map(|sql| match child.schema {
@@ -100,20 +91,23 @@ impl<'a> Declaration<'a> {
         let parent = identifiers(&tables.parent).join("_");
         let read: Vec<_> = child.by.iter().chain(&child.amount).collect();
         let name = name(&child.table, &read, &parent, field, condition.as_deref());
-        let amount = child.amount.as_ref();
         let field_type = names.fields.iter().find(|other| other.name == field);
         let field_type = field_type.map(|field| field.column_type);
-        let condition = condition.map(|sql| Condition::new(sql, child, backend));
+        let condition = condition.map(|sql| Condition::new(sql, child, dialect));
         Ok(Declaration {
-            field: identifier(field, backend)?,
+            field: quoted_on(dialect, field),
             field_type: field_type.unwrap_or(ColumnType::BigInt), // every field is one of the table's
             child: child_name,
             child_table,
-            by: quoted(&child.by)?,
-            amount: amount.map(|name| identifier(name, backend)).transpose()?,
-            condition: condition.transpose()?,
+            by: child.by.iter().map(quoted).collect(),
+            amount: child.amount.as_ref().map(quoted),
+            condition,
             shards,
-            names: TriggerNames::new(schema, &name, backend)?,
+            names: TriggerNames {
+                dialect,
+                name,
+                schema,
+            },
             tables,
         })
     }

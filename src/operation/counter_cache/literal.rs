@@ -1,8 +1,10 @@
 //! Values that are written into a trigger.
 
+use std::marker::PhantomData;
+
 use diesel::expression::{
-    AppearsOnTable, Expression, SelectableExpression, TypedExpressionType, ValidGrouping,
-    is_aggregate,
+    AppearsOnTable, AsExpression, Expression, SelectableExpression, TypedExpressionType,
+    ValidGrouping, is_aggregate,
 };
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
@@ -10,7 +12,7 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::{self, SqlType};
 
 use crate::backend::{Dialect, ShardedBackend};
-use crate::query_builder::no_query_id;
+use crate::query_builder::{no_query_id, sql};
 
 /// A value that stands in the SQL itself, quoted as the database needs it, instead of being bound: a trigger holds no binds.
 ///
@@ -28,16 +30,26 @@ use crate::query_builder::no_query_id;
 /// "comments"."status" = 'published'
 /// ```
 ///
-/// It may be a `bool`, an `i16`, `i32` or `i64` of the column's own width, or a text. For a nullable column write
-/// `literal(2).nullable()`. Other types go through [`diesel::dsl::sql`].
+/// It may be a `bool`, an `i16`, `i32` or `i64` of the column's own width, or a text. The column may be nullable. Other types go through
+/// [`diesel::dsl::sql`].
 pub fn literal<V: LiteralValue>(value: V) -> Literal<V> {
-    Literal(value)
+    Literal {
+        value,
+        sql_type: PhantomData,
+    }
 }
 
-/// A value that stands in the SQL itself; made by [`literal`].
+/// A value that stands in the SQL itself; made by [`literal`]. It takes the type `ST` of what it is compared with.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "an expression does nothing until it is part of a condition"]
-pub struct Literal<V>(V);
+pub struct Literal<V, ST = NotCompared> {
+    value: V,
+    sql_type: PhantomData<ST>,
+}
+
+/// No SQL type yet.
+#[derive(Debug, Clone, Copy)]
+pub struct NotCompared;
 
 /// A value that [`literal`] can write.
 #[diagnostic::on_unimplemented(
@@ -45,90 +57,87 @@ pub struct Literal<V>(V);
     note = "a literal is a `bool`, an `i16`, `i32` or `i64`, a `&str` or a `String`; write others by `diesel::dsl::sql`"
 )]
 pub trait LiteralValue {
-    /// Its type in SQL.
-    type SqlType: SqlType + TypedExpressionType;
-
     /// Its text.
     #[doc(hidden)]
     fn write(&self, dialect: Dialect) -> QueryResult<String>;
 }
 
-impl LiteralValue for bool {
-    type SqlType = sql_types::Bool;
-
-    fn write(&self, _: Dialect) -> QueryResult<String> {
-        Ok(if *self { "TRUE" } else { "FALSE" }.to_owned())
-    }
-}
-
-macro_rules! integers {
-    ($($value:ty => $sql_type:ident;)*) => {$(
-        impl LiteralValue for $value {
-            type SqlType = sql_types::$sql_type;
-
-            /// In parentheses, since two minus signs begin a comment.
-            fn write(&self, _: Dialect) -> QueryResult<String> {
-                Ok(match *self {
-                    0.. => self.to_string(),
-                    _ => format!("({self})"),
-                })
+macro_rules! literals {
+    ($([$($of:lifetime)?] $value:ty: $sql_type:ident, $this:ident, $dialect:ident => $text:expr;)+) => {$(
+        impl$(<$of>)? LiteralValue for $value {
+            fn write(&self, $dialect: Dialect) -> QueryResult<String> {
+                let $this = self;
+                $text
             }
         }
-    )*};
-}
 
-integers! {
-    i16 => SmallInt;
-    i32 => Integer;
-    i64 => BigInt;
-}
+        literals!(@compared [$($of)?] $value: sql_types::$sql_type);
+        literals!(@compared [$($of)?] $value: sql_types::Nullable<sql_types::$sql_type>);
+    )+};
+    (@compared [$($of:lifetime)?] $value:ty: $sql_type:ty) => {
+        impl$(<$of>)? AsExpression<$sql_type> for Literal<$value> {
+            type Expression = Literal<$value, $sql_type>;
 
-impl LiteralValue for &str {
-    type SqlType = sql_types::Text;
-
-    fn write(&self, dialect: Dialect) -> QueryResult<String> {
-        if self.contains('\0') {
-            let message = "a text in a trigger cannot contain the character zero";
-            return Err(DieselError::QueryBuilderError(message.into()));
+            fn as_expression(self) -> Self::Expression {
+                Literal {
+                    value: self.value,
+                    sql_type: PhantomData,
+                }
+            }
         }
-        Ok(crate::query_builder::literal(dialect, self))
+    };
+}
+
+literals! {
+    [] bool: Bool, is, _dialect => Ok(if *is { "TRUE" } else { "FALSE" }.to_owned());
+    [] i16: SmallInt, number, _dialect => Ok(integer((*number).into()));
+    [] i32: Integer, number, _dialect => Ok(integer((*number).into()));
+    [] i64: BigInt, number, _dialect => Ok(integer(*number));
+    ['a] &'a str: Text, text, dialect => quoted(text, dialect);
+    [] String: Text, text, dialect => quoted(text, dialect);
+}
+
+/// In parentheses if it is negative, since two minus signs begin a comment.
+fn integer(number: i64) -> String {
+    match number {
+        0.. => number.to_string(),
+        _ => format!("({number})"),
     }
 }
 
-impl LiteralValue for String {
-    type SqlType = sql_types::Text;
-
-    fn write(&self, dialect: Dialect) -> QueryResult<String> {
-        self.as_str().write(dialect)
+fn quoted(text: &str, dialect: Dialect) -> QueryResult<String> {
+    if text.contains('\0') {
+        let message = "a text in a trigger cannot contain the character zero";
+        return Err(DieselError::QueryBuilderError(message.into()));
     }
+    Ok(crate::query_builder::literal(dialect, text))
 }
 
-impl<V: LiteralValue> Expression for Literal<V> {
-    type SqlType = V::SqlType;
+impl<V, ST: SqlType + TypedExpressionType> Expression for Literal<V, ST> {
+    type SqlType = ST;
 }
 
-impl<V: LiteralValue, QS> SelectableExpression<QS> for Literal<V> {}
+impl<V, ST, QS> SelectableExpression<QS> for Literal<V, ST> where Self: AppearsOnTable<QS> {}
 
-impl<V: LiteralValue, QS> AppearsOnTable<QS> for Literal<V> {}
+impl<V, ST, QS> AppearsOnTable<QS> for Literal<V, ST> where Self: Expression {}
 
-impl<V, G> ValidGrouping<G> for Literal<V> {
+impl<V, ST, G> ValidGrouping<G> for Literal<V, ST> {
     type IsAggregate = is_aggregate::Never;
 }
 
-impl<V, DB> QueryFragment<DB> for Literal<V>
+impl<V, ST, DB> QueryFragment<DB> for Literal<V, ST>
 where
     V: LiteralValue,
     DB: ShardedBackend,
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.unsafe_to_cache_prepared(); // a text of its own for each value
-        let text = self.0.write(out.backend().dialect())?;
-        out.push_sql(&text);
-        Ok(())
+        let text = self.value.write(out.backend().dialect())?;
+        sql!(out; text.as_str())
     }
 }
 
-no_query_id!([V] Literal<V>);
+no_query_id!([V, ST] Literal<V, ST>);
 
 #[cfg(all(
     test,

@@ -11,7 +11,6 @@ mod declaration;
 #[doc(hidden)]
 pub mod described;
 mod literal;
-mod migration;
 mod recount;
 mod statements;
 mod triggers;
@@ -27,5 +26,4 @@ mod tests;
 pub use self::cache::{CounterCache, EveryRow, NotCounting};
 pub use self::child::{ChildTable, One, RefersTo, SummedInto};
 pub use self::literal::{Literal, LiteralValue, literal};
-pub use self::migration::CounterCacheMigration;
 pub use self::recount::CacheRecount;

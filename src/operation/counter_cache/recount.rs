@@ -10,7 +10,7 @@ use crate::backend::ShardedBackend;
 use crate::connection::Async;
 use crate::model::{FieldType, ShardedColumn, ShardedTable};
 use crate::operation::verify::Verify;
-use crate::query_builder::no_query_id;
+use crate::query_builder::{no_query_id, sql};
 
 use super::cache::CounterCache;
 use super::child::ChildTable;
@@ -36,8 +36,7 @@ where
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.unsafe_to_cache_prepared(); // a text of its own for each cache
         let declared = self.0.declaration(out.backend())?;
-        out.push_sql(&declared.recount());
-        Ok(())
+        sql!(out; declared.recount().as_str())
     }
 }
 

@@ -57,10 +57,8 @@ impl Declaration<'_> {
         let tables = &self.tables;
         let (parent, shards) = (&tables.parent, &tables.shards);
         let counts = self.counts(sides);
-        let key = each(&tables.key, ", ", |_, c| format!("{parent}.{}", c.name));
-        let is_parent = each(&tables.key, " AND ", |i, c| {
-            format!("{parent}.{} = sharded_counts.key{i}", c.name)
-        });
+        let key = tables.key_of(parent);
+        let is_parent = tables.key_is_numbered(parent, "sharded_counts.key");
         format!(
             "{insert}
     SELECT {key}, {number}, sharded_counts.n
@@ -79,9 +77,7 @@ impl Declaration<'_> {
     pub(super) fn add_one(&self, side: Side) -> String {
         let (tables, field) = (&self.tables, &self.field);
         let shards = &tables.shards;
-        let is_shard = each(&tables.key, "", |i, c| {
-            format!("{shards}.{} = sharded_row.key{i} AND ", c.name)
-        });
+        let is_shard = tables.key_is_numbered(shards, "sharded_row.key");
         let sign = if side.is_taken_back { "-" } else { "+" };
         let row = self.side_of(Side::counted(side.rows), true);
         format!(
@@ -91,7 +87,7 @@ END LOOP;
 IF sharded_rows = 0 THEN
     RETURN NULL;
 ELSIF sharded_rows = 1 THEN
-    UPDATE {shards} SET {field} = {shards}.{field} {sign} sharded_row.n WHERE {is_shard}{shards}.{shard} = {number};
+    UPDATE {shards} SET {field} = {shards}.{field} {sign} sharded_row.n WHERE {is_shard} AND {shards}.{shard} = {number};
     IF FOUND THEN
         RETURN NULL;
     END IF;
@@ -111,7 +107,7 @@ END IF",
             Dialect::Sqlite => (&tables.bare_parent, &tables.bare_shards),
             _ => (&tables.parent, &tables.shards),
         };
-        let key = each(&tables.key, ", ", |_, c| format!("{parent}.{}", c.name));
+        let key = tables.key_of(parent);
         let is_parent = |row: &str| {
             let by = |(i, c): (usize, &str)| format!("{parent}.{c} = {row}.{}", self.by[i]);
             let key = tables.key.iter().map(|c| &*c.name).enumerate();
@@ -192,16 +188,7 @@ END IF",
 
     /// Adds to the shard that is there already.
     fn or_add(&self, shards: &str, n: &str) -> String {
-        let (tables, field) = (&self.tables, &self.field);
-        let sum = format!("{field} = {shards}.{field} +");
-        match self.dialect().names_conflict_target() {
-            true => format!(
-                "ON CONFLICT ({}, {}) DO UPDATE SET {sum} excluded.{field}",
-                tables.key_names(),
-                tables.shard
-            ),
-            false => format!("ON DUPLICATE KEY UPDATE {sum} {n}"),
-        }
+        self.tables.or_add(shards, &[(&self.field, n.to_owned())])
     }
 
     /// Keys of parents and the numbers to add, one row for each key.
@@ -305,9 +292,7 @@ END IF",
     pub(super) fn lock_rows_of_old_parent(&self) -> String {
         let tables = &self.tables;
         let is_parent = self.refers_to_old_parent().join(" AND ");
-        let is_parents = each(&tables.key, " AND ", |_, c| {
-            format!("{}.{name} = OLD.{name}", tables.shards, name = c.name)
-        });
+        let is_parents = tables.key_is(&tables.shards, "OLD");
         format!(
             "PERFORM 1 FROM {} WHERE {is_parent} FOR NO KEY UPDATE;
 PERFORM 1 FROM {shards} WHERE {is_parents} FOR NO KEY UPDATE",

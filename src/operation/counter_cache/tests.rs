@@ -294,7 +294,7 @@ RELEASE diesel_sharded",
 /// No other column is named, so any may be dropped.
 #[test]
 fn a_condition_on_the_row() {
-    let sql = likes(comments::stars.ge(literal(3).nullable()))
+    let sql = likes(comments::stars.ge(literal(3)))
         .create_sql(&Mysql)
         .unwrap();
     let (old, new) = ("((OLD.`stars` >= 3))", "((NEW.`stars` >= 3))");

@@ -2,7 +2,7 @@
 
 use crate::backend::Dialect;
 use crate::operation::shards_table::{
-    UNLOCK_CACHES, as_one, dollar_quoted, each, fix_search_path, identifiers,
+    UNLOCK_CACHES, as_one, dollar_quoted, fix_search_path, identifiers,
 };
 use crate::query_builder::literal;
 
@@ -29,12 +29,8 @@ impl Event {
         }
     }
 
-    fn trigger(self, names: &TriggerNames) -> &str {
-        match self {
-            Event::Insert => &names.insert,
-            Event::Update => &names.update,
-            Event::Delete => &names.delete,
-        }
+    fn trigger(self, names: &TriggerNames) -> String {
+        names.of(&self.sql().to_lowercase())
     }
 }
 
@@ -97,7 +93,7 @@ impl Declaration<'_> {
 
     /// The function's name with its schema.
     fn function(&self) -> String {
-        format!("{}{}", self.names.schema, self.names.function)
+        format!("{}{}", self.names.schema, self.names.function())
     }
 
     fn create_row_trigger(&self, event: Event) -> String {
@@ -129,7 +125,7 @@ impl Declaration<'_> {
         let path = fix_search_path(function);
         let triggers = self.create_statement_triggers();
         let one_alone = self.tables.refuse_second_cache(&self.field).join(";\n");
-        let (rename, parent) = (&self.names.rename, &self.tables.parent);
+        let (rename, parent) = (&self.names.of("rename"), &self.tables.parent);
         let text = |text: &str| literal(self.dialect(), text);
         let (child, of_parent) = (text(&self.child_table), text(parent));
         let left = text(&identifiers(rename).concat());
@@ -214,18 +210,17 @@ END"
                 event.sql()
             )
         });
-        let row = |row: &str| each(&self.tables.key, ", ", |_, c| format!("{row}.{}", c.name));
         triggers.concat()
             + &format!(
                 "CREATE TRIGGER {} BEFORE TRUNCATE ON {child}
     FOR EACH STATEMENT EXECUTE FUNCTION {function}();
 CREATE TRIGGER {} BEFORE UPDATE OF {} ON {parent}
     FOR EACH ROW WHEN (ROW({}) IS DISTINCT FROM ROW({})) EXECUTE FUNCTION {function}();\n",
-                self.names.truncate,
-                self.names.rename,
+                self.names.of("truncate"),
+                self.names.of("rename"),
                 self.tables.key_names(),
-                row("OLD"),
-                row("NEW"),
+                self.tables.key_of("OLD"),
+                self.tables.key_of("NEW"),
             )
     }
 }

@@ -5,7 +5,9 @@ use diesel::prelude::*;
 use super::{DescribedTable, FoundCache};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::ShardsColumn;
-use crate::operation::shards_table::{self, Integrity, MissingParentTriggers};
+use crate::operation::shards_table::{
+    self, Integrity, MissingParentTriggers, Program, Quoted, quoted_on,
+};
 
 impl DescribedTable {
     /// See [`ShardsTable::without_foreign_key`](crate::ShardsTable::without_foreign_key).
@@ -27,7 +29,7 @@ impl DescribedTable {
     /// # Errors
     /// As there.
     pub fn create_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
-        shards_table::create_sql(self.names(), self.integrity, backend)
+        Ok(self.quoted(backend)?.create())
     }
 
     /// As [`ShardsTable::drop_sql`](crate::ShardsTable::drop_sql).
@@ -35,7 +37,7 @@ impl DescribedTable {
     /// # Errors
     /// As there.
     pub fn drop_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
-        shards_table::drop_sql(self.names(), self.integrity, backend)
+        Ok(self.quoted(backend)?.fold_and_drop(Program::Any))
     }
 
     /// As [`ShardsTable::add_function_sql`](crate::ShardsTable::add_function_sql).
@@ -43,7 +45,7 @@ impl DescribedTable {
     /// # Errors
     /// As there.
     pub fn add_function_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
-        shards_table::add_function_sql(self.names(), backend)
+        self.quoted(backend)?.create_function()
     }
 
     /// As [`ShardsTable::drop_function_sql`](crate::ShardsTable::drop_function_sql).
@@ -51,7 +53,7 @@ impl DescribedTable {
     /// # Errors
     /// As there.
     pub fn drop_function_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<String> {
-        shards_table::drop_function_sql(self.names(), backend)
+        self.quoted(backend)?.drop_function()
     }
 
     /// As [`TotalsView::create_sql`](crate::operation::TotalsView::create_sql), of these columns.
@@ -84,7 +86,8 @@ impl DescribedTable {
     /// # Errors
     /// As [`create_sql`](Self::create_sql).
     pub fn checks_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<Vec<Option<String>>> {
-        shards_table::checks_sql(self.names(), backend)
+        let quoted = self.quoted(backend)?;
+        Ok(quoted.fields.iter().map(|f| quoted.check(f)).collect())
     }
 
     /// The foreign key that the shards table has, if it is to have one.
@@ -92,7 +95,7 @@ impl DescribedTable {
     /// # Errors
     /// As [`create_sql`](Self::create_sql).
     pub fn foreign_key_sql<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<Option<String>> {
-        shards_table::foreign_key_sql(self.names(), self.integrity, backend)
+        Ok(self.quoted(backend)?.foreign_key())
     }
 
     /// The statements that create the triggers on SQLite which are not among the names that were `found`.
@@ -104,7 +107,10 @@ impl DescribedTable {
         backend: &DB,
         found: &[String],
     ) -> QueryResult<Option<String>> {
-        shards_table::missing_triggers(self.names(), backend, found)
+        match backend.dialect().has_triggers() {
+            true => Ok(self.quoted(backend)?.missing_triggers(None, found)),
+            false => Ok(None),
+        }
     }
 
     /// The triggers in place of a foreign key that are not among the names that were `found` on the table and its shards table; on
@@ -117,7 +123,10 @@ impl DescribedTable {
         backend: &DB,
         found: &[String],
     ) -> QueryResult<Option<MissingParentTriggers>> {
-        shards_table::missing_parent_triggers(self.names(), backend, found)
+        match backend.dialect().has_triggers() {
+            true => Ok(None),
+            false => Ok(self.quoted(backend)?.missing_parent_triggers(found)),
+        }
     }
 
     /// A query for the names of the triggers of all counter caches that add to the shards table, or to one of its fields.
@@ -129,7 +138,14 @@ impl DescribedTable {
         field: Option<&str>,
         backend: &DB,
     ) -> QueryResult<String> {
-        shards_table::cache_triggers_sql(self.names(), field, backend)
+        let field = field.map(|name| quoted_on(backend.dialect(), name));
+        Ok(self
+            .quoted(backend)?
+            .select_cache_triggers(field.as_deref()))
+    }
+
+    fn quoted<DB: ShardedBackend>(&self, backend: &DB) -> QueryResult<Quoted<'_>> {
+        Quoted::new(self.names::<DB>(), self.integrity, backend)
     }
 
     /// Whether a foreign key is expected.

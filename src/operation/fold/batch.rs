@@ -202,17 +202,17 @@ impl<P> Folding<P> {
             let held = Held::lock(self.of, link, keys, shards).await?;
             let not_locked = held.not_locked(link, keys).await?;
             // By one shard alone nobody can tell, and a parent that is folded so is busy.
-            let heat = match self.cold_below.filter(|_| shards.only.is_none()) {
+            let by_contention = match self.cold_below.filter(|_| shards.only.is_none()) {
                 Some(shards) => Some(held.hot_and_cold(link, shards).await?),
                 None => None,
             };
             let moved = held.fold(link).await?;
             let mut removed = 0;
-            let kept = heat.as_ref().map_or(&held, |[hot, _]| hot);
+            let kept = by_contention.as_ref().map_or(&held, |[hot, _]| hot);
             if let Some(first) = self.keep {
                 removed += kept.remove_shards(link, first).await?;
             }
-            if let Some([_, cold]) = &heat {
+            if let Some([_, cold]) = &by_contention {
                 removed += cold.remove_shards(link, 0).await?;
             }
             Ok((moved, removed, not_locked))

@@ -13,7 +13,7 @@ use crate::connection::{Link, LoadIo, in_any_transaction};
 use crate::engine::{After, KeyedTable, Parents, RetryLoop, explain_of, retry_loop};
 use crate::model::{SHARD, ShardedTable};
 use crate::operation::shards_table::check_triggers;
-use crate::query_builder::{Names, no_query_id, push_bind};
+use crate::query_builder::{Names, Sql, bind, no_query_id, sql};
 use crate::{observe, shard_counts};
 
 use super::batch::Folding;
@@ -155,30 +155,12 @@ where
     DB: ShardedBackend,
     P: Parents<DB>,
 {
-    fn push_next<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let after = self.after.as_ref();
-        self.names.push_next_keys(after, &self.limit, out)
-    }
-
-    /// `(table.field <> 0 OR … OR table.shard >= $n)`, where `push_column` writes a column of the shards table.
-    fn push_has_work<'b>(
-        &'b self,
-        mut out: AstPass<'_, 'b, DB>,
-        push_column: impl Fn(&str, AstPass<'_, 'b, DB>) -> QueryResult<()>,
-    ) -> QueryResult<()> {
-        for (i, field) in self.names.fields.iter().enumerate() {
-            out.push_sql(if i == 0 { "(" } else { " OR " });
-            push_column(&field.name, out.reborrow())?;
-            out.push_sql(field.merge.is_filled());
+    /// `(table.field <> 0 OR … OR table.shard >= $n)`, where `column` writes a column of the shards table.
+    fn has_work<'b, C: Sql<'b, DB>>(&'b self, column: impl Fn(&'b str) -> C) -> impl Sql<'b, DB> {
+        sql! {
+            "(", for field in (self.names.fields, " OR ") { column(&field.name), field.merge.is_filled() },
+            if let Some(first) = &self.first_to_remove { " OR ", column(SHARD), " >= ", bind(Integer, first) }, ")"
         }
-        if let Some(first) = &self.first_to_remove {
-            out.push_sql(" OR ");
-            push_column(SHARD, out.reborrow())?;
-            out.push_sql(" >= ");
-            push_bind::<Integer, i32, DB>(first, out.reborrow())?;
-        }
-        out.push_sql(")");
-        Ok(())
     }
 }
 
@@ -188,24 +170,16 @@ where
     P: Parents<DB>,
     W: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = self.names;
+        let next = table.next_keys(self.after.as_ref(), &self.limit);
         if self.filter.is_noop(out.backend())? {
-            let names = self.names.under_alias();
-            return self.names.push_keys_of_shards(out, |mut out| {
-                self.push_has_work(out.reborrow(), |name, out| names.push_column(name, out))?;
-                self.push_next(out)
-            });
+            let has_work = self.has_work(|name| table.under_alias().column(name));
+            return table.keys_of_shards(sql! { has_work, next }).push(out);
         }
-        let names = self.names;
-        names.push_select_keys_as_parent(self.filter, out.reborrow())?;
-        out.push_sql(" WHERE (SELECT 1");
-        names.under_alias().push_from_shards(None, out.reborrow())?;
-        out.push_sql(" AND ");
-        self.push_has_work(out.reborrow(), |name, out| {
-            names.push_shards_column(name, out)
-        })?;
-        out.push_sql(" LIMIT 1) IS NOT NULL");
-        self.push_next(out)
+        sql!(out;
+            table.select_keys_as_parent(self.filter), " WHERE (SELECT 1 FROM ", table.under_alias().shards_of_parent(None),
+            " AND ", self.has_work(|name| table.shards_column(name)), " LIMIT 1) IS NOT NULL", next)
     }
 }
 

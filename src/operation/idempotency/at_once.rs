@@ -6,18 +6,15 @@ use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, AstPass, QueryFragment, QueryId};
 
 use super::compound::{self, SAVEPOINT, SHARD_MISSING};
-use super::keys::{explained, push_insert_into, push_values};
+use super::keys::{explained, insert_into, values};
 use super::request::Request;
 use crate::backend::{OnceForm, SHARD_REMOVED, ShardedBackend};
 use crate::connection::{Io, Link};
-use crate::engine::{self, Plan, Sender, Statement, explain};
+use crate::engine::{self, Plan, SendStep, Sender, Statement, explain};
 use crate::model::ShardedTable;
 use crate::operation::update::Ready;
 use crate::per_process::random;
-use crate::query_builder::{
-    CountByKey, Keep, push_has_rows, push_number_of_rows, push_shard_is, push_shards_as_parent,
-    push_under_alias, query_ids,
-};
+use crate::query_builder::{CountByKey, Identified, Keep, has_rows, id, number_of_rows, sql, walk};
 
 /// Claims the key and counts, where one statement can do that: outside a caller's transaction, by key. `None` if it cannot, or if it
 /// did neither: the key is known, or the shard is not there.
@@ -85,19 +82,15 @@ where
         shard: i32,
     ) -> QueryResult<usize> {
         if statement != Statement::CountOnce {
-            return self.ready.send(link, statement, shard).await;
+            return self.ready.send_step(link, statement, shard).await;
         }
-        let count = CountOnce::<T, W, V, V::Changeset> {
+        let count = CountOnce {
             key: &self.request.key,
             fingerprint: self.request.fingerprint,
             claim: self.claim,
-            count: CountByKey {
-                changes: &self.ready.changes.changeset,
-                filter: &self.ready.filter,
-                shard,
-                types: PhantomData,
-            },
+            count: CountByKey(self.ready.parts(shard)),
         };
+        let count = Identified::<CountOnceId<T, W, V>, _>::new(count);
         let sent = link.execute_kept(count).await;
         match self.form {
             OnceForm::With => sent,
@@ -135,82 +128,48 @@ where
 ///     END;
 /// END
 /// ```
-struct CountOnce<'a, T, W, V, Ch> {
+struct CountOnce<'a, DB: ShardedBackend> {
     key: &'a [u8],
     fingerprint: i64,
     claim: i64,
-    count: CountByKey<'a, T, W, V, Ch>,
+    count: CountByKey<'a, DB>,
 }
+
+/// The id of [`CountOnce`] for changes `V` and a filter `W`.
+#[derive(QueryId)]
+struct CountOnceId<T, W, V>(PhantomData<(T, W, V)>);
 
 const CLAIMED: &str = "sharded_claimed";
 const COUNTED: &str = "sharded_counted";
 
-impl<T, W, V, Ch, DB> QueryFragment<DB> for CountOnce<'_, T, W, V, Ch>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+impl<DB: ShardedBackend> QueryFragment<DB> for CountOnce<'_, DB> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         if out.backend().dialect().counts_once_by() == Some(OnceForm::Compound) {
             return self.walk_compound(out);
         }
-        out.push_sql("WITH ");
-        out.push_identifier(CLAIMED)?;
-        out.push_sql(" AS (");
-        push_insert_into(out.reborrow())?;
-        out.push_sql(" SELECT ");
-        push_values(self.row(), None, out.reborrow())?;
+        let parts = &self.count.0;
+        let table = parts.names;
         // The look comes first, so that a missing shard is no error, which would abort a transaction that Diesel does not know.
-        out.push_sql(" WHERE EXISTS (SELECT 1 FROM ");
-        push_shards_as_parent::<T, DB>(out.reborrow())?;
-        push_under_alias::<T, _, DB>(self.count.filter, out.reborrow())?;
-        out.push_sql(" AND ");
-        push_shard_is::<T, DB>(&self.count.shard, out.reborrow())?;
-        out.push_sql(") ON CONFLICT (");
-        out.push_identifier("key")?;
-        out.push_sql(") DO NOTHING RETURNING 1), ");
-        out.push_identifier(COUNTED)?;
-        out.push_sql(" AS (");
-        self.count.walk_ast(out.reborrow())?;
-        out.push_sql(" AND ");
-        push_has_rows(CLAIMED, out.reborrow())?;
-        out.push_sql(" RETURNING 1) SELECT 1 FROM ");
-        out.push_identifier(CLAIMED)?;
-        out.push_sql(" WHERE CAST(CASE WHEN ");
-        push_number_of_rows(CLAIMED, out.reborrow())?;
-        out.push_sql(" = ");
-        push_number_of_rows(COUNTED, out.reborrow())?;
-        out.push_sql(" THEN '1' ELSE '");
-        out.push_sql(SHARD_REMOVED);
-        out.push_sql("' END AS BOOLEAN)");
-        Ok(())
+        sql!(out;
+            "WITH ", id(CLAIMED), " AS (", insert_into(),
+            " SELECT ", values(self.row(), None),
+            " WHERE EXISTS (SELECT 1 FROM ", table.shards_as_parent(), table.aliased(parts.filter),
+            " AND ", table.shard_is(&parts.shard), ") ON CONFLICT (", id("key"), ") DO NOTHING RETURNING 1), ",
+            id(COUNTED), " AS (", walk(&self.count), " AND ", has_rows(CLAIMED), " RETURNING 1) SELECT 1 FROM ", id(CLAIMED),
+            " WHERE CAST(CASE WHEN ", number_of_rows(CLAIMED), " = ", number_of_rows(COUNTED),
+            " THEN '1' ELSE '", SHARD_REMOVED, "' END AS BOOLEAN)")
     }
 }
 
-impl<T, W, V, Ch> CountOnce<'_, T, W, V, Ch> {
-    fn walk_compound<'b, DB>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()>
-    where
-        DB: ShardedBackend,
-        T: ShardedTable + QueryFragment<DB>,
-        W: QueryFragment<DB>,
-        Ch: QueryFragment<DB>,
-    {
-        out.push_sql("BEGIN NOT ATOMIC SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ");
-        out.push_sql("BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; ");
-        out.push_sql("START TRANSACTION; SAVEPOINT ");
-        out.push_sql(SAVEPOINT);
-        out.push_sql("; ");
-        push_insert_into(out.reborrow())?;
-        out.push_sql(" VALUES (");
-        push_values(self.row(), None, out.reborrow())?;
-        out.push_sql("); ");
-        self.count.walk_ast(out.reborrow())?;
-        out.push_sql("; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '");
-        out.push_sql(SHARD_MISSING);
-        out.push_sql("'; END IF; COMMIT; END; END");
-        Ok(())
+impl<DB: ShardedBackend> CountOnce<'_, DB> {
+    fn walk_compound<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out;
+            "BEGIN NOT ATOMIC SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ",
+            "BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END; ",
+            "START TRANSACTION; SAVEPOINT ", SAVEPOINT, "; ",
+            insert_into(), " VALUES (", values(self.row(), None), "); ",
+            walk(&self.count), "; IF ROW_COUNT() <> 1 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '", SHARD_MISSING,
+            "'; END IF; COMMIT; END; END")
     }
 
     /// The values of the key's row.
@@ -219,16 +178,7 @@ impl<T, W, V, Ch> CountOnce<'_, T, W, V, Ch> {
     }
 }
 
-impl<T, W, V, Ch, DB> Keep<DB> for CountOnce<'_, T, W, V, Ch>
-where
-    DB: ShardedBackend,
-    T: ShardedTable + QueryFragment<DB>,
-    W: QueryFragment<DB>,
-    Ch: QueryFragment<DB>,
-{
-}
-
-query_ids!(CountOnce<'a, T, W, V; Ch>);
+impl<DB: ShardedBackend> Keep<DB> for CountOnce<'_, DB> {}
 
 #[cfg(all(
     test,
@@ -238,7 +188,7 @@ query_ids!(CountOnce<'a, T, W, V; Ch>);
 ))]
 mod tests {
     use super::*;
-    use crate::query_builder::Kept;
+    use crate::query_builder::{Kept, Names, Parts};
     use crate::test_schema::videos::dsl::*;
     use crate::test_schema::{sql, videos as table};
     use diesel::mysql::Mysql;
@@ -249,16 +199,16 @@ mod tests {
         (|$count:ident| $used:expr) => {{
             let changes = views.eq(views + 1).as_changeset();
             let filter = videos.find(7).into_update_target().where_clause;
-            let $count = CountOnce::<table::table, _, (), _> {
+            let $count = CountOnce {
                 key: b"a",
                 fingerprint: 11,
                 claim: 12,
-                count: CountByKey {
+                count: CountByKey(Parts {
+                    names: Names::of::<table::table>(),
                     changes: &changes,
                     filter: &filter,
                     shard: 3,
-                    types: PhantomData,
-                },
+                }),
             };
             $used
         }};
@@ -275,7 +225,10 @@ mod tests {
                 r#"WITH "sharded_claimed" AS ({claimed}), "sharded_counted" AS ({counted}) {together}"#
             )
         );
-        let kept = count_once!(|count| sql!(Pg, Kept::new(count, &Pg)));
+        let kept = count_once!(|count| sql!(
+            Pg,
+            Kept::new(Identified::<CountOnceId<(), (), ()>, _>::new(count), &Pg)
+        ));
         assert!(kept.contains(r#"END AS BOOLEAN) AND CAST(CASE WHEN $9 = decode("#));
     }
 
@@ -294,7 +247,7 @@ mod tests {
     #[test]
     fn the_statement_stays_prepared() {
         fn is_static<V: QueryId, W: QueryId>(_: V, _: W) -> bool {
-            CountOnce::<table::table, W, V, ()>::HAS_STATIC_QUERY_ID
+            CountOnceId::<table::table, W, V>::HAS_STATIC_QUERY_ID
         }
         let filter = videos.find(7).into_update_target().where_clause;
         assert!(is_static(views.eq(views + 1), filter));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use diesel::result::{DatabaseErrorKind, Error as DieselError, QueryResult};
 
 use crate::conflict::Failure;
-use crate::connection::{Io, Link, clean_up, is_refused_inside, other_nodes_write};
+use crate::connection::{Io, Link, clean_up, other_nodes_write};
 
 /// Is set in the statement's own transaction, and so tells it from any other.
 pub(super) const SAVEPOINT: &str = "diesel_sharded_once";
@@ -41,7 +41,7 @@ where
             KNOWN.store(COUNTS, Ordering::Relaxed);
             return Ok(1);
         }
-        Err(error) if is_refused_inside(&error) => return Ok(0),
+        Err(error) if dialect.is_refused_inside(&error) => return Ok(0),
         Err(error) => error,
     };
     if dialect.lacks_syntax(&error) {

@@ -5,10 +5,10 @@ use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{BigInt, Binary};
 
-use crate::backend::{KeepsAndLocks, ShardedBackend};
+use crate::backend::{Dialect, KeepsAndLocks, ShardedBackend};
 use crate::connection::{Io, Link};
 use crate::engine::explain_missing;
-use crate::query_builder::{Keep, TextGuard, no_query_id, push_bind};
+use crate::query_builder::{Keep, Sql, TextGuard, bind, id, no_query_id, on, sql};
 
 const TABLE: &str = "diesel_sharded_idempotency_keys";
 
@@ -49,29 +49,19 @@ impl InsertKeys<'_> {
         mut out: AstPass<'_, 'b, DB>,
     ) -> QueryResult<()> {
         cache_if_single(self.keys.len(), out.reborrow());
-        let dialect = out.backend().dialect();
-        push_insert_into(out.reborrow())?;
-        for (i, (key, fingerprint)) in self.keys.iter().enumerate() {
-            out.push_sql(if i == 0 { " VALUES (" } else { "), (" });
-            let guard = guard.filter(|_| i == 0);
-            push_values((key, fingerprint, &self.claim), guard, out.reborrow())?;
-        }
-        match dialect.keeps_and_locks() {
+        sql!(out.reborrow();
+        insert_into(), " VALUES (",
+        for (i, (key, fingerprint)) in (self.keys.iter().enumerate(), "), (") {
+            values((key, fingerprint, &self.claim), guard.filter(|_| i == 0))
+        })?;
+        match out.backend().dialect().keeps_and_locks() {
             KeepsAndLocks::ConflictLocks | KeepsAndLocks::ConflictIgnored => {
-                out.push_sql(") ON CONFLICT (");
-                out.push_identifier("key")?;
-                out.push_sql(") DO NOTHING");
+                sql!(out; ") ON CONFLICT (", id("key"), ") DO NOTHING")
             }
             KeepsAndLocks::DuplicateKeyLocks => {
-                out.push_sql(") ON DUPLICATE KEY UPDATE ");
-                out.push_identifier("key")?;
-                out.push_sql(" = ");
-                out.push_identifier(TABLE)?;
-                out.push_sql(".");
-                out.push_identifier("key")?;
+                sql!(out; ") ON DUPLICATE KEY UPDATE ", id("key"), " = ", id(TABLE), ".", id("key"))
             }
         }
-        Ok(())
     }
 }
 
@@ -87,12 +77,7 @@ pub(super) struct FindKeys<'a>(pub(super) Vec<&'a [u8]>);
 impl<DB: ShardedBackend> QueryFragment<DB> for FindKeys<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         cache_if_single(self.0.len(), out.reborrow());
-        push_select(out.reborrow())?;
-        push_key_is_one_of(&self.0, out.reborrow())?;
-        let dialect = out.backend().dialect();
-        out.push_sql(dialect.all_rows());
-        out.push_sql(dialect.reads_what_is_safe());
-        Ok(())
+        sql!(out; select(), is_one_of(&self.0), on(Dialect::all_rows), on(Dialect::reads_what_is_safe))
     }
 }
 
@@ -111,14 +96,8 @@ pub(super) struct NoteCounted<'a> {
 }
 
 impl<DB: ShardedBackend> QueryFragment<DB> for NoteCounted<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        out.push_identifier(TABLE)?;
-        out.push_sql(" SET ");
-        out.push_identifier("counted")?;
-        out.push_sql(" = ");
-        push_bind::<BigInt, i64, DB>(&self.counted, out.reborrow())?;
-        push_key_is_one_of(&self.key, out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; "UPDATE ", id(TABLE), " SET ", id("counted"), " = ", bind(BigInt, &self.counted), is_one_of(&self.key))
     }
 }
 
@@ -135,14 +114,8 @@ pub(super) struct DeleteKeys<'a> {
 impl<DB: ShardedBackend> QueryFragment<DB> for DeleteKeys<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         cache_if_single(self.keys.len(), out.reborrow());
-        out.push_sql("DELETE FROM ");
-        out.push_identifier(TABLE)?;
-        push_key_is_one_of(&self.keys, out.reborrow())?;
-        if let Some(seconds) = &self.older_than {
-            out.push_sql(" AND ");
-            push_is_older(seconds, out)?;
-        }
-        Ok(())
+        sql!(out;
+            "DELETE FROM ", id(TABLE), is_one_of(&self.keys), if let Some(seconds) = &self.older_than { " AND ", is_older(seconds) })
     }
 }
 
@@ -158,14 +131,9 @@ pub(super) struct FindOld {
 }
 
 impl<DB: ShardedBackend> QueryFragment<DB> for FindOld {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_select(out.reborrow())?;
-        out.push_sql(" WHERE ");
-        push_is_older(&self.seconds, out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        out.push_identifier("created")?;
-        out.push_sql(" LIMIT ");
-        push_bind::<BigInt, i64, DB>(&self.limit, out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out;
+            select(), " WHERE ", is_older(&self.seconds), " ORDER BY ", id("created"), " LIMIT ", bind(BigInt, &self.limit))
     }
 }
 
@@ -174,85 +142,39 @@ impl Query for FindOld {
 }
 
 /// `INSERT INTO keys (key, fingerprint, claim, counted, created)`
-pub(super) fn push_insert_into<DB: ShardedBackend>(
-    mut out: AstPass<'_, '_, DB>,
-) -> QueryResult<()> {
-    out.push_sql("INSERT INTO ");
-    out.push_identifier(TABLE)?;
+pub(super) fn insert_into<'b, DB: ShardedBackend>() -> impl Sql<'b, DB> {
     let columns = ["key", "fingerprint", "claim", "counted", "created"];
-    for (i, column) in columns.into_iter().enumerate() {
-        out.push_sql(if i == 0 { " (" } else { ", " });
-        out.push_identifier(column)?;
-    }
-    out.push_sql(")");
-    Ok(())
+    sql! { "INSERT INTO ", id(TABLE), " (", for column in (columns, ", ") { id(column) }, ")" }
 }
 
 /// `$1, $2, $3, 1, now`, with a guard around the claim: `CASE WHEN … THEN $3 END`
-pub(super) fn push_values<'b, DB: ShardedBackend>(
+pub(super) fn values<'b, DB: ShardedBackend>(
     (key, fingerprint, claim): (&'b [u8], &'b i64, &'b i64),
     guard: Option<&'b TextGuard>,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    push_bind::<Binary, [u8], DB>(key, out.reborrow())?;
-    out.push_sql(", ");
-    push_bind::<BigInt, i64, DB>(fingerprint, out.reborrow())?;
-    out.push_sql(", ");
-    match guard {
-        Some(guard) => {
-            out.push_sql("CASE WHEN ");
-            guard.push_condition(out.reborrow())?;
-            out.push_sql(" THEN ");
-            push_bind::<BigInt, i64, DB>(claim, out.reborrow())?;
-            out.push_sql(" END");
-        }
-        None => push_bind::<BigInt, i64, DB>(claim, out.reborrow())?,
+) -> impl Sql<'b, DB> {
+    sql! {
+        bind(Binary, key), ", ", bind(BigInt, fingerprint), ", ",
+        if let Some(guard) = guard {
+            "CASE WHEN ", guard.condition(), " THEN ", bind(BigInt, claim), " END"
+        } else { bind(BigInt, claim) },
+        ", 1, ", on(Dialect::seconds_since_1970)
     }
-    out.push_sql(", 1, ");
-    let now = out.backend().dialect().seconds_since_1970();
-    out.push_sql(now);
-    Ok(())
 }
 
 /// `SELECT key, fingerprint, claim, counted FROM keys`
-fn push_select<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
-    for (i, column) in ["key", "fingerprint", "claim", "counted"]
-        .into_iter()
-        .enumerate()
-    {
-        out.push_sql(if i == 0 { "SELECT " } else { ", " });
-        out.push_identifier(column)?;
-    }
-    out.push_sql(" FROM ");
-    out.push_identifier(TABLE)
+fn select<'b, DB: ShardedBackend>() -> impl Sql<'b, DB> {
+    let columns = ["key", "fingerprint", "claim", "counted"];
+    sql! { "SELECT ", for column in (columns, ", ") { id(column) }, " FROM ", id(TABLE) }
 }
 
 /// ` WHERE key IN ($1, …)`
-fn push_key_is_one_of<'b, DB: ShardedBackend>(
-    keys: &'b [&[u8]],
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    out.push_sql(" WHERE ");
-    out.push_identifier("key")?;
-    for (i, key) in keys.iter().enumerate() {
-        out.push_sql(if i == 0 { " IN (" } else { ", " });
-        push_bind::<Binary, [u8], DB>(key, out.reborrow())?;
-    }
-    out.push_sql(")");
-    Ok(())
+fn is_one_of<'b, DB: ShardedBackend>(keys: &'b [&[u8]]) -> impl Sql<'b, DB> {
+    sql! { " WHERE ", id("key"), " IN (", for key in (keys, ", ") { bind(Binary, *key) }, ")" }
 }
 
 /// `created < now - $1`
-fn push_is_older<'b, DB: ShardedBackend>(
-    seconds: &'b i64,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    let now = out.backend().dialect().seconds_since_1970();
-    out.push_identifier("created")?;
-    out.push_sql(" < ");
-    out.push_sql(now);
-    out.push_sql(" - ");
-    push_bind::<BigInt, i64, DB>(seconds, out)
+fn is_older<'b, DB: ShardedBackend>(seconds: &'b i64) -> impl Sql<'b, DB> {
+    sql! { id("created"), " < ", on(Dialect::seconds_since_1970), " - ", bind(BigInt, seconds) }
 }
 
 /// There are as many texts as numbers of keys; that for one key is sent again and again.

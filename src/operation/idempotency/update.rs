@@ -201,7 +201,7 @@ where
     {
         Ok(Request::new(key, |text| {
             text.write_str(T::SHARDS_TABLE.as_str())?;
-            text.write_fragment::<DB>(&self.changes.changeset)?;
+            text.write_fragment::<DB>(&self.changes)?;
             text.write_fragment::<DB>(&self.filter)
         })?)
     }

@@ -145,12 +145,12 @@ impl Counter {
 
     /// Counters whose names begin so; see [`Counter::list`](crate::Counter::list).
     pub fn list(prefix: impl Into<String>) -> CounterList {
-        CounterList(crate::Counter::list(prefix))
+        CounterList::new(prefix.into())
     }
 
     /// The counters with the greatest totals; see [`Counter::top`](crate::Counter::top).
     pub fn top(prefix: impl Into<String>, n: u32) -> TopCounters {
-        TopCounters(crate::Counter::top(prefix, n))
+        TopCounters::new(prefix.into(), n)
     }
 
     /// Sets the total; see [`Counter::set`](crate::Counter::set).
@@ -257,12 +257,12 @@ impl Counter {
 
     /// The same counter, which never falls below `least`; see [`BoundedCounter`](crate::operation::BoundedCounter).
     pub fn never_below(self, least: i64) -> BoundedCounter {
-        BoundedCounter(self.0.never_below(least))
+        BoundedCounter::of(self.0).never_below(least)
     }
 
     /// The same counter, which never rises above `most`; see [`BoundedCounter`](crate::operation::BoundedCounter).
     pub fn never_above(self, most: i64) -> BoundedCounter {
-        BoundedCounter(self.0.never_above(most))
+        BoundedCounter::of(self.0).never_above(most)
     }
 
     /// Changes the counter only if nothing was done with this key before; see [`idempotency`](crate::idempotency).

@@ -1,12 +1,14 @@
 //! Named counters with bounds.
 
+use std::marker::PhantomData;
+
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 
 use super::backend::CounterBackend;
 use super::counter::Counter;
 use super::table::counters;
-use crate::connection::now;
+use crate::connection::{Blocking, now};
 use crate::operation::bounded::Bounded;
 use crate::operation::row_counter::RowCounter;
 use crate::policy::RetryPolicy;
@@ -35,32 +37,34 @@ use crate::policy::RetryPolicy;
 /// total 0, and is created by the first count that its bounds allow.
 #[derive(Debug, Clone)]
 #[must_use = "a counter does nothing by itself"]
-pub struct BoundedCounter {
+pub struct BoundedCounter<Run = Blocking> {
     counter: Counter,
     bounded: Bounded<counters::value>,
+    run: PhantomData<fn() -> Run>,
 }
 
 impl Counter {
     /// The same counter, which never falls below `least`; see [`BoundedCounter`].
     pub fn never_below(self, least: i64) -> BoundedCounter {
-        let bounded = self.row().never_below(least);
-        let counter = self;
-        BoundedCounter { counter, bounded }
+        BoundedCounter::of(self).never_below(least)
     }
 
     /// The same counter, which never rises above `most`; see [`BoundedCounter`].
     pub fn never_above(self, most: i64) -> BoundedCounter {
-        let bounded = self.row().never_above(most);
-        let counter = self;
-        BoundedCounter { counter, bounded }
-    }
-
-    fn row(&self) -> RowCounter<counters::value> {
-        RowCounter::of(counters::value, self.name.clone().into_bytes())
+        BoundedCounter::of(self).never_above(most)
     }
 }
 
-impl BoundedCounter {
+impl<Run> BoundedCounter<Run> {
+    pub(super) fn of(counter: Counter) -> Self {
+        let row = RowCounter::of(counters::value, counter.name.clone().into_bytes());
+        BoundedCounter {
+            counter,
+            bounded: Bounded::of(row),
+            run: PhantomData,
+        }
+    }
+
     /// Sets the lower bound.
     pub fn never_below(self, least: i64) -> Self {
         BoundedCounter {
@@ -85,6 +89,15 @@ impl BoundedCounter {
         }
     }
 
+    /// Its counter with the number of shards that is known of it, and its name.
+    pub(super) fn on_its_shards(&self) -> QueryResult<(Bounded<counters::value>, Vec<u8>)> {
+        let name = self.counter.key()?;
+        let shards = self.counter.shard_count().known();
+        Ok((self.bounded.clone().with_shards(shards), name))
+    }
+}
+
+impl BoundedCounter {
     /// Adds `n`, which may be negative, and returns `Ok(true)` if the total stays within the bounds. Otherwise it returns
     /// `Ok(false)` and changes nothing. Adding 0 sends nothing.
     ///
@@ -110,12 +123,5 @@ impl BoundedCounter {
     {
         let (bounded, name) = self.on_its_shards()?;
         now(Conn::Backend::add_within(conn, bounded, name, n))
-    }
-
-    /// Its counter with the number of shards that is known of it, and its name.
-    pub(super) fn on_its_shards(&self) -> QueryResult<(Bounded<counters::value>, Vec<u8>)> {
-        let name = self.counter.key()?;
-        let shards = self.counter.shard_count().known();
-        Ok((self.bounded.clone().with_shards(shards), name))
     }
 }

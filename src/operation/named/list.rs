@@ -1,5 +1,7 @@
 //! Named counters, page by page.
 
+use std::marker::PhantomData;
+
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
@@ -7,7 +9,7 @@ use diesel::result::Error as DieselError;
 use super::backend::CounterBackend;
 use super::prefixed::Prefixed;
 use super::sql::{SelectCounters, SelectedRows};
-use crate::connection::{Io, Link, now};
+use crate::connection::{Blocking, Io, Link, now};
 
 /// A page of counters; made by [`Counter::list`](crate::Counter::list).
 ///
@@ -41,18 +43,20 @@ use crate::connection::{Io, Link, now};
 /// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read until it is `.load(conn)`-ed"]
-pub struct CounterList {
+pub struct CounterList<Run = Blocking> {
     prefix: String,
     after: Option<String>,
     limit: u32,
+    run: PhantomData<fn() -> Run>,
 }
 
-impl CounterList {
+impl<Run> CounterList<Run> {
     pub(super) fn new(prefix: String) -> Self {
         CounterList {
             prefix,
             after: None,
             limit: 100,
+            run: PhantomData,
         }
     }
 
@@ -66,18 +70,6 @@ impl CounterList {
     pub fn limit(mut self, counters: u32) -> Self {
         self.limit = counters;
         self
-    }
-
-    /// The names and exact totals of this page, at one instant.
-    ///
-    /// # Errors
-    /// The database's, and as [`Counter`](crate::Counter)'s.
-    pub fn load<Conn>(&self, conn: &mut Conn) -> QueryResult<Vec<(String, i64)>>
-    where
-        Conn: LoadConnection,
-        Conn::Backend: CounterBackend<Conn>,
-    {
-        now(self.page(&mut Link::blocking(conn)))
     }
 
     pub(crate) async fn page<DB, M, Conn>(
@@ -94,6 +86,20 @@ impl CounterList {
             limit: self.limit.into(),
         };
         named(DB::select(link.conn, SelectCounters { rows, exact: true }).await?)
+    }
+}
+
+impl CounterList {
+    /// The names and exact totals of this page, at one instant.
+    ///
+    /// # Errors
+    /// The database's, and as [`Counter`](crate::Counter)'s.
+    pub fn load<Conn>(&self, conn: &mut Conn) -> QueryResult<Vec<(String, i64)>>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        now(self.page(&mut Link::blocking(conn)))
     }
 }
 

@@ -1,12 +1,14 @@
 //! The named counters with the greatest totals.
 
+use std::marker::PhantomData;
+
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 
 use super::backend::CounterBackend;
 use super::list::named;
 use super::sql::{SelectCounters, SelectedRows};
-use crate::connection::{Io, Link, now};
+use crate::connection::{Blocking, Io, Link, now};
 
 /// The named counters with the greatest totals; made by [`Counter::top`](crate::Counter::top).
 ///
@@ -33,18 +35,20 @@ use crate::connection::{Io, Link, now};
 /// total, the one with the greater name comes first. All counters whose names begin with the prefix are read.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is read until it is `.load(conn)`-ed"]
-pub struct TopCounters {
+pub struct TopCounters<Run = Blocking> {
     prefix: String,
     limit: u32,
     offset: u32,
+    run: PhantomData<fn() -> Run>,
 }
 
-impl TopCounters {
+impl<Run> TopCounters<Run> {
     pub(super) fn new(prefix: String, limit: u32) -> Self {
         TopCounters {
             prefix,
             limit,
             offset: 0,
+            run: PhantomData,
         }
     }
 
@@ -52,18 +56,6 @@ impl TopCounters {
     pub fn offset(mut self, counters: u32) -> Self {
         self.offset = counters;
         self
-    }
-
-    /// The names and exact totals, the greatest first, at one instant.
-    ///
-    /// # Errors
-    /// The database's, and as [`Counter`](crate::Counter)'s.
-    pub fn load<Conn>(&self, conn: &mut Conn) -> QueryResult<Vec<(String, i64)>>
-    where
-        Conn: LoadConnection,
-        Conn::Backend: CounterBackend<Conn>,
-    {
-        now(self.rows(&mut Link::blocking(conn)))
     }
 
     pub(super) async fn rows<DB, M, Conn>(
@@ -76,5 +68,19 @@ impl TopCounters {
     {
         let rows = SelectedRows::top(&self.prefix, self.limit, self.offset);
         named(DB::select(link.conn, SelectCounters { rows, exact: true }).await?)
+    }
+}
+
+impl TopCounters {
+    /// The names and exact totals, the greatest first, at one instant.
+    ///
+    /// # Errors
+    /// The database's, and as [`Counter`](crate::Counter)'s.
+    pub fn load<Conn>(&self, conn: &mut Conn) -> QueryResult<Vec<(String, i64)>>
+    where
+        Conn: LoadConnection,
+        Conn::Backend: CounterBackend<Conn>,
+    {
+        now(self.rows(&mut Link::blocking(conn)))
     }
 }

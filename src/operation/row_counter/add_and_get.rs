@@ -6,7 +6,7 @@ use diesel::query_builder::{QueryFragment, QueryId};
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo};
 use crate::engine;
-use crate::engine::{Plan, Sender, Statement, explain};
+use crate::engine::{Plan, SendStep, Sender, Statement, explain};
 use crate::model::ShardedColumn;
 use crate::operation::update::Ready;
 
@@ -67,15 +67,14 @@ where
         let (column, filter) = (self.column, &self.count.filter);
         let totals = match statement {
             Statement::CountAndLoad => {
-                let add = &self.count.changes.changeset;
+                let add = &self.count.changes;
                 column.count_and_load_totals(link, add, filter, shard).await
             }
             Statement::Load => column.load_totals(link, filter).await,
             Statement::CountByKey => {
-                let changes = &self.count.changes;
-                return changes.count_before_load(link, filter, shard).await;
+                return self.count.count_before_load(link, shard).await;
             }
-            statement => return self.count.send(link, statement, shard).await,
+            statement => return self.count.send_step(link, statement, shard).await,
         }?;
         let met = totals.len();
         self.total = totals.into_iter().next().map(|(_, total)| total.into());

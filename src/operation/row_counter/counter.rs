@@ -1,7 +1,6 @@
 //! One sharded field of one row, as a value that can be passed around.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
@@ -13,7 +12,7 @@ use crate::engine::{KeyedTable, explain};
 use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::cached::CachedCounter;
 use crate::operation::idempotency::{Idempotent, Request, count_once};
-use crate::query_builder::{FindParent, KeyIs};
+use crate::query_builder::{FindParent, KeyIs, Names};
 
 use super::add::ready_to_add;
 use super::add_and_get::add_and_get;
@@ -43,7 +42,7 @@ use super::field::IntegerField;
 /// # }
 /// ```
 #[must_use = "a counter does nothing by itself"]
-pub struct RowCounter<C: ShardedColumn> {
+pub struct RowCounter<C: Column<Table: ShardedTable>> {
     pub(crate) column: C,
     pub(crate) key: Key<C>,
 }
@@ -188,9 +187,8 @@ impl<C: ShardedColumn> RowCounter<C> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let filter = &self.key_is();
-        let table = PhantomData::<C::Table>;
-        let found = link.load::<i32, _>(FindParent { filter, table }).await;
+        let (names, filter) = (Names::of::<C::Table>(), &self.key_is());
+        let found = link.load::<i32, _>(FindParent { names, filter }).await;
         let found = found.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))?;
         Ok(!found.is_empty())
     }

@@ -12,7 +12,10 @@ use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadIo};
 use crate::engine::KeyedTable;
 use crate::model::{ShardedColumn, ShardedTable, Value};
-use crate::query_builder::{CountAllAndLoad, SelectParents, ShardedExpressionMethods, Total};
+use crate::query_builder::{
+    CountAllAndLoad, CountAllAndLoadId, Identified, Names, Parts, SelectParents,
+    ShardedExpressionMethods, Total,
+};
 
 use super::add::AddTo;
 
@@ -100,13 +103,16 @@ where
         M: LoadIo<Conn, Backend = DB>,
         W: QueryFragment<DB> + QueryId,
     {
-        let count = CountAllAndLoad::<T, _, AddTo<C>, _, _> {
-            changes: add,
-            filter,
-            shard,
+        let count = CountAllAndLoad {
+            parts: Parts {
+                names: Names::of::<T>(),
+                changes: add,
+                filter,
+                shard,
+            },
             selection: (T::TABLE.primary_key(), self.total()),
-            types: PhantomData,
         };
+        let count = Identified::<CountAllAndLoadId<T, W, AddTo<C>, Total<C>>, _>::new(count);
         M::load_kept::<Row<T, C>, (T::Key, Value<C>), _>(link.conn, count)
     }
 }

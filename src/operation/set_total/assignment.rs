@@ -9,7 +9,7 @@ use diesel::result::Error as DieselError;
 use crate::backend::{Binds, ShardedBackend};
 use crate::error::Error;
 use crate::model::{Amount, FieldType, ShardedColumn, ShardedTable, ShardsColumn, Value, has_sums};
-use crate::query_builder::{push_bind, push_zeros};
+use crate::query_builder::{Sql, id, sql, zeros};
 
 /// The assignments that [`SetTotal`](crate::operation::SetTotal) writes to the bases, and the fields that they set.
 pub trait Assignment {
@@ -44,10 +44,9 @@ where
     C: ShardedColumn,
     DB: ShardedBackend + Binds<C::SqlType, Value<C>>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_identifier(C::NAME)?;
-        out.push_sql(" = ");
-        push_bind::<C::SqlType, Value<C>, DB>(&self.0, out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let value = |out: AstPass<'_, 'b, DB>| <DB as Binds<C::SqlType, _>>::push(&self.0, out);
+        sql!(out; id(C::NAME), " = ", value)
     }
 }
 
@@ -79,6 +78,6 @@ where
     DB: ShardedBackend,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        push_zeros(T::FIELDS.iter().filter(|field| field.is_sum()), out)
+        zeros(T::FIELDS.iter().filter(|field| field.is_sum())).push(out)
     }
 }

@@ -46,8 +46,36 @@ impl<Q, A> Idempotent<SetTotal<Q, A>> {
     }
 }
 
+#[cfg(feature = "async")]
+impl<Q, A, T, W> Idempotent<SetTotal<Q, A, crate::connection::Async>>
+where
+    Q: IntoUpdateTarget<Table = T, WhereClause = W>,
+{
+    /// Sets the totals, unless this was done before, and returns the number of rows.
+    ///
+    /// # Errors
+    /// As [`SetTotal::execute`](crate::operation::SetTotal::execute)'s, and those of [`idempotency`](crate::idempotency).
+    pub fn execute<'c, Conn, DB>(
+        self,
+        conn: &'c mut Conn,
+    ) -> crate::connection::BoxFuture<'c, QueryResult<usize>>
+    where
+        A: Assignment + QueryFragment<DB> + Send + Sync + 'c,
+        T: KeyedTable<DB>,
+        T::PrimaryKey: Expression + QueryId,
+        W: QueryFragment<DB> + QueryId + Send + Sync + 'c,
+        Conn: diesel_async::AsyncConnection<Backend = DB>,
+        DB: BackendOf<Conn>,
+    {
+        let (ready, key) = (self.of.ready(), self.key);
+        Box::pin(async move {
+            set_once::<T, _, _, _, _, _>(&ready, &key, &mut Link::awaited(conn)).await
+        })
+    }
+}
+
 /// Sets the totals, unless that was done with this key before. The number of parents, now or then.
-pub(super) async fn set_once<T, A, W, DB, M, Conn>(
+async fn set_once<T, A, W, DB, M, Conn>(
     ready: &ReadyToSet<A, W>,
     key: &[u8],
     link: &mut Link<'_, M, Conn>,

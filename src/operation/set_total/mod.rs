@@ -3,8 +3,6 @@
 mod assignment;
 mod builder;
 mod idempotent;
-#[cfg(feature = "async")]
-mod idempotent_asynchronous;
 mod set;
 
 pub use self::assignment::{Assignment, ToValue, ToZero};

@@ -6,12 +6,12 @@ use diesel::expression::Expression;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, QueryId};
 
-use crate::backend::{Binds, ShardedBackend};
+use crate::backend::{Binds, Dialect, ShardedBackend};
 use crate::connection::{Link, LoadIo};
 use crate::engine::{Held, KeyedTable, Sums, explain, holding, in_chunks, retry_loop};
 use crate::model::{Amount, ShardedColumn, ShardedTable, Value};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{KeysAre, Names, PickKeys, no_query_id};
+use crate::query_builder::{KeysAre, Names, PickKeys, no_query_id, on, sql};
 use crate::unfit::FieldState;
 
 use super::assignment::{Assignment, ToValue};
@@ -154,14 +154,11 @@ where
     W: QueryFragment<DB>,
     P: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = Names::of::<T>();
-        names.push_select_keys_as_parent(self.filter, out.reborrow())?;
-        names.push_under_alias(self.keys, out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        names.under_alias().push_key(out.reborrow())?;
-        out.push_sql(out.backend().dialect().all_rows());
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = Names::of::<T>();
+        sql!(out;
+            table.select_keys_as_parent(self.filter), table.aliased(self.keys),
+            " ORDER BY ", table.under_alias().key(), on(Dialect::all_rows))
     }
 }
 

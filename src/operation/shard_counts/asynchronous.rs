@@ -3,8 +3,8 @@
 use diesel::result::QueryResult;
 use diesel_async::AsyncConnection;
 
+use super::known::read_all;
 use super::number;
-use super::refresh::read_all;
 use crate::backend::BackendOf;
 use crate::connection::{BoxFuture, Link};
 use crate::model::TotalColumn;

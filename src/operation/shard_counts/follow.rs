@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use diesel::connection::LoadConnection;
 
-use super::refresh::refresh;
+use super::known::refresh;
 use crate::backend::BackendOf;
 use crate::background::Background;
 

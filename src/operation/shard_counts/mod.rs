@@ -37,14 +37,11 @@ pub mod asynchronous;
 mod follow;
 mod known;
 mod number;
-mod refresh;
 mod sql;
-mod stored;
 
 pub use self::follow::{Following, follow};
-pub(crate) use self::known::known;
+pub use self::known::refresh;
+pub(crate) use self::known::{keep_fresh, known, wished};
+pub(in crate::operation) use self::known::{largest, read_table};
 pub use self::number::ShardCount;
-pub use self::refresh::refresh;
-pub(crate) use self::refresh::{keep_fresh, wished};
-pub(in crate::operation) use self::refresh::{largest, read_table};
 pub(in crate::operation) use self::sql::TABLE;

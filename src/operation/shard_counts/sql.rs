@@ -6,10 +6,10 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::{Binary, Integer};
 
 use super::number::ShardCount;
-use crate::backend::ShardedBackend;
+use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link, LoadIo};
 use crate::engine::explain_missing;
-use crate::query_builder::{no_query_id, push_bind};
+use crate::query_builder::{Sql, bind, id, no_query_id, on, sql};
 
 /// A number as somebody else may have written it, brought into range.
 pub(super) fn within(number: i32) -> u16 {
@@ -57,21 +57,14 @@ struct SelectNumbers<'a> {
 impl<DB: ShardedBackend> QueryFragment<DB> for SelectNumbers<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.unsafe_to_cache_prepared();
-        out.push_sql("SELECT ");
-        push_columns(out.reborrow())?;
-        out.push_sql(" FROM ");
-        out.push_identifier(TABLE)?;
-        match &self.only {
+        sql!(out.reborrow(); "SELECT ", columns(), " FROM ", id(TABLE))?;
+        match self.only {
             Only::All => {}
-            Only::Table(table) => push_is_of_table(table, out.reborrow())?,
-            Only::Number(number, _) => push_is(number, out.reborrow())?,
+            Only::Table(table) => is_of_table(table).push(out.reborrow())?,
+            Only::Number(number, _) => is(number).push(out.reborrow())?,
         }
-        let dialect = out.backend().dialect();
-        out.push_sql(dialect.all_rows());
-        if let Only::Number(_, true) = self.only {
-            out.push_sql(dialect.reads_what_is_locked());
-        }
-        Ok(())
+        let as_it_is = matches!(self.only, Only::Number(_, true));
+        sql!(out; on(Dialect::all_rows), if as_it_is { on(Dialect::reads_what_is_locked) })
     }
 }
 
@@ -79,34 +72,19 @@ impl<DB: ShardedBackend> QueryFragment<DB> for SelectNumbers<'_> {
 pub(super) struct DeleteNumber<'a>(pub(super) &'a ShardCount);
 
 impl<DB: ShardedBackend> QueryFragment<DB> for DeleteNumber<'_> {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("DELETE FROM ");
-        out.push_identifier(TABLE)?;
-        push_is(self.0, out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; "DELETE FROM ", id(TABLE), is(self.0))
     }
 }
 
 /// ` WHERE shards_table = $1 AND counter = $2`
-fn push_is<'b, DB: ShardedBackend>(
-    ShardCount { table, counter, .. }: &'b ShardCount,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    push_is_of_table(table, out.reborrow())?;
-    out.push_sql(" AND ");
-    out.push_identifier("counter")?;
-    out.push_sql(" = ");
-    push_bind::<Binary, [u8], DB>(counter, out)
+fn is<'b, DB: ShardedBackend>(number: &'b ShardCount) -> impl Sql<'b, DB> {
+    sql! { is_of_table(&number.table), " AND ", id("counter"), " = ", bind(Binary, &number.counter[..]) }
 }
 
 /// ` WHERE shards_table = $1`
-fn push_is_of_table<'b, DB: ShardedBackend>(
-    table: &'b str,
-    mut out: AstPass<'_, 'b, DB>,
-) -> QueryResult<()> {
-    out.push_sql(" WHERE ");
-    out.push_identifier("shards_table")?;
-    out.push_sql(" = ");
-    push_bind::<Binary, [u8], DB>(table.as_bytes(), out)
+fn is_of_table<'b, DB: ShardedBackend>(table: &'b str) -> impl Sql<'b, DB> {
+    sql! { " WHERE ", id("shards_table"), " = ", bind(Binary, table.as_bytes()) }
 }
 
 impl Query for SelectNumbers<'_> {
@@ -124,63 +102,28 @@ pub(super) struct UpsertNumber<'a> {
 impl<DB: ShardedBackend> QueryFragment<DB> for UpsertNumber<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.unsafe_to_cache_prepared();
-        out.push_sql("INSERT INTO ");
-        out.push_identifier(TABLE)?;
-        out.push_sql(" (");
-        push_columns(out.reborrow())?;
-        out.push_sql(") VALUES (");
-        push_bind::<Binary, [u8], DB>(self.of.table.as_bytes(), out.reborrow())?;
-        out.push_sql(", ");
-        push_bind::<Binary, [u8], DB>(&self.of.counter, out.reborrow())?;
-        out.push_sql(", ");
-        push_bind::<Integer, i32, DB>(&self.first, out.reborrow())?;
-        out.push_sql(")");
-        if out.backend().dialect().names_conflict_target() {
-            out.push_sql(" ON CONFLICT (");
-            out.push_identifier("shards_table")?;
-            out.push_sql(", ");
-            out.push_identifier("counter")?;
-            out.push_sql(") DO UPDATE SET ");
-        } else {
-            out.push_sql(" ON DUPLICATE KEY UPDATE ");
-        }
-        out.push_identifier("shards")?;
-        out.push_sql(" = ");
-        if self.only_up {
-            out.push_sql("CASE WHEN ");
-            push_number(out.reborrow())?;
-            out.push_sql(" < ");
-            push_bind::<Integer, i32, DB>(&self.then, out.reborrow())?;
-            out.push_sql(" THEN ");
-            push_bind::<Integer, i32, DB>(&self.then, out.reborrow())?;
-            out.push_sql(" ELSE ");
-            push_number(out.reborrow())?;
-            out.push_sql(" END");
-            Ok(())
-        } else {
-            push_bind::<Integer, i32, DB>(&self.then, out)
-        }
+        let by_target = out.backend().dialect().names_conflict_target();
+        let ShardCount { table, counter, .. } = self.of;
+        sql!(out;
+            "INSERT INTO ", id(TABLE), " (", columns(), ") VALUES (",
+            bind(Binary, table.as_bytes()), ", ", bind(Binary, &counter[..]), ", ", bind(Integer, &self.first), ")",
+            if by_target { " ON CONFLICT (", id("shards_table"), ", ", id("counter"), ") DO UPDATE SET " } else {
+                " ON DUPLICATE KEY UPDATE "
+            },
+            id("shards"), " = ",
+            if self.only_up {
+                "CASE WHEN ", number(), " < ", bind(Integer, &self.then), " THEN ", bind(Integer, &self.then), " ELSE ", number(), " END"
+            } else { bind(Integer, &self.then) })
     }
 }
 
-fn push_columns<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
-    for (i, column) in ["shards_table", "counter", "shards"]
-        .into_iter()
-        .enumerate()
-    {
-        if i > 0 {
-            out.push_sql(", ");
-        }
-        out.push_identifier(column)?;
-    }
-    Ok(())
+fn columns<'b, DB: ShardedBackend>() -> impl Sql<'b, DB> {
+    sql! { for column in (["shards_table", "counter", "shards"], ", ") { id(column) } }
 }
 
 /// `numbers.shards`
-fn push_number<DB: ShardedBackend>(mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
-    out.push_identifier(TABLE)?;
-    out.push_sql(".");
-    out.push_identifier("shards")
+fn number<'b, DB: ShardedBackend>() -> impl Sql<'b, DB> {
+    sql! { id(TABLE), ".", id("shards") }
 }
 
 impl QueryId for DeleteNumber<'_> {

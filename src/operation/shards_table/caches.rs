@@ -66,17 +66,10 @@ pub(super) fn told(text: &str, shards_table: &str) -> Option<DieselError> {
 }
 
 impl Quoted<'_> {
-    /// How the statement of a cache's trigger begins that adds to a field.
-    pub(crate) fn insert_into(&self, shards: &str, field: &str) -> String {
-        format!("{}{field})", self.insert_into_any(shards))
-    }
-
+    /// The beginning of each statement that inserts shards.
     fn insert_into_any(&self, shards: &str) -> String {
-        format!(
-            "INSERT INTO {shards} ({}, {}, ",
-            self.key_names(),
-            self.shard
-        )
+        let all = self.insert_into(shards, "");
+        all.trim_end_matches(')').to_owned()
     }
 
     /// A trigger that counts into a field, or into any, as a text about it. NULL if there is none.
@@ -96,7 +89,7 @@ impl Quoted<'_> {
     }
 
     /// The names of the triggers of all caches that are on; of a field, quoted, or of all.
-    pub(super) fn select_cache_triggers(&self, field: Option<&str>) -> String {
+    pub(crate) fn select_cache_triggers(&self, field: Option<&str>) -> String {
         let (name, triggers) = self.cache_triggers(self.shards_in_triggers(), field);
         let on = match self.dialect {
             Dialect::Postgres => " AND t.tgenabled <> 'D'",

@@ -8,13 +8,12 @@ use crate::error::Error;
 use crate::model::{ColumnType, Merge, ShardedTable, ShardsColumn};
 use crate::query_builder::literal;
 
-use super::integrity::Integrity;
-use super::quoted::{Column, Quoted, as_one, each, identifiers, quoted_on};
-use super::triggers::Trigger;
+use super::quoted::{Column, Integrity, Quoted, as_one, each, identifiers};
+use super::triggers::ON_SQLITE;
 
 impl Quoted<'_> {
     /// The whole text.
-    pub(super) fn create(&self) -> String {
+    pub(crate) fn create(&self) -> String {
         let statements = self.create_statements().join(";\n");
         match self.dialect.has_triggers() {
             true => format!("SAVEPOINT diesel_sharded;\n{statements};\nRELEASE diesel_sharded"),
@@ -29,15 +28,15 @@ impl Quoted<'_> {
             _ => vec![self.create_table()],
         };
         if self.dialect.has_triggers() {
-            let create = Trigger::ALL.map(|trigger| self.create_trigger(trigger, &self.schema));
-            statements.extend(create);
+            let create = |end: &str| self.create_on_sqlite(end, &self.schema);
+            statements.extend(ON_SQLITE.map(create));
         }
         statements.extend(self.integrity_statements());
         self.in_a_block(statements)
     }
 
     /// The statements that create triggers in place of the foreign key, beside a table that is there. (SQLite has its own.)
-    pub(super) fn create_integrity(&self) -> Vec<String> {
+    pub(crate) fn create_integrity(&self) -> Vec<String> {
         self.in_a_block(self.integrity_statements())
     }
 
@@ -82,7 +81,7 @@ impl Quoted<'_> {
     /// than the parent's key, the index of the shards would not serve a total.
     fn create_like_parent(&self) -> Vec<String> {
         let Quoted { shards, parent, .. } = self;
-        let key = each(&self.key, ", ", |_, column| match column.sql_type {
+        let key = each(&self.key, ", ", |_, column| match &column.sql_type {
             Some(sql_type) => format!("CAST({0} AS {sql_type}) AS {0}", column.name),
             None => column.name.clone(),
         });
@@ -101,12 +100,8 @@ impl Quoted<'_> {
     /// `shard` and the sharded fields
     fn own_columns(&self) -> impl Iterator<Item = String> + '_ {
         let fields = self.fields.iter().map(|column| {
-            let Column {
-                name, column_type, ..
-            } = column;
-            let sql_type = column
-                .sql_type
-                .unwrap_or_else(|| self.dialect.field_type(*column_type, column.merge));
+            let own = || self.dialect.field_type(column.column_type, column.merge);
+            let sql_type = column.of.sql_type.as_deref().unwrap_or_else(own);
             let check = match self.check(column).filter(|_| !self.has_named_checks()) {
                 Some(check) => format!(" {check}"),
                 None => String::new(),
@@ -116,20 +111,16 @@ impl Quoted<'_> {
                 // MySQL's `TIMESTAMP` is not nullable by itself.
                 Merge::Max | Merge::Min => "NULL",
             };
-            format!("{name} {sql_type} {default}{check}")
+            format!("{} {sql_type} {default}{check}", column.name)
         });
         std::iter::once(format!("{} INTEGER NOT NULL", self.shard)).chain(fields)
     }
 
     /// `CHECK ("views" BETWEEN …)`, where a shard has one.
-    pub(super) fn check(&self, column: &Column) -> Option<String> {
-        let Column {
-            name, column_type, ..
-        } = column;
-        let range = self
-            .dialect
-            .shard_check(column.merge, *column_type, column.sql_type)?;
-        Some(format!("CHECK ({name}{range})"))
+    pub(crate) fn check(&self, column: &Column) -> Option<String> {
+        let (dialect, sql_type) = (self.dialect, column.of.sql_type.as_deref());
+        let range = dialect.shard_check(column.merge, column.column_type, sql_type)?;
+        Some(format!("CHECK ({}{range})", column.name))
     }
 
     /// MySQL names a `CHECK` after its table, `videos_shards_chk_1`.
@@ -154,8 +145,7 @@ impl Quoted<'_> {
         let own = format!("{}_{end}", self.shards_table.name());
         match self.dialect {
             Dialect::Mysql if own.chars().count() >= 64 => {
-                let name = quoted_on(self.dialect, &self.name_beside(end));
-                format!("CONSTRAINT {name} ")
+                format!("CONSTRAINT {} ", self.bare_beside(end))
             }
             _ => String::new(),
         }
@@ -165,7 +155,7 @@ impl Quoted<'_> {
         format!("PRIMARY KEY ({}, {})", self.key_names(), self.shard)
     }
 
-    pub(super) fn foreign_key(&self) -> Option<String> {
+    pub(crate) fn foreign_key(&self) -> Option<String> {
         if self.integrity != Integrity::ForeignKey {
             return None;
         }

@@ -8,13 +8,12 @@ use crate::backend::Dialect;
 use crate::query_builder::literal;
 
 use super::fold_check::total;
-use super::integrity::Integrity;
-use super::quoted::{Column, Quoted, as_one, each};
-use super::triggers::Trigger;
+use super::quoted::{Column, Integrity, Quoted, as_one, each};
+use super::triggers::ON_SQLITE;
 
 /// The program that runs the text of SQLite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Program {
+pub(crate) enum Program {
     /// It may continue after an error, as `sqlite3` does, and may be outside any transaction.
     Any,
     /// It ends at an error, and rolls its transaction back.
@@ -35,7 +34,7 @@ pub(super) const CLEAN_UP: &str = "ROLLBACK; UNLOCK TABLES; DROP TEMPORARY TABLE
 
 impl Quoted<'_> {
     /// The whole text.
-    pub(super) fn fold_and_drop(&self, program: Program) -> String {
+    pub(crate) fn fold_and_drop(&self, program: Program) -> String {
         match self.dialect {
             Dialect::Postgres => self.on_postgres(),
             Dialect::Mysql => self.on_mysql(),
@@ -141,7 +140,7 @@ DROP TEMPORARY TABLE `diesel_sharded_unfit`{drop_triggers}"
     }
 
     /// On MySQL behind all that may fail: no statement drops a trigger under a condition.
-    pub(super) fn drop_triggers(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn drop_triggers(&self) -> impl Iterator<Item = String> {
         let are_there = self.integrity == Integrity::Triggers && !self.dialect.has_triggers();
         let drop = are_there.then(|| self.drop_parent_triggers());
         drop.into_iter().flatten()
@@ -207,8 +206,9 @@ DROP TEMPORARY TABLE `diesel_sharded_unfit`{drop_triggers}"
         };
         let columns =
             |columns: &[Column], name: &str| each(columns, ", ", |i, _| format!("{name}{i}"));
-        let mut statements = Trigger::ALL
-            .map(|trigger| self.drop_trigger(trigger))
+        // Rebuilding the parent's table has dropped them.
+        let mut statements = ON_SQLITE
+            .map(|end| format!("DROP TRIGGER IF EXISTS {}", self.beside(end)))
             .to_vec();
         statements.push(format!(
             "CREATE TEMPORARY TABLE diesel_sharded_totals ({}, {}, {})",
@@ -257,7 +257,7 @@ INSERT INTO temp.diesel_sharded_unfit SELECT COALESCE(({}), ({}), ({}))",
         let shards_key = each(&self.key, ", ", |i, c| {
             format!("{shards}.{} AS key{i}", c.name)
         });
-        let group = each(&self.key, ", ", |_, c| format!("{shards}.{}", c.name));
+        let group = self.key_of(shards);
         let summed = each(&self.fields, ", ", |i, c| {
             format!("{}({shards}.{}) AS sum{i}", c.merge.aggregate(), c.name)
         });

@@ -10,10 +10,7 @@ use super::unfit_text::{COLON, GAVE, KEY, NO_ROW, NOTHING, NULL, PLUS};
 impl Quoted<'_> {
     /// `"videos"."id" = diesel_sharded_totals.key1`
     pub(super) fn is_row(&self) -> String {
-        let parent = &self.parent;
-        each(&self.key, " AND ", |i, c| {
-            format!("{parent}.{} = diesel_sharded_totals.key{i}", c.name)
-        })
+        self.key_is_numbered(&self.parent, "diesel_sharded_totals.key")
     }
 
     pub(super) fn totals_table(&self) -> &'static str {

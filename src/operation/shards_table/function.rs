@@ -11,7 +11,7 @@ use super::quoted::{Column, Quoted, as_one, dollar_quoted, each, fix_search_path
 
 impl Quoted<'_> {
     /// The text that creates the function, or MySQL's procedure.
-    pub(super) fn create_function(&self) -> QueryResult<String> {
+    pub(crate) fn create_function(&self) -> QueryResult<String> {
         match self.dialect {
             Dialect::Postgres | Dialect::Mysql if self.sums().next().is_none() => {
                 let message = format!(
@@ -27,14 +27,14 @@ impl Quoted<'_> {
     }
 
     /// The text that drops it.
-    pub(super) fn drop_function(&self) -> QueryResult<String> {
+    pub(crate) fn drop_function(&self) -> QueryResult<String> {
         let kind = match self.dialect {
             Dialect::Postgres => "FUNCTION",
             Dialect::Mysql => "PROCEDURE",
             Dialect::Sqlite => return Err(none_on_sqlite()),
         };
-        let mut names = vec![&self.add_function];
-        names.extend(self.adds_several().then_some(&self.add_all_function));
+        let mut names = vec![self.beside("add")];
+        names.extend(self.adds_several().then(|| self.beside("add_all")));
         let drop = names
             .iter()
             .map(|name| format!("DROP {kind} IF EXISTS {name}"));
@@ -50,7 +50,7 @@ impl Quoted<'_> {
     fn functions_on_postgres(&self) -> String {
         let field = self.key.len() + 1;
         let branches = each(self.sums(), "ELSIF ", |_, column| {
-            let text = literal(self.dialect, column.raw);
+            let text = literal(self.dialect, &column.of.name);
             let whole = self.refuse_fraction(column, field + 1);
             let add = self.add(&[column], |_| format!("${}", field + 1));
             format!("${field} = {text} THEN\n{whole}{add};\n")
@@ -65,14 +65,14 @@ RAISE EXCEPTION USING MESSAGE = {unknown} || COALESCE(${field}, 'NULL');
 END IF;"
         );
         let parameters = format!("TEXT, {}", self.delta_type().unwrap_or("ANYELEMENT"));
-        let mut functions = self.function_on_postgres(&self.add_function, &parameters, &one);
+        let mut functions = self.function_on_postgres(&self.beside("add"), &parameters, &one);
         if self.adds_several() {
             let sums: Vec<_> = self.sums().collect();
             let add = self.add(&sums, |i| format!("${}", self.key.len() + i));
             let parameters = each(self.sums(), ", ", |_, c| {
                 format!("{} {} DEFAULT 0", c.name, self.delta_type_of(c))
             });
-            let name = &self.add_all_function;
+            let name = &self.beside("add_all");
             functions += &self.function_on_postgres(name, &parameters, &format!("{add};"));
         }
         as_one("", &functions)
@@ -98,7 +98,7 @@ END IF;"
         }
         let text = format!(
             "{}.{} counts whole numbers: ",
-            self.shards_table, column.raw
+            self.shards_table, column.of.name
         );
         let text = literal(self.dialect, &text);
         format!(
@@ -118,16 +118,16 @@ END IF;"
             },
         };
         let of = |column: &Column| {
-            let text = literal(self.dialect, column.raw);
+            let text = literal(self.dialect, &column.of.name);
             format!("IF(sharded_field = {text}, {}, 0)", given(column))
         };
-        let known = each(self.sums(), ", ", |_, c| literal(self.dialect, c.raw));
+        let known = each(self.sums(), ", ", |_, c| literal(self.dialect, &c.of.name));
         let is_known = format!(
             " AND IF(sharded_field IN ({known}), 1, (SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS no_such_field))"
         );
         let delta = self.delta_type().unwrap_or("VARCHAR(400)");
         let parameters = format!("sharded_field VARCHAR(64), sharded_delta {delta}");
-        let name = &self.add_function;
+        let name = &self.beside("add");
         let one = self.procedure_on_mysql(name, &parameters, |_, c| of(c), &is_known);
         if !self.adds_several() {
             return one;
@@ -135,7 +135,7 @@ END IF;"
         let parameters = each(self.sums(), ", ", |i, c| {
             format!("sharded_delta{i} {}", self.delta_type_of(c))
         });
-        let name = &self.add_all_function;
+        let name = &self.beside("add_all");
         let all =
             self.procedure_on_mysql(name, &parameters, |i, _| format!("sharded_delta{i}"), "");
         format!("{one};\n{all}")
@@ -151,54 +151,41 @@ END IF;"
         let key_parameters = each(&self.key, "", |i, column| {
             format!("sharded_key{i} {}, ", self.key_type(column))
         });
-        let names = each(self.sums(), ", ", |_, c| c.name.clone());
-        let values = each(self.sums(), ", ", &delta);
-        let sums = each(self.sums(), ", ", |i, c| {
-            format!("{0} = {1}.{0} + {2}", c.name, self.shards, delta(i, c))
-        });
-        let parent = &self.parent;
-        let key = each(&self.key, ", ", |_, c| format!("{parent}.{}", c.name));
-        let is_key = each(&self.key, " AND ", |i, c| {
-            format!("{parent}.{} = sharded_key{i}", c.name)
-        });
-        format!(
-            "CREATE PROCEDURE {name}({key_parameters}{parameters})
-INSERT INTO {} ({}, {}, {names})
-SELECT {key}, {}, {values}
-FROM {parent} WHERE {is_key}{is_known}{}
-ON DUPLICATE KEY UPDATE {sums}",
-            self.shards,
-            self.key_names(),
-            self.shard,
-            self.dialect.session_shard(SESSION_SHARDS),
-            self.dialect.shares_lock(),
-        )
+        let fields = self.sums().zip(1..);
+        let fields = fields.map(|(c, i)| (&*c.name, delta(i, c)));
+        let upsert = self.upsert(&fields.collect::<Vec<_>>(), "sharded_key", is_known, "\n");
+        format!("CREATE PROCEDURE {name}({key_parameters}{parameters})\n{upsert}")
     }
 
     /// Adds parameters to fields.
     fn add(&self, fields: &[&Column], delta: impl Fn(usize) -> String) -> String {
-        let Quoted {
-            parent,
-            shards,
-            shard,
-            ..
-        } = self;
-        let fields = || fields.iter().copied();
-        let names = each(fields(), ", ", |_, c| c.name.clone());
-        let deltas = each(fields(), ", ", |i, _| delta(i));
-        let sums = each(fields(), ", ", |_, c| {
-            format!("{0} = {shards}.{0} + excluded.{0}", c.name)
-        });
-        let key_names = self.key_names();
-        let key = each(&self.key, ", ", |_, c| format!("{parent}.{}", c.name));
-        let is_key = each(&self.key, " AND ", |i, c| {
-            format!("{parent}.{} = ${i}", c.name)
-        });
-        let number = self.dialect.session_shard(SESSION_SHARDS);
+        let fields = fields.iter().zip(1..);
+        let fields = fields.map(|(c, i)| (&*c.name, delta(i)));
+        self.upsert(&fields.collect::<Vec<_>>(), "$", "", " ")
+    }
+
+    /// Adds to fields of the row whose key is `value` and a number, and for which `condition` holds.
+    fn upsert(
+        &self,
+        fields: &[(&str, String)],
+        value: &str,
+        condition: &str,
+        space: &str,
+    ) -> String {
+        let Quoted { parent, shards, .. } = self;
+        let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+        let amounts: Vec<_> = fields.iter().map(|(_, n)| n.as_str()).collect();
         format!(
-            "INSERT INTO {shards} ({key_names}, {shard}, {names})
-SELECT {key}, {number}, {deltas} FROM {parent} WHERE {is_key}
-ON CONFLICT ({key_names}, {shard}) DO UPDATE SET {sums}"
+            "{insert}
+SELECT {key}, {number}, {amounts}{space}FROM {parent} WHERE {is_key}{condition}{lock}
+{or_add}",
+            insert = self.insert_into(shards, &names.join(", ")),
+            key = self.key_of(parent),
+            number = self.dialect.session_shard(SESSION_SHARDS),
+            amounts = amounts.join(", "),
+            is_key = self.key_is_numbered(parent, value),
+            lock = self.dialect.shares_lock(),
+            or_add = self.or_add(shards, fields),
         )
     }
 

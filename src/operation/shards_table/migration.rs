@@ -1,77 +1,128 @@
-//! The shards table as a Diesel migration.
+//! What this library creates, as Diesel migrations.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 
 use diesel::connection::BoxableConnection;
 use diesel::migration::{
     Migration, MigrationMetadata, MigrationName, MigrationSource, MigrationVersion,
 };
-use diesel::query_builder::QueryFragment;
-use diesel::result::QueryResult;
+use diesel::result::{Error as DieselError, QueryResult};
 
 use crate::backend::{Dialect, ShardedBackend};
-use crate::model::ShardedTable;
-use crate::query_builder::Names;
 
-use super::fold_and_drop::{CLEAN_UP, Program};
-use super::integrity::Integrity;
-use super::quoted::Quoted;
-use super::unfit_text::explain_unfit;
-
-/// A Diesel migration that creates a shards table; made by [`ShardsTable::migration`](crate::ShardsTable::migration).
-#[derive(Debug)]
-pub struct ShardsMigration<T> {
-    name: ShardsMigrationName,
-    integrity: Integrity,
-    table: PhantomData<T>,
-}
-
-/// The name of a migration that creates a table or a view.
+/// A Diesel migration that creates what `What` describes, and removes it when reverted: [`ShardsTable`](crate::ShardsTable::migration),
+/// [`TotalsView`](crate::operation::TotalsView::migration) and [`CounterCache`](crate::CounterCache::migration) make it.
+///
+/// As the one migration of a source, it runs by `conn.run_pending_migrations(..)`.
 #[derive(Debug, Clone)]
-pub(super) struct ShardsMigrationName {
-    pub(super) version: String,
-    pub(super) created: String,
+pub struct SqlMigration<What> {
+    name: Name,
+    what: What,
 }
 
-impl fmt::Display for ShardsMigrationName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}_create_{}", self.version, self.created)
+/// What a migration creates and removes by SQL.
+pub trait CreatedBySql<DB: ShardedBackend> {
+    /// The statements that create it.
+    fn up(&self, backend: &DB) -> QueryResult<Vec<String>>;
+
+    /// The statements that remove it.
+    fn down(&self, backend: &DB) -> QueryResult<Vec<String>>;
+
+    /// Undoes on MySQL what a failure to create or to remove it leaves behind.
+    fn clean_up(&self, _creating: bool) -> Option<String> {
+        None
+    }
+
+    /// Explains such a failure.
+    fn explain(&self, _dialect: Dialect, error: DieselError) -> DieselError {
+        error
     }
 }
 
-impl MigrationName for ShardsMigrationName {
+/// The name of a migration, which begins with its version.
+#[derive(Debug, Clone)]
+struct Name {
+    version: Cow<'static, str>,
+    text: Cow<'static, str>,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl MigrationName for Name {
     fn version(&self) -> MigrationVersion<'_> {
-        MigrationVersion::from(self.version.as_str())
+        MigrationVersion::from(&*self.version)
     }
 }
 
 /// In a transaction, as Diesel does by default.
-pub(crate) struct InTransaction;
+struct InTransaction;
 
 impl MigrationMetadata for InTransaction {}
 
-impl<T, DB> Migration<DB> for ShardsMigration<T>
+impl<What> SqlMigration<What> {
+    /// `{version}_{does}`
+    pub(crate) fn new(version: String, does: &str, what: What) -> Self {
+        let text = format!("{version}_{does}").into();
+        let version = version.into();
+        SqlMigration {
+            name: Name { version, text },
+            what,
+        }
+    }
+
+    /// One whose text is that of a folder.
+    pub(crate) fn of_folder(folder: &'static str, version: &'static str, what: What) -> Self {
+        let (version, text) = (version.into(), folder.into());
+        SqlMigration {
+            name: Name { version, text },
+            what,
+        }
+    }
+
+    fn execute<DB>(
+        &self,
+        conn: &mut dyn BoxableConnection<DB>,
+        creating: bool,
+    ) -> diesel::migration::Result<()>
+    where
+        What: CreatedBySql<DB>,
+        DB: ShardedBackend,
+    {
+        let backend = DB::backend_behind(conn)
+            .ok_or("this connection is none that `multi_connection!` was told of")?;
+        let statements = match creating {
+            true => self.what.up(&backend)?,
+            false => self.what.down(&backend)?,
+        };
+        for sql in statements {
+            conn.batch_execute(&sql).map_err(|error| {
+                let clean_up = self.what.clean_up(creating);
+                if let (Some(sql), Dialect::Mysql) = (clean_up, backend.dialect()) {
+                    let _ = conn.batch_execute(&sql); // the failure is what is reported
+                }
+                self.what.explain(backend.dialect(), error)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl<What, DB> Migration<DB> for SqlMigration<What>
 where
-    T: ShardedTable + QueryFragment<DB>,
+    What: CreatedBySql<DB>,
     DB: ShardedBackend,
 {
     fn run(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
-        let backend = backend_behind(conn)?;
-        let sql = self.quoted(&backend)?.create();
-        Ok(conn.batch_execute(&sql)?)
+        self.execute(conn, true)
     }
 
     fn revert(&self, conn: &mut dyn BoxableConnection<DB>) -> diesel::migration::Result<()> {
-        let backend = backend_behind(conn)?;
-        let dialect = backend.dialect();
-        let sql = self.quoted(&backend)?.fold_and_drop(Program::StopsAtErrors);
-        conn.batch_execute(&sql).map_err(|error| {
-            if dialect == Dialect::Mysql {
-                let _ = conn.batch_execute(CLEAN_UP); // the failure is what is reported
-            }
-            explain_unfit::<T>(dialect, error).into()
-        })
+        self.execute(conn, false)
     }
 
     fn metadata(&self) -> &dyn MigrationMetadata {
@@ -83,52 +134,12 @@ where
     }
 }
 
-/// As the one migration of a source, it runs by `conn.run_pending_migrations(..)`.
-impl<T, DB> MigrationSource<DB> for ShardsMigration<T>
+impl<What, DB> MigrationSource<DB> for SqlMigration<What>
 where
-    T: ShardedTable + QueryFragment<DB>,
+    What: CreatedBySql<DB> + Clone + 'static,
     DB: ShardedBackend,
 {
     fn migrations(&self) -> diesel::migration::Result<Vec<Box<dyn Migration<DB>>>> {
         Ok(vec![Box::new(self.clone())])
     }
-}
-
-impl<T: ShardedTable> ShardsMigration<T> {
-    pub(super) fn new(version: String, integrity: Integrity) -> Self {
-        ShardsMigration {
-            name: ShardsMigrationName {
-                version,
-                created: T::SHARDS_TABLE.to_string(),
-            },
-            integrity,
-            table: PhantomData,
-        }
-    }
-
-    fn quoted<DB>(&self, backend: &DB) -> QueryResult<Quoted<'_>>
-    where
-        T: QueryFragment<DB>,
-        DB: ShardedBackend,
-    {
-        let quoted = Quoted::new(Names::<DB>::of::<T>(), backend)?;
-        Ok(quoted.kept_by(self.integrity))
-    }
-}
-
-impl<T> Clone for ShardsMigration<T> {
-    fn clone(&self) -> Self {
-        ShardsMigration {
-            name: self.name.clone(),
-            integrity: self.integrity,
-            table: PhantomData,
-        }
-    }
-}
-
-pub(crate) fn backend_behind<DB: ShardedBackend>(
-    conn: &mut dyn BoxableConnection<DB>,
-) -> diesel::migration::Result<DB> {
-    DB::backend_behind(conn)
-        .ok_or_else(|| "this connection is none that `multi_connection!` was told of".into())
 }

@@ -14,7 +14,7 @@ use crate::engine::{
 };
 use crate::model::ShardedTable;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Names, no_query_id};
+use crate::query_builder::{Names, Sql, no_query_id, sql};
 
 use super::table::ShardsTable;
 
@@ -131,11 +131,9 @@ where
     P: Parents<DB>,
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let names = self.names;
-        names.push_keys_of_shards(out, |mut out| {
-            names.push_has_no_parent(out.reborrow())?;
-            names.push_next_keys(self.after, &self.limit, out)
-        })
+        let table = self.names;
+        let condition = sql! { table.has_no_parent(), table.next_keys(self.after, &self.limit) };
+        table.keys_of_shards(condition).push(out)
     }
 }
 

@@ -8,7 +8,7 @@
 use crate::backend::Dialect;
 use crate::query_builder::literal;
 
-use super::quoted::{Quoted, as_one, dollar_quoted, each, fix_search_path, quoted_on};
+use super::quoted::{Quoted, as_one, dollar_quoted, each, fix_search_path};
 
 /// MySQL's triggers on the parent, by the ends of their names.
 const ON_PARENT: [&str; 3] = ["delete", "insert", "rename"];
@@ -36,7 +36,7 @@ impl Quoted<'_> {
     }
 
     /// The triggers that are not among the names that were `found` on both tables.
-    pub(super) fn missing_parent_triggers(
+    pub(crate) fn missing_parent_triggers(
         &self,
         found: &[String],
     ) -> Option<MissingParentTriggers> {
@@ -90,22 +90,6 @@ impl Quoted<'_> {
         }
     }
 
-    /// The name of a function or a trigger that belongs to the shards table, in its schema. PostgreSQL's triggers are in none of their own.
-    fn beside(&self, end: &str) -> String {
-        self.schema.clone() + &self.bare_beside(end)
-    }
-
-    fn bare_beside(&self, end: &str) -> String {
-        quoted_on(self.dialect, &self.name_beside(end))
-    }
-
-    /// `"videos_shards"."id" = OLD."id"`
-    fn key_is(&self, table: &str, row: &str) -> String {
-        each(&self.key, " AND ", |_, c| {
-            format!("{table}.{0} = {row}.{0}", c.name)
-        })
-    }
-
     /// One function for all. It runs with the privileges of its owner, as the actions of a foreign key do. Fired with an
     /// argument, it looks for the row of a new shard.
     fn keep_function(&self) -> Vec<String> {
@@ -151,8 +135,7 @@ END"
     fn keep_triggers(&self) -> Vec<Ended> {
         let Quoted { parent, shards, .. } = self;
         let function = self.beside("keep");
-        let row = |row: &str| each(&self.key, ", ", |_, c| format!("{row}.{}", c.name));
-        let (old, new) = (row("OLD"), row("NEW"));
+        let (old, new) = (self.key_of("OLD"), self.key_of("NEW"));
         let trigger = |end, when: String| {
             let name = self.bare_beside(end);
             (end, format!("CREATE TRIGGER {name} AFTER {when}"))
@@ -188,9 +171,7 @@ END"
         } = self;
         let row = self.key_is(parent, "NEW");
         let [old, new] = ["OLD", "NEW"].map(|row| self.key_is(shards, row));
-        let same = each(&self.key, " AND ", |_, c| {
-            format!("NEW.{0} = OLD.{0}", c.name)
-        });
+        let same = self.key_is("NEW", "OLD");
         let key = each(&self.key[..1], "", |_, c| c.name.clone());
         let refuse = "(SELECT n FROM (SELECT 1 AS n UNION ALL SELECT 2) AS refused)";
         let trigger = |end, when: String| {

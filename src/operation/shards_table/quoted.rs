@@ -1,14 +1,26 @@
 //! Names, quoted for texts of several statements.
 
+use std::ops::Deref;
+
 use diesel::prelude::*;
 use diesel::query_builder::QueryBuilder;
 
 use crate::backend::{Dialect, ShardedBackend};
 use crate::error::Error;
-use crate::model::{ColumnType, Merge, SHARD, ShardsColumn, TableName};
+use crate::model::{SHARD, ShardsColumn, TableName};
 use crate::query_builder::{Names, literal};
 
-use super::integrity::Integrity;
+/// The means that remove and rename the shards of a row that is deleted or renamed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Integrity {
+    /// A foreign key with `CASCADE`; on SQLite triggers too.
+    #[default]
+    ForeignKey,
+    /// Triggers, on every database.
+    Triggers,
+    /// The application; on SQLite triggers.
+    Application,
+}
 
 /// The names of a sharded table and of its shards table, as the database quotes them.
 pub(crate) struct Quoted<'a> {
@@ -27,35 +39,37 @@ pub(crate) struct Quoted<'a> {
     pub(crate) shards_table: TableName<'a>,
     /// The means that keep shards and parents together, or are to keep them.
     pub(super) integrity: Integrity,
-    /// The name of the function that adds to a shard.
-    pub(super) add_function: String,
-    /// The name of the function that adds to all fields of a shard.
-    pub(super) add_all_function: String,
 }
 
 /// A column of both tables.
 pub(crate) struct Column<'a> {
+    /// Its name, quoted.
     pub(crate) name: String,
-    /// The name as it is.
-    pub(super) raw: &'a str,
-    pub(crate) column_type: ColumnType,
-    pub(crate) merge: Merge,
-    pub(crate) sql_type: Option<&'a str>,
+    pub(crate) of: &'a ShardsColumn,
+}
+
+impl Deref for Column<'_> {
+    type Target = ShardsColumn;
+
+    fn deref(&self) -> &ShardsColumn {
+        self.of
+    }
 }
 
 impl<'a> Quoted<'a> {
-    pub(crate) fn new<DB: ShardedBackend>(names: Names<'a, DB>, backend: &DB) -> QueryResult<Self> {
-        let columns = |columns: &'a [ShardsColumn]| -> QueryResult<Vec<Column<'a>>> {
-            let column = |column: &'a ShardsColumn| {
-                Ok(Column {
-                    name: identifier(&column.name, backend)?,
-                    raw: &column.name,
-                    column_type: column.column_type,
-                    merge: column.merge,
-                    sql_type: column.sql_type.as_deref(),
-                })
+    pub(crate) fn new<DB: ShardedBackend>(
+        names: Names<'a, DB>,
+        integrity: Integrity,
+        backend: &DB,
+    ) -> QueryResult<Self> {
+        let dialect = backend.dialect();
+        let quoted = |name: &str| quoted_on(dialect, name);
+        let columns = |columns: &'a [ShardsColumn]| {
+            let name = |of: &'a ShardsColumn| Column {
+                name: quoted(&of.name),
+                of,
             };
-            columns.iter().map(column).collect()
+            columns.iter().map(name).collect()
         };
         let mut parent = backend.query_builder();
         names.parent.to_sql(&mut parent, backend)?;
@@ -71,35 +85,22 @@ impl<'a> Quoted<'a> {
             .into());
         }
         shards_table.check()?;
-        let schema = match shards_table.schema() {
-            Some(schema) => identifier(schema, backend)? + ".",
-            None => String::new(),
-        };
-        let in_schema = |name: &str| -> QueryResult<String> {
-            Ok(format!("{schema}{}", identifier(name, backend)?))
-        };
-        let dialect = backend.dialect();
-        let function =
-            |end: &str| in_schema(&dialect.fitting_name(format!("{}_{end}", shards_table.name())));
+        let schema = shards_table.schema().map(|schema| quoted(schema) + ".");
+        let schema = schema.unwrap_or_default();
+        let bare_shards = quoted(shards_table.name());
         Ok(Quoted {
             dialect,
-            shards: in_schema(shards_table.name())?,
-            bare_parent: identifier(&bare_parent, backend)?,
-            bare_shards: identifier(shards_table.name(), backend)?,
-            shard: identifier(SHARD, backend)?,
-            key: columns(names.key)?,
-            fields: columns(names.fields)?,
-            add_function: function("add")?,
-            add_all_function: function("add_all")?,
+            shards: format!("{schema}{bare_shards}"),
+            bare_parent: quoted(&bare_parent),
+            bare_shards,
+            shard: quoted(SHARD),
+            key: columns(names.key),
+            fields: columns(names.fields),
             shards_table,
             parent,
             schema,
-            integrity: Integrity::default(),
+            integrity,
         })
-    }
-
-    pub(super) fn kept_by(self, integrity: Integrity) -> Self {
-        Quoted { integrity, ..self }
     }
 
     /// The name of what belongs to the shards table, neither quoted nor in its schema.
@@ -108,10 +109,20 @@ impl<'a> Quoted<'a> {
         self.dialect.fitting_name(name)
     }
 
+    /// The same, quoted. PostgreSQL's triggers are in no schema of their own.
+    pub(super) fn bare_beside(&self, end: &str) -> String {
+        quoted_on(self.dialect, &self.name_beside(end))
+    }
+
+    /// The same, in its schema.
+    pub(super) fn beside(&self, end: &str) -> String {
+        self.schema.clone() + &self.bare_beside(end)
+    }
+
     /// The type of a column of the key.
     pub(super) fn key_type<'c>(&self, column: &'c Column) -> &'c str {
         let own = || self.dialect.key_type(column.column_type);
-        column.sql_type.unwrap_or_else(own)
+        column.of.sql_type.as_deref().unwrap_or_else(own)
     }
 
     /// The fields that are counted.
@@ -123,12 +134,49 @@ impl<'a> Quoted<'a> {
     pub(crate) fn key_names(&self) -> String {
         each(&self.key, ", ", |_, column| column.name.clone())
     }
-}
 
-impl Column<'_> {
-    /// See [`ShardsColumn::is_sum`].
-    pub(super) fn is_sum(&self) -> bool {
-        self.merge == Merge::Sum
+    /// `table."id"`
+    pub(crate) fn key_of(&self, table: &str) -> String {
+        each(&self.key, ", ", |_, c| format!("{table}.{}", c.name))
+    }
+
+    /// `table."id" = other."id"`
+    pub(crate) fn key_is(&self, table: &str, other: &str) -> String {
+        let is = |_, c: &Column| format!("{table}.{0} = {other}.{0}", c.name);
+        each(&self.key, " AND ", is)
+    }
+
+    /// `table."id" = value1`, where `value` and a number from 1 on are a value of the key
+    pub(crate) fn key_is_numbered(&self, table: &str, value: &str) -> String {
+        let is = |i, c: &Column| format!("{table}.{} = {value}{i}", c.name);
+        each(&self.key, " AND ", is)
+    }
+
+    /// `INSERT INTO shards ("id", "shard", "views")`, of `fields`; [`or_add`](Self::or_add) ends the statement.
+    pub(crate) fn insert_into(&self, shards: &str, fields: &str) -> String {
+        let (key, shard) = (self.key_names(), &self.shard);
+        format!("INSERT INTO {shards} ({key}, {shard}, {fields})")
+    }
+
+    /// Adds to a shard that is there already: to each of the fields what was to be inserted, written once more.
+    ///
+    /// `ON CONFLICT ("id", "shard") DO UPDATE SET "views" = shards."views" + excluded."views"`, or MySQL's
+    /// ``ON DUPLICATE KEY UPDATE `views` = shards.`views` + n``
+    pub(crate) fn or_add(&self, shards: &str, fields: &[(&str, String)]) -> String {
+        let by_target = self.dialect.names_conflict_target();
+        let sums = fields.iter().map(|(field, n)| match by_target {
+            true => format!("{field} = {shards}.{field} + excluded.{field}"),
+            false => format!("{field} = {shards}.{field} + {n}"),
+        });
+        let sums = sums.collect::<Vec<_>>().join(", ");
+        match by_target {
+            true => format!(
+                "ON CONFLICT ({}, {}) DO UPDATE SET {sums}",
+                self.key_names(),
+                self.shard
+            ),
+            false => format!("ON DUPLICATE KEY UPDATE {sums}"),
+        }
     }
 }
 
@@ -141,13 +189,6 @@ pub(crate) fn each<'c, 'a: 'c>(
     let texts = columns.into_iter().zip(1..);
     let texts: Vec<_> = texts.map(|(column, i)| text(i, column)).collect();
     texts.join(separator)
-}
-
-/// `"name"`
-pub(crate) fn identifier<DB: ShardedBackend>(name: &str, backend: &DB) -> QueryResult<String> {
-    let mut builder = backend.query_builder();
-    builder.push_identifier(name)?;
-    Ok(builder.finish())
 }
 
 /// The names in a text of quoted names, as they are: `` `comments`.`id`, `comments`.`post_id` ``.
@@ -170,8 +211,8 @@ pub(crate) fn identifiers(text: &str) -> Vec<String> {
     names
 }
 
-/// The same, where only the dialect is known.
-pub(super) fn quoted_on(dialect: Dialect, name: &str) -> String {
+/// `"name"`
+pub(crate) fn quoted_on(dialect: Dialect, name: &str) -> String {
     let quote = match dialect {
         Dialect::Postgres => "\"",
         Dialect::Mysql | Dialect::Sqlite => "`",

@@ -11,18 +11,16 @@ use diesel::result::Error as DieselError;
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::conflict::Failure;
 use crate::connection;
-use crate::connection::{Link, TransactionOptions, clean_up, in_any_transaction, now};
+use crate::connection::{Io, Link, TransactionOptions, begin, clean_up, in_any_transaction, now};
 use crate::engine::{enclosed, explain};
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::query_builder::Names;
 
-use super::by_names::{add_function_sql, create_sql, drop_function_sql, drop_sql};
 use super::create::explain_key;
 use super::fold_and_drop::{CLEAN_UP, Program, select_unfit};
-use super::integrity::Integrity;
-use super::migration::ShardsMigration;
-use super::quoted::Quoted;
+use super::migration::{CreatedBySql, SqlMigration};
+use super::quoted::{Integrity, Quoted};
 use super::triggers::texts_of;
 use super::unfit_text::{explain_unfit, told};
 
@@ -170,7 +168,7 @@ impl<T: ShardedTable> ShardsTable<T> {
         DB: ShardedBackend,
         T: QueryFragment<DB>,
     {
-        create_sql(Names::of::<T>(), self.integrity, backend)
+        Ok(self.quoted(backend)?.create())
     }
 
     /// The statements that fold every shard into its parent and then drop the shards table: no count is lost. They hold a lock on
@@ -209,7 +207,7 @@ impl<T: ShardedTable> ShardsTable<T> {
         DB: ShardedBackend,
         T: QueryFragment<DB>,
     {
-        drop_sql(Names::of::<T>(), self.integrity, backend)
+        Ok(self.quoted(backend)?.fold_and_drop(Program::Any))
     }
 
     /// The statements that create functions for triggers of the application's own: `videos_shards_add(id, field, delta)` adds to a field of a row, on one
@@ -248,7 +246,7 @@ impl<T: ShardedTable> ShardsTable<T> {
         DB: ShardedBackend,
         T: QueryFragment<DB>,
     {
-        add_function_sql(Names::of::<T>(), backend)
+        self.quoted(backend)?.create_function()
     }
 
     /// The statements that drop these functions.
@@ -264,7 +262,7 @@ impl<T: ShardedTable> ShardsTable<T> {
         DB: ShardedBackend,
         T: QueryFragment<DB>,
     {
-        drop_function_sql(Names::of::<T>(), backend)
+        self.quoted(backend)?.drop_function()
     }
 
     /// Creates it.
@@ -280,18 +278,9 @@ impl<T: ShardedTable> ShardsTable<T> {
         T: QueryFragment<Conn::Backend>,
     {
         let backend = Conn::Backend::backend_of(conn);
-        let quoted =
-            Quoted::new(Names::<Conn::Backend>::of::<T>(), &backend)?.kept_by(self.integrity);
+        let quoted = self.quoted(&backend)?;
         let sql = quoted.create_statements().join(";\n");
-        let created = match backend.dialect() {
-            Dialect::Mysql => {
-                refuse_inside(conn)?;
-                conn.batch_execute(&sql)
-            }
-            _ => enclosed(conn, TransactionOptions::default(), |conn| {
-                conn.batch_execute(&sql)
-            }),
-        };
+        let created = now(install(&mut Link::blocking(conn), &sql, None));
         created.map_err(|error| explain_key::<T>(&quoted, error, |sql| texts_of(conn, sql)))
     }
 
@@ -309,17 +298,16 @@ impl<T: ShardedTable> ShardsTable<T> {
     {
         let backend = Conn::Backend::backend_of(conn);
         let dialect = backend.dialect();
-        let quoted =
-            Quoted::new(Names::<Conn::Backend>::of::<T>(), &backend)?.kept_by(self.integrity);
+        let quoted = self.quoted(&backend)?;
         let sql = quoted.fold_and_drop(Program::StopsAtErrors);
         let options = TransactionOptions {
-            isolation: dialect.holding_isolation(),
+            isolation: dialect.locking_isolation(),
             ..Default::default()
         };
         let dropped = match dialect {
             Dialect::Postgres => enclosed(conn, options, |conn| conn.batch_execute(&sql)),
             Dialect::Mysql => {
-                refuse_inside(conn)?;
+                now(refuse_inside(&mut Link::blocking(conn)))?;
                 conn.batch_execute(&sql).map_err(|error| {
                     let unfit = unfit(conn);
                     now(clean_up(&mut Link::blocking(conn), CLEAN_UP));
@@ -343,8 +331,40 @@ impl<T: ShardedTable> ShardsTable<T> {
 
     /// A migration that creates the table, and folds and drops it when reverted. `version` orders it among the application's own
     /// migrations; Diesel's own form is a time, `20260101000000`.
-    pub fn migration(&self, version: impl Into<String>) -> ShardsMigration<T> {
-        ShardsMigration::new(version.into(), self.integrity)
+    pub fn migration(&self, version: impl Into<String>) -> SqlMigration<Self> {
+        let does = format!("create_{}", T::SHARDS_TABLE);
+        SqlMigration::new(version.into(), &does, *self)
+    }
+
+    fn quoted<DB>(&self, backend: &DB) -> QueryResult<Quoted<'static>>
+    where
+        DB: ShardedBackend,
+        T: QueryFragment<DB>,
+    {
+        Quoted::new(Names::<DB>::of::<T>(), self.integrity, backend)
+    }
+}
+
+impl<T, DB> CreatedBySql<DB> for ShardsTable<T>
+where
+    T: ShardedTable + QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn up(&self, backend: &DB) -> QueryResult<Vec<String>> {
+        Ok(vec![self.create_sql(backend)?])
+    }
+
+    fn down(&self, backend: &DB) -> QueryResult<Vec<String>> {
+        let sql = self.quoted(backend)?.fold_and_drop(Program::StopsAtErrors);
+        Ok(vec![sql])
+    }
+
+    fn clean_up(&self, creating: bool) -> Option<String> {
+        (!creating).then(|| CLEAN_UP.to_owned())
+    }
+
+    fn explain(&self, dialect: Dialect, error: DieselError) -> DieselError {
+        explain_unfit::<T>(dialect, error)
     }
 }
 
@@ -362,14 +382,48 @@ impl<T: ShardedTable> fmt::Debug for ShardsTable<T> {
     }
 }
 
-/// Inside a transaction that the next statements would commit.
-pub(super) fn refuse_inside<Conn>(conn: &mut Conn) -> QueryResult<()>
+/// Executes statements that create or drop something, as one step: in a transaction, or on MySQL, which has none for them, outside any.
+/// `clean_up` undoes there what a failure leaves behind.
+pub(crate) async fn install<M, Conn>(
+    link: &mut Link<'_, M, Conn>,
+    sql: &str,
+    clean_up: Option<&str>,
+) -> QueryResult<()>
 where
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
+    M: Io<Conn>,
 {
-    match now(in_any_transaction(&mut Link::blocking(conn)))? {
-        true => Err(diesel::result::Error::AlreadyInTransaction),
+    let dialect = link.dialect();
+    if dialect == Dialect::Mysql {
+        refuse_inside(link).await?;
+    }
+    link.enter();
+    let done = match dialect {
+        Dialect::Mysql => {
+            let done = link.batch_execute(sql).await;
+            if let (Err(_), Some(sql)) = (&done, clean_up) {
+                connection::clean_up(link, sql).await;
+            }
+            done
+        }
+        _ => in_one(link, sql).await,
+    };
+    link.leave();
+    done.map_err(|error| connection::told(dialect, error))
+}
+
+async fn in_one<M, Conn>(link: &mut Link<'_, M, Conn>, sql: &str) -> QueryResult<()>
+where
+    M: Io<Conn>,
+{
+    let begun = begin(link, link.dialect(), TransactionOptions::default()).await?;
+    let done = link.batch_execute(sql).await;
+    begun.end(link, done).await
+}
+
+/// Inside a transaction that the next statements would commit.
+async fn refuse_inside<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<()> {
+    match in_any_transaction(link).await? {
+        true => Err(DieselError::AlreadyInTransaction),
         false => Ok(()),
     }
 }

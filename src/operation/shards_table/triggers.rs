@@ -12,76 +12,41 @@ use diesel::sql_types::{Nullable, Text};
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::connection::{Link, LoadIo, now};
 use crate::error::Error;
-use crate::query_builder::{Names, literal, no_query_id};
+use crate::query_builder::{Names, literal, no_query_id, sql};
 
-use super::quoted::{Quoted, each, quoted_on};
+use super::quoted::{Integrity, Quoted, each, quoted_on};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trigger {
-    Delete,
-    Update,
-    Insert,
-}
-
-impl Trigger {
-    pub(super) const ALL: [Self; 3] = [Trigger::Delete, Trigger::Update, Trigger::Insert];
-
-    fn action(self) -> &'static str {
-        match self {
-            Trigger::Delete => "delete",
-            Trigger::Update => "update",
-            Trigger::Insert => "insert",
-        }
-    }
-
-    /// Not quoted.
-    fn name(self, shards_table: &str) -> String {
-        format!("{shards_table}_{}", self.action())
-    }
-}
+/// The triggers, by the ends of their names.
+pub(super) const ON_SQLITE: [&str; 3] = ["delete", "update", "insert"];
 
 impl Quoted<'_> {
-    fn trigger_name(&self, trigger: Trigger) -> String {
-        schema_name(&trigger.name(self.shards_table.name()))
-    }
-
-    pub(super) fn create_trigger(&self, trigger: Trigger, schema: &str) -> String {
+    pub(super) fn create_on_sqlite(&self, end: &str, schema: &str) -> String {
         // Both are those of the trigger's own database.
         let (parent, shards) = (&self.bare_parent, &self.bare_shards);
-        let name = self.trigger_name(trigger);
+        let name = self.bare_beside(end);
         let key_is = |row: &str| {
             each(&self.key, " AND ", |_, c| {
                 format!("{} = {row}.{}", c.name, c.name)
             })
         };
-        let (on, body) = match trigger {
-            Trigger::Delete => (
+        let (old, new) = (key_is("OLD"), key_is("NEW"));
+        let (on, body) = match end {
+            "delete" => (
                 "DELETE".to_owned(),
-                format!("DELETE FROM {shards} WHERE {};", key_is("OLD")),
+                format!("DELETE FROM {shards} WHERE {old};"),
             ),
-            Trigger::Insert => (
+            "insert" => (
                 "INSERT".to_owned(),
-                format!("DELETE FROM {shards} WHERE {};", key_is("NEW")),
+                format!("DELETE FROM {shards} WHERE {new};"),
             ),
-            Trigger::Update => {
-                let renamed = each(&self.key, ", ", |_, c| {
-                    format!("{} = NEW.{}", c.name, c.name)
-                });
-                let body = format!(
-                    "DELETE FROM {shards} WHERE {} AND NOT ({}); UPDATE {shards} SET {renamed} WHERE {};",
-                    key_is("NEW"),
-                    key_is("OLD"),
-                    key_is("OLD")
-                );
+            _ => {
+                let renamed = each(&self.key, ", ", |_, c| format!("{0} = NEW.{0}", c.name));
+                let delete = format!("DELETE FROM {shards} WHERE {new} AND NOT ({old})");
+                let body = format!("{delete}; UPDATE {shards} SET {renamed} WHERE {old};");
                 (format!("UPDATE OF {}", self.key_names()), body)
             }
         };
         format!("CREATE TRIGGER {schema}{name} AFTER {on} ON {parent} BEGIN {body} END")
-    }
-
-    pub(super) fn drop_trigger(&self, trigger: Trigger) -> String {
-        let name = self.trigger_name(trigger);
-        format!("DROP TRIGGER IF EXISTS {}{name}", self.schema) // rebuilding the parent's table drops them
     }
 }
 
@@ -103,7 +68,7 @@ where
     DB: ShardedBackend,
 {
     let backend = link.backend();
-    let quoted = Quoted::new(names, &backend)?;
+    let quoted = Quoted::new(names, Integrity::default(), &backend)?;
     let own = names.shards_table.schema();
     let is_there = |found: &[String]| found.iter().any(|name| name == names.shards_table.name());
     let mut schema = own.map(str::to_owned);
@@ -135,11 +100,9 @@ where
 impl Quoted<'_> {
     /// The shards table and its triggers, as far as they are in a database of the connection.
     fn select_triggers(&self, schema: &str) -> String {
-        let triggers = Trigger::ALL.map(|trigger| trigger.name(self.shards_table.name()));
-        let names = triggers
-            .iter()
-            .map(String::as_str)
-            .chain([self.shards_table.name()]);
+        let names = ON_SQLITE.map(|end| self.name_beside(end));
+        let names = names.iter().map(String::as_str);
+        let names = names.chain([self.shards_table.name()]);
         let names: Vec<_> = names.map(|name| literal(Dialect::Sqlite, name)).collect();
         format!(
             "SELECT name FROM {}.sqlite_master WHERE name IN ({})",
@@ -149,7 +112,7 @@ impl Quoted<'_> {
     }
 
     /// The statements that create the triggers whose names are not among those that were found.
-    pub(super) fn missing_triggers(
+    pub(crate) fn missing_triggers(
         &self,
         schema: Option<&str>,
         found: &[String],
@@ -157,12 +120,10 @@ impl Quoted<'_> {
         let schema = schema
             .map(|schema| schema_name(schema) + ".")
             .unwrap_or_else(|| self.schema.clone());
-        let missing = Trigger::ALL
-            .into_iter()
-            .filter(|trigger| !found.contains(&trigger.name(self.shards_table.name())));
-        let create: Vec<_> = missing
-            .map(|trigger| self.create_trigger(trigger, &schema) + ";")
-            .collect();
+        let is_missing = |end: &&str| !found.contains(&self.name_beside(end));
+        let missing = ON_SQLITE.into_iter().filter(is_missing);
+        let create = missing.map(|end| self.create_on_sqlite(end, &schema) + ";");
+        let create: Vec<_> = create.collect();
         (!create.is_empty()).then(|| create.join("\n"))
     }
 }
@@ -199,8 +160,7 @@ struct Texts(String);
 impl<DB: ShardedBackend> QueryFragment<DB> for Texts {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.unsafe_to_cache_prepared(); // a text of its own for each table
-        out.push_sql(&self.0);
-        Ok(())
+        sql!(out; self.0.as_str())
     }
 }
 

@@ -7,8 +7,10 @@ use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{QueryBuilder, QueryFragment};
 
-use super::table::{ShardsTable, refuse_inside};
-use crate::backend::{BackendOf, Dialect, ShardedBackend};
+use super::migration::{CreatedBySql, SqlMigration};
+use super::table::{ShardsTable, install};
+use crate::backend::{BackendOf, ShardedBackend};
+use crate::connection::{Link, now};
 use crate::model::ShardedTable;
 use crate::operation::update::returning::AllWithTotals;
 use crate::query_builder::{CreateView, DropView, Names};
@@ -115,7 +117,7 @@ impl<T: ShardedTable> TotalsView<T> {
         T: Table<AllColumns: AllWithTotals> + QueryFragment<Conn::Backend>,
     {
         let sql = self.create_sql(&Conn::Backend::backend_of(conn))?;
-        run(conn, &sql)
+        now(install(&mut Link::blocking(conn), &sql, None))
     }
 
     /// Removes it.
@@ -129,23 +131,29 @@ impl<T: ShardedTable> TotalsView<T> {
         T: QueryFragment<Conn::Backend>,
     {
         let sql = self.drop_sql(&Conn::Backend::backend_of(conn))?;
-        run(conn, &sql)
+        now(install(&mut Link::blocking(conn), &sql, None))
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
+    /// A migration that creates the view, and removes it when reverted. Its `version` comes after that of the
+    /// [shards table's](crate::ShardsTable::migration), so that it is reverted first.
+    pub fn migration(&self, version: impl Into<String>) -> SqlMigration<Self> {
+        let does = format!("create_{}", self.name);
+        SqlMigration::new(version.into(), &does, self.clone())
     }
 }
 
-fn run<Conn>(conn: &mut Conn, sql: &str) -> QueryResult<()>
+impl<T, DB> CreatedBySql<DB> for TotalsView<T>
 where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
+    T: ShardedTable + Table<AllColumns: AllWithTotals> + QueryFragment<DB>,
+    DB: ShardedBackend,
 {
-    if Conn::Backend::backend_of(conn).dialect() == Dialect::Mysql {
-        refuse_inside(conn)?;
+    fn up(&self, backend: &DB) -> QueryResult<Vec<String>> {
+        Ok(vec![self.create_sql(backend)?])
     }
-    conn.batch_execute(sql)
+
+    fn down(&self, backend: &DB) -> QueryResult<Vec<String>> {
+        Ok(vec![self.drop_sql(backend)?])
+    }
 }
 
 impl<T> Clone for TotalsView<T> {

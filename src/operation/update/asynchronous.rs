@@ -9,13 +9,15 @@ use diesel::result::Error as DieselError;
 use diesel_async::AsyncConnection;
 
 use super::insert::{InsertRow, NoInsert};
+use super::ready::count;
 use super::returning::{NoReturning, ReadAs, Returning};
 use super::source::UpdateSource;
 use super::statement::{SetNotCalled, UpdateStatement, Values};
 use crate::backend::BackendOf;
 use crate::connection::{Async, BoxFuture, Link};
-use crate::engine::KeyedTable;
+use crate::engine::{KeyedTable, SendStep};
 use crate::model::ShardedTable;
+use crate::query_builder::Names;
 
 /// Begins a counting update on a connection of `diesel_async`; see [`update`](crate::update()).
 pub fn update<Source, Kind>(
@@ -89,7 +91,12 @@ where
         DB: BackendOf<Conn>,
     {
         let mut ready = self.ready::<DB>();
-        Box::pin(async move { ready.count(&mut Link::awaited(conn)).await })
+        Box::pin(async move {
+            let link = &mut Link::awaited(conn);
+            let (plan, retry) = (ready.plan(link)?, ready.retry());
+            let sender: &mut (dyn SendStep<Async, Conn> + Send) = &mut ready;
+            count(link, plan, retry, sender, Names::of::<T>()).await
+        })
     }
 
     gives_rows!();

@@ -9,12 +9,14 @@ use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryI
 use diesel::query_dsl::methods::{ExecuteDsl, LoadQuery};
 
 use super::insert::InsertRow;
+use super::ready::count;
 use super::returning::{ReadAs, Returning};
 use super::statement::{UpdateStatement, Values};
 use crate::backend::BackendOf;
-use crate::connection::{Link, now};
-use crate::engine::KeyedTable;
+use crate::connection::{Blocking, Link, now};
+use crate::engine::{KeyedTable, SendStep};
 use crate::model::ShardedTable;
+use crate::query_builder::Names;
 
 impl<Query, Values, Ret, Ins, Conn> RunQueryDsl<Conn> for UpdateStatement<Query, Values, Ret, Ins> {}
 
@@ -30,7 +32,10 @@ where
     DB: BackendOf<Conn>,
 {
     fn execute(update: Self, conn: &mut Conn) -> QueryResult<usize> {
-        now(update.ready::<DB>().count(&mut Link::blocking(conn)))
+        let (mut ready, link) = (update.ready::<DB>(), &mut Link::blocking(conn));
+        let (plan, retry) = (ready.plan(link)?, ready.retry());
+        let sender: &mut dyn SendStep<Blocking, Conn> = &mut ready;
+        now(count(link, plan, retry, sender, Names::of::<T>()))
     }
 }
 

@@ -7,14 +7,17 @@ use diesel::expression::QueryMetadata;
 use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, QueryFragment, QueryId};
 
+use super::changes::send;
 use super::ready::Ready;
 use super::returning::{ReadAs, Returning};
 use crate::backend::ShardedBackend;
 use crate::connection::{Link, LoadInto};
 use crate::engine;
-use crate::engine::{KeyedTable, Plan, Sender, Statement, explain, in_chunks};
+use crate::engine::{KeyedTable, Plan, SendStep, Sender, Statement, explain, in_chunks};
 use crate::model::ShardedTable;
-use crate::query_builder::{CountAllAndLoad, KeyIs, KeysAre, PickKeys, SelectParents};
+use crate::query_builder::{
+    CountAllAndLoad, CountAllAndLoadId, Identified, KeyIs, KeysAre, PickKeys, SelectParents,
+};
 
 impl<T, V, W, I> Ready<T, V, W, I>
 where
@@ -135,13 +138,11 @@ where
                 Ok(met)
             }
             Statement::CountAndLoad => {
-                let query = CountAllAndLoad::<T, _, V, _, _> {
-                    changes: &self.ready.changes.changeset,
-                    filter: &self.ready.filter,
-                    shard,
+                let query = CountAllAndLoad {
+                    parts: self.ready.parts(shard),
                     selection: &*self.selection,
-                    types: PhantomData,
                 };
+                let query = Identified::<CountAllAndLoadId<T, W, V, Ret::Selection>, _>::new(query);
                 self.rows = M::load_into(link.conn, query).await?;
                 Ok(self.rows.len())
             }
@@ -165,12 +166,7 @@ where
                 }
                 Ok(self.rows.len())
             }
-            Statement::CountByKey if self.by_key => {
-                let Ready {
-                    changes, filter, ..
-                } = &*self.ready;
-                changes.count_before_load(link, filter, shard).await
-            }
+            Statement::CountByKey if self.by_key => self.ready.count_before_load(link, shard).await,
             Statement::FindMissing
             | Statement::Create
             | Statement::CountByKey
@@ -179,20 +175,20 @@ where
             {
                 match &self.picked {
                     Picked::One(key) => {
-                        let changes = &self.ready.changes;
-                        changes.send(link, statement, key, shard).await
+                        let parts = self.ready.parts_of(key, shard);
+                        send(link, statement, parts, None).await
                     }
                     Picked::Several(chunks) => {
                         let mut met = 0;
                         for keys in chunks {
-                            let changes = &self.ready.changes;
-                            met += changes.send(link, statement, keys, shard).await?;
+                            let parts = self.ready.parts_of(keys, shard);
+                            met += send(link, statement, parts, None).await?;
                         }
                         Ok(met)
                     }
                 }
             }
-            statement => Sender::<M, Conn>::send(self.ready, link, statement, shard).await,
+            statement => self.ready.send_step(link, statement, shard).await,
         }
     }
 }

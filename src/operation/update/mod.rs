@@ -15,8 +15,6 @@ mod source;
 mod statement;
 
 pub use self::boxed::BoxedRows;
-#[cfg(feature = "r2d2")]
-pub(crate) use self::changes::Changes;
 pub use self::insert::{InsertRow, NoInsert, OrInsert};
 pub(crate) use self::ready::Ready;
 pub use self::source::{Rows, UpdateSource};

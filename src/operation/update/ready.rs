@@ -7,19 +7,22 @@ use diesel::prelude::*;
 use diesel::query_builder::{AsChangeset, IntoUpdateTarget, QueryFragment, QueryId};
 use diesel::result::{EmptyChangeset, Error as DieselError};
 
-use super::changes::Changes;
+use super::changes::send;
 use super::insert::InsertRow;
 use super::returning::Returning;
 use super::settings::Settings;
 use super::statement::{UpdateStatement, Values};
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link, in_transaction};
-use crate::engine::{Plan, Sender, Statement, explain};
+use crate::engine::{Plan, SendStep, Statement, Steps, explain_of};
 use crate::model::ShardedTable;
 use crate::operation::shard_counts;
 use crate::placement::ShardChoice;
 use crate::policy::RetryPolicy;
-use crate::query_builder::{InsertParent, KeyIs};
+use crate::query_builder::{
+    CountBeforeLoad, CountBeforeLoadId, CountByKey, CountOne, FirstCount, FirstCountId, Identified,
+    KeyIs, Names, Parts,
+};
 use crate::{engine, observe, placement};
 
 impl<Q, V, Ret, Ins, Run, T, W> UpdateStatement<Q, Values<V>, Ret, Ins, Run>
@@ -44,7 +47,8 @@ where
         DB: Backend,
     {
         Ready {
-            changes: Changes::new(self.values.changes),
+            changes: self.values.changes.as_changeset(),
+            table: PhantomData,
             fields: self.values.fields,
             is_nothing: self.values.is_nothing,
             by_key: W::query_id().is_some_and(T::is_key_filter),
@@ -58,7 +62,8 @@ where
 
 /// An update that can be carried out, repeatedly if necessary.
 pub(crate) struct Ready<T, V: AsChangeset, W, I> {
-    pub(crate) changes: Changes<T, V>,
+    table: PhantomData<T>,
+    pub(crate) changes: V::Changeset,
     /// The names of the fields that the changes count.
     fields: &'static [&'static str],
     /// There are no changes.
@@ -76,7 +81,8 @@ impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
     /// Counts `changes`, which are of the fields named, on the one parent that `key` names.
     pub(crate) fn by_key(key: KeyIs<P>, changes: V, fields: &'static [&'static str]) -> Self {
         Ready {
-            changes: Changes::new(changes),
+            changes: changes.as_changeset(),
+            table: PhantomData,
             fields,
             is_nothing: false,
             by_key: true,
@@ -90,6 +96,7 @@ impl<T, V: AsChangeset, P> Ready<T, V, KeyIs<P>, ()> {
     /// Inserts the parent by this statement if it is not there, and chooses from this number of shards, from 1 on.
     pub(crate) fn or_insert<I>(self, insert: I, shards: u16) -> Ready<T, V, KeyIs<P>, I> {
         Ready {
+            table: PhantomData,
             changes: self.changes,
             fields: self.fields,
             is_nothing: self.is_nothing,
@@ -159,6 +166,53 @@ where
         self.settings.retry.clone().unwrap_or_default()
     }
 
+    /// The parts of its statements.
+    pub(crate) fn parts<DB>(&self, shard: i32) -> Parts<'_, DB>
+    where
+        T: QueryFragment<DB>,
+        V::Changeset: QueryFragment<DB>,
+        W: QueryFragment<DB>,
+        DB: ShardedBackend,
+    {
+        self.parts_of(&self.filter, shard)
+    }
+
+    /// The parts of statements about other parents.
+    pub(super) fn parts_of<'a, DB>(
+        &'a self,
+        filter: &'a dyn QueryFragment<DB>,
+        shard: i32,
+    ) -> Parts<'a, DB>
+    where
+        T: QueryFragment<DB>,
+        V::Changeset: QueryFragment<DB>,
+        DB: ShardedBackend,
+    {
+        Parts {
+            names: Names::of::<T>(),
+            changes: &self.changes,
+            filter,
+            shard,
+        }
+    }
+
+    /// Counts by key in a transaction that reads the parents later.
+    pub(crate) fn count_before_load<'c, DB, M, Conn>(
+        &'c self,
+        link: &'c mut Link<'_, M, Conn>,
+        shard: i32,
+    ) -> M::Future<'c, QueryResult<usize>>
+    where
+        T: QueryFragment<DB> + QueryId,
+        V::Changeset: QueryFragment<DB>,
+        W: QueryFragment<DB> + QueryId,
+        M: Io<Conn, Backend = DB>,
+        DB: ShardedBackend,
+    {
+        let count = CountBeforeLoad(CountByKey(self.parts(shard)));
+        link.execute_kept(Identified::<CountBeforeLoadId<T, W, V>, _>::new(count))
+    }
+
     /// Returns the number of rows counted.
     pub(crate) async fn count<DB, M, Conn>(
         &mut self,
@@ -173,12 +227,27 @@ where
         DB: ShardedBackend,
     {
         let plan = self.plan(link)?;
-        let counted = engine::count(link, plan, self.retry(), self).await;
-        counted.map_err(|error| explain::<T, DB>(&link.backend(), error))
+        count(link, plan, self.retry(), self, Names::of::<T>()).await
     }
 }
 
-impl<M, Conn, DB, T, V, W, I> Sender<M, Conn> for Ready<T, V, W, I>
+/// Counts as `plan` says. Returns the number of rows counted.
+pub(super) async fn count<M, Conn, S>(
+    link: &mut Link<'_, M, Conn>,
+    plan: Plan,
+    retry: RetryPolicy,
+    sender: &mut S,
+    names: Names<'_, M::Backend>,
+) -> QueryResult<usize>
+where
+    M: Io<Conn>,
+    S: SendStep<M, Conn> + ?Sized,
+{
+    let counted = engine::count(link, plan, retry, &mut Steps(sender)).await;
+    counted.map_err(|error| explain_of(names, &link.backend(), error))
+}
+
+impl<M, Conn, DB, T, V, W, I> SendStep<M, Conn> for Ready<T, V, W, I>
 where
     M: Io<Conn, Backend = DB>,
     DB: ShardedBackend,
@@ -187,25 +256,24 @@ where
     W: QueryFragment<DB> + QueryId,
     I: QueryFragment<DB> + QueryId,
 {
-    async fn send(
-        &mut self,
-        link: &mut Link<'_, M, Conn>,
+    fn send_step<'s>(
+        &'s mut self,
+        link: &'s mut Link<'_, M, Conn>,
         statement: Statement,
         shard: i32,
-    ) -> QueryResult<usize> {
-        match (&self.insert, statement) {
-            (Some(insert), Statement::InsertUnlessThere | Statement::Insert) => {
-                let sent = link.execute(InsertParent::<T, _, _> {
-                    insert,
-                    changes: &self.changes.changeset,
-                    unless_there: statement == Statement::InsertUnlessThere,
-                    table: PhantomData,
-                });
-                sent.await
+    ) -> M::Future<'s, QueryResult<usize>> {
+        let parts = self.parts(shard);
+        match statement {
+            Statement::CountByKey | Statement::CountOne => {
+                let count = match self.by_key {
+                    true => FirstCount::ByKey(CountByKey(parts)),
+                    false => FirstCount::One(CountOne(parts)),
+                };
+                link.execute_kept(Identified::<FirstCountId<T, W, V>, _>::new(count))
             }
             _ => {
-                let (changes, filter) = (&self.changes, &self.filter);
-                changes.send(link, statement, filter, shard).await
+                let insert = self.insert.as_ref().map(|insert| insert as _);
+                send(link, statement, parts, insert)
             }
         }
     }

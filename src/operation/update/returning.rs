@@ -14,7 +14,7 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
 use crate::model::{ShardedTable, TotalColumn, TotalOf};
-use crate::query_builder::{Total, TotalInRow, push_total};
+use crate::query_builder::{Names, Sql, Total, TotalInRow};
 
 /// A selection of `T`'s columns that can be returned with totals: columns, totals, tuples of them, and `Model::as_returning()` /
 /// `Model::as_select()` of a model that selects only such.
@@ -64,7 +64,7 @@ where
 {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         match C::Table::FIELDS.iter().find(|field| field.name == C::NAME) {
-            Some(field) => push_total::<C::Table, DB>(field, None, out),
+            Some(field) => Names::of::<C::Table>().total(field, None).push(out),
             None => self.0.walk_ast(out),
         }
     }

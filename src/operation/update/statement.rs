@@ -16,7 +16,7 @@ use super::source::UpdateSource;
 use crate::connection::Blocking;
 #[cfg(doc)]
 use crate::error::Error;
-use crate::model::{CountingUpdate, ShardedTable, are_distinct};
+use crate::model::{CountingUpdate, are_distinct};
 #[cfg(doc)]
 use crate::policy::RetryPolicy;
 
@@ -297,7 +297,7 @@ impl<Query, Ret, Ins, Run> UpdateStatement<Query, SetNotCalled, Ret, Ins, Run> {
         values: V,
     ) -> UpdateStatement<Query, Values<V::Changes>, Ret, Ins, Run>
     where
-        Query: HasTable<Table: ShardedTable>,
+        Query: HasTable,
         V: CountingUpdate<Columns, Operations, Kind, Changes: AsChangeset<Target = Query::Table>>,
     {
         const {

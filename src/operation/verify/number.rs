@@ -1,7 +1,7 @@
 //! The numbers that a recount gives.
 
 use diesel::query_builder::AsQuery;
-use diesel::sql_types;
+use diesel::sql_types::{self, SqlType};
 
 use crate::model::Amount;
 
@@ -71,9 +71,21 @@ pub trait RecountRow<K> {
     fn amounts(row: Self::Row) -> (K, Vec<Amount>);
 }
 
+/// Whether an SQL type is nullable, as far as a recount's key may be.
+#[diagnostic::on_unimplemented(
+    message = "a recount's key may be NULL here, and no row has that key",
+    note = "leave such rows out: `.filter(comments::video_id.is_not_null())`, and select `comments::video_id.assume_not_null()`"
+)]
+pub trait NullabilityOfKey {}
+
+impl NullabilityOfKey for sql_types::is_nullable::NotNull {}
+
 macro_rules! rows {
     ($($($number:ident)+;)+) => {$(
-        impl<K, KeyType, $($number: NumberType),+> RecountRow<K> for (KeyType, $($number),+) {
+        impl<K, KeyType, $($number: NumberType),+> RecountRow<K> for (KeyType, $($number),+)
+        where
+            KeyType: SqlType<IsNull: NullabilityOfKey>,
+        {
             type Row = (K, $($number::Number),+);
 
             #[allow(non_snake_case)]

@@ -7,12 +7,12 @@ use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::Integer;
 
-use crate::backend::ShardedBackend;
+use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Link, LoadIo};
 use crate::engine::KeyedTable;
 use crate::error::Error;
 use crate::model::{ColumnType, ShardedTable};
-use crate::query_builder::{no_query_id, push_column};
+use crate::query_builder::{Names, no_query_id, on, sql, walk};
 
 /// Refuses a table whose keys PostgreSQL pads with spaces when it returns them. A recount may return them with or without the
 /// padding, and the two would be compared as different keys.
@@ -48,7 +48,7 @@ where
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
-    if !link.dialect().cuts_queries() {
+    if link.dialect().all_rows().is_empty() {
         return Ok(());
     }
     let limits = link.load::<i32, _>(FindSelectLimit).await?;
@@ -67,12 +67,9 @@ where
 struct FindSelectLimit;
 
 impl<DB: ShardedBackend> QueryFragment<DB> for FindSelectLimit {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql(
-            "SELECT 1 FROM (SELECT 1) AS one WHERE @@sql_select_limit < 18446744073709551615",
-        );
-        out.push_sql(out.backend().dialect().all_rows());
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out;
+            "SELECT 1 FROM (SELECT 1) AS one WHERE @@sql_select_limit < 18446744073709551615", on(Dialect::all_rows))
     }
 }
 
@@ -94,19 +91,14 @@ where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT 1 FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
-        let texts = T::KEY.iter();
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = Names::of::<T>();
+        let texts = table.key.iter();
         let texts = texts.filter(|column| column.column_type == ColumnType::Text);
-        for (i, column) in texts.enumerate() {
-            out.push_sql(if i == 0 { " WHERE " } else { " OR " });
-            out.push_sql("pg_typeof(");
-            push_column::<T, DB>(&column.name, out.reborrow())?;
-            out.push_sql(") = 'character'::regtype");
-        }
-        out.push_sql(" LIMIT 1");
-        Ok(())
+        sql!(out;
+            "SELECT 1 FROM ", walk(table.parent),
+            " WHERE ", for column in (texts, " OR ") { "pg_typeof(", table.column(&column.name), ") = 'character'::regtype" },
+            " LIMIT 1")
     }
 }
 

@@ -6,10 +6,10 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::sql_types::BigInt;
 
-use crate::backend::ShardedBackend;
+use crate::backend::{Dialect, ShardedBackend};
 use crate::engine::KeyAndText;
 use crate::model::{Amount, ColumnType, ShardedTable, ShardsColumn};
-use crate::query_builder::{Names, no_query_id, push_bind, push_column, push_total};
+use crate::query_builder::{Names, Sql, bind, id, no_query_id, on, sql, walk};
 
 /// Reads keys and totals, the totals of a parent as one text.
 ///
@@ -29,26 +29,15 @@ where
     T: ShardedTable + QueryFragment<DB>,
     W: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = Names::of::<T>();
         let dialect = out.backend().dialect();
         let [joined, between, end] = dialect.joined_texts();
-        out.push_sql("SELECT ");
-        Names::of::<T>().push_key(out.reborrow())?;
-        out.push_sql(", ");
-        out.push_sql(joined);
-        for (i, field) in self.fields.iter().enumerate() {
-            let (before, behind) = dialect.number_as_text(field.column_type);
-            out.push_sql(if i == 0 { "" } else { between });
-            out.push_sql(before);
-            push_total::<T, DB>(field, None, out.reborrow())?;
-            out.push_sql(behind);
-        }
-        out.push_sql(end);
-        out.push_sql(" FROM ");
-        T::TABLE.walk_ast(out.reborrow())?;
-        self.filter.walk_ast(out.reborrow())?;
-        out.push_sql(dialect.all_rows());
-        Ok(())
+        let cast = |field: &ShardsColumn| dialect.number_as_text(field.column_type);
+        sql!(out;
+            "SELECT ", table.key(), ", ", joined,
+            for field in (self.fields, between) { cast(field).0, table.total(field, None), cast(field).1 }, end,
+            " FROM ", walk(T::TABLE), walk(self.filter), on(Dialect::all_rows))
     }
 }
 
@@ -76,19 +65,10 @@ where
 {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.unsafe_to_cache_prepared(); // one text for each number of keys
-        for (i, key_is) in self.keys.iter().enumerate() {
-            out.push_sql(if i == 0 {
-                "SELECT "
-            } else {
-                " UNION ALL SELECT "
-            });
-            Names::of::<T>().push_key(out.reborrow())?;
-            out.push_sql(&format!(", '{i}' FROM "));
-            T::TABLE.walk_ast(out.reborrow())?;
-            out.push_sql(" WHERE ");
-            key_is.walk_ast(out.reborrow())?;
-        }
-        Ok(())
+        let table = Names::of::<T>();
+        sql!(out; for (number, key_is) in (self.keys.iter().enumerate(), " UNION ALL ") {
+            "SELECT ", table.key(), ", '", &*number.to_string(), "' FROM ", walk(T::TABLE), " WHERE ", walk(key_is)
+        })
     }
 }
 
@@ -111,6 +91,15 @@ pub(super) struct AddAmounts<'a, T> {
 enum Term {
     Bound(i64),
     Literal(String),
+}
+
+impl Term {
+    fn sql<'b, DB: ShardedBackend>(&'b self) -> impl Sql<'b, DB> {
+        move |out: AstPass<'_, 'b, DB>| match self {
+            Term::Bound(n) => bind(BigInt, n).push(out),
+            Term::Literal(digits) => digits.as_str().push(out),
+        }
+    }
 }
 
 impl<'a, T> AddAmounts<'a, T> {
@@ -140,20 +129,11 @@ where
     DB: ShardedBackend,
     T: ShardedTable + QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        for (i, (field, term)) in self.fields.iter().zip(&self.terms).enumerate() {
-            out.push_sql(if i == 0 { "" } else { ", " });
-            out.push_identifier(&field.name)?;
-            out.push_sql(" = (");
-            push_column::<T, DB>(&field.name, out.reborrow())?;
-            out.push_sql(" + ");
-            match term {
-                Term::Bound(n) => push_bind::<BigInt, i64, DB>(n, out.reborrow())?,
-                Term::Literal(digits) => out.push_sql(digits),
-            }
-            out.push_sql(")");
-        }
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = Names::of::<T>();
+        sql!(out; for (field, term) in (self.fields.iter().zip(&self.terms), ", ") {
+            id(&field.name), " = (", table.column(&field.name), " + ", term.sql(), ")"
+        })
     }
 }
 

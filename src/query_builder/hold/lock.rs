@@ -4,16 +4,14 @@ use std::marker::PhantomData;
 
 use diesel::backend::Backend;
 use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment};
+use diesel::query_builder::{AstPass, Query, QueryBuilder, QueryFragment};
 use diesel::sql_types::Integer;
 
-use crate::backend::ShardedBackend;
+use crate::backend::{Dialect, ShardedBackend};
 use crate::model::SHARD;
 use crate::query_builder::keys::KeysAre;
-use crate::query_builder::names::Names;
-use crate::query_builder::no_query_id;
+use crate::query_builder::{Names, Sql, literal, no_query_id, on, part, sql, walk};
 
-use super::policy::push_row_security_active;
 use super::rows::HeldRows;
 
 /// Locks parents in key order, and reads their keys.
@@ -33,10 +31,8 @@ where
     DB: ShardedBackend,
     W: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.names.push_select_keys(self.keys, out.reborrow())?;
-        out.push_sql(self.clause);
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; self.names.select_keys(self.keys), self.clause)
     }
 }
 
@@ -62,18 +58,11 @@ where
     DB: ShardedBackend,
     P: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        self.names.push_key_to_read(out.reborrow())?;
-        out.push_sql(" FROM ");
-        self.names.parent.walk_ast(out.reborrow())?;
-        self.keys.walk_ast(out.reborrow())?;
-        if !self.locked.0.is_empty() {
-            out.push_sql(" AND NOT ");
-            self.locked.push_any(out.reborrow())?;
-        }
-        out.push_sql(" AND ");
-        push_row_security_active(self.names.parent, out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out;
+            "SELECT ", self.names.key_to_read(), " FROM ", walk(self.names.parent), walk(self.keys),
+            if !self.locked.0.is_empty() { " AND NOT ", self.locked.any() },
+            " AND ", row_security_active(self.names.parent))
     }
 }
 
@@ -97,25 +86,13 @@ where
     DB: ShardedBackend,
     W: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT CASE WHEN ");
-        for (i, field) in self.of.names.fields.iter().enumerate() {
-            if i > 0 {
-                out.push_sql(" OR ");
-            }
-            self.of.names().push_column(&field.name, out.reborrow())?;
-            out.push_sql(field.merge.is_filled());
-        }
-        out.push_sql(" THEN 1 ELSE 0 END FROM ");
-        self.of.push_table(out.reborrow())?;
-        self.of.push_where(out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        self.of.names().push_key(out.reborrow())?;
-        out.push_sql(", ");
-        self.of.names().push_column(SHARD, out.reborrow())?;
-        out.push_sql(out.backend().dialect().all_rows());
-        out.push_sql(self.clause);
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = self.of.names();
+        sql!(out;
+            "SELECT CASE WHEN ",
+            for field in (table.fields, " OR ") { table.column(&field.name), field.merge.is_filled() },
+            " THEN 1 ELSE 0 END FROM ", self.of.table(), self.of.filter(),
+            " ORDER BY ", table.key(), ", ", table.column(SHARD), on(Dialect::all_rows), self.clause)
     }
 }
 
@@ -137,14 +114,8 @@ where
     DB: ShardedBackend,
     W: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("SELECT ");
-        self.of.names().push_column(SHARD, out.reborrow())?;
-        out.push_sql(" FROM ");
-        self.of.push_table(out.reborrow())?;
-        self.of.push_where(out.reborrow())?;
-        out.push_sql(out.backend().dialect().all_rows());
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; "SELECT ", self.of.names().column(SHARD), " FROM ", self.of.table(), self.of.filter(), on(Dialect::all_rows))
     }
 }
 
@@ -152,9 +123,45 @@ impl<W, DB: Backend> Query for SelectShards<'_, W, DB> {
     type SqlType = Integer;
 }
 
+/// Reads a row if row security applies to this role's view of a table.
+///
+/// ```sql
+/// SELECT 1 WHERE row_security_active('"videos"')
+/// ```
+pub(crate) struct FindPolicy<F>(pub(crate) F);
+
+impl<F, DB> QueryFragment<DB> for FindPolicy<F>
+where
+    F: QueryFragment<DB>,
+    DB: ShardedBackend,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; "SELECT 1 WHERE ", row_security_active(&self.0))
+    }
+}
+
+impl<F> Query for FindPolicy<F> {
+    type SqlType = Integer;
+}
+
+/// `row_security_active('"videos"')`
+fn row_security_active<'b, F, DB>(table: &'b F) -> impl Sql<'b, DB>
+where
+    F: QueryFragment<DB> + ?Sized,
+    DB: ShardedBackend,
+{
+    part(|out: AstPass<'_, 'b, DB>| {
+        let mut name = out.backend().query_builder();
+        table.to_sql(&mut name, out.backend())?;
+        let name = literal(out.backend().dialect(), &name.finish());
+        sql!(out; "row_security_active(", &*name, ")")
+    })
+}
+
 no_query_id!(
     [W, DB: Backend] LockShards<'_, W, DB>,
     [W, DB: Backend] SelectShards<'_, W, DB>,
+    [F] FindPolicy<F>,
 );
 
 // Its text has one length for each number of keys.

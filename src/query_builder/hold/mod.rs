@@ -1,12 +1,8 @@
 //! Statements about parents that are held, and about their shards.
 
-mod hot;
 mod lock;
-mod orphans;
-mod peaks;
-mod policy;
+mod read;
 mod rows;
-mod states;
 #[cfg(all(
     test,
     feature = "postgres_backend",
@@ -16,13 +12,9 @@ mod states;
 mod tests;
 mod write;
 
-pub(crate) use self::hot::FindHot;
-pub(crate) use self::lock::{LockParents, LockShards, NotLocked, SelectShards};
-pub(crate) use self::orphans::RemoveOrphans;
-pub(crate) use self::peaks::ReadPeaks;
-pub(crate) use self::policy::FindPolicy;
+pub(crate) use self::lock::{FindPolicy, LockParents, LockShards, NotLocked, SelectShards};
+pub(crate) use self::read::{Fields, FindHot, ReadPeaks, ReadStates, Sums};
 pub(crate) use self::rows::{HeldRows, RowKind};
-pub(crate) use self::states::{Fields, ReadStates, Sums};
 pub(crate) use self::write::{
-    AddShardsToBases, BaseValues, EmptyShards, RemoveShards, Write, WriteValues,
+    AddShardsToBases, BaseValues, EmptyShards, RemoveOrphans, RemoveShards, Write, WriteValues,
 };

@@ -1,13 +1,10 @@
 //! The rows that a statement is about.
 
 use diesel::backend::Backend;
-use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::sql_types::Integer;
 
-use crate::backend::ShardedBackend;
-use crate::model::SHARD;
-use crate::query_builder::names::{Names, push_bind};
+use crate::backend::{Dialect, ShardedBackend};
+use crate::query_builder::{Names, Sql, on, sql, walk};
 
 /// Which of the rows that are held a statement is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,64 +36,44 @@ where
     }
 
     /// An expression over the parent, for the rows.
-    pub(super) fn push<'b, F>(
+    pub(super) fn expression<'b>(
         &'b self,
-        expression: &'b F,
-        out: AstPass<'_, 'b, DB>,
-    ) -> QueryResult<()>
-    where
-        F: QueryFragment<DB>,
-    {
-        match self.rows {
+        expression: &'b impl QueryFragment<DB>,
+    ) -> impl Sql<'b, DB> {
+        move |out: AstPass<'_, 'b, DB>| match self.rows {
             RowKind::Parents => expression.walk_ast(out),
-            RowKind::Shards => self.names.push_under_alias(expression, out),
+            RowKind::Shards => self.names.aliased(expression).push(out),
         }
     }
 
     /// `parent`, or `shards AS parent`
-    pub(super) fn push_table<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        match self.rows {
+    pub(super) fn table<'b>(&'b self) -> impl Sql<'b, DB> {
+        move |out: AstPass<'_, 'b, DB>| match self.rows {
             RowKind::Parents => self.names.parent.walk_ast(out),
-            RowKind::Shards => self.names.push_shards_as_parent(out),
+            RowKind::Shards => self.names.shards_as_parent().push(out),
         }
     }
 
     /// `DELETE FROM shards AS parent WHERE (keys)`; MySQL: `DELETE parent FROM …`
-    pub(super) fn push_delete<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("DELETE ");
-        if out.backend().dialect().deletes_by_alias() {
-            self.names().parent.walk_ast(out.reborrow())?;
-            out.push_sql(" ");
-        }
-        out.push_sql("FROM ");
-        self.push_table(out.reborrow())?;
-        self.push_where(out)
+    pub(super) fn delete<'b>(&'b self) -> impl Sql<'b, DB> {
+        let alias = move |dialect: Dialect| {
+            let by_alias = dialect.deletes_by_alias();
+            by_alias.then(|| sql! { walk(self.names().parent), " " })
+        };
+        sql! { "DELETE ", on(alias), "FROM ", self.table(), self.filter() }
     }
 
-    /// ` FROM parent WHERE (keys) ORDER BY parent.key`, of all rows and as they are locked
-    pub(super) fn push_from_parents<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let dialect = out.backend().dialect();
-        out.push_sql(" FROM ");
-        self.names.parent.walk_ast(out.reborrow())?;
-        self.push_where(out.reborrow())?;
-        out.push_sql(" ORDER BY ");
-        self.names.push_key(out.reborrow())?;
-        out.push_sql(dialect.all_rows());
-        out.push_sql(dialect.reads_what_is_locked());
-        Ok(())
+    /// `parent WHERE (keys) ORDER BY parent.key`, of all rows and as they are locked
+    pub(super) fn parents<'b>(&'b self) -> impl Sql<'b, DB> {
+        sql! {
+            walk(self.names.parent), self.filter(), " ORDER BY ", self.names.key(),
+            on(Dialect::all_rows), on(Dialect::reads_what_is_locked)
+        }
     }
 
     /// ` WHERE (keys)`, of shards with ` AND parent.shard = $n` if it is one
-    pub(super) fn push_where<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.push(self.keys, out.reborrow())?;
-        match (self.rows, &self.shard) {
-            (RowKind::Shards, Some(shard)) => {
-                out.push_sql(" AND ");
-                self.names().push_column(SHARD, out.reborrow())?;
-                out.push_sql(" = ");
-                push_bind::<Integer, i32, DB>(shard, out)
-            }
-            _ => Ok(()),
-        }
+    pub(super) fn filter<'b>(&'b self) -> impl Sql<'b, DB> {
+        let shard = self.shard.as_ref().filter(|_| self.rows == RowKind::Shards);
+        sql! { self.expression(self.keys), if let Some(shard) = shard { " AND ", self.names.shard_is(shard) } }
     }
 }

@@ -8,12 +8,10 @@ use diesel::sql_types::Integer;
 use crate::backend::ShardedBackend;
 use crate::model::{SHARD, ShardsColumn};
 use crate::query_builder::keys::KeysAre;
-use crate::query_builder::names::{Names, push_bind, push_zeros};
-use crate::query_builder::no_query_id;
-use crate::query_builder::total::push_total_of;
+use crate::query_builder::{Names, Sql, bind, id, no_query_id, sql, walk, zeros};
 
+use super::read::Fields;
 use super::rows::HeldRows;
-use super::states::Fields;
 
 /// Writes columns of the parents or of their shards.
 ///
@@ -32,12 +30,8 @@ where
     W: QueryFragment<DB>,
     A: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        self.of.push_table(out.reborrow())?;
-        out.push_sql(" SET ");
-        self.of.push(self.assignments, out.reborrow())?;
-        self.of.push_where(out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; "UPDATE ", self.of.table(), " SET ", self.of.expression(self.assignments), self.of.filter())
     }
 }
 
@@ -57,31 +51,13 @@ where
     DB: ShardedBackend,
     W: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let shard = self.of.shard.as_ref();
-        out.push_sql("UPDATE ");
-        self.of.names.parent.walk_ast(out.reborrow())?;
-        for (i, field) in self.of.names.fields.iter().enumerate() {
-            out.push_sql(if i == 0 { " SET " } else { ", " });
-            out.push_identifier(&field.name)?;
-            out.push_sql(" = ");
-            push_total_of(self.of.names, field, shard, out.reborrow())?;
-        }
-        self.of.push_where(out.reborrow())?;
-        out.push_sql(" AND EXISTS (SELECT 1");
-        self.of.names.push_from_shards(shard, out.reborrow())?;
-        out.push_sql(" AND (");
-        for (i, field) in self.of.names.fields.iter().enumerate() {
-            if i > 0 {
-                out.push_sql(" OR ");
-            }
-            self.of
-                .names
-                .push_shards_column(&field.name, out.reborrow())?;
-            out.push_sql(field.merge.is_filled());
-        }
-        out.push_sql("))");
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let (table, shard) = (self.of.names, self.of.shard.as_ref());
+        sql!(out;
+            "UPDATE ", walk(table.parent),
+            " SET ", for field in (table.fields, ", ") { id(&field.name), " = ", table.total(field, shard) }, self.of.filter(),
+            " AND EXISTS (SELECT 1 FROM ", table.shards_of_parent(shard),
+            " AND (", for field in (table.fields, " OR ") { table.shards_column(&field.name), field.merge.is_filled() }, "))")
     }
 }
 
@@ -114,34 +90,16 @@ where
     DB: ShardedBackend,
     K: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        self.names.parent.walk_ast(out.reborrow())?;
-        for (i, BaseValues { field, of }) in self.values.iter().enumerate() {
-            out.push_sql(if i == 0 { " SET " } else { ", " });
-            out.push_identifier(&field.name)?;
-            out.push_sql(" = ");
-            if field.is_sum() {
-                out.push_sql("(");
-                self.names.push_column(&field.name, out.reborrow())?;
-                out.push_sql(" + ");
-            }
-            out.push_sql("CASE");
-            for (parent, value) in of {
-                out.push_sql(" WHEN ");
-                if let Some(key_is) = self.keys.get(*parent) {
-                    key_is.walk_ast(out.reborrow())?;
-                }
-                out.push_sql(" THEN ");
-                out.push_sql(value);
-            }
-            out.push_sql(if field.is_sum() {
-                " ELSE 0 END)"
-            } else {
-                " END"
-            });
-        }
-        self.written.walk_ast(out)
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out;
+            "UPDATE ", walk(self.names.parent), " SET ",
+            for BaseValues { field, of } in (self.values, ", ") {
+                id(&field.name), " = ", if field.is_sum() { "(", self.names.column(&field.name), " + " },
+                "CASE",
+                for (parent, value) in (of, "") { " WHEN ", self.keys.get(*parent).map(walk), " THEN ", value.as_str() },
+                if field.is_sum() { " ELSE 0 END)" } else { " END" }
+            },
+            walk(&self.written))
     }
 }
 
@@ -161,19 +119,12 @@ where
     DB: ShardedBackend,
     W: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        out.push_sql("UPDATE ");
-        self.of.push_table(out.reborrow())?;
-        out.push_sql(" SET ");
-        push_zeros(self.fields.iter().copied(), out.reborrow())?;
-        self.of.push_where(out.reborrow())?;
-        for (i, field) in self.fields.iter().enumerate() {
-            out.push_sql(if i == 0 { " AND (" } else { " OR " });
-            self.of.names().push_column(&field.name, out.reborrow())?;
-            out.push_sql(field.merge.is_filled());
-        }
-        out.push_sql(")");
-        Ok(())
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let fields = || self.fields.iter().copied();
+        let table = self.of.names();
+        sql!(out;
+            "UPDATE ", self.of.table(), " SET ", zeros(fields()), self.of.filter(),
+            " AND (", for field in (fields(), " OR ") { table.column(&field.name), field.merge.is_filled() }, ")")
     }
 }
 
@@ -194,18 +145,45 @@ where
     DB: ShardedBackend,
     W: QueryFragment<DB>,
 {
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.of.push_delete(out.reborrow())?;
-        out.push_sql(" AND ");
-        self.of.names().push_column(SHARD, out.reborrow())?;
-        out.push_sql(" >= ");
-        push_bind::<Integer, i32, DB>(&self.first, out.reborrow())?;
-        for field in self.of.names.fields {
-            out.push_sql(" AND ");
-            self.of.names().push_column(&field.name, out.reborrow())?;
-            out.push_sql(field.merge.is_empty());
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let table = self.of.names();
+        sql!(out;
+            self.of.delete(), " AND ", table.column(SHARD), " >= ", bind(Integer, &self.first),
+            for field in (table.fields, "") { " AND ", table.column(&field.name), field.merge.is_empty() })
+    }
+}
+
+/// The parents beside the shards table, which takes their name.
+const PARENTS: &str = "diesel_sharded_parents";
+
+impl<'b, DB: ShardedBackend> Names<'b, DB> {
+    /// `NOT EXISTS (SELECT 1 FROM parent AS parents WHERE parents.key = parent.key)`, of shards under the parent's name or alias
+    pub(crate) fn has_no_parent(self) -> impl Sql<'b, DB> {
+        sql! {
+            "NOT EXISTS (SELECT 1 FROM ", walk(self.parent), " AS ", id(PARENTS), " WHERE ",
+            for key in (self.key, " AND ") { id(PARENTS), ".", id(&key.name), " = ", self.under_alias().column(&key.name) },
+            ")"
         }
-        Ok(())
+    }
+}
+
+/// Deletes the shards that have no parent.
+///
+/// ```sql
+/// DELETE FROM "videos_shards" AS "videos" WHERE … AND
+///     NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" WHERE "diesel_sharded_parents"."id" = "videos"."id")
+/// ```
+pub(crate) struct RemoveOrphans<'a, W, DB: Backend> {
+    pub(crate) of: HeldRows<'a, W, DB>,
+}
+
+impl<W, DB> QueryFragment<DB> for RemoveOrphans<'_, W, DB>
+where
+    DB: ShardedBackend,
+    W: QueryFragment<DB>,
+{
+    fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        sql!(out; self.of.delete(), " AND ", self.of.names.has_no_parent())
     }
 }
 
@@ -215,4 +193,5 @@ no_query_id!(
     [K, DB: Backend] WriteValues<'_, K, DB>,
     [W, DB: Backend] EmptyShards<'_, W, DB>,
     [W, DB: Backend] RemoveShards<'_, W, DB>,
+    [W, DB: Backend] RemoveOrphans<'_, W, DB>,
 );

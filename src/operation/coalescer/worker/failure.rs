@@ -12,7 +12,7 @@ pub(super) enum BatchFailure {
     AtCommit(DieselError),
     /// The coalescer's row is gone.
     Unregistered,
-    /// A chunk has to be counted in another mode; nothing else is wrong.
+    /// A chunk has to be counted on another rung; nothing else is wrong.
     Again,
 }
 

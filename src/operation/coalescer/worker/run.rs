@@ -16,11 +16,12 @@ use crate::error::Error;
 use crate::observe;
 use crate::operation::coalescer::added::outcome_unknown;
 use crate::operation::coalescer::batch::Batch;
-use crate::operation::coalescer::chunk::{Chunk, EntrySum, Mode};
+use crate::operation::coalescer::chunk::{Chunk, EntrySum};
 use crate::operation::coalescer::hot_keys::HotKeys;
 use crate::operation::coalescer::loss::Loss;
 use crate::operation::coalescer::shared::CoalescerState;
 use crate::operation::coalescer::token::{TABLE, Token};
+use crate::operation::count_many::Rung;
 use crate::policy::{Attempts, RetryPolicy};
 
 use super::exceptions::Exceptions;
@@ -63,7 +64,7 @@ pub(in crate::operation::coalescer) struct Worker<Conn: LoadConnection> {
 /// The outcome of one attempt to commit.
 enum BatchOutcome {
     Committed(Vec<Loss>),
-    /// A chunk has to be counted in another mode; nothing else is wrong.
+    /// A chunk has to be counted on another rung; nothing else is wrong.
     Again,
     Conflict(Conflict, DieselError),
     /// The database cannot be reached.
@@ -145,7 +146,7 @@ where
 
     fn flush(&mut self, mut batch: Batch<Conn>, losses: &mut Vec<Loss>) {
         let began = Instant::now();
-        batch.lanes.note_heat(&mut self.hot_keys, began);
+        batch.lanes.note_contention(&mut self.hot_keys, began);
         let (entries, callers) = (batch.lanes.entries(), batch.waiting_callers());
         self.last_callers = callers;
         observe::flush(entries, callers).block(|| {
@@ -154,12 +155,12 @@ where
                 if begins_by_upsert {
                     self.upserts -= 1;
                     part.iter_mut()
-                        .for_each(|chunk| chunk.mode = Mode::Upserting);
+                        .for_each(|chunk| chunk.rung = Rung::Upserting);
                 }
                 let lost = self.commit(&mut batch, &mut part);
                 self.shared.note_losses(&lost);
                 losses.extend(lost);
-                if !begins_by_upsert && part.iter().any(|chunk| chunk.mode != Mode::Together) {
+                if !begins_by_upsert && part.iter().any(|chunk| chunk.rung != Rung::Together) {
                     self.upserts = UPSERTS;
                 }
             }

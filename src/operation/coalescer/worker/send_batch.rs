@@ -6,8 +6,9 @@ use crate::backend::{AtOnce, BackendOf, Dialect};
 use crate::conflict::Failure;
 use crate::connection::{Link, TransactionOptions, begin, now};
 use crate::operation::coalescer::batch::Batch;
-use crate::operation::coalescer::chunk::{Chunk, EntrySum, Mode};
+use crate::operation::coalescer::chunk::{Chunk, EntrySum};
 use crate::operation::coalescer::token::{BatchMark, Token, stamp};
+use crate::operation::count_many::Rung;
 
 use super::exceptions::Exceptions;
 use super::failure::{BatchFailure, classify, is_a_rows_fault};
@@ -104,14 +105,14 @@ where
             return None;
         };
         let form = self.dialect.commits_at_once(sums.len())?;
-        let next = match (chunk.mode, form) {
-            (Mode::Together, AtOnce::With) => Mode::Upserting,
-            (Mode::Together, AtOnce::Join) | (Mode::Upserting, AtOnce::With) => Mode::Creating,
+        let next = match (chunk.rung, form) {
+            (Rung::Together, AtOnce::With) => Rung::Upserting,
+            (Rung::Together, AtOnce::Join) | (Rung::Upserting, AtOnce::With) => Rung::Creating,
             _ => return None,
         };
         let lane = batch.lanes.get(chunk.lane)?;
         let amounts = EntrySum::as_binds(sums)?;
-        let (upserts, at_once) = (chunk.mode == Mode::Upserting, (form, mark));
+        let (upserts, at_once) = (chunk.rung == Rung::Upserting, (form, mark));
         let committed = lane.commit_at_once(self.conn, &amounts, self.place, upserts, at_once);
         let error = match committed {
             Ok(true) => return Some(Ok(())),
@@ -122,7 +123,7 @@ where
         };
         Some(Err(match error {
             None => {
-                chunk.mode = next;
+                chunk.rung = next;
                 BatchFailure::Again
             }
             Some(error) if classify(self.dialect, &error) == Failure::ConnectionLost => {

@@ -9,9 +9,10 @@ use crate::connection::TransactionOptions;
 use crate::engine::own_transaction;
 use crate::operation::coalescer::added::CallerResult;
 use crate::operation::coalescer::batch::Batch;
-use crate::operation::coalescer::chunk::{Chunk, EntrySum, Mode};
-use crate::operation::coalescer::lane::{AnyLane, EntryId};
+use crate::operation::coalescer::chunk::{Chunk, EntrySum};
+use crate::operation::coalescer::lane::EntryId;
 use crate::operation::coalescer::loss::Loss;
+use crate::operation::count_many::{Climbed, Rung};
 use crate::policy::RetryPolicy;
 
 use super::exceptions::Exceptions;
@@ -35,7 +36,7 @@ where
     Conn: LoadConnection + 'static,
     Conn::Backend: BackendOf<Conn>,
 {
-    /// Counts one chunk in its mode. If that mode fails, the chunk gets its next one, for another attempt.
+    /// Counts one chunk on its rung. If that fails, the chunk gets its next one, for another attempt.
     pub(super) fn send(
         &mut self,
         chunk: &mut Chunk,
@@ -44,56 +45,24 @@ where
         let Some(lane) = self.batch.lanes.get(chunk.lane) else {
             return Ok(()); // chunks are made of lanes
         };
-        let is_alone = |sum: &EntrySum| chunk.alone.contains(&sum.entry);
-        let (alone, together): (Vec<EntrySum>, Vec<EntrySum>) =
-            sums.iter().copied().partition(is_alone);
-        if chunk.mode != Mode::EachAlone {
-            if let Some(together) = EntrySum::as_binds(&together) {
-                if !self.count_together(lane, chunk, &together)? {
-                    return Err(BatchFailure::Again);
-                }
-                return self.send_each(chunk.lane, &alone);
-            }
-        }
-        self.send_each(chunk.lane, sums)
-    }
-
-    /// Returns whether all of these were counted. If not, the chunk has its next mode.
-    fn count_together(
-        &mut self,
-        lane: &dyn AnyLane<Conn>,
-        chunk: &mut Chunk,
-        amounts: &[(usize, i64)],
-    ) -> Result<bool, BatchFailure> {
-        if amounts.is_empty() {
-            return Ok(true);
-        }
-        let created = match chunk.mode {
-            Mode::Upserting | Mode::Creating => lane.create(self.conn, amounts, self.place),
-            Mode::Together | Mode::EachAlone => Ok(()),
+        let amounts = match chunk.rung {
+            Rung::EachAlone => None,
+            _ => EntrySum::as_binds(sums),
         };
-        let counted = created.and_then(|()| lane.count(self.conn, amounts, self.place));
-        chunk.mode = match (counted, chunk.mode) {
-            (Ok(rows), _) if rows == amounts.len() => return Ok(true),
-            (Ok(_), Mode::Together) => Mode::Creating,
-            (Ok(_), _) => {
-                let there = lane.there(self.conn, amounts);
-                let there = there.map_err(BatchFailure::Before)?;
-                let entries = amounts.iter().map(|(entry, _)| *entry);
-                let known = chunk.alone.len();
-                chunk
-                    .alone
-                    .extend(entries.filter(|entry| !there.contains(entry)));
-                // If no row is missing, keys that differ here are one to the database.
-                match chunk.alone.len() > known {
-                    true => Mode::Creating,
-                    false => Mode::EachAlone,
-                }
-            }
-            (Err(error), _) if is_a_rows_fault(self.dialect, &error) => Mode::EachAlone,
-            (Err(error), _) => return Err(BatchFailure::Before(error)),
+        let Some(amounts) = amounts else {
+            return self.send_each(chunk.lane, sums);
         };
-        Ok(false)
+        let climbed = lane.count_together(self.conn, chunk.rung, &amounts, self.place);
+        chunk.rung = match climbed {
+            Ok(Climbed::Counted { missing }) => {
+                let missing: Vec<_> = missing.into_iter().map(|number| sums[number]).collect();
+                return self.send_each(chunk.lane, &missing);
+            }
+            Ok(Climbed::Again(rung)) => rung,
+            Err(error) if is_a_rows_fault(self.dialect, &error) => Rung::EachAlone,
+            Err(error) => return Err(BatchFailure::Before(error)),
+        };
+        Err(BatchFailure::Again)
     }
 
     fn send_each(&mut self, lane: usize, sums: &[EntrySum]) -> Result<(), BatchFailure> {

@@ -8,21 +8,9 @@ use crate::operation::named::backend::CounterBackend;
 use crate::operation::named::{list, top};
 
 /// A page of counters; made by [`Counter::list`](super::Counter::list).
-#[derive(Debug, Clone)]
-#[must_use = "nothing is read until it is `.load(conn)`-ed"]
-pub struct CounterList(pub(super) list::CounterList);
+pub type CounterList = list::CounterList<Async>;
 
-impl CounterList {
-    /// Begins after the counter of this name.
-    pub fn after(self, name: impl Into<String>) -> Self {
-        CounterList(self.0.after(name))
-    }
-
-    /// Reads at most this number of counters.
-    pub fn limit(self, counters: u32) -> Self {
-        CounterList(self.0.limit(counters))
-    }
-
+impl list::CounterList<Async> {
     /// Reads names and totals, by name; see [`CounterList::load`](crate::operation::CounterList::load).
     ///
     /// # Errors
@@ -35,21 +23,14 @@ impl CounterList {
         Conn: AsyncConnection,
         Conn::Backend: CounterBackend<Conn, Async>,
     {
-        Box::pin(async move { self.0.page(&mut Link::awaited(conn)).await })
+        Box::pin(async move { self.page(&mut Link::awaited(conn)).await })
     }
 }
 
 /// The named counters with the greatest totals; made by [`Counter::top`](super::Counter::top).
-#[derive(Debug, Clone)]
-#[must_use = "nothing is read until it is `.load(conn)`-ed"]
-pub struct TopCounters(pub(super) top::TopCounters);
+pub type TopCounters = top::TopCounters<Async>;
 
-impl TopCounters {
-    /// Leaves out the first `counters`.
-    pub fn offset(self, counters: u32) -> Self {
-        TopCounters(self.0.offset(counters))
-    }
-
+impl top::TopCounters<Async> {
     /// Reads names and totals, the greatest first; see [`TopCounters::load`](crate::operation::TopCounters::load).
     ///
     /// # Errors
@@ -62,6 +43,6 @@ impl TopCounters {
         Conn: AsyncConnection,
         Conn::Backend: CounterBackend<Conn, Async>,
     {
-        Box::pin(async move { self.0.rows(&mut Link::awaited(conn)).await })
+        Box::pin(async move { self.rows(&mut Link::awaited(conn)).await })
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::backend::{INTERRUPTED_UNHEARD, SHARD_REMOVED, TAKEN_FOR_ANOTHER};
 
 fn error(kind: DatabaseErrorKind, text: &str) -> DieselError {
     DieselError::DatabaseError(kind, Box::new(text.to_owned()))
@@ -505,4 +506,127 @@ fn hostile_error_texts_are_no_conflicts() {
             }
         }
     }
+}
+
+#[test]
+fn each_heading_has_a_meaning() {
+    for dialect in Dialect::ALL {
+        let lines = dialect.error_texts().lines();
+        for heading in lines.filter_map(|line| line.strip_prefix("= ")) {
+            for meaning in heading.split(", ") {
+                assert!(Meaning::of(meaning).is_some(), "{meaning}");
+            }
+        }
+        assert_eq!(dialect.meanings("").count(), 0);
+        assert_eq!(dialect.meanings("# 40P01").count(), 0);
+    }
+}
+
+#[test]
+fn a_text_may_stand_for_any_other() {
+    for (pattern, message, fits) in [
+        ("a", "a", true),
+        ("a", "ab", false),
+        ("a%s", "a", true),
+        ("a%sc", "abc", true),
+        ("a%sc", "abcd", false),
+        ("%sb%s", "abc", true),
+        ("%sb%s", "ac", false),
+        ("a%sa", "a", false),
+    ] {
+        assert_eq!(matches(pattern, message), fits, "{pattern} {message}");
+    }
+}
+
+#[test]
+fn an_interrupted_count_is_a_conflict() {
+    let failure = Dialect::Mysql.classify_text(INTERRUPTED_UNHEARD);
+    let conflict = Failure::Conflict(Conflict::StatementTimeout);
+    assert_eq!(failure, conflict);
+}
+
+#[test]
+fn every_language_tells_the_same() {
+    for (message, conflict) in [
+        ("deadlock detected", Conflict::Deadlock),
+        ("Verklemmung (Deadlock) entdeckt", Conflict::Deadlock),
+        ("デッドロックを検出しました", Conflict::Deadlock),
+        (
+            "could not obtain lock on row in relation \"a\"",
+            Conflict::LockTimeout,
+        ),
+        (
+            "konnte Sperre für Zeile in Relation »a« nicht setzen",
+            Conflict::LockTimeout,
+        ),
+        (
+            "выполнение оператора отменено из-за тайм-аута блокировки",
+            Conflict::LockTimeout,
+        ),
+        (
+            "выполнение оператора отменено из-за тайм-аута",
+            Conflict::StatementTimeout,
+        ),
+    ] {
+        assert_eq!(
+            Dialect::Postgres.classify_text(message),
+            Failure::Conflict(conflict),
+            "{message}"
+        );
+    }
+    assert_eq!(Dialect::Postgres.classify_text("ganzzahl"), Failure::Other);
+    assert_eq!(
+        Dialect::Postgres.classify_text("bigint fuera de rango"),
+        Failure::Overflow
+    );
+}
+
+#[test]
+fn a_statement_that_the_server_does_not_hold_is_lost() {
+    let guarded = format!("ungültige Eingabesyntax für Typ boolean: »{TAKEN_FOR_ANOTHER}«");
+    for message in [
+        "prepared statement \"__diesel_stmt_3\" does not exist",
+        "vorbereitete Anweisung »s7« existiert bereits",
+        "bind message supplies 4 parameters, but prepared statement \"s7\" requires 2",
+        "incorrect binary data format in bind parameter 2",
+        &guarded,
+    ] {
+        let lost = Failure::Conflict(Conflict::StatementLost);
+        assert_eq!(Dialect::Postgres.classify_text(message), lost, "{message}");
+    }
+    let quoted = "invalid input: \"prepared statement \"a\" does not exist";
+    assert_eq!(Dialect::Postgres.classify_text(quoted), Failure::Other);
+}
+
+#[test]
+fn a_shard_that_is_removed_meanwhile_is_a_conflict() {
+    let message = format!("ungültige Eingabesyntax für Typ boolean: »{SHARD_REMOVED}«");
+    let conflict = Failure::Conflict(Conflict::Serialization);
+    assert_eq!(Dialect::Postgres.classify_text(&message), conflict);
+}
+
+#[test]
+fn a_connection_that_is_terminated_is_lost() {
+    for message in [
+        "terminating connection due to administrator command",
+        "terminating connection due to idle-in-transaction timeout",
+        "Verbindung wird abgebrochen aufgrund von Anweisung des Administrators",
+        "закрытие подключения по команде администратора",
+    ] {
+        assert_eq!(
+            Dialect::Postgres.classify_text(message),
+            Failure::ConnectionLost,
+            "{message}"
+        );
+    }
+    let quoted = "invalid input syntax: \"terminating connection due to administrator command\"";
+    assert_eq!(Dialect::Postgres.classify_text(quoted), Failure::Other);
+}
+
+#[test]
+fn a_cancel_request_is_no_conflict() {
+    assert_eq!(
+        Dialect::Postgres.classify_text("canceling statement due to user request"),
+        Failure::Other
+    );
 }

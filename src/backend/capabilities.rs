@@ -1,0 +1,500 @@
+//! What each database can do, and the SQL in which they differ.
+
+use diesel::result::DatabaseErrorKind;
+
+use super::isolation::Isolation;
+use super::{Dialect, mysql, postgres, sqlite};
+use crate::conflict::{Conflict, Failure};
+use crate::model::{ColumnType, ShardsColumn};
+
+/// Declares [`Capabilities`], and a method of [`Dialect`] for each of them.
+macro_rules! capabilities {
+    ($(
+        $(#[$attribute:meta])*
+        $name:ident $(($($argument:ident: $of:ty),+))?: $type:ty = $plain:expr,
+    )+) => {
+        /// The capabilities of a database, each a value or a function; each database's file states its own.
+        #[derive(Debug)]
+        pub(crate) struct Capabilities {
+            $($(#[$attribute])* pub(crate) $name: capability!($type $($(, $of)+)?),)+
+        }
+
+        impl Capabilities {
+            /// What a database is taken to do unless its file says otherwise.
+            #[allow(unused_doc_comments)]
+            pub(super) const PLAIN: Self = Capabilities {
+                $($(#[$attribute])* $name: $plain,)+
+            };
+        }
+
+        impl Dialect {
+            $(
+                $(#[$attribute])*
+                #[inline]
+                pub(crate) fn $name(self $($(, $argument: $of)+)?) -> $type {
+                    (self.capabilities().$name)$(($($argument),+))?
+                }
+            )+
+        }
+    };
+}
+
+macro_rules! capability {
+    ($type:ty) => { $type };
+    ($type:ty, $($of:ty),+) => { fn($($of),+) -> $type };
+}
+
+impl Dialect {
+    #[inline]
+    pub(crate) const fn capabilities(self) -> &'static Capabilities {
+        match self {
+            Dialect::Postgres => &postgres::CAPABILITIES,
+            Dialect::Mysql => &mysql::CAPABILITIES,
+            Dialect::Sqlite => &sqlite::CAPABILITIES,
+        }
+    }
+}
+
+capabilities! {
+    // Transactions
+
+    /// Whether `BEGIN IMMEDIATE` exists, which takes the write lock before the first read.
+    begins_immediate: bool = false,
+    /// Whether a statement that is kept prepared begins a transaction in fewer round trips than Diesel's `BEGIN`.
+    begins_by_statement: bool = false,
+    /// Whether `ROLLBACK` outside a transaction is no error.
+    allows_idle_rollback: bool = true,
+    /// Whether a missing shard is created by a statement that commits by itself. No total changes by that, since the shard is
+    /// zero; and the count needs no transaction, before which the library would have to ask whether one is open already. On the
+    /// others that question is free, MySQL needs its own isolation level for the statement, and SQLite would write to its
+    /// disk twice.
+    creates_alone: bool = false,
+    /// Statements that fail before COMMIT unless the transaction that was begun is still open.
+    ///
+    /// Postgres answers the COMMIT of an aborted transaction with ROLLBACK and no error. MySQL ends the transaction at
+    /// a deadlock and runs what follows in autocommit mode; a savepoint set at the start is gone then. SQLite's COMMIT
+    /// fails by itself when there is no transaction.
+    survival_check: Option<SurvivalCheck> = None,
+    /// Statements that make it harmless if the server ends a transaction without an error: nothing that follows is committed, and
+    /// the check before COMMIT fails.
+    ///
+    /// A node of MariaDB Galera reports that another node's write aborted the transaction, but that error is lost if it answers
+    /// the close of a statement. In autocommit mode the next statement would commit by itself. Without autocommit it begins a
+    /// new transaction, which lacks the savepoint. (`SET autocommit = 1` commits, so that it has to follow a COMMIT or
+    /// ROLLBACK.) Afterwards the connection has the mode that it had before.
+    guard: Option<Guard> = None,
+    /// The isolation level of the crate's own transactions, where it differs from the database's default. MySQL's default would
+    /// lock the parent rows that a filter reads, and the gaps between shards.
+    own_isolation: Option<Isolation> = None,
+    /// The isolation level of a transaction that locks parents. After it waited for a lock it has to read what the lock's holder
+    /// committed, whatever the database's default is.
+    locking_isolation: Option<Isolation> = Some(Isolation::ReadCommitted),
+    /// Whether the isolation level is set before `BEGIN`; `None` where there is but one.
+    isolation_precedes_begin: Option<bool> = Some(false),
+
+    /// How it is asked whether a transaction is open that Diesel does not know.
+    asks_whether_open: OpenQuestion = OpenQuestion::Batch("BEGIN; ROLLBACK"),
+    /// A statement that fails if a transaction was open when it was ended by a deadlock.
+    asks_whether_was_open: Option<&'static str> = None,
+    /// Whether every statement is refused in a transaction that met an error.
+    refuses_after_errors: bool = false,
+
+    // Locks
+
+    /// Follow `INSERT INTO shards (key, shard) SELECT …`: shards that exist stay as they are, and are locked in key order.
+    ///
+    /// Postgres: `DO UPDATE … WHERE FALSE` locks the row without writing a version of it. MySQL: an upsert takes the
+    /// exclusive lock at once, where `INSERT IGNORE` would take a shared one first, on which two writers deadlock. SQLite
+    /// has one writer at a time.
+    keeps_and_locks: KeepsAndLocks = KeepsAndLocks::ConflictIgnored,
+    /// Follow a `SELECT` that locks its rows until the transaction ends. SQLite has one writer at a time.
+    row_locks: Option<RowLocks> = None,
+    /// Whether [`ExclusiveIfFree`](Strength::ExclusiveIfFree) leaves out locked rows.
+    supports_skip_locked: bool = false,
+    /// Bounds each wait for a lock until the open transaction ends, and leaves the session as it was. Only where a bound can be
+    /// below a second: MySQL's is in seconds, and SQLite has one lock.
+    ///
+    /// Shorter than PostgreSQL's `deadlock_timeout`, so that in a deadlock the one that waits so gives way.
+    bounds_waits_for_locks: Option<&'static str> = None,
+    /// Follows a `SELECT` of rows that are locked already. In MySQL's default isolation a plain one would read the caller's
+    /// snapshot, not the rows that were locked.
+    reads_what_is_locked: &'static str = "",
+    /// Follows a `SELECT` of what an earlier transaction has committed, where the answer tells the caller that it is done. On PostgreSQL
+    /// other sessions may see a commit that the synchronous standby has not, once its wait was interrupted. A transaction that only
+    /// reads waits for no standby. A read that locks a row writes, so its own commit waits for all that came before.
+    reads_what_is_safe: &'static str = "",
+    /// Ends a query in an `INSERT` that reads a parent. MySQL in `READ COMMITTED` would read the rows of the time at which the statement
+    /// around a trigger began, while its foreign keys see those that are committed now.
+    shares_lock: &'static str = "",
+    /// Whether a row that a query shows may be hidden from a lock and from an update, as PostgreSQL's row security does.
+    hides_rows_from_locks: bool = false,
+    /// Whether an `UPDATE` that finds no row locks the gap where it would be, as MySQL's does. Two transactions that both lock the
+    /// gap before both insert there deadlock. In a caller's transaction a plain read therefore looks for the row first.
+    missing_row_locks_gap: bool = false,
+    /// Begins the condition of that read, and makes MariaDB from 11.6 on answer that no shard is missing, without a look: no
+    /// other server runs such a comment. Its snapshot isolation would end the transaction if the row changed between the read
+    /// and the update, as a hot row does. A rare deadlock of two first counts is better.
+    finds_without_a_look: &'static str = "",
+    /// Whether a transaction may wait for a table's metadata lock in a circle that no detector sees: whoever alters the table holds that
+    /// lock, and waits for the rows that the transaction has written.
+    waits_unseen_for_tables: bool = false,
+
+    // Statements
+
+    /// Whether joined rows are named before `SET`, as MySQL does. The others name them after it in a `FROM` clause.
+    joins_before_set: bool = false,
+    /// Whether an update of joined tables that is interrupted may end well, on the rows that it met until then, as MariaDB's does.
+    joins_end_early: bool = false,
+    /// Whether an update joins a list of values that stands in the statement, as PostgreSQL does with the plan of a lookup for each
+    /// value. SQLite takes as long as with a `CASE`.
+    joins_values: bool = false,
+    /// Joins a table to the few rows before it. MySQL may read the table first, and lock all of its rows in an `INSERT`.
+    joins_to_few: &'static str = "JOIN",
+    /// Ends a derived table that has to keep the order of its rows, so that they are locked in that order. MySQL drops an
+    /// `ORDER BY` without a limit. It also merges a derived table without a limit into the update around it, and then refuses
+    /// to read the shards table, as a filter on a total does.
+    keeps_order: Option<&'static str> = None,
+    /// Ends a `DELETE` whose condition no index serves. MySQL under `sql_safe_updates` accepts such a statement only with a
+    /// limit.
+    #[cfg(feature = "r2d2")]
+    deletes_all: &'static str = "",
+    /// Whether `DELETE` needs the alias before `FROM shards AS parent`. MySQL takes an alias in a single table's `DELETE` only in
+    /// late versions.
+    deletes_by_alias: bool = false,
+    /// Whether an `INSERT` that keeps existing rows returns the number of rows that it inserted. MySQL's client, as Diesel
+    /// sets it up, counts the existing ones too.
+    counts_inserted_alone: bool = true,
+    /// Whether ` ON CONFLICT DO NOTHING` is better behind an `INSERT` that may race: PostgreSQL then reports a serialization
+    /// failure to a transaction that cannot see the other's row yet, instead of a violation like any other.
+    inserts_unless_there: bool = false,
+    /// Whether an upsert names its unique key, `ON CONFLICT (..) DO UPDATE SET`. On MySQL it is about any unique key.
+    names_conflict_target: bool = true,
+    /// Whether every driver tells how many rows a query gave that was executed like a statement.
+    tells_rows_of_queries: bool = false,
+    /// Whether one statement can lock rows, write them if it has locked all of them, and return what it wrote.
+    counts_all_or_none: bool = false,
+    /// The form in which one statement claims an idempotency key and counts, or does neither; `None` if there is none. SQLite has no
+    /// round trips to save.
+    counts_once_by: Option<OnceForm> = None,
+    /// The form in which one statement commits a batch that counts on so many rows of one table, together with its mark; `None` if
+    /// there is none.
+    ///
+    /// PostgreSQL: by data-modifying `WITH` clauses. MySQL: by an update of two tables, which meets both rows or none; with
+    /// several shards it could meet some of them. SQLite has no round trips to save.
+    #[cfg(feature = "r2d2")]
+    commits_at_once(rows: usize): Option<AtOnce> = |_| None,
+    /// How totals are added up, of all parents or of those that a filter matches.
+    sums_form(is_filtered: bool): SumsForm = |is_filtered| match is_filtered {
+        true => SumsForm::Correlated,
+        false => SumsForm::JoinSums,
+    },
+    /// The SQL before and behind a query for one row, as a condition that it finds none. PostgreSQL knows how many parents
+    /// pass a `NOT EXISTS`, and so reads the index of the base in its order. MariaDB would read all shards for it.
+    finds_none: (&'static str, &'static str) = ("NOT EXISTS (", ")"),
+    /// The time at which a statement begins by the database's own clock, which all processes share, as a `BIGINT`.
+    seconds_since_1970: &'static str = "",
+
+    // Connections
+
+    /// Whether a statement without rows may be kept prepared, whatever it is. PostgreSQL knows it by a name that may stand for
+    /// another one behind a pooler; see [`prepared`](crate::prepared).
+    keeps_statements: bool = true,
+    /// Whether a client of this database waits for ever after a query that was interrupted; see
+    /// [`waits_after_interrupted_rows`](Dialect::waits_after_interrupted_rows).
+    has_clients_that_wait: bool = false,
+    /// Whether a reply that nobody has read breaks the connection: the client takes it for the answer to the next statement.
+    unread_reply_breaks_connection: bool = false,
+
+    // Values
+
+    /// How a total is written; see [`Total`](crate::Total) for the whole.
+    total_form(column: ColumnType): TotalForm = |_| TotalForm::Plain,
+    /// Follows `CASE WHEN` and a value that a shard of this field, a float, is compared with, where a NaN would be taken for none: SQLite
+    /// binds it as `NULL`, and on PostgreSQL it is greater than any number.
+    nan_refusal(field: &ShardsColumn): Option<&'static str> = |_| None,
+    /// Whether a NaN is stored as `NULL`.
+    stores_nan_as_null: bool = false,
+    /// Whether a `NUMERIC` is a double.
+    numerics_are_doubles: bool = false,
+    /// Whether a column's declared type may be any words, and its values of any type.
+    has_any_type: bool = false,
+    /// Compares two values of which any may be NULL.
+    is_same: &'static str = "IS NOT DISTINCT FROM",
+    /// The type of a `CAST` to text.
+    text_type: &'static str = "TEXT",
+    /// The SQL before and behind a value that reads it as a text.
+    as_text: (&'static str, &'static str) = ("CAST(", " AS TEXT)"),
+    /// The same for a double. SQLite's cast writes it in 15 digits, too few to read every double back.
+    double_as_text: (&'static str, &'static str) = ("CAST(", " AS TEXT)"),
+    /// The same for bytes, in hexadecimal.
+    bytes_as_text: (&'static str, &'static str) = ("HEX(", ")"),
+    /// The SQL before and behind a value of this type that reads it as a text, `NULL` for one that is not there. Texts of equal values
+    /// are equal, up to the form of a number.
+    nullable_as_text(column: ColumnType): (&'static str, &'static str) = |_| ("COALESCE(CAST(", " AS TEXT), 'NULL')"),
+    /// The SQL before several texts, between two of them and behind them that joins them with a space in between.
+    joined_texts: [&'static str; 3] = ["", " || ' ' || ", ""],
+    /// Whether a `CHAR(n)` is read with spaces up to its length, and then differs from the same text without them.
+    pads_text: bool = false,
+    /// The SQL before and behind a number of rows, or a sum over them, that makes it one of a field's type. Diesel reads any number of
+    /// MySQL's and SQLite's.
+    recounted(field: ColumnType, is_sum: bool): (&'static str, &'static str) = |_, _| ("", ""),
+
+    // Tables and triggers
+
+    /// The type of a column in a shards table, where it is not that of the standard.
+    own_type(column: ColumnType): Option<&'static str> = |_| None,
+    /// The type of a sum's column with room for a value that a lax mode would cut, so that a `CHECK` sees it.
+    roomy_type(column: ColumnType): Option<&'static str> = |_| None,
+    /// Whether the database, or a mode of it, keeps an integer that is out of its column's range.
+    keeps_any_integer: bool = true,
+    /// Follows a double's column in a `CHECK` that no later count would repair it: SQLite keeps any value, and PostgreSQL a NaN or an
+    /// infinity.
+    double_check: Option<&'static str> = None,
+    /// Follows a column of this type in a `CHECK` where the database cuts values to it.
+    check_of_cut_values(sql_type: &str): Option<String> = |_| None,
+    /// Follows the column list of `CREATE TABLE`.
+    ///
+    /// Postgres: a shard that is updated in place (HOT) needs room on its page for the versions to come. A smaller fillfactor
+    /// makes it prune the page at nearly every access.
+    table_options: &'static str = "",
+    /// The actions of the shards' foreign key. On SQLite a trigger renames the shards, whether foreign keys are enforced or not: it
+    /// could not tell shards that the foreign key has renamed already from those of a row that was replaced.
+    foreign_key_actions: &'static str = " ON UPDATE CASCADE ON DELETE CASCADE",
+    /// Whether triggers have to delete the shards of a deleted row, or a new row would inherit them. SQLite enforces foreign keys
+    /// only where a connection asks for it, reuses a deleted row's id, and replaces rows without deleting them (`REPLACE INTO`).
+    has_triggers: bool = false,
+    /// Whether a trigger fires once for a statement, with all of its rows in tables. The triggers of the others fire for each row.
+    has_transition_tables: bool = false,
+    /// Whether a statement may read a table that a trigger of its own writes, as a counter cache's does where a table counts its own
+    /// rows. MySQL refuses that (1442).
+    reads_what_triggers_write: bool = true,
+    /// The number of the session.
+    session_number: Option<&'static str> = None,
+    /// Whether a name of this length stays as it is. PostgreSQL cuts longer ones, MySQL and MariaDB refuse them.
+    takes_name(name: &str): bool = |_| true,
+
+    // Errors
+
+    /// The texts of its errors; see [`errors`](super::errors).
+    error_texts: &'static str = "",
+    /// The text of an error without what a proxy has put around it.
+    text_behind_proxy(message: &str): &str = |message| message,
+    /// The meaning of a kind that drivers of this database use in their own way.
+    failure_of_kind(kind: &DatabaseErrorKind): Failure = |kind| match kind {
+        DatabaseErrorKind::SerializationFailure => Failure::Conflict(Conflict::Serialization),
+        _ => Failure::Other,
+    },
+    /// Whether a deadlock ends the whole transaction, and what follows runs in none.
+    deadlock_ends_transaction: bool = false,
+    /// The texts of statements that a session's setting refused, the setting, and the remedy.
+    refusals: &'static [(&'static str, &'static str, &'static str)] = &[],
+    /// What stands before and behind the name of a table that is not there; `None` if the text is in the server's language.
+    missing_table_text: Option<(&'static str, &'static str)> = None,
+    /// The same of a column.
+    missing_column_text: Option<(&'static str, &'static str)> = None,
+
+    // Observability
+
+    /// Its name, as OpenTelemetry names databases.
+    #[cfg_attr(
+        not(any(feature = "tracing", feature = "metrics")),
+        allow(dead_code, reason = "nobody observes")
+    )]
+    name: &'static str = "",
+}
+
+/// See [`Dialect::survival_check`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SurvivalCheck {
+    pub(crate) at_begin: Option<&'static str>,
+    pub(crate) before_commit: &'static str,
+}
+
+/// See [`Dialect::guard`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Guard {
+    pub(crate) before: &'static str,
+    pub(crate) at_begin: &'static str,
+    pub(crate) before_commit: &'static str,
+    /// Is sent before Diesel's own: the first one may fail because nothing is left to roll back, and Diesel would give up the
+    /// connection for that.
+    pub(crate) rollback: &'static str,
+    pub(crate) after: &'static str,
+}
+
+/// See [`Dialect::asks_whether_open`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum OpenQuestion {
+    /// The first query meets a row if the transaction is older than the query. Where a query is prepared and executed in one go, that is
+    /// always so; the second one meets a row if the transaction is the one in which the first was asked.
+    Rows {
+        is_older: &'static str,
+        is_same: &'static str,
+    },
+    /// A statement that is refused inside a transaction.
+    Statement(&'static str),
+    /// Statements of which the first is refused inside a transaction.
+    Batch(&'static str),
+}
+
+/// How rows are locked; see [`Dialect::locks_rows`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strength {
+    Exclusive,
+    /// Fails at once if a row is locked.
+    ExclusiveAtOnce,
+    /// The same, but without an error where an error would abort the open transaction: there it leaves out locked rows.
+    ExclusiveIfFree,
+    /// Rows that refer to these may still be inserted. On MySQL they wait.
+    NoKeyUpdate,
+}
+
+/// A clause for each [`Strength`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RowLocks {
+    pub(super) exclusive: &'static str,
+    pub(super) at_once: &'static str,
+    pub(super) if_free: &'static str,
+    pub(super) no_key_update: &'static str,
+}
+
+/// See [`Dialect::keeps_and_locks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeepsAndLocks {
+    /// `ON CONFLICT (key, shard) DO UPDATE SET shard = excluded.shard WHERE FALSE`
+    ConflictLocks,
+    /// `ON CONFLICT (key, shard) DO NOTHING`
+    ConflictIgnored,
+    /// `ON DUPLICATE KEY UPDATE shard = shards.shard`
+    DuplicateKeyLocks,
+}
+
+/// See `Dialect::commits_at_once`.
+#[cfg(feature = "r2d2")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtOnce {
+    /// Data-modifying `WITH` clauses.
+    With,
+    /// An update of two tables.
+    Join,
+}
+
+/// See [`Dialect::counts_once_by`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnceForm {
+    /// Data-modifying `WITH` clauses.
+    With,
+    /// MariaDB's compound statement, a transaction of its own. MySQL does not know its syntax.
+    Compound,
+}
+
+/// How the totals of the parents with shards are added up; `docs/decisions/0006-totals-and-top.md` has the measurements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SumsForm {
+    /// All shards are grouped by their parents, and the parents are joined: the fastest where all parents are asked for.
+    JoinSums,
+    /// Shards and parents are joined and then grouped. MariaDB needs no second temporary table for that, and may begin with the
+    /// parents where a filter leaves few of them. Without a filter, `STRAIGHT_JOIN` keeps it at the order of the shards' key.
+    GroupJoined { straight: bool },
+    /// Each parent's shards are added up on their own, as a total does it: no shard of a parent that the filter leaves out is
+    /// read.
+    Correlated,
+}
+
+/// How a total is converted back to its column's type, so that no overflow passes unseen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TotalForm {
+    /// `(base + sum)`: the client checks the range as it reads.
+    Plain,
+    /// `CAST(base + sum AS type)`, which fails out of range.
+    Cast(&'static str),
+    /// SQLite makes a float of an integer that grew too large, and Diesel cuts it to the column's width. Where this
+    /// condition on `total` does not hold, `abs` of the smallest integer raises "integer overflow": no other function
+    /// of SQLite's raises an error.
+    Checked(&'static str),
+}
+
+/// How many shards [`session_shard`](Dialect::session_shard) uses, unless it is told.
+pub(crate) const SESSION_SHARDS: u16 = 16;
+
+impl Dialect {
+    /// The statement that sets the isolation level, and whether it is sent before `BEGIN`.
+    pub(crate) fn set_isolation(self, isolation: Isolation) -> Option<(&'static str, bool)> {
+        let sql = match isolation {
+            Isolation::ReadCommitted => "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+            Isolation::RepeatableRead => "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+            Isolation::Serializable => "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+        };
+        self.isolation_precedes_begin()
+            .map(|precedes| (sql, precedes))
+    }
+
+    /// Follows a `SELECT` that locks its rows; `None` where rows cannot be locked.
+    pub(crate) fn locks_rows(self, strength: Strength) -> Option<&'static str> {
+        self.row_locks().map(|locks| match strength {
+            Strength::Exclusive => locks.exclusive,
+            Strength::ExclusiveAtOnce => locks.at_once,
+            Strength::ExclusiveIfFree => locks.if_free,
+            Strength::NoKeyUpdate => locks.no_key_update,
+        })
+    }
+
+    /// Whether rows can be locked at all.
+    pub(crate) fn has_row_locks(self) -> bool {
+        self.row_locks().is_some()
+    }
+
+    /// Ends a query that has to give all of its rows, whatever `sql_select_limit` MySQL's session has.
+    pub(crate) fn all_rows(self) -> &'static str {
+        self.keeps_order().unwrap_or_default()
+    }
+
+    /// The shard that statements inside the database add to: by the number of the session, since they know no process. SQLite has
+    /// one writer at a time.
+    pub(crate) fn session_shard(self, shards: u16) -> String {
+        match self.session_number() {
+            Some(number) => format!("{number} % {shards}"),
+            None => "0".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transactions_begin_as_each_database_needs() {
+        let immediate = Dialect::ALL.map(Dialect::begins_immediate);
+        assert_eq!(immediate, [false, false, true]);
+        let checks = Dialect::ALL.map(|dialect| dialect.survival_check().is_some());
+        assert_eq!(checks, [true, true, false]);
+        let guards = Dialect::ALL.map(|dialect| dialect.guard().is_some());
+        assert_eq!(guards, [false, true, false]);
+    }
+
+    #[test]
+    fn only_sqlite_locks_no_rows() {
+        let locks = Dialect::ALL.map(Dialect::has_row_locks);
+        assert_eq!(locks, [true, true, false]);
+    }
+
+    #[test]
+    fn transactions_have_the_isolation_that_each_database_needs() {
+        let committed = Some(Isolation::ReadCommitted);
+        let own = Dialect::ALL.map(Dialect::own_isolation);
+        assert_eq!(own, [None, committed, None]);
+        let locking = Dialect::ALL.map(Dialect::locking_isolation);
+        assert_eq!(locking, [committed, committed, None]);
+        let levels = [
+            (Isolation::ReadCommitted, "READ COMMITTED"),
+            (Isolation::RepeatableRead, "REPEATABLE READ"),
+            (Isolation::Serializable, "SERIALIZABLE"),
+        ];
+        for (isolation, level) in levels {
+            let sql = format!("SET TRANSACTION ISOLATION LEVEL {level}");
+            let set = Dialect::ALL.map(|dialect| dialect.set_isolation(isolation));
+            assert_eq!(set, [Some((&*sql, false)), Some((&*sql, true)), None]);
+        }
+    }
+}

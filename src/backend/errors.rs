@@ -1,0 +1,289 @@
+//! The meaning of the databases' errors.
+//!
+//! Diesel hands on a kind for some errors, and a text for the others. The texts stand in a file for each database (`postgres.txt`): below
+//! a heading, `= meaning, meaning`, those that mean it. `%s` stands for any text. The first failure that fits counts.
+
+use diesel::result::{DatabaseErrorInformation, DatabaseErrorKind, Error as DieselError};
+
+use crate::backend::Dialect;
+use crate::conflict::{Conflict, Failure};
+use crate::error::Error;
+use crate::unfit::Unfit;
+
+/// What the text of an error means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    Failure(Failure),
+    /// An overflow that a `CHECK` refused.
+    Check,
+    /// The error has ended the whole transaction.
+    TransactionGone,
+    /// Only a commit gives the error.
+    Commit,
+    SavepointGone,
+    ParentGone,
+    /// Refused because a transaction is open.
+    RefusedInside,
+    /// The server does not know the syntax.
+    Syntax,
+    /// The server does not prepare such a statement.
+    Unprepared,
+    /// The statement may not read the table that it writes to.
+    TargetRead,
+}
+
+impl Meaning {
+    fn of(heading: &str) -> Option<Self> {
+        Some(match heading {
+            "serialization" => Meaning::Failure(Failure::Conflict(Conflict::Serialization)),
+            "deadlock" => Meaning::Failure(Failure::Conflict(Conflict::Deadlock)),
+            "lock timeout" => Meaning::Failure(Failure::Conflict(Conflict::LockTimeout)),
+            "statement timeout" => Meaning::Failure(Failure::Conflict(Conflict::StatementTimeout)),
+            "busy" => Meaning::Failure(Failure::Conflict(Conflict::Busy)),
+            "statement lost" => Meaning::Failure(Failure::Conflict(Conflict::StatementLost)),
+            "connection lost" => Meaning::Failure(Failure::ConnectionLost),
+            "node not ready" => Meaning::Failure(Failure::NodeNotReady),
+            "overflow" => Meaning::Failure(Failure::Overflow),
+            "disk full" => Meaning::Failure(Failure::DiskFull),
+            "check" => Meaning::Check,
+            "transaction gone" => Meaning::TransactionGone,
+            "commit" => Meaning::Commit,
+            "savepoint gone" => Meaning::SavepointGone,
+            "parent gone" => Meaning::ParentGone,
+            "refused inside" => Meaning::RefusedInside,
+            "syntax" => Meaning::Syntax,
+            "unprepared" => Meaning::Unprepared,
+            "target read" => Meaning::TargetRead,
+            _ => return None,
+        })
+    }
+}
+
+/// The information of an error without a known kind. The text of a known kind may quote what a user wrote.
+fn of_unknown_kind(error: &DieselError) -> Option<&dyn DatabaseErrorInformation> {
+    match error {
+        DieselError::DatabaseError(DatabaseErrorKind::Unknown, information) => Some(&**information),
+        _ => None,
+    }
+}
+
+impl Dialect {
+    fn meanings(self, message: &str) -> impl Iterator<Item = Meaning> {
+        let message = self.text_behind_proxy(message);
+        let mut heading = "";
+        let headings = self.error_texts().lines().filter_map(move |line| {
+            if let Some(next) = line.strip_prefix("= ") {
+                heading = next;
+                return None;
+            }
+            // The first byte tells most of them apart.
+            let begins = match line.as_bytes().first() {
+                None | Some(b'#') => false,
+                Some(b'%') => true,
+                begin => begin == message.as_bytes().first(),
+            };
+            (begins && matches(line, message)).then_some(heading)
+        });
+        headings.flat_map(|heading| heading.split(", ").filter_map(Meaning::of))
+    }
+
+    fn means(self, error: &DieselError, meaning: Meaning) -> bool {
+        let information = of_unknown_kind(error);
+        information.is_some_and(|says| self.meanings(says.message()).any(|m| m == meaning))
+    }
+
+    /// Tells the meaning of a failed statement.
+    pub(crate) fn classify(self, error: &DieselError) -> Failure {
+        let (kind, information) = match error {
+            DieselError::DatabaseError(kind, information) => (kind, information.as_ref()),
+            // The COMMIT failed, and the rollback after it failed too: nobody can tell whether it was committed.
+            DieselError::RollbackErrorOnCommit { commit_error, .. } => {
+                return match self.classify(commit_error) {
+                    known @ (Failure::Conflict(_) | Failure::NodeNotReady) => known,
+                    _ => Failure::ConnectionLost,
+                };
+            }
+            DieselError::BrokenTransactionManager => return Failure::ConnectionLost,
+            DieselError::QueryBuilderError(error)
+                if matches!(error.downcast_ref(), Some(Error::StatementLost { .. })) =>
+            {
+                return Failure::Conflict(Conflict::StatementLost);
+            }
+            _ => return Failure::Other,
+        };
+        match kind {
+            DatabaseErrorKind::ClosedConnection => Failure::ConnectionLost,
+            // A shard out of range is reported through the CHECK of the shards table.
+            DatabaseErrorKind::CheckViolation => Failure::Overflow,
+            DatabaseErrorKind::Unknown => self.classify_text(information.message()),
+            kind => self.failure_of_kind(kind),
+        }
+    }
+
+    /// Tells the meaning of an error by its text.
+    pub(crate) fn classify_text(self, message: &str) -> Failure {
+        let failure = self.meanings(message).find_map(|meaning| match meaning {
+            Meaning::Failure(failure) => Some(failure),
+            _ => None,
+        });
+        failure.unwrap_or(Failure::Other)
+    }
+
+    /// Why a base does not take a value that an overflow refused: its column's range, or a `CHECK`.
+    pub(crate) fn refused(self, overflow: &DieselError) -> Unfit {
+        match overflow {
+            DieselError::DatabaseError(kind, information)
+                if matches!(kind, DatabaseErrorKind::CheckViolation)
+                    || self.means(overflow, Meaning::Check) =>
+            {
+                Unfit::Check {
+                    says: information.message().to_owned(),
+                }
+            }
+            _ => Unfit::OutOfRange,
+        }
+    }
+
+    /// Whether a conflict has ended the whole transaction, so that the next statement runs in none, as on MySQL.
+    pub(crate) fn ends_transaction(self, error: &DieselError) -> bool {
+        let is_deadlock = matches!(
+            error,
+            DieselError::DatabaseError(DatabaseErrorKind::SerializationFailure, _)
+        );
+        is_deadlock && self.deadlock_ends_transaction()
+            || self.means(error, Meaning::TransactionGone)
+    }
+
+    /// Whether the same statement may succeed on the same connection, as after one that was interrupted.
+    pub(crate) fn may_succeed_again(self, error: &DieselError) -> bool {
+        self.classify(error) != Failure::ConnectionLost && !self.is_savepoint_gone(error)
+    }
+
+    /// Whether a rollback to a savepoint failed because a conflict has ended its transaction. On PostgreSQL nothing but the session
+    /// ends one.
+    pub(crate) fn is_savepoint_gone(self, error: &DieselError) -> bool {
+        self.means(error, Meaning::SavepointGone)
+    }
+
+    /// Whether an error is one that only a commit gives, as of Group Replication.
+    pub(crate) fn is_of_a_commit(self, error: &DieselError) -> bool {
+        self.means(error, Meaning::Commit)
+    }
+
+    /// Whether a shard was refused because its row is gone: a violated foreign key of the shards table, or MySQL's trigger in its
+    /// place.
+    pub(crate) fn is_parent_gone(self, error: &DieselError) -> bool {
+        matches!(
+            error,
+            DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)
+        ) || self.means(error, Meaning::ParentGone)
+    }
+
+    /// Whether a statement was refused because a transaction is open: SQLite's `BEGIN`, and the questions that MySQL and MariaDB are asked.
+    pub(crate) fn is_refused_inside(self, error: &DieselError) -> bool {
+        self.means(error, Meaning::RefusedInside)
+    }
+
+    /// Whether an error says that the server does not know a statement's syntax.
+    pub(crate) fn lacks_syntax(self, error: &DieselError) -> bool {
+        self.means(error, Meaning::Syntax)
+    }
+
+    /// Whether an error says that the server does not prepare such a statement.
+    pub(crate) fn refuses_to_prepare(self, error: &DieselError) -> bool {
+        self.means(error, Meaning::Unprepared)
+    }
+
+    /// Whether an error says that a statement may not read the table that it writes to. MySQL refuses that of a filter on a total.
+    pub(crate) fn refuses_to_read_target(self, error: &DieselError) -> bool {
+        self.means(error, Meaning::TargetRead)
+    }
+
+    /// The setting of a session that refused a statement, and the remedy.
+    pub(crate) fn refused_by(self, message: &str) -> Option<(&'static str, &'static str)> {
+        let mut refusals = self.refusals().iter();
+        let refusal = refusals.find(|(text, ..)| message.starts_with(text));
+        refusal.map(|(_, setting, remedy)| (*setting, *remedy))
+    }
+
+    /// Whether a statement failed because this column would have become NULL: SQLite stores a NaN as NULL.
+    pub(crate) fn is_nan(self, error: &DieselError, table: &str, column: &str) -> bool {
+        let DieselError::DatabaseError(DatabaseErrorKind::NotNullViolation, information) = error
+        else {
+            return false;
+        };
+        self.stores_nan_as_null()
+            && information.message() == format!("NOT NULL constraint failed: {table}.{column}")
+    }
+
+    /// Whether a statement failed because one of its tables has no column of this name, whatever table that is.
+    pub(crate) fn is_missing_column(self, error: &DieselError, column: &str) -> bool {
+        let Some(information) = of_unknown_kind(error) else {
+            return false;
+        };
+        let message = information.message();
+        let Some((before, behind)) = self.missing_column_text() else {
+            // The text is in the server's language, and `table.column` is not quoted.
+            let column = format!(".{column}");
+            return information.statement_position().is_some() && names(message, &column);
+        };
+        let rest = message.strip_prefix(before);
+        let name = rest.and_then(|rest| Some(rest.rsplit_once(behind)?.0));
+        let table = name.and_then(|name| name.strip_suffix(column));
+        table.is_some_and(|table| table.is_empty() || table.ends_with('.'))
+    }
+
+    /// Whether a statement failed because there is no table of this name.
+    pub(crate) fn is_missing_table(self, error: &DieselError, table: &str) -> bool {
+        let Some(information) = of_unknown_kind(error) else {
+            return false;
+        };
+        let message = information.message();
+        let Some((before, behind)) = self.missing_table_text() else {
+            // The text is in the server's language. A missing privilege is reported without a position, a missing column
+            // of the shards table as `table.column`.
+            return information.statement_position().is_some() && names(message, table);
+        };
+        let rest = message.strip_prefix(before);
+        let name = rest.and_then(|rest| rest.strip_suffix(behind));
+        name.is_some_and(|name| is_table(name, table))
+    }
+}
+
+/// Whether a message has the form of a pattern.
+fn matches(pattern: &str, message: &str) -> bool {
+    let Some((begin, mut pattern)) = pattern.split_once("%s") else {
+        return pattern == message;
+    };
+    let Some(mut rest) = message.strip_prefix(begin) else {
+        return false;
+    };
+    while let Some((part, next)) = pattern.split_once("%s") {
+        let Some((_, behind)) = rest.split_once(part) else {
+            return false;
+        };
+        (rest, pattern) = (behind, next);
+    }
+    rest.ends_with(pattern)
+}
+
+/// Whether `name`, with or without its schema, is that of a table. Some servers keep all names in small letters.
+fn is_table(name: &str, table: &str) -> bool {
+    let (name, table) = (name.to_lowercase(), table.to_lowercase());
+    let schema = name.strip_suffix(&table);
+    schema.is_some_and(|schema| schema.is_empty() || schema.ends_with('.'))
+}
+
+/// Whether a message names this very table: not a part of another word, and not a column of it.
+fn names(message: &str, table: &str) -> bool {
+    let in_word = |c: char| c.is_alphanumeric() || c == '_';
+    message.match_indices(table).any(|(at, _)| {
+        let before = message[..at].chars().next_back();
+        let after = message[at + table.len()..].chars().next();
+        let begins = table.starts_with('.') || !before.is_some_and(in_word);
+        begins && !after.is_some_and(|c| in_word(c) || c == '.')
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+//! MySQL and MariaDB.
+
+use diesel::result::DatabaseErrorKind;
+
+#[cfg(feature = "r2d2")]
+use super::capabilities::AtOnce;
+use super::capabilities::{
+    Capabilities, Guard, KeepsAndLocks, OnceForm, OpenQuestion, RowLocks, SumsForm, SurvivalCheck,
+};
+use super::isolation::Isolation;
+use crate::conflict::{Conflict, Failure};
+use crate::model::ColumnType;
+
+/// The error of a statement that counted on fewer rows than it should have.
+pub(crate) const INTERRUPTED_UNHEARD: &str =
+    "diesel_sharded: the statement was interrupted, or rows changed meanwhile";
+
+const AS_TEXT: (&str, &str) = ("CAST(", " AS CHAR)");
+
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
+    name: "mysql",
+    begins_by_statement: true,
+    survival_check: Some(SurvivalCheck {
+        at_begin: Some("SAVEPOINT diesel_sharded"),
+        before_commit: "RELEASE SAVEPOINT diesel_sharded",
+    }),
+    guard: Some(Guard {
+        before: "SET @diesel_sharded_autocommit = @@autocommit, autocommit = 0",
+        at_begin: "SAVEPOINT diesel_sharded",
+        before_commit: "RELEASE SAVEPOINT diesel_sharded",
+        rollback: "ROLLBACK",
+        after: "SET autocommit = COALESCE(@diesel_sharded_autocommit, @@autocommit), @diesel_sharded_autocommit = NULL",
+    }),
+    own_isolation: Some(Isolation::ReadCommitted),
+    isolation_precedes_begin: Some(true),
+    // Not every driver tells how many rows a query gave. MySQL has no variable for an open transaction, but refuses inside of one to set
+    // the isolation of the next; outside it is set to what it would be anyway.
+    asks_whether_open: OpenQuestion::Statement(
+        "/*M!100000 SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@in_transaction) */\
+         /*!50720 SET @@transaction_isolation = @@session.transaction_isolation */",
+    ),
+    // MySQL, whose table of a session's status lacks these numbers, wants a privilege for the other table; without it nobody can tell.
+    asks_whether_was_open: Some(
+        "SET @diesel_sharded_open = (SELECT 0 UNION SELECT @@autocommit = 0 OR (\
+         /*M!100000 SELECT SUM(IF(VARIABLE_NAME = 'Com_begin', VARIABLE_VALUE, -VARIABLE_VALUE)) \
+         FROM information_schema.session_status \
+         WHERE VARIABLE_NAME IN ('Com_begin', 'Com_commit', 'Com_rollback') */\
+         /*!80016 SELECT SUM(IF(EVENT_NAME = 'statement/sql/begin', COUNT_STAR, -CAST(COUNT_STAR AS SIGNED))) \
+         FROM performance_schema.events_statements_summary_by_thread_by_event_name \
+         WHERE THREAD_ID = PS_CURRENT_THREAD_ID() AND EVENT_NAME IN \
+         ('statement/sql/begin', 'statement/sql/commit', 'statement/sql/rollback') */) > 0)",
+    ),
+    keeps_and_locks: KeepsAndLocks::DuplicateKeyLocks,
+    row_locks: Some(RowLocks {
+        exclusive: " FOR UPDATE",
+        at_once: " FOR UPDATE NOWAIT",
+        if_free: " FOR UPDATE NOWAIT",
+        no_key_update: " FOR UPDATE",
+    }),
+    reads_what_is_locked: " FOR UPDATE",
+    reads_what_is_safe: " FOR UPDATE",
+    shares_lock: " LOCK IN SHARE MODE",
+    missing_row_locks_gap: true,
+    finds_without_a_look: "/*M!110600 TRUE OR */ ",
+    waits_unseen_for_tables: true,
+    joins_before_set: true,
+    joins_end_early: true,
+    joins_to_few: "STRAIGHT_JOIN",
+    keeps_order: Some(" LIMIT 18446744073709551615"),
+    #[cfg(feature = "r2d2")]
+    deletes_all: " LIMIT 1000000",
+    deletes_by_alias: true,
+    counts_inserted_alone: false,
+    names_conflict_target: false,
+    counts_once_by: Some(OnceForm::Compound),
+    #[cfg(feature = "r2d2")]
+    commits_at_once: |rows| (rows == 1).then_some(AtOnce::Join),
+    sums_form: |is_filtered| SumsForm::GroupJoined {
+        straight: !is_filtered,
+    },
+    finds_none: ("(", " LIMIT 1) IS NULL"),
+    seconds_since_1970: "CAST(UNIX_TIMESTAMP() AS SIGNED)",
+    has_clients_that_wait: true,
+    unread_reply_breaks_connection: true,
+    is_same: "<=>",
+    text_type: "CHAR",
+    as_text: AS_TEXT,
+    double_as_text: AS_TEXT,
+    nullable_as_text: |column| match column {
+        // As many digits of the fraction for each, and all digits of a float.
+        ColumnType::Timestamp | ColumnType::Timestamptz => {
+            ("COALESCE(CAST(CAST(", " AS DATETIME(6)) AS CHAR), 'NULL')")
+        }
+        ColumnType::Float => ("COALESCE(CAST(0e0 + ", " AS CHAR), 'NULL')"),
+        _ => ("COALESCE(CAST(", " AS CHAR), 'NULL')"),
+    },
+    joined_texts: ["CONCAT(", ", ' ', ", ")"],
+    own_type: |column| match column {
+        ColumnType::TinyInt => Some("TINYINT"),
+        ColumnType::Float => Some("FLOAT"),
+        ColumnType::Numeric => Some("DECIMAL(65, 20)"),
+        ColumnType::Text => Some("VARCHAR(255)"),
+        ColumnType::Binary => Some("VARBINARY(255)"),
+        // Its `TIMESTAMP` ends in 2038, and a fraction that is not kept would be rounded.
+        ColumnType::Timestamp | ColumnType::Timestamptz => Some("DATETIME(6)"),
+        _ => None,
+    },
+    roomy_type: |column| match column {
+        ColumnType::SmallInt => Some("INTEGER"),
+        ColumnType::Integer => Some("BIGINT"),
+        _ => None,
+    },
+    check_of_cut_values: inside_of,
+    table_options: " ENGINE = InnoDB",
+    reads_what_triggers_write: false,
+    session_number: Some("CONNECTION_ID()"),
+    takes_name: |name| name.chars().count() <= 64,
+    error_texts: include_str!("mysql.txt"),
+    text_behind_proxy: behind_vitess,
+    failure_of_kind: |kind| match kind {
+        // Diesel gives this kind to 1213.
+        DatabaseErrorKind::SerializationFailure => Failure::Conflict(Conflict::Deadlock),
+        _ => Failure::Other,
+    },
+    deadlock_ends_transaction: true,
+    refusals: &[
+        (
+            // 3098
+            "The table does not comply with the requirements by an external plugin",
+            "group_replication_enforce_update_everywhere_checks",
+            "create the shards table by `ShardsTable::of(..).without_foreign_key()`, and the library's own by \
+             `MIGRATIONS.without_foreign_key()`; MySQL Group Replication also wants a primary key and InnoDB of every table",
+        ),
+        (
+            // 1665
+            "Cannot execute statement: impossible to write to binary log since BINLOG_FORMAT = STATEMENT",
+            "binlog_format",
+            "set it to ROW or MIXED, since counts run in READ COMMITTED (`SET SESSION binlog_format = 'ROW'` on new \
+             connections, or for the server)",
+        ),
+        (
+            // 1419
+            "You do not have the SUPER privilege and binary logging is enabled",
+            "log_bin_trust_function_creators",
+            "set it to ON for the server, or let a user with the privilege SUPER create the triggers",
+        ),
+        (
+            // 1175
+            "You are using safe update mode",
+            "sql_safe_updates",
+            "name rows by their keys, or turn it off (`SET SESSION sql_safe_updates = 0`)",
+        ),
+    ],
+    missing_table_text: Some(("Table '", "' doesn't exist")),
+    missing_column_text: Some(("Unknown column '", "' in '")),
+    ..Capabilities::PLAIN
+};
+
+/// The text of the server behind Vitess, which puts the place of the failure before it:
+/// `target: app.-80.primary: vttablet: rpc error: code = Aborted desc = Deadlock found … (errno 1213) (sqlstate 40001)`.
+fn behind_vitess(message: &str) -> &str {
+    let place = message.strip_prefix("target: ");
+    let behind = place.and_then(|place| place.split_once(": vttablet: rpc error: code = "));
+    let described = behind.and_then(|(_, code)| code.split_once(" desc = "));
+    described.map_or(message, |(_, text)| text)
+}
+
+/// ` BETWEEN the least + 1 AND the greatest - 1` for a type that MySQL cuts values to. An integer that leaves the range of a
+/// `BIGINT` is an error in each mode.
+fn inside_of(sql_type: &str) -> Option<String> {
+    let sql_type = sql_type.trim().to_ascii_uppercase();
+    let (name, rest) = match sql_type.find(|c: char| !c.is_ascii_alphanumeric()) {
+        Some(end) => sql_type.split_at(end),
+        None => (&*sql_type, ""),
+    };
+    let bits = match name {
+        "TINYINT" | "INT1" => 8,
+        "SMALLINT" | "INT2" => 16,
+        "MEDIUMINT" | "INT3" => 24,
+        "INT" | "INTEGER" | "INT4" => 32,
+        "DECIMAL" | "NUMERIC" | "DEC" | "FIXED" => return inside_of_decimal(rest),
+        _ => return None,
+    };
+    let half = 1_i64 << (bits - 1);
+    Some(match rest.contains("UNSIGNED") {
+        // Zero is what a shard begins at.
+        true => format!(" BETWEEN 0 AND {}", 2 * half - 2),
+        false => format!(" BETWEEN {} AND {}", 1 - half, half - 2),
+    })
+}
+
+/// The same for a `DECIMAL`. `rest` follows its name: `(10, 2)`, `(10)` or nothing.
+fn inside_of_decimal(rest: &str) -> Option<String> {
+    let numbers = match rest.trim_start().strip_prefix('(') {
+        Some(rest) => rest.split_once(')')?.0,
+        None => "10",
+    };
+    let (digits, scale) = numbers.split_once(',').unwrap_or((numbers, "0"));
+    let digits: usize = digits.trim().parse().ok()?;
+    let scale: usize = scale.trim().parse().ok()?;
+    if !(1..=65).contains(&digits) || scale > digits {
+        return None;
+    }
+    let mut last = "9".repeat(digits - 1) + "8";
+    if scale > 0 {
+        last.insert(digits - scale, '.');
+        last.insert_str(0, if scale == digits { "0" } else { "" });
+    }
+    Some(format!(" BETWEEN -{last} AND {last}"))
+}

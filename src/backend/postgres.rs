@@ -1,0 +1,96 @@
+//! PostgreSQL.
+//!
+//! Diesel hands on the server's text and no SQLSTATE, and the text is in the language of `lc_messages`, which only a superuser may
+//! change.
+
+use diesel::result::DatabaseErrorKind;
+
+#[cfg(feature = "r2d2")]
+use super::capabilities::AtOnce;
+use super::capabilities::{
+    Capabilities, KeepsAndLocks, OnceForm, OpenQuestion, RowLocks, SurvivalCheck, TotalForm,
+};
+use crate::conflict::{Conflict, Failure};
+use crate::model::{ColumnType, Merge};
+
+/// Stands in the error of a guarded statement, in whatever language the server writes it.
+pub(crate) const TAKEN_FOR_ANOTHER: &str =
+    "diesel_sharded: this text was prepared for another statement";
+
+/// Stands in the error of a statement that found a shard at first, and not any more when it counted.
+pub(crate) const SHARD_REMOVED: &str = "diesel_sharded: the shard was removed meanwhile";
+
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
+    name: "postgresql",
+    creates_alone: true,
+    survival_check: Some(SurvivalCheck {
+        at_begin: None,
+        before_commit: "SELECT 1",
+    }),
+    asks_whether_open: OpenQuestion::Rows {
+        // The query's own portal is among the cursors and was made when its parameters came. (The query's own time is that of its
+        // execution, which is a later message.) The transaction's time is noted in a variable that ends with it.
+        is_older: "SELECT 1 FROM pg_catalog.pg_cursors WHERE name = '' AND creation_time <> transaction_timestamp() \
+                   AND set_config('diesel_sharded.began', transaction_timestamp()::text, true) IS NOT NULL",
+        is_same: "SELECT 1 WHERE current_setting('diesel_sharded.began', true) = transaction_timestamp()::text",
+    },
+    refuses_after_errors: true,
+    keeps_and_locks: KeepsAndLocks::ConflictLocks,
+    row_locks: Some(RowLocks {
+        exclusive: " FOR UPDATE",
+        at_once: " FOR UPDATE NOWAIT",
+        if_free: " FOR UPDATE SKIP LOCKED",
+        no_key_update: " FOR NO KEY UPDATE",
+    }),
+    supports_skip_locked: true,
+    bounds_waits_for_locks: Some("SET LOCAL lock_timeout = '200ms'"),
+    reads_what_is_safe: " FOR KEY SHARE",
+    hides_rows_from_locks: true,
+    joins_values: true,
+    inserts_unless_there: true,
+    tells_rows_of_queries: true,
+    counts_all_or_none: true,
+    counts_once_by: Some(OnceForm::With),
+    #[cfg(feature = "r2d2")]
+    commits_at_once: |_| Some(AtOnce::With),
+    seconds_since_1970: "EXTRACT(EPOCH FROM statement_timestamp())::BIGINT",
+    keeps_statements: false,
+    // SUM widens: smallint and integer to bigint, bigint to numeric.
+    total_form: |column| match column {
+        ColumnType::SmallInt => TotalForm::Cast("smallint"),
+        ColumnType::Integer => TotalForm::Cast("integer"),
+        ColumnType::BigInt => TotalForm::Cast("bigint"),
+        _ => TotalForm::Plain,
+    },
+    nan_refusal: |field| (field.merge == Merge::Min).then_some(" = 'NaN' THEN 'NaN' WHEN "),
+    bytes_as_text: ("encode(", ", 'hex')"),
+    pads_text: true,
+    recounted: |field, is_sum| match field {
+        ColumnType::Double => ("CAST(", " AS DOUBLE PRECISION)"),
+        ColumnType::Numeric => ("CAST(", " AS NUMERIC)"),
+        _ if is_sum => ("CAST(", " AS BIGINT)"),
+        _ => ("", ""),
+    },
+    own_type: |column| match column {
+        ColumnType::Double => Some("DOUBLE PRECISION"),
+        ColumnType::Binary => Some("BYTEA"),
+        ColumnType::Uuid => Some("UUID"),
+        _ => None,
+    },
+    keeps_any_integer: false,
+    double_check: Some(" NOT IN ('NaN', 'Infinity', '-Infinity')"),
+    table_options: " WITH (fillfactor = 90)",
+    has_transition_tables: true,
+    session_number: Some("pg_backend_pid()"),
+    takes_name: |name| name.len() <= 63,
+    error_texts: include_str!("postgres.txt"),
+    failure_of_kind: |kind| match kind {
+        DatabaseErrorKind::SerializationFailure => Failure::Conflict(Conflict::Serialization),
+        DatabaseErrorKind::UnableToSendCommand => Failure::ConnectionLost,
+        // A standby, or a session whose transactions are read-only. PostgreSQL's drivers look at both before they take a server for
+        // one that takes writes.
+        DatabaseErrorKind::ReadOnlyTransaction => Failure::NodeNotReady,
+        _ => Failure::Other,
+    },
+    ..Capabilities::PLAIN
+};

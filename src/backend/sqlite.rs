@@ -1,0 +1,38 @@
+//! SQLite.
+
+use super::capabilities::{Capabilities, TotalForm};
+use crate::model::ColumnType;
+
+pub(super) const CAPABILITIES: Capabilities = Capabilities {
+    name: "sqlite",
+    begins_immediate: true,
+    allows_idle_rollback: false,
+    locking_isolation: None,
+    isolation_precedes_begin: None, // always serializable
+    seconds_since_1970: "CAST(strftime('%s', 'now') AS INTEGER)",
+    total_form: |column| match column {
+        ColumnType::SmallInt => TotalForm::Checked("total BETWEEN -32768 AND 32767"),
+        ColumnType::Integer => TotalForm::Checked("total BETWEEN -2147483648 AND 2147483647"),
+        ColumnType::BigInt => TotalForm::Checked("typeof(total) = 'integer'"),
+        ColumnType::Double | ColumnType::Numeric => {
+            TotalForm::Checked("total BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308")
+        }
+        _ => TotalForm::Plain,
+    },
+    nan_refusal: |_| Some(" IS NULL THEN abs(-9223372036854775807 - 1) WHEN "),
+    stores_nan_as_null: true,
+    numerics_are_doubles: true,
+    has_any_type: true,
+    is_same: "IS",
+    double_as_text: ("printf('%!.17g', ", ")"),
+    nullable_as_text: |_| ("quote(", ")"),
+    own_type: |column| (column == ColumnType::Binary).then_some("BLOB"),
+    double_check: Some(" BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"),
+    table_options: " WITHOUT ROWID",
+    foreign_key_actions: " ON DELETE CASCADE",
+    has_triggers: true,
+    error_texts: include_str!("sqlite.txt"),
+    missing_table_text: Some(("no such table: ", "")),
+    missing_column_text: Some(("no such column: ", "")),
+    ..Capabilities::PLAIN
+};

@@ -1,0 +1,182 @@
+//! SQL in code that reads like SQL.
+//!
+//! ```text
+//! sql!(out; "UPDATE ", table.shards_as_parent(), " SET ", for field in (fields, ", ") { id(&field.name), " = 0" });
+//! ```
+
+use std::marker::PhantomData;
+
+use diesel::backend::Backend;
+use diesel::prelude::*;
+use diesel::query_builder::{AstPass, QueryFragment};
+
+use crate::backend::{Binds, Dialect, ShardedBackend};
+
+/// A part of a statement: a text of SQL, [`id`], [`bind`], [`walk`], or a function that writes to a pass, as `sql! { .. }` makes it.
+///
+/// Binds live as long as the statement (`'b`). Whatever else a part holds is written at once.
+pub(crate) trait Sql<'b, DB: Backend> {
+    fn push(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()>;
+}
+
+impl<'b, DB, F> Sql<'b, DB> for F
+where
+    DB: Backend,
+    F: FnOnce(AstPass<'_, 'b, DB>) -> QueryResult<()>,
+{
+    fn push(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self(out)
+    }
+}
+
+impl<DB: Backend> Sql<'_, DB> for &str {
+    fn push(self, mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
+        out.push_sql(self);
+        Ok(())
+    }
+}
+
+/// A part that may be left out.
+impl<'b, DB: Backend, P: Sql<'b, DB>> Sql<'b, DB> for Option<P> {
+    fn push(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.map_or(Ok(()), |part| part.push(out))
+    }
+}
+
+/// A name, quoted as the backend does it.
+pub(crate) fn id(name: &str) -> Identifier<'_> {
+    Identifier(name)
+}
+
+pub(crate) struct Identifier<'n>(&'n str);
+
+impl<DB: Backend> Sql<'_, DB> for Identifier<'_> {
+    fn push(self, mut out: AstPass<'_, '_, DB>) -> QueryResult<()> {
+        out.push_identifier(self.0)
+    }
+}
+
+/// A value of an SQL type: `bind(Integer, &self.shard)` writes `$n`.
+pub(crate) fn bind<ST, U: ?Sized>(_: ST, value: &U) -> Bind<'_, ST, U> {
+    Bind {
+        value,
+        sql_type: PhantomData,
+    }
+}
+
+pub(crate) struct Bind<'b, ST, U: ?Sized> {
+    value: &'b U,
+    sql_type: PhantomData<ST>,
+}
+
+impl<'b, ST, U: ?Sized, DB: Backend + Binds<ST, U>> Sql<'b, DB> for Bind<'b, ST, U> {
+    fn push(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        DB::push(self.value, out)
+    }
+}
+
+/// A fragment of Diesel's, or one that is a statement of its own.
+pub(crate) fn walk<F: ?Sized>(fragment: &F) -> Walk<'_, F> {
+    Walk(fragment)
+}
+
+pub(crate) struct Walk<'b, F: ?Sized>(&'b F);
+
+impl<'b, F: QueryFragment<DB> + ?Sized, DB: Backend> Sql<'b, DB> for Walk<'b, F> {
+    fn push(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        self.0.walk_ast(out)
+    }
+}
+
+/// A part that depends on the dialect, as `on(Dialect::all_rows)`.
+pub(crate) fn on<P>(of: impl FnOnce(Dialect) -> P) -> OfDialect<impl FnOnce(Dialect) -> P> {
+    OfDialect(of)
+}
+
+pub(crate) struct OfDialect<F>(F);
+
+impl<'b, DB, F, P> Sql<'b, DB> for OfDialect<F>
+where
+    DB: ShardedBackend,
+    F: FnOnce(Dialect) -> P,
+    P: Sql<'b, DB>,
+{
+    fn push(self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+        let dialect = out.backend().dialect();
+        self.0(dialect).push(out)
+    }
+}
+
+/// Writes the parts of a statement one after the other. Between parentheses stands the pass first, `sql!(out; "SELECT ", id(name))`, and the
+/// result is that of a function that writes to it. Between braces, `sql! { "SELECT ", id(name) }` is a part itself.
+///
+/// Beside values that are parts ([`Sql`]) there are
+///
+/// - `for item in (items, ", ") { .. }`, with the separator between two items
+/// - `if condition { .. } else { .. }`
+///
+/// (`;` and braces keep rustfmt from writing each part on a line of its own.)
+macro_rules! sql {
+    ($out:ident; $($parts:tt)*) => {{
+        let mut out = $out;
+        $crate::query_builder::sql!(@parts out; $($parts)*);
+        ::diesel::QueryResult::Ok(())
+    }};
+    ($out:ident.reborrow(); $($parts:tt)*) => {{
+        let mut out = $out.reborrow();
+        $crate::query_builder::sql!(@parts out; $($parts)*);
+        ::diesel::QueryResult::Ok(())
+    }};
+    (@parts $out:ident;) => {};
+    (@parts $out:ident; $sql:literal $(, $($rest:tt)*)?) => {
+        $out.push_sql($sql);
+        $crate::query_builder::sql!(@parts $out; $($($rest)*)?);
+    };
+    (@parts $out:ident; for $item:pat in ($items:expr, $separator:expr) { $($each:tt)* } $(, $($rest:tt)*)?) => {
+        for (i, $item) in ::std::iter::IntoIterator::into_iter($items).enumerate() {
+            if i > 0 {
+                $out.push_sql($separator);
+            }
+            $crate::query_builder::sql!(@parts $out; $($each)*);
+        }
+        $crate::query_builder::sql!(@parts $out; $($($rest)*)?);
+    };
+    (@parts $out:ident; if $($condition_and_rest:tt)+) => {
+        $crate::query_builder::sql!(@if $out []; $($condition_and_rest)+);
+    };
+    (@parts $out:ident; $part:expr $(, $($rest:tt)*)?) => {
+        $crate::query_builder::Sql::push($part, $out.reborrow())?;
+        $crate::query_builder::sql!(@parts $out; $($($rest)*)?);
+    };
+    (@if $out:ident [$($condition:tt)+]; { $($then:tt)* } else { $($other:tt)* } $(, $($rest:tt)*)?) => {
+        if $($condition)+ {
+            $crate::query_builder::sql!(@parts $out; $($then)*);
+        } else {
+            $crate::query_builder::sql!(@parts $out; $($other)*);
+        }
+        $crate::query_builder::sql!(@parts $out; $($($rest)*)?);
+    };
+    (@if $out:ident [$($condition:tt)+]; { $($then:tt)* } $(, $($rest:tt)*)?) => {
+        if $($condition)+ {
+            $crate::query_builder::sql!(@parts $out; $($then)*);
+        }
+        $crate::query_builder::sql!(@parts $out; $($($rest)*)?);
+    };
+    (@if $out:ident [$($condition:tt)*]; $token:tt $($rest:tt)+) => {
+        $crate::query_builder::sql!(@if $out [$($condition)* $token]; $($rest)+);
+    };
+    ($($parts:tt)*) => {
+        $crate::query_builder::part(move |out| $crate::query_builder::sql!(out; $($parts)*))
+    };
+}
+
+pub(crate) use sql;
+
+/// Tells the compiler that a closure is a part.
+pub(crate) fn part<'b, DB, F>(push: F) -> F
+where
+    DB: Backend,
+    F: FnOnce(AstPass<'_, 'b, DB>) -> QueryResult<()>,
+{
+    push
+}
