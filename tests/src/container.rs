@@ -1,66 +1,92 @@
-//! Servers in containers, through testcontainers, of the images that `scripts/images.sh` builds.
+//! Servers in containers of the images that `scripts/images.sh` builds.
 
 use std::process::Command;
-
-use testcontainers::core::{IntoContainerPort, WaitFor};
-use testcontainers::runners::SyncRunner;
-use testcontainers::{GenericImage, ImageExt};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::Server;
 use crate::private::keep;
+
+/// The first start of a server creates its databases.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Starts a container; `MYSQL_IMAGE=mysql:9` takes MySQL instead of MariaDB.
 pub fn start(server: Server) -> String {
     let (image, port, ready, user) = match server {
         Server::Postgres => (
             std::env::var("POSTGRES_IMAGE").unwrap_or_else(|_| "postgres:18".into()),
-            5432,
+            "5432",
             "database system is ready to accept connections",
             "postgres://postgres",
         ),
         Server::SyncedPostgres => unreachable!("it is always a private one"),
         Server::Mysql => (
             std::env::var("MYSQL_IMAGE").unwrap_or_else(|_| "mariadb:11.8".into()),
-            3306,
+            "3306",
             "port: 3306",
             "mysql://test",
         ),
     };
-    let (name, tag) = image.split_once(':').unwrap_or((&image, "latest"));
-    let container = GenericImage::new(format!("diesel-sharded-{name}"), tag.to_owned())
-        .with_exposed_port(port.tcp())
-        .with_wait_for(WaitFor::message_on_stderr(ready))
-        .start()
-        .unwrap_or_else(|error| {
-            panic!(
-                "no server for {server:?}: install one (scripts/test.sh does on Debian), set \
-                 {}_DATABASE_URL, or build the container images with scripts/images.sh ({error})",
-                format!("{server:?}").to_uppercase()
-            )
-        });
-    let port = container
-        .get_host_port_ipv4(port)
-        .expect("the container's port");
-    keep(&mut keeper_of(container.id()));
-    std::mem::forget(container); // would be removed here and now
+    let image = format!("diesel-sharded-{image}");
+    let started =
+        run(&["--publish", port, &image], ready).and_then(|id| docker(&["port", &id, port]));
+    let addresses = started.unwrap_or_else(|error| {
+        panic!(
+            "no server for {server:?}: install one (scripts/test.sh does on Debian), set \
+             {}_DATABASE_URL, or build the container images with scripts/images.sh ({error})",
+            format!("{server:?}").to_uppercase()
+        )
+    });
+    let address = addresses
+        .lines()
+        .next()
+        .and_then(|line| line.rsplit_once(':'));
+    let (_, port) = address.expect("the container's port");
     format!("{user}@127.0.0.1:{port}")
 }
 
 /// Starts a PgBouncer that keeps prepared statements, on a port of this machine's in front of another one.
 pub fn start_pgbouncer(port: u16, server_port: u16, pool_mode: &str, server_connections: usize) {
-    let container = GenericImage::new("diesel-sharded-pgbouncer", "1")
-        .with_wait_for(WaitFor::message_on_stderr("process up"))
-        .with_network("host")
-        .with_env_var("LISTEN_PORT", port.to_string())
-        .with_env_var("SERVER_PORT", server_port.to_string())
-        .with_env_var("POOL_MODE", pool_mode)
-        .with_env_var("SERVER_CONNECTIONS", server_connections.to_string())
-        .start()
-        .unwrap_or_else(|error| {
-            panic!("no PgBouncer: build its image with scripts/images.sh ({error})")
-        });
-    keep(&mut keeper_of(container.id()));
-    std::mem::forget(container); // would be removed here and now
+    let settings = [
+        format!("LISTEN_PORT={port}"),
+        format!("SERVER_PORT={server_port}"),
+        format!("POOL_MODE={pool_mode}"),
+        format!("SERVER_CONNECTIONS={server_connections}"),
+    ];
+    let mut arguments = vec!["--network", "host"];
+    arguments.extend(settings.iter().flat_map(|setting| ["--env", setting]));
+    arguments.push("diesel-sharded-pgbouncer:1");
+    run(&arguments, "process up").unwrap_or_else(|error| {
+        panic!("no PgBouncer: build its image with scripts/images.sh ({error})")
+    });
+}
+
+/// Starts a container that is removed with this process, and waits until it has logged `ready`. Returns its id.
+fn run(arguments: &[&str], ready: &str) -> Result<String, String> {
+    let id = docker(&[&["run", "--detach"], arguments].concat())?;
+    let id = id.lines().next().unwrap_or_default().to_owned();
+    keep(&mut keeper_of(&id));
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let logged = docker(&["logs", &id])?;
+        match logged.contains(ready) {
+            true => return Ok(id),
+            false if Instant::now() > until => return Err(format!("it is not ready: {logged}")),
+            false => thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+/// What a command of Docker's prints.
+fn docker(arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new("docker").args(arguments).output();
+    let output = output.map_err(|error| format!("docker: {error}"))?;
+    let printed =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    match output.status.success() {
+        true => Ok(printed.concat()),
+        false => Err(printed.concat()),
+    }
 }
 
 /// Removes the container when its standard input closes.

@@ -27,13 +27,14 @@ pub mod replication;
 pub mod role;
 pub mod schema;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::{select, sql};
 use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool, PooledConnection, R2D2Connection};
 use diesel::sql_types::Text;
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection};
@@ -235,6 +236,26 @@ in_file! {
     Awaited<SyncConnectionWrapper<SqliteConnection>>
 }
 
+impl<C> TestConnection for PooledConnection<ConnectionManager<C>>
+where
+    C: TestConnection + R2D2Connection + 'static,
+    Self: Connection,
+{
+    fn database() -> Database {
+        C::database()
+    }
+
+    fn version(&mut self) -> String {
+        C::version(self)
+    }
+
+    fn connect(database: &Database) -> Self {
+        let pool = Pool::builder().max_size(1);
+        let pool = pool.build(ConnectionManager::new(database.url()));
+        pool.and_then(|pool| pool.get()).expect("a connection")
+    }
+}
+
 /// A policy whose deadline a starved machine does not reach. It allows no more attempts than the default one.
 pub const fn patient() -> RetryPolicy {
     RetryPolicy::new().with_deadline(Duration::from_secs(600))
@@ -251,6 +272,12 @@ pub fn recording() -> (RetryPolicy, Arc<Mutex<Vec<Conflict>>>) {
             .push(attempted.conflict);
     });
     (policy, met)
+}
+
+/// A key that no other test of this process counts on: the process remembers by key what it waited for, whatever the database.
+pub fn own_key() -> i64 {
+    static NEXT: AtomicI64 = AtomicI64::new(1_001);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Draws the shards (and jitters) of the given numbers in turn, then the last one for ever.

@@ -1,47 +1,72 @@
-//! The cases of folds, of the coalescer and of idempotency keys on SQLite: they test mutants first, since they run quickly.
-//! See `.cargo/mutants.toml`.
+//! The cases of folds, of the coalescer and of idempotency keys, and on PostgreSQL its conflicts: they test mutants, since they are built
+//! and run quickly. See `.cargo/mutants.toml`.
 
-#[path = "cases/coalescer.rs"]
-mod coalescer;
-#[path = "cases/fold.rs"]
-mod fold;
-#[path = "cases/idempotency.rs"]
-mod idempotency;
+#![expect(
+    clippy::duplicate_mod,
+    reason = "the same cases, once for each database"
+)]
 
-use std::thread;
+macro_rules! on {
+    ($name:ident, $conn:ty) => {
+        #[path = "databases"]
+        mod $name {
+            #[path = "blocking/coalescer.rs"]
+            mod coalescer;
+            #[path = "cases/fold.rs"]
+            mod fold;
+            #[path = "cases/idempotency.rs"]
+            mod idempotency;
 
-use diesel::SqliteConnection;
-use diesel_migrations::MigrationHarness;
-use diesel_sharded::MIGRATIONS;
-use diesel_sharded_tests::{Database, TestConnection, patient, schema};
+            use std::thread;
 
-/// The crate that the cases test.
-use diesel_sharded as api;
+            use diesel_migrations::MigrationHarness;
+            use diesel_sharded::MIGRATIONS;
+            use diesel_sharded_tests::{Database, TestConnection, patient, schema};
 
-type Conn = SqliteConnection;
+            /// The crate that the cases test.
+            use diesel_sharded as api;
 
-/// A database with the tables of `schema`.
-fn database() -> (Database, Conn) {
-    let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    schema::create(&mut conn);
-    (database, conn)
-}
+            type Conn = $conn;
 
-/// The same with the library's own tables.
-fn database_with_counters() -> (Database, Conn) {
-    let (database, mut conn) = database();
-    conn.run_pending_migrations(MIGRATIONS).unwrap();
-    (database, conn)
-}
+            /// A database with the tables of `schema`.
+            fn database() -> (Database, Conn) {
+                let database = Conn::database();
+                let mut conn = Conn::connect(&database);
+                schema::create(&mut conn);
+                (database, conn)
+            }
 
-/// Runs `work` on as many threads, each with a connection of its own; a panic in one is a panic here.
-fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) + Sync) {
-    patient().set_global();
-    thread::scope(|scope| {
-        for number in 0..threads {
-            let work = &work;
-            scope.spawn(move || work(number, &mut Conn::connect(database)));
+            /// The same with the library's own tables.
+            fn database_with_counters() -> (Database, Conn) {
+                let (database, mut conn) = database();
+                conn.run_pending_migrations(MIGRATIONS).unwrap();
+                (database, conn)
+            }
+
+            /// Runs `work` on as many threads, each with a connection of its own; a panic in one is a panic here.
+            fn on_threads(threads: i64, database: &Database, work: impl Fn(i64, &mut Conn) + Sync) {
+                patient().set_global();
+                thread::scope(|scope| {
+                    for number in 0..threads {
+                        let work = &work;
+                        scope.spawn(move || work(number, &mut Conn::connect(database)));
+                    }
+                });
+            }
         }
-    });
+    };
+}
+
+on!(sqlite, diesel::SqliteConnection);
+on!(postgres, diesel::PgConnection);
+
+#[path = "databases"]
+mod conflicts {
+    mod servers;
+
+    use diesel_sharded as api;
+
+    type Conn = diesel::PgConnection;
+
+    servers::server_tests!(postgres);
 }

@@ -71,6 +71,15 @@ impl Scenario {
         }
     }
 
+    /// The same with so many connections that may be killed, and so many that may be cut.
+    pub fn with_faults(self, kills: u8, cuts: u8) -> Self {
+        Scenario {
+            kills,
+            cuts,
+            ..self
+        }
+    }
+
     /// The same with these rules.
     pub fn with(self, change: impl FnOnce(&mut Rules)) -> Self {
         let mut scenario = self;

@@ -7,9 +7,10 @@ use diesel::sql_types::BoolOrNullableBool;
 use diesel_async::AsyncConnection;
 use diesel_sharded::backend::{BackendOf, ShardedBackend};
 use diesel_sharded::counter_cache::{
-    CacheRecount, ChildTable, CounterCacheMigration, EveryRow, NotCounting, RefersTo, SummedInto,
+    CacheRecount, ChildTable, EveryRow, NotCounting, RefersTo, SummedInto,
 };
 use diesel_sharded::model::ShardedColumn;
+use diesel_sharded::operation::SqlMigration;
 
 use super::operations::Verify;
 use super::wait;
@@ -85,7 +86,10 @@ impl<C: ShardedColumn, Child, W> CounterCache<C, Child, W> {
         self.0.create_sql(backend)
     }
 
-    pub fn migration(&self, version: &str) -> CounterCacheMigration<C, Child, W>
+    pub fn migration(
+        &self,
+        version: &str,
+    ) -> SqlMigration<diesel_sharded::CounterCache<C, Child, W>>
     where
         Child: Clone,
         W: Clone,

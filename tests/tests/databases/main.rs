@@ -1,15 +1,25 @@
-//! What one operation or table does on the databases, beside other sessions, settings and rows that resist.
+//! The library's operations on the databases. The cases of `cases/` run in full on SQLite, PostgreSQL, MySQL or MariaDB, and by the
+//! asynchronous operations on PostgreSQL; `contract/` runs on every other connection. Then what one operation does beside other
+//! sessions.
+
+#![expect(
+    clippy::duplicate_mod,
+    reason = "the same cases, once for each kind of connections"
+)]
 
 mod async_cached;
-mod backups;
+mod async_postgres;
+mod asynchronous;
 mod cached;
 mod counter_caches;
 mod cut_values;
+mod mysql;
+mod others;
+mod postgres;
 mod recounts;
 mod replaced_parents;
-mod resisting_parents;
-mod row_security;
-mod server_modes;
+mod runtime_without_timers;
 mod shards_tables;
+mod sqlite;
 mod top_lists;
 mod vanishing_keys;

@@ -2,8 +2,6 @@
 
 #[path = "../../../../src/placement/claims.rs"]
 mod claims;
-#[path = "../../../../src/placement/later.rs"]
-mod later;
 
 /// The scheduler's, under the claims.
 mod sync {

@@ -1,6 +1,6 @@
 //! A process that counts once, and then forks as a server does that forks its workers:
 //!
-//!     forked postgres|mysql|sqlite|redis URL
+//!     forked postgres|mysql|sqlite URL
 //!
 //! Each operation of counting is done by children at once, and has a line of output: its name, how many children ended well and what the
 //! totals rose by, and what both should be. Then a child tries what its parent made before the fork,
@@ -18,8 +18,6 @@ use std::time::{Duration, Instant};
 
 use diesel_sharded::retry::RetryPolicy;
 use fork::{Fork, ProcessId, Signal, WEXITSTATUS, WIFEXITED, signal_process, waitpid_nohang};
-
-mod redis;
 
 /// How many children do the same at once.
 const CHILDREN: i64 = 4;
@@ -73,7 +71,7 @@ mod sqlite {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [database, url] = arguments.as_slice() else {
-        panic!("forked postgres|mysql|sqlite|redis URL");
+        panic!("forked postgres|mysql|sqlite URL");
     };
     // Children have it from their parent.
     RetryPolicy::new()
@@ -91,7 +89,6 @@ fn main() {
             mysql::inherited::inherit(url);
             mysql::storm::storm(url);
         }
-        "redis" => redis::read(url),
         _ => {
             sqlite::operations::count(url);
             sqlite::inherited::inherit(url);

@@ -1,0 +1,616 @@
+//! Tests that hold on every database.
+
+use std::future::Future;
+use std::ops::DerefMut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
+use diesel::{ConnectionResult, ExpressionMethods, QueryDsl, QueryResult};
+use diesel_async::pooled_connection::{
+    AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod, bb8, deadpool, mobc,
+};
+use diesel_async::{AsyncConnection, SimpleAsyncConnection, TransactionManager};
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::asynchronous::{Counter, fold, retry, set_total, update};
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{Isolation, RetryPolicy};
+use diesel_sharded::{Error, MIGRATIONS, RowCounter};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{self, Video};
+use diesel_sharded_tests::{Database, TestConnection};
+
+use super::super::{Dropped, polled};
+use super::{Backend, Blocking, Conn, LOCK, SETUP, others};
+
+pub fn database() -> (Database, Blocking) {
+    let database = Blocking::database();
+    let mut conn = Blocking::connect(&database);
+    schema::create(&mut conn);
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    (database, conn)
+}
+
+pub async fn connect(url: &str) -> ConnectionResult<Conn> {
+    let mut conn = Conn::establish(url).await?;
+    let set_up = conn.batch_execute(SETUP).await;
+    set_up.map_err(diesel::ConnectionError::CouldntSetupConfiguration)?;
+    Ok(conn)
+}
+
+fn config() -> ManagerConfig<Conn> {
+    let mut config = ManagerConfig::default();
+    config.custom_setup = Box::new(|url| Box::pin(connect(url)));
+    config
+}
+
+fn manager(database: &Database) -> AsyncDieselConnectionManager<Conn> {
+    AsyncDieselConnectionManager::new_with_config(database.url(), config())
+}
+
+/// A pool of one connection, which checks only whether that is broken.
+fn pool_of_one(database: &Database) -> deadpool::Pool<Conn> {
+    let mut config = config();
+    config.recycling_method = RecyclingMethod::Fast;
+    let manager = AsyncDieselConnectionManager::new_with_config(database.url(), config);
+    deadpool::Pool::builder(manager)
+        .max_size(1)
+        .build()
+        .unwrap()
+}
+
+pub fn total(conn: &mut Blocking) -> i64 {
+    let total = videos.find(1).select(views.total());
+    diesel::RunQueryDsl::first(total, conn).unwrap()
+}
+
+/// Counts video 1, in one of six ways.
+async fn count(conn: &mut Conn, way: usize) -> QueryResult<()> {
+    let its_slug = String::from("a");
+    let counted = match way {
+        0 => {
+            let count = update(videos.find(1)).set(views.eq(views + 1));
+            count.execute(conn).await?
+        }
+        1 => {
+            let count = update(videos.filter(slug.eq(&its_slug))).set(views.eq(views + 1));
+            count.execute(conn).await?
+        }
+        2 => {
+            let video = Video {
+                id: 1,
+                slug: its_slug.clone(),
+                views: 0,
+                likes: 0,
+            };
+            let count = update(&video).set(views.eq(views + 1));
+            count.execute(conn).await?
+        }
+        3 => {
+            let count = update(videos.filter(slug.eq(&its_slug))).set(views.eq(views + 1));
+            count.into_boxed::<Backend>().execute(conn).await?
+        }
+        4 => {
+            let count = update(videos.find(1)).set(views.eq(views + 1));
+            let read: i64 = count.returning(views).get_result::<i64>(conn).await?;
+            usize::from(read > 100)
+        }
+        _ => {
+            let counted = conn.transaction(async |conn| {
+                let count = update(videos.find(1)).set(views.eq(views + 1));
+                count.execute(conn).await
+            });
+            counted.await?
+        }
+    };
+    assert_eq!(counted, 1, "way {way}");
+    Ok(())
+}
+
+/// A thousand tasks, each with a connection of a pool.
+async fn thousand_tasks<C, G>(get: impl Fn() -> G + Clone + Send + 'static)
+where
+    C: DerefMut<Target = Conn> + Send + 'static,
+    G: Future<Output = C> + Send + 'static,
+{
+    let tasks: Vec<_> = (0..1_000)
+        .map(|task| {
+            let get = get.clone();
+            tokio::spawn(async move {
+                let mut conn = get().await;
+                let patient = RetryPolicy::new().with_deadline(Duration::from_secs(600));
+                match task % 7 {
+                    6 => {
+                        let counted = retry::transaction(&mut *conn, patient, async |conn| {
+                            count(conn, 0).await
+                        });
+                        counted.await
+                    }
+                    way => count(&mut conn, way).await,
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_tasks_on_a_deadpool() {
+    let (database, mut conn) = database();
+    let pool = deadpool::Pool::builder(manager(&database));
+    let pool = pool.max_size(8).build().unwrap();
+    thousand_tasks(move || {
+        let pool = pool.clone();
+        async move { pool.get().await.unwrap() }
+    })
+    .await;
+    assert_eq!(total(&mut conn), 1_100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_tasks_on_bb8() {
+    let (database, mut conn) = database();
+    let pool = bb8::Pool::builder().max_size(8);
+    let pool = pool.build(manager(&database)).await.unwrap();
+    thousand_tasks(move || {
+        let pool = pool.clone();
+        async move { pool.get_owned().await.unwrap() }
+    })
+    .await;
+    assert_eq!(total(&mut conn), 1_100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_tasks_on_mobc() {
+    let (database, mut conn) = database();
+    let pool = mobc::Builder::<Conn>::new().max_open(8);
+    let pool = pool.build(manager(&database));
+    thousand_tasks(move || {
+        let pool = pool.clone();
+        async move { pool.get().await.unwrap() }
+    })
+    .await;
+    assert_eq!(total(&mut conn), 1_100);
+}
+
+/// Waits until no more than so many connections are left to the database.
+async fn settled(connections: i64, database: &Database, conn: &mut Blocking) {
+    let patience = Instant::now() + Duration::from_secs(300);
+    while others(database, conn) > connections {
+        assert!(Instant::now() < patience, "connections are left open");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// One of ten operations; returns how much it has counted on video 1.
+async fn step(operation: usize, conn: &mut Conn) -> QueryResult<i64> {
+    match operation {
+        0..=5 => count(conn, operation).await.map(|()| 1),
+        6 => fold(videos).run(conn).await.map(|_| 0),
+        7 => {
+            let set = set_total(videos.find(2), views, 7);
+            set.execute(conn).await.map(|_| 0)
+        }
+        8 => Counter::named("page").reset(conn).await.map(|()| 0),
+        _ => {
+            let transaction = retry::Transaction::new().isolation(Isolation::ReadCommitted);
+            let counted: QueryResult<()> = transaction
+                .run(conn, async |conn| {
+                    count(conn, 0).await?;
+                    count(conn, 1).await
+                })
+                .await;
+            counted.map(|()| 2)
+        }
+    }
+}
+
+/// Wherever its future is dropped, an operation neither doubles nor loses a count, and the pool lends no open transaction: the next
+/// count on it is committed by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_future_leaves_nothing_behind() {
+    let (database, mut conn) = database();
+    let pool = pool_of_one(&database);
+    let mut before = total(&mut conn);
+    let mut drops = 0;
+    for operation in 0..10 {
+        for dropped in [Dropped::Waiting, Dropped::Woken] {
+            for polls in 0.. {
+                assert!(polls < 1_000, "operation {operation} never ends");
+                let mut lent = pool.get().await.unwrap();
+                let done = polled(polls, dropped, step(operation, &mut lent)).await;
+                drop(lent);
+                let mut lent = pool.get().await.unwrap();
+                let next = count(&mut lent, 0).await;
+                let at = format!("operation {operation}, {dropped:?} after {polls} polls");
+                assert_eq!(next, Ok(()), "{at}");
+                drop(lent);
+                settled(1, &database, &mut conn).await;
+                let counted = total(&mut conn) - before - 1;
+                before += counted + 1;
+                match done {
+                    Some(told) => {
+                        assert_eq!(counted, told.unwrap(), "{at}");
+                        break;
+                    }
+                    None => {
+                        let at_most = match operation {
+                            0..=5 => 1,
+                            6..=8 => 0,
+                            _ => 2,
+                        };
+                        assert!(counted == 0 || counted == at_most, "{at}: {counted}");
+                        drops += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(drops > 20, "{drops}"); // as many were not even polled
+}
+
+/// A connection that no pool checks: either it is broken, or whatever it acknowledges next is committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_dropped_future_nothing_is_acknowledged_in_vain() {
+    let (database, mut conn) = database();
+    let mut expected = 300;
+    let (mut told, mut refused) = (0, 0);
+    let of_diesel_async = 5; // what its transactions leave behind is its own
+    for operation in (0..10).filter(|operation| *operation != of_diesel_async) {
+        for polls in 0.. {
+            assert!(polls < 1_000, "operation {operation} never ends");
+            let mut own = connect(database.url()).await.unwrap();
+            let done = polled(polls, Dropped::Woken, step(operation, &mut own)).await;
+            let next = update(videos.find(3)).set(views.eq(views + 1));
+            let next = next.execute(&mut own).await.map_err(Error::from);
+            drop(own);
+            let at = format!("operation {operation} after {polls} polls");
+            match next {
+                Ok(1) => {
+                    expected += 1;
+                    told += 1;
+                }
+                Err(Error::ConnectionLost { .. }) => refused += 1,
+                other => panic!("{at}: {other:?}"),
+            }
+            let counted = videos.find(3).select(views.total());
+            let counted = diesel::RunQueryDsl::first(counted, &mut conn);
+            assert_eq!(counted, Ok(expected), "{at}");
+            if done.is_some() {
+                break;
+            }
+        }
+    }
+    assert!(refused > 10, "{refused} refused, {told} told");
+}
+
+/// A task whose future was dropped, and which retries with the same key until it gets an answer, is counted once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_future_with_a_key_is_asked_again() {
+    let (database, mut conn) = database();
+    let pool = pool_of_one(&database);
+    let mut drops = 0;
+    for by_key in [true, false] {
+        for dropped in [Dropped::Waiting, Dropped::Woken] {
+            for polls in 0.. {
+                let key = format!("{by_key} {dropped:?} {polls}");
+                let before = total(&mut conn);
+                let mut lent = pool.get().await.unwrap();
+                let ask = async |conn: &mut Conn| match by_key {
+                    true => {
+                        let count = update(videos.find(1)).set(views.eq(views + 1));
+                        count.idempotency_key(&key).execute(conn).await
+                    }
+                    false => {
+                        let count = update(videos.filter(slug.eq("a"))).set(views.eq(views + 1));
+                        count.idempotency_key(&key).execute(conn).await
+                    }
+                };
+                let done = polled(polls, dropped, ask(&mut lent)).await;
+                drop(lent);
+                let mut lent = pool.get().await.unwrap();
+                assert_eq!(ask(&mut lent).await, Ok(1), "{key}");
+                drop(lent);
+                settled(1, &database, &mut conn).await;
+                assert_eq!(total(&mut conn), before + 1, "{key}");
+                match done {
+                    Some(told) => {
+                        assert_eq!(told, Ok(1), "{key}");
+                        break;
+                    }
+                    None => drops += 1,
+                }
+            }
+        }
+    }
+    assert!(drops > 4, "{drops}"); // as many were not even polled
+}
+
+fn r2d2_pool(database: &Database) -> Pool<ConnectionManager<Blocking>> {
+    let manager = ConnectionManager::<Blocking>::new(database.url());
+    let pool = Pool::builder().max_size(2).min_idle(Some(0));
+    pool.build(manager).unwrap()
+}
+
+/// Retries for as long as a test may hold a lock.
+fn patient() -> RetryPolicy {
+    RetryPolicy::new()
+        .with_deadline(Duration::from_secs(600))
+        .with_attempts(u32::MAX)
+}
+
+fn views_of(video: i64) -> RowCounter<views> {
+    RowCounter::of(views, video)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_thousand_tasks_await_their_own_outcome() {
+    let (database, mut conn) = database();
+    let coalescer = Coalescer::new(r2d2_pool(&database)).unwrap();
+    let tasks: Vec<_> = (0..2_000)
+        .map(|task| {
+            let coalescer = coalescer.clone();
+            tokio::spawn(async move {
+                let video = task % 4 + 1; // there is no video 4
+                let counted = coalescer.add_async(&views_of(video), 1).await;
+                assert_eq!(counted.unwrap(), usize::from(video < 4));
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(total(&mut conn), 100 + 500);
+    let stats = coalescer.stats();
+    assert_eq!((stats.losses, stats.flushed_callers), (0, 2_000));
+    assert!(stats.flushes < 1_000, "{stats:?}");
+}
+
+/// Tasks that are aborted while they wait had queued their counts; nobody else notices.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_aborted_task_had_queued_is_counted_once() {
+    let (database, mut conn) = database();
+    count(&mut connect(database.url()).await.unwrap(), 0)
+        .await
+        .unwrap();
+    let coalescer = Coalescer::builder(r2d2_pool(&database))
+        .retry(patient())
+        .deadline(Duration::from_secs(600))
+        .build()
+        .unwrap();
+    coalescer.add_async(&views_of(1), 1).await.unwrap(); // its shard is there
+    conn.batch_execute(LOCK).unwrap();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..400)
+        .map(|_| {
+            let (coalescer, waiting) = (coalescer.clone(), Arc::clone(&waiting));
+            tokio::spawn(async move {
+                let (counter, mut waits) = (views_of(1), false);
+                let mut adding = std::pin::pin!(coalescer.add_async(&counter, 1));
+                std::future::poll_fn(|context| {
+                    let polled = adding.as_mut().poll(context);
+                    if polled.is_pending() && !std::mem::replace(&mut waits, true) {
+                        waiting.fetch_add(1, Ordering::SeqCst);
+                    }
+                    polled
+                })
+                .await
+            })
+        })
+        .collect();
+    while AtomicUsize::load(&waiting, Ordering::SeqCst) < 400 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for aborted in tasks.iter().step_by(2) {
+        aborted.abort();
+    }
+    conn.batch_execute("ROLLBACK").unwrap();
+    let (mut told, mut cancelled) = (0, 0);
+    for task in tasks {
+        match task.await {
+            Ok(counted) => told += counted.unwrap(),
+            Err(error) => cancelled += usize::from(error.is_cancelled()),
+        }
+    }
+    assert_eq!((told, cancelled), (200, 200));
+    coalescer.flush_async().await.unwrap();
+    assert_eq!(total(&mut conn), 102 + 400);
+}
+
+/// Tasks on one thread wait for room in the queue, and the others go on.
+#[tokio::test]
+async fn a_full_queue_blocks_no_runtime() {
+    let (database, mut conn) = database();
+    let coalescer = Coalescer::builder(r2d2_pool(&database))
+        .retry(patient())
+        .max_queued(8)
+        .deadline(Duration::from_secs(600))
+        .build()
+        .unwrap();
+    coalescer.add_async(&views_of(1), 1).await.unwrap(); // its shard is there
+    conn.batch_execute(LOCK).unwrap();
+    let tasks: Vec<_> = (0..50)
+        .map(|_| {
+            let coalescer = coalescer.clone();
+            tokio::spawn(async move { coalescer.add_async(&views_of(1), 1).await })
+        })
+        .collect();
+    let begun = Instant::now();
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let elapsed = begun.elapsed();
+    assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
+    assert!(tasks.iter().all(|task| !task.is_finished()));
+    let queued = coalescer.stats().queued_callers;
+    assert!(queued <= 8, "{queued}");
+    conn.batch_execute("ROLLBACK").unwrap();
+    for task in tasks {
+        assert_eq!(task.await.unwrap().unwrap(), 1);
+    }
+    assert_eq!(total(&mut conn), 151);
+}
+
+/// Every caller that flushes gets an answer, even beside others that flush, or were dropped while they did.
+#[tokio::test]
+async fn tasks_flush_at_the_same_time() {
+    let (database, mut conn) = database();
+    let coalescer = Coalescer::builder(r2d2_pool(&database))
+        .retry(patient())
+        .deadline(Duration::from_secs(600))
+        .build()
+        .unwrap();
+    coalescer.add_async(&views_of(1), 1).await.unwrap(); // its shard is there
+    conn.batch_execute(LOCK).unwrap();
+    for _ in 0..100 {
+        coalescer.add_later(&views_of(1), 1).unwrap();
+    }
+    let flush = || {
+        let coalescer = coalescer.clone();
+        tokio::spawn(async move { coalescer.flush_async().await })
+    };
+    let tasks = [flush(), flush(), flush()];
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(tasks.iter().all(|task| !task.is_finished()));
+    let [first, second, third] = tasks;
+    second.abort();
+    conn.batch_execute("ROLLBACK").unwrap();
+    let begun = Instant::now();
+    for task in [first, third] {
+        task.await.unwrap().unwrap();
+    }
+    let elapsed = begun.elapsed();
+    assert!(elapsed < Duration::from_secs(300), "{elapsed:?}");
+    assert_eq!(total(&mut conn), 201);
+}
+
+/// Nobody waits beyond the deadline for room in the queue; a caller who gives up there was not counted.
+#[tokio::test]
+async fn no_room_until_the_deadline() {
+    let (database, mut conn) = database();
+    let coalescer = Coalescer::builder(r2d2_pool(&database))
+        .retry(patient())
+        .max_queued(8)
+        .deadline(Duration::from_millis(300))
+        .build()
+        .unwrap();
+    coalescer.add_async(&views_of(1), 1).await.unwrap(); // its shard is there
+    conn.batch_execute(LOCK).unwrap();
+    let tasks: Vec<_> = (0..20)
+        .map(|_| {
+            let coalescer = coalescer.clone();
+            tokio::spawn(async move { coalescer.add_async(&views_of(1), 1).await })
+        })
+        .collect();
+    let (mut not_counted, mut unknown) = (0, 0);
+    for task in tasks {
+        match task.await.unwrap() {
+            Err(Error::DeadlinePassed { .. }) => not_counted += 1,
+            Err(Error::OutcomeUnknown { .. }) => unknown += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(not_counted > 0);
+    conn.batch_execute("ROLLBACK").unwrap();
+    drop(coalescer);
+    let counted = total(&mut conn) - 101;
+    assert!(counted <= unknown, "{counted} of {unknown}");
+}
+
+/// The clock of pauses is tokio's.
+#[tokio::test]
+async fn pauses_pass_by_the_runtimes_clock() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let (database, mut conn) = database();
+    let mut counting = connect(database.url()).await.unwrap();
+    let policy = RetryPolicy::new()
+        .with_min_delay(HOUR)
+        .with_max_delay(HOUR)
+        .with_random(|| u64::MAX)
+        .with_attempts(5)
+        .with_deadline(100 * HOUR);
+    let attempts = AtomicU32::new(0);
+    let begun = Instant::now();
+    tokio::time::pause();
+    let paused = tokio::time::Instant::now();
+    let counted: QueryResult<()> = retry::transaction(&mut counting, policy, async |conn| {
+        count(conn, 0).await?;
+        match attempts.fetch_add(1, Ordering::SeqCst) {
+            0..4 => Err(DieselError::DatabaseError(
+                DatabaseErrorKind::SerializationFailure,
+                Box::new(String::from("could not serialize access")),
+            )),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    assert_eq!(counted, Ok(()));
+    let passed = paused.elapsed();
+    assert!(passed >= 4 * HOUR, "{passed:?}");
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert_eq!(total(&mut conn), 101);
+}
+
+/// The claim of `asynchronous` about mobc: it keeps just those connections that are broken. If this test fails, change that text.
+#[tokio::test]
+async fn mobc_lends_what_others_left_behind() {
+    let (database, mut conn) = database();
+    let pool = mobc::Builder::<Conn>::new().max_open(1);
+    let pool = pool.build(manager(&database));
+    let mut lent = pool.get().await.unwrap();
+    lent.batch_execute("SELECT 1").await.unwrap();
+    type Manager = <Conn as AsyncConnection>::TransactionManager;
+    Manager::begin_transaction(&mut *lent).await.unwrap();
+    drop(lent);
+    let mut lent = pool.get().await.unwrap();
+    count(&mut lent, 0).await.unwrap();
+    assert_eq!(total(&mut conn), 100); // it was not committed
+    Manager::rollback_transaction(&mut *lent).await.unwrap();
+}
+
+/// A folder in a task folds on connections of a pool, reports what fails, and is cancelled when it is dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_folds_by_itself() {
+    let (database, mut blocking) = database();
+    let pool = deadpool::Pool::builder(manager(&database)).max_size(2);
+    let pool = pool.build().unwrap();
+    let often = Duration::from_millis(20);
+    let refused = AtomicU32::new(0);
+    let folding = pool.clone();
+    let folder = fold(videos)
+        .every(often)
+        .start(move || {
+            let number = refused.fetch_add(1, Ordering::Relaxed);
+            assert_ne!(number, 0, "on purpose");
+            let folding = folding.clone();
+            async move {
+                assert_ne!(number, 1, "on purpose");
+                folding.get().await
+            }
+        })
+        .unwrap();
+    let mut conn = pool.get().await.unwrap();
+    let counted = update(videos).set(views.eq(views + 5));
+    assert_eq!(counted.execute(&mut conn).await, Ok(3));
+    let patience = Instant::now() + Duration::from_secs(300);
+    while folder.stats().parents < 3 {
+        assert!(Instant::now() < patience, "{folder:?}");
+        tokio::time::sleep(often).await;
+    }
+    let stats = folder.stats();
+    assert_eq!((stats.failed_passes, stats.shards_removed), (2, 3));
+    assert_eq!(stats.last_error.as_deref(), Some("the pass panicked"));
+    drop(folder);
+    let counted = update(videos).set(views.eq(views + 5));
+    assert_eq!(counted.execute(&mut conn).await, Ok(3));
+    tokio::time::sleep(often * 5).await;
+    let base = diesel::QueryDsl::select(videos.find(1), views);
+    let base = diesel::RunQueryDsl::first(base, &mut blocking);
+    assert_eq!((base, total(&mut blocking)), (Ok(105_i64), 110));
+}

@@ -1,0 +1,845 @@
+//! The coalescer: amounts from many threads are committed together, in few commits, exactly once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
+use diesel_sharded::coalescer::{Coalescer, Loss};
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::RetryPolicy;
+use diesel_sharded::{Counter, Error, RowCounter, fold, set_total, update};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{Day, downloads, measures, videos_shards};
+use diesel_sharded_tests::{Database, TestConnection};
+
+use super::{Conn, database, database_with_counters};
+
+fn pool(database: &Database) -> Pool<ConnectionManager<Conn>> {
+    let manager = ConnectionManager::<Conn>::new(database.url());
+    Pool::builder()
+        .max_size(3)
+        .min_idle(Some(0))
+        .build(manager)
+        .unwrap()
+}
+
+fn views_of(video: i64) -> RowCounter<views> {
+    RowCounter::of(views, video)
+}
+
+fn total_of(video: i64, conn: &mut Conn) -> i64 {
+    videos
+        .find(video)
+        .select(views.total())
+        .first(conn)
+        .unwrap()
+}
+
+/// The numbers of a video's shards.
+fn shards_of(video: i64, conn: &mut Conn) -> Vec<i32> {
+    videos_shards::table
+        .filter(videos_shards::id.eq(video))
+        .select(videos_shards::shard)
+        .order(videos_shards::shard)
+        .load(conn)
+        .unwrap()
+}
+
+/// A process that starts again makes no further rows. (Other tests of this process may have made the rows hot for plain counts.)
+#[test]
+fn a_cold_key_has_one_shard_whoever_counts_on_it() {
+    let (database, mut conn) = database_with_counters();
+    for _ in 0..4 {
+        let coalescers = [(); 2].map(|()| coalescer(&database));
+        for coalescer in &coalescers {
+            for video in 1..=3 {
+                assert_eq!(coalescer.add(&views_of(video), 1).unwrap(), 1);
+            }
+        }
+    }
+    for (video, total) in [(1, 108), (2, 208), (3, 308)] {
+        assert_eq!(total_of(video, &mut conn), total);
+        assert_eq!(shards_of(video, &mut conn), [0], "{video}");
+    }
+}
+
+/// A hot key is counted on a shard of the coalescer's own, also together with cold keys in one statement.
+#[test]
+fn hot_and_cold_keys_are_counted_together() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = coalescer(&database);
+    for round in 1..=300 {
+        coalescer.add_later(&views_of(1), 2).unwrap();
+        if round % 30 == 0 {
+            coalescer.add_later(&views_of(2), 3).unwrap();
+        }
+        coalescer.flush().unwrap();
+    }
+    assert_eq!(total_of(1, &mut conn), 700);
+    assert_eq!(total_of(2, &mut conn), 230);
+    assert_eq!(shards_of(2, &mut conn), [0]);
+    let shards = shards_of(1, &mut conn);
+    assert!(
+        shards.first() == Some(&0) && shards.len() <= 2,
+        "{shards:?}"
+    );
+}
+
+#[test]
+fn rows_under_composite_keys_are_counted_together() {
+    let (database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let days = || (1..=3).flat_map(|version| (1..=5).map(move |day| (version, Day(day))));
+    for (version, day) in days() {
+        diesel::insert_into(downloads::table)
+            .values((downloads::version.eq(version), downloads::day.eq(day)))
+            .execute(conn)
+            .unwrap();
+    }
+    let coalescer = coalescer(&database);
+    for round in 1..=4 {
+        for (version, day) in days() {
+            let counter = RowCounter::of(downloads::number, (version, day));
+            let n = i64::from(100 * version + day.0);
+            // The rounds differ in how many rows are counted.
+            if day.0 <= round {
+                coalescer.add_later(&counter, n).unwrap();
+            }
+        }
+        let absent = RowCounter::of(downloads::number, (round, Day(9)));
+        assert_eq!(coalescer.add(&absent, 1).unwrap(), 0);
+        coalescer.flush().unwrap();
+    }
+    let totals: Vec<(i32, Day, i32)> = downloads::table
+        .select((
+            downloads::version,
+            downloads::day,
+            downloads::number.total(),
+        ))
+        .order((downloads::version, downloads::day))
+        .load(conn)
+        .unwrap();
+    let expected = days().map(|(version, day)| {
+        let rounds = (5 - day.0).max(0);
+        (version, day, rounds * (100 * version + day.0))
+    });
+    assert_eq!(totals, expected.collect::<Vec<_>>());
+}
+
+/// Locks the shards of video 1, which are made for it, until `conn` commits; on SQLite everything.
+fn lock_video_1(conn: &mut Conn) {
+    for shard in 0..4 {
+        let _ = diesel::insert_into(videos_shards::table)
+            .values((
+                videos_shards::id.eq(1),
+                videos_shards::shard.eq(shard),
+                videos_shards::views.eq(0),
+                videos_shards::likes.eq(0),
+            ))
+            .execute(conn);
+    }
+    conn.batch_execute("BEGIN").unwrap();
+    let locked = diesel::update(videos_shards::table.filter(videos_shards::id.eq(1)))
+        .set(videos_shards::likes.eq(videos_shards::likes + 0))
+        .execute(conn);
+    assert_eq!(locked, Ok(4));
+}
+
+/// Retries for as long as a test may hold a lock.
+fn patient() -> RetryPolicy {
+    diesel_sharded_tests::patient().with_attempts(u32::MAX)
+}
+
+/// Of what is not counted in time; a busy machine's flush takes its time too.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// One whose deadline a starved machine does not reach.
+fn coalescer(database: &Database) -> Coalescer<Conn> {
+    let builder = Coalescer::builder(pool(database)).retry(patient());
+    builder.deadline(Duration::from_secs(600)).build().unwrap()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(300);
+    while !is_so() {
+        assert!(Instant::now() < patience, "never: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn every_caller_gets_its_own_result() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = coalescer(&database);
+    thread::scope(|scope| {
+        for thread in 0..16_i64 {
+            let coalescer = &coalescer;
+            scope.spawn(move || {
+                for round in 0..25 {
+                    let video = (thread + round) % 4 + 1; // there is no video 4
+                    let rows = coalescer.add(&views_of(video), 2).unwrap();
+                    assert_eq!(rows, usize::from(video < 4));
+                    assert_eq!(coalescer.add(&RowCounter::of(likes, 1), -1).unwrap(), 1);
+                    let name = format!("counter {}", round % 3);
+                    assert_eq!(coalescer.add(&Counter::named(name), 1).unwrap(), 1);
+                }
+            });
+        }
+    });
+    let added: i64 = (1..4).map(|video| total_of(video, &mut conn)).sum();
+    assert_eq!(added, 600 + 2 * 300);
+    let total_likes: i32 = videos
+        .find(1)
+        .select(likes.total())
+        .first(&mut conn)
+        .unwrap();
+    assert_eq!(total_likes, 1 - 400);
+    let names = ["counter 0", "counter 1", "counter 2"];
+    assert_eq!(
+        Counter::get_many(&names, &mut conn).unwrap(),
+        [144, 128, 128]
+    );
+    let orphans: i64 = videos_shards::table
+        .filter(videos_shards::id.gt(3))
+        .count()
+        .get_result(&mut conn)
+        .unwrap();
+    assert_eq!(orphans, 0);
+    let stats = coalescer.stats();
+    assert_eq!(stats.flushed_callers, 16 * 25 * 3);
+    assert!(stats.flushes < 16 * 25 * 3, "{stats:?}");
+    assert_eq!((stats.losses, stats.panics), (0, 0), "{stats:?}");
+}
+
+#[test]
+fn what_nobody_waits_for_is_committed_by_flush_close_or_time() {
+    let (database, mut conn) = database_with_counters();
+    let long = Duration::from_secs(3600);
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(long)
+        .build()
+        .unwrap();
+    let page = Counter::named("page");
+    coalescer.add_later(&views_of(1), 5).unwrap();
+    coalescer.add_later(&views_of(1), 6).unwrap();
+    coalescer.add_later(&views_of(9), 7).unwrap();
+    coalescer.add_later(&page, 8).unwrap();
+    assert_eq!(coalescer.stats().queued_counters, 3);
+    assert_eq!(total_of(1, &mut conn), 100);
+    coalescer.flush().unwrap();
+    assert_eq!(
+        (total_of(1, &mut conn), page.get(&mut conn).unwrap()),
+        (111, 8)
+    );
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    let other = coalescer.clone();
+    coalescer.close().unwrap();
+    assert_eq!(total_of(1, &mut conn), 112);
+    let refused = other.add(&views_of(1), 1).unwrap_err();
+    assert!(matches!(refused, Error::CoalescerClosed), "{refused:?}");
+    let refused = other.add_later(&views_of(1), 1).unwrap_err();
+    assert!(matches!(refused, Error::CoalescerClosed), "{refused:?}");
+
+    let dropped = Coalescer::builder(pool(&database))
+        .max_delay(long)
+        .build()
+        .unwrap();
+    dropped.add_later(&views_of(1), 1).unwrap();
+    drop(dropped);
+    assert_eq!(total_of(1, &mut conn), 113);
+
+    let soon = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_millis(20))
+        .build()
+        .unwrap();
+    soon.add_later(&views_of(1), 1).unwrap();
+    until("committed in time", || total_of(1, &mut conn) == 114);
+    let marks: i64 = batches::table.count().get_result(&mut conn).unwrap();
+    assert_eq!(
+        marks, 1,
+        "those that were closed have taken their row along"
+    );
+}
+
+diesel::table! {
+    #[sql_name = "diesel_sharded_batches"]
+    batches (coalescer) {
+        coalescer -> Binary,
+        batch -> BigInt,
+    }
+}
+
+#[test]
+fn a_row_that_cannot_take_its_count_fails_its_own_callers() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = coalescer(&database);
+    const TOO_MUCH: i64 = 40_000; // for a SMALLINT
+    // All of these come in one batch.
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    thread::scope(|scope| {
+        let coalescer = &coalescer;
+        coalescer.add_later(&views_of(1), 1).unwrap();
+        until("it is under way", || coalescer.stats().queued_counters == 0);
+        let others: Vec<_> = (0..6)
+            .map(|thread| {
+                scope.spawn(move || match thread % 3 {
+                    0 => coalescer.add(&RowCounter::of(measures::small, 1_i16), TOO_MUCH),
+                    1 => coalescer.add(&views_of(2), 1),
+                    _ => coalescer.add(&RowCounter::of(measures::small, 1_i16), -TOO_MUCH),
+                })
+            })
+            .collect();
+        until("all wait", || coalescer.stats().queued_callers >= 6);
+        holder.batch_execute("COMMIT").unwrap();
+        // Together they add nothing, which fits, so nobody fails.
+        for other in others {
+            assert_eq!(other.join().unwrap().unwrap(), 1);
+        }
+    });
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    thread::scope(|scope| {
+        let coalescer = &coalescer;
+        coalescer.add_later(&views_of(1), 1).unwrap();
+        until("it is under way", || coalescer.stats().queued_counters == 0);
+        let small = || RowCounter::of(measures::small, 1_i16);
+        let fails = scope.spawn(move || coalescer.add(&small(), TOO_MUCH));
+        let fails_too = scope.spawn(move || coalescer.add(&small(), TOO_MUCH + 1));
+        let fits = scope.spawn(move || coalescer.add(&small(), 7));
+        let counts = scope.spawn(|| coalescer.add(&views_of(2), 1));
+        until("all wait", || coalescer.stats().queued_callers >= 4);
+        holder.batch_execute("COMMIT").unwrap();
+        assert_eq!(counts.join().unwrap().unwrap(), 1);
+        assert_eq!(fits.join().unwrap().unwrap(), 1);
+        for fails in [fails, fails_too] {
+            let error = fails.join().unwrap().unwrap_err();
+            assert!(
+                matches!(error, Error::Overflow { .. } | Error::Diesel(_)),
+                "{error:?}"
+            );
+        }
+    });
+    let small: i16 = measures::table
+        .find(1)
+        .select(measures::small.total())
+        .first(&mut conn)
+        .unwrap();
+    assert_eq!(small, 7);
+    assert_eq!((total_of(1, &mut conn), total_of(2, &mut conn)), (102, 203));
+}
+
+#[test]
+fn what_cannot_be_counted_later_is_reported() {
+    let (database, mut conn) = database_with_counters();
+    let losses = Arc::new(Mutex::new(vec![]));
+    let reports = Arc::clone(&losses);
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_secs(3600))
+        .on_loss(move |loss: &Loss| {
+            reports
+                .lock()
+                .unwrap()
+                .push((loss.counter.clone(), loss.amount));
+        })
+        .build()
+        .unwrap();
+    coalescer
+        .add_later(&RowCounter::of(measures::small, 1_i16), 40_000)
+        .unwrap();
+    let large = RowCounter::of(measures::large, 1_i16);
+    for n in [i64::MAX, i64::MAX, -i64::MAX, 5 - i64::MAX] {
+        coalescer.add_later(&large, n).unwrap();
+    }
+    let error = coalescer.close().unwrap_err();
+    assert!(
+        matches!(error, Error::NotFlushed { lost: 1, .. }),
+        "{error:?}"
+    );
+    let totals = measures::table
+        .find(1)
+        .select((measures::small.total(), measures::large.total()));
+    assert_eq!(totals.first::<(i16, i64)>(&mut conn), Ok((0, 5)));
+    let lost = ("measures_shards.small of 1".to_owned(), 40_000);
+    assert_eq!(*losses.lock().unwrap(), [lost]);
+}
+
+#[test]
+fn names_are_checked_before_anything_is_queued() {
+    let (database, _conn) = database_with_counters();
+    let coalescer = coalescer(&database);
+    let nameless = Counter::named("");
+    for error in [
+        coalescer.add(&nameless, 1).unwrap_err(),
+        coalescer.add_later(&nameless, 1).unwrap_err(),
+    ] {
+        assert!(
+            matches!(error, Error::InvalidCounterName { bytes: 0 }),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn without_the_librarys_tables_it_says_so() {
+    let (database, _conn) = database();
+    let error = Coalescer::new(pool(&database)).unwrap_err();
+    assert!(
+        error.to_string().contains("diesel_sharded::MIGRATIONS"),
+        "{error}"
+    );
+}
+
+#[test]
+fn at_the_deadline_it_is_known_who_was_not_counted() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_millis(1))
+        .deadline(DEADLINE)
+        .retry(patient())
+        .build()
+        .unwrap();
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    // The coalescer retries `add_later` until it commits, so a caller who comes meanwhile is still queued at the deadline.
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    until("it is under way", || coalescer.stats().queued_counters == 0);
+    let queued = coalescer.add(&views_of(1), 10).unwrap_err();
+    assert!(matches!(queued, Error::DeadlinePassed { .. }), "{queued:?}");
+    holder.batch_execute("COMMIT").unwrap();
+    until("it is counted", || coalescer.flush().is_ok());
+    assert_eq!(total_of(1, &mut conn), 101);
+
+    lock_video_1(&mut holder);
+    let in_flight = coalescer.add(&views_of(1), 100).unwrap_err();
+    holder.batch_execute("COMMIT").unwrap();
+    assert_eq!(coalescer.add(&views_of(1), 1_000).unwrap(), 1);
+    let counted = total_of(1, &mut conn) - 1_101;
+    match in_flight {
+        Error::OutcomeUnknown { .. } => assert!(counted == 0 || counted == 100, "{counted}"),
+        Error::DeadlinePassed { .. } => assert_eq!(counted, 0), // SQLite: between two attempts
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The attempt was rolled back, so it is certain that nothing was counted.
+#[test]
+fn between_two_attempts_a_caller_goes_uncounted() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database))
+        .deadline(DEADLINE)
+        .retry(patient().with_sleep(|_| thread::sleep(3 * DEADLINE)))
+        .build()
+        .unwrap();
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    let error = coalescer.add(&views_of(1), 1).unwrap_err();
+    holder.batch_execute("COMMIT").unwrap();
+    match <Conn as Connection>::Backend::backend_of(&conn).dialect() {
+        // SQLite does not wait inside the database, where the outcome would be unknown.
+        Dialect::Sqlite => {
+            assert!(matches!(error, Error::DeadlinePassed { .. }), "{error:?}");
+            coalescer.close().unwrap();
+            assert_eq!(total_of(1, &mut conn), 100);
+        }
+        _ => assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}"),
+    }
+}
+
+#[test]
+fn a_close_ends_although_the_database_does_not_answer() {
+    let (database, mut conn) = database_with_counters();
+    let losses = Arc::new(Mutex::new(vec![]));
+    let reports = Arc::clone(&losses);
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_millis(1))
+        .deadline(DEADLINE)
+        .retry(patient())
+        .on_loss(move |loss: &Loss| {
+            let mut losses = reports.lock().unwrap();
+            losses.push((loss.counter.clone(), loss.amount));
+        })
+        .build()
+        .unwrap();
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    coalescer.add_later(&views_of(1), 5).unwrap();
+    until("it is under way", || coalescer.stats().queued_counters == 0);
+    coalescer.add_later(&views_of(1), 7).unwrap();
+    let error = coalescer.close().unwrap_err();
+    let losses = || losses.lock().unwrap().clone();
+    match error {
+        // SQLite: between two attempts.
+        Error::NotFlushed { lost, .. } => {
+            let name = "videos_shards.views of 1";
+            assert_eq!(losses(), [(name.to_owned(), 5), (name.to_owned(), 7)]);
+            assert_eq!(lost, 2);
+            holder.batch_execute("COMMIT").unwrap();
+            assert_eq!(total_of(1, &mut conn), 100);
+        }
+        // A statement waits inside the server, which may still carry it out.
+        Error::FlushPending { .. } => {
+            assert_eq!(losses(), []);
+            holder.batch_execute("COMMIT").unwrap();
+            until("all is committed", || total_of(1, &mut conn) == 112);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_close_beside_adders_loses_nothing_that_was_taken() {
+    let (database, mut conn) = database_with_counters();
+    let pool = pool(&database);
+    let mut taken = 0;
+    for _ in 0..20 {
+        let coalescer = Coalescer::builder(pool.clone())
+            .max_delay(Duration::from_micros(1))
+            .build()
+            .unwrap();
+        let adders: Vec<_> = (0..4)
+            .map(|_| {
+                let coalescer = coalescer.clone();
+                thread::spawn(move || {
+                    let mut taken = 0;
+                    loop {
+                        match coalescer.add_later(&views_of(1), 1) {
+                            Ok(()) => taken += 1,
+                            Err(Error::CoalescerClosed) => return taken,
+                            Err(other) => panic!("{other:?}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        until("one is counted", || coalescer.stats().flushes > 0);
+        coalescer.close().unwrap();
+        taken += adders
+            .into_iter()
+            .map(|adder| adder.join().unwrap())
+            .sum::<i64>();
+    }
+    assert_eq!(total_of(1, &mut conn), 100 + taken);
+}
+
+#[test]
+fn dropped_by_its_own_worker_it_does_not_wait_for_itself() {
+    let (database, mut conn) = database_with_counters();
+    let last: Arc<Mutex<Option<Coalescer<Conn>>>> = Arc::default();
+    let drops = Arc::clone(&last);
+    let (tell, told) = std::sync::mpsc::channel();
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_millis(1))
+        .deadline(Duration::MAX)
+        .on_loss(move |_| {
+            drop(drops.lock().unwrap().take());
+            tell.send(()).unwrap();
+        })
+        .build()
+        .unwrap();
+    let mut last = last.lock().unwrap();
+    coalescer
+        .add_later(&RowCounter::of(measures::small, 1_i16), 40_000)
+        .unwrap();
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    *last = Some(coalescer);
+    drop(last);
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(()));
+    until("the rest is committed", || total_of(1, &mut conn) == 101);
+}
+
+#[test]
+fn limits_may_be_as_large_as_they_can() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::MAX)
+        .max_batch(usize::MAX)
+        .max_queued(usize::MAX)
+        .deadline(Duration::MAX)
+        .build()
+        .unwrap();
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    assert_eq!(coalescer.add(&views_of(1), 1).unwrap(), 1);
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    coalescer.flush().unwrap();
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    coalescer.close().unwrap();
+    assert_eq!(total_of(1, &mut conn), 104);
+}
+
+#[test]
+fn a_flush_waits_for_what_is_under_way() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_millis(1))
+        .deadline(DEADLINE)
+        .retry(patient())
+        .build()
+        .unwrap();
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    until("it is under way", || coalescer.stats().queued_counters == 0);
+    let waited = coalescer.flush().unwrap_err();
+    assert!(matches!(waited, Error::FlushPending { .. }), "{waited:?}");
+    holder.batch_execute("COMMIT").unwrap();
+    until("it is counted", || coalescer.flush().is_ok());
+    assert_eq!(total_of(1, &mut conn), 101);
+}
+
+#[test]
+fn a_full_queue_waits_for_room_and_refuses_at_the_deadline() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_millis(1))
+        .max_queued(1) // by each thread
+        .deadline(DEADLINE)
+        .retry(patient())
+        .build()
+        .unwrap();
+    let mut holder = Conn::connect(&database);
+    lock_video_1(&mut holder);
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    until("it is under way", || coalescer.stats().queued_counters == 0);
+    coalescer.add_later(&views_of(1), 1).unwrap();
+    let began = Instant::now();
+    let refused = coalescer.add_later(&views_of(2), 1).unwrap_err();
+    assert!(
+        matches!(refused, Error::DeadlinePassed { .. }),
+        "{refused:?}"
+    );
+    assert!(began.elapsed() >= DEADLINE);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(50));
+            holder.batch_execute("COMMIT").unwrap();
+        });
+        coalescer.add_later(&views_of(3), 1).unwrap(); // as soon as there is room
+    });
+    coalescer.flush().unwrap();
+    let totals: Vec<i64> = (1..4).map(|video| total_of(video, &mut conn)).collect();
+    assert_eq!(totals, [102, 200, 301]);
+}
+
+#[test]
+fn beside_everything_else_that_writes() {
+    let (database, mut conn) = database_with_counters();
+    let coalescers = [(); 2].map(|()| {
+        Coalescer::builder(pool(&database))
+            .max_batch(2)
+            .build()
+            .unwrap()
+    });
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let database = &database;
+        let over = &over;
+        scope.spawn(move || {
+            let mut conn = Conn::connect(database);
+            while !over.load(Ordering::Relaxed) {
+                fold(videos).keep_shards(0).run(&mut conn).unwrap();
+                set_total(videos.find(3), views, 0)
+                    .execute(&mut conn)
+                    .unwrap();
+            }
+        });
+        let writers: Vec<_> = (0..8)
+            .map(|thread| {
+                let coalescer = &coalescers[thread % 2];
+                scope.spawn(move || {
+                    let mut conn = Conn::connect(database);
+                    for round in 0..20_i64 {
+                        let video = round % 3 + 1;
+                        assert_eq!(coalescer.add(&views_of(video), 1).unwrap(), 1);
+                        coalescer.add_later(&views_of(video), 1).unwrap();
+                        let counted = update(videos.find(video))
+                            .set(views.eq(views + 1))
+                            .execute(&mut conn);
+                        assert_eq!(counted, Ok(1));
+                    }
+                })
+            })
+            .collect();
+        let joined: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(joined.iter().all(Result::is_ok));
+    });
+    for coalescer in coalescers {
+        coalescer.close().unwrap();
+    }
+    assert_eq!(total_of(1, &mut conn), 100 + 8 * 7 * 3);
+    assert_eq!(total_of(2, &mut conn), 200 + 8 * 7 * 3);
+}
+
+#[test]
+fn a_panic_of_what_is_told_stops_nothing() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_secs(10)) // until somebody waits
+        .on_loss(|_| panic!("on purpose"))
+        .build()
+        .unwrap();
+    let small = RowCounter::of(measures::small, 1_i16);
+    coalescer.add_later(&small, 40_000).unwrap();
+    assert_eq!(coalescer.add(&views_of(1), 1).unwrap(), 1); // in the same batch
+    until("it has panicked", || coalescer.stats().panics > 0);
+    assert_eq!(coalescer.add(&views_of(1), 1).unwrap(), 1);
+    assert_eq!(total_of(1, &mut conn), 102);
+}
+
+/// A report may take longer than any caller waits.
+#[test]
+fn a_slow_report_of_a_loss_delays_no_result() {
+    let (database, mut conn) = database_with_counters();
+    let (end_report, report_ends) = std::sync::mpsc::channel();
+    let report_ends = Mutex::new(report_ends);
+    let reported = Arc::new(AtomicBool::new(false));
+    let reports = Arc::clone(&reported);
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_secs(3600)) // until somebody waits
+        .on_loss(move |_| {
+            report_ends.lock().unwrap().recv().unwrap();
+            reports.store(true, Ordering::Release);
+        })
+        .build()
+        .unwrap();
+    let small = RowCounter::of(measures::small, 1_i16);
+    coalescer.add_later(&small, 40_000).unwrap();
+    assert_eq!(coalescer.add(&views_of(1), 1).unwrap(), 1); // in the same batch
+    assert_eq!(coalescer.stats().losses, 1);
+    assert!(!reported.load(Ordering::Acquire));
+    end_report.send(()).unwrap();
+    coalescer.flush().unwrap();
+    assert!(reported.load(Ordering::Acquire));
+    assert_eq!(total_of(1, &mut conn), 101);
+}
+
+#[test]
+fn a_transactions_counts_are_taken_when_it_has_committed() {
+    let (database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let coalescer = coalescer(&database);
+    let renamed = |conn: &mut Conn, name: &str| {
+        let renamed = diesel::update(videos.find(1)).set(title.eq(name));
+        renamed.execute(conn)
+    };
+    let mut runs = 0;
+    let counted = coalescer.transaction(conn, |conn, counts| {
+        counts.add(&views_of(1), 5)?;
+        counts.add(&Counter::named("renamed").idempotency_key("1"), 1)?;
+        counts.add(&views_of(1), 2)?;
+        renamed(conn, "new")?;
+        runs += 1;
+        match runs {
+            1 => Err(conflict::<Conn>()), // the next run begins again, its counts too
+            _ => Ok(runs),
+        }
+    });
+    assert_eq!(counted, Ok(2));
+    let taken_back: QueryResult<()> = coalescer.transaction(conn, |conn, counts| {
+        counts.add(&views_of(2), 100)?;
+        renamed(conn, "old")?;
+        Err(diesel::result::Error::RollbackTransaction)
+    });
+    assert!(taken_back.is_err());
+    let nested: QueryResult<()> = conn.transaction(|conn| {
+        let inside = coalescer.transaction(conn, |_, counts| counts.add(&views_of(3), 100));
+        assert_eq!(inside, Err(diesel::result::Error::AlreadyInTransaction));
+        Ok(())
+    });
+    assert_eq!(nested, Ok(()));
+    let invalid = coalescer.transaction(conn, |_, counts| counts.add(&Counter::named(""), 1));
+    let invalid = invalid.map_err(Error::from);
+    assert!(
+        matches!(invalid, Err(Error::InvalidCounterName { .. })),
+        "{invalid:?}"
+    );
+    coalescer.flush().unwrap();
+    let totals = [1, 2, 3].map(|video| total_of(video, conn));
+    assert_eq!(totals, [107, 200, 300]);
+    assert_eq!(Counter::named("renamed").get(conn), Ok(1));
+    assert_eq!(
+        videos.find(1).select(title).first(conn),
+        Ok("new".to_owned())
+    );
+}
+
+/// A conflict in the words of the connection's database.
+fn conflict<Conn: Connection>() -> diesel::result::Error
+where
+    Conn::Backend: ShardedBackend,
+{
+    use diesel::result::{DatabaseErrorKind, Error as DieselError};
+    let dialect = <Conn::Backend as Default>::default().dialect();
+    let (kind, text) = match dialect {
+        Dialect::Sqlite => (DatabaseErrorKind::Unknown, "database is locked"),
+        _ => (DatabaseErrorKind::SerializationFailure, "a conflict"),
+    };
+    DieselError::DatabaseError(kind, Box::new(text.to_owned()))
+}
+
+#[test]
+fn a_coalescer_that_closes_says_that_all_is_committed() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = coalescer(&database);
+    let counted = coalescer.transaction(&mut conn, |conn, counts| {
+        counts.add(&views_of(1), 1)?;
+        coalescer
+            .clone()
+            .close()
+            .map_err(diesel::result::Error::from)?;
+        diesel::update(videos.find(1))
+            .set(title.eq("new"))
+            .execute(conn)
+    });
+    let counted = counted.map_err(Error::from);
+    assert!(
+        matches!(counted, Err(Error::CommittedNotCounted)),
+        "{counted:?}"
+    );
+    assert_eq!(
+        videos.find(1).select(title).first(&mut conn),
+        Ok("new".to_owned())
+    );
+    assert_eq!(total_of(1, &mut conn), 100);
+}
+
+/// Each thread renames its video, and counts what it has committed.
+#[test]
+fn transactions_of_many_threads_count_what_they_committed() {
+    const ROUNDS: i64 = 25;
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_queued(8)
+        .build()
+        .unwrap();
+    super::on_threads(8, &database, |number, conn| {
+        for round in 0..ROUNDS {
+            let done: QueryResult<usize> = coalescer.transaction(conn, |conn, counts| {
+                counts.add(&views_of(1 + number % 3), 1)?;
+                counts.add(&Counter::named("renames"), 1)?;
+                let name = format!("{number}/{round}");
+                let renamed = diesel::update(videos.find(1 + number % 3)).set(title.eq(name));
+                renamed.execute(conn)?;
+                match round % 5 {
+                    0 => Err(diesel::result::Error::RollbackTransaction),
+                    _ => Ok(1),
+                }
+            });
+            assert_eq!(done.is_ok(), round % 5 != 0, "{done:?}");
+        }
+    });
+    coalescer.close().unwrap();
+    let counted = 8 * ROUNDS * 4 / 5;
+    assert_eq!(Counter::named("renames").get(&mut conn), Ok(counted));
+    let sum: i64 = [1, 2, 3]
+        .map(|video| total_of(video, &mut conn))
+        .iter()
+        .sum();
+    assert_eq!(sum, 600 + counted);
+}

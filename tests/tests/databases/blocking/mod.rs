@@ -1,0 +1,10 @@
+//! Cases of what has only a blocking form.
+
+use super::Conn;
+use super::cases::{database, database_with_counters, on_threads, sent};
+
+mod cached;
+mod coalescer;
+mod folder;
+mod migrating;
+mod tables;

@@ -1,0 +1,330 @@
+//! Counters that stay within bounds.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use super::api::bounded::Bounded;
+use super::api::retry::{self, RetryPolicy};
+use super::api::shard_counts::ShardCount;
+use super::api::{Counter, RowCounter, counters, fold, reset, set_total};
+use diesel::prelude::*;
+use diesel::result::Error as DieselError;
+use diesel_sharded::prelude::*;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{videos as table, videos_shards};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::{Conn, database, database_with_counters, on_threads};
+
+/// The likes of video 1, which begin at 1, from 0 to 100.
+fn bounded() -> Bounded<table::likes> {
+    RowCounter::of(likes, 1).never_below(0).never_above(100)
+}
+
+fn total(conn: &mut Conn) -> i32 {
+    videos.find(1).select(likes.total()).first(conn).unwrap()
+}
+
+#[test]
+fn stays_within_both_bounds() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    assert_eq!(bounded().add(-2, conn), Ok(false));
+    assert_eq!(bounded().add(-1, conn), Ok(true));
+    assert_eq!(bounded().add(-1, conn), Ok(false));
+    assert_eq!(bounded().add(101, conn), Ok(false));
+    for n in 1..=100 {
+        assert_eq!(bounded().add(1, conn), Ok(true));
+        assert_eq!(total(conn), n);
+    }
+    assert_eq!(bounded().add(1, conn), Ok(false));
+    assert_eq!(bounded().add(0, conn), Ok(true));
+    assert_eq!(bounded().add(-100, conn), Ok(true));
+    assert_eq!(bounded().add(100, conn), Ok(true));
+    assert_eq!(total(conn), 100);
+    // Other columns of the same shards are as they were.
+    assert_eq!(
+        videos.find(1).select(views.total()).first(conn),
+        Ok(100_i64)
+    );
+}
+
+#[test]
+fn one_bound_leaves_the_other_direction_free() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let stock = RowCounter::of(views, 1).never_below(0);
+    assert_eq!(stock.add(1_000_000, conn), Ok(true));
+    assert_eq!(stock.add(-1_000_100, conn), Ok(true));
+    assert_eq!(stock.add(-1, conn), Ok(false));
+    let debt = RowCounter::of(views, 2).never_above(200);
+    assert_eq!(debt.add(1, conn), Ok(false));
+    assert_eq!(debt.add(-1_000, conn), Ok(true));
+    assert_eq!(debt.add(1_001, conn), Ok(false));
+    assert_eq!(debt.add(1_000, conn), Ok(true));
+    let all = videos.select(views.total()).order(id).load::<i64>(conn);
+    assert_eq!(all, Ok(vec![0, 200, 300]));
+}
+
+#[test]
+fn the_ends_of_the_columns_type_are_bounds_like_any_other() {
+    use diesel_sharded_tests::schema::measures::dsl::*;
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let all = || {
+        RowCounter::of(small, 1)
+            .never_below(i64::MIN)
+            .never_above(i64::MAX)
+    };
+    assert_eq!(all().add(5, conn), Ok(true));
+    assert_eq!(all().add(-10, conn), Ok(true));
+    let read = measures.find(1).select(small.total()).first::<i16>(conn);
+    assert_eq!(read, Ok(-5));
+    let up = RowCounter::of(large, 1).never_above(i64::MAX);
+    assert_eq!(up.add(i64::MAX, conn), Ok(true));
+    assert_eq!(up.add(1, conn), Ok(false));
+    assert_eq!(up.add(-5, conn), Ok(true));
+    let read = measures.find(1).select(large.total()).first::<i64>(conn);
+    assert_eq!(read, Ok(i64::MAX - 5));
+}
+
+/// Far from the bounds a count touches one shard and no parent, which is the point of bounded counters.
+#[test]
+fn uses_shards_while_there_is_room() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let stock = RowCounter::of(views, 3).never_below(0); // 300
+    assert_eq!(stock.add(-1, conn), Ok(true)); // hands out
+    let base = |conn: &mut Conn| videos.find(3).select(views).first::<i64>(conn).unwrap();
+    let handed_out = base(conn);
+    assert!(handed_out < 10, "{handed_out}");
+    for _ in 0..100 {
+        assert_eq!(stock.add(-1, conn), Ok(true));
+        assert_eq!(base(conn), handed_out);
+    }
+    let used = videos_shards::table
+        .filter(videos_shards::id.eq(3).and(videos_shards::views.gt(0)))
+        .count();
+    assert_eq!(used.get_result(conn), Ok(2_i64)); // half of 4: the other half is for the other bound
+}
+
+#[test]
+fn folds_and_sets_are_welcome() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    assert_eq!(bounded().add(50, conn), Ok(true));
+    let _ = fold(videos).keep_shards(0).run(conn).unwrap();
+    assert_eq!(total(conn), 51);
+    assert_eq!(bounded().add(-51, conn), Ok(true));
+    let _ = fold(videos).run(conn).unwrap();
+    assert_eq!(bounded().add(-1, conn), Ok(false));
+    set_total(videos.find(1), likes, 7).execute(conn).unwrap();
+    assert_eq!(bounded().add(-8, conn), Ok(false));
+    assert_eq!(bounded().add(-7, conn), Ok(true));
+    reset(videos).execute(conn).unwrap();
+    assert_eq!(bounded().add(-1, conn), Ok(false));
+    // Another writer left the total out of bounds: counts may only move it back.
+    set_total(videos.find(1), likes, 200).execute(conn).unwrap();
+    assert_eq!(bounded().add(1, conn), Ok(false));
+    assert_eq!(bounded().add(-1, conn), Ok(true));
+    assert_eq!(total(conn), 199);
+}
+
+/// Additions to a total below its bound pay off the debt first, and make no room until then.
+#[test]
+fn a_debt_is_paid_first() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let stock = RowCounter::of(views, 1).never_below(0);
+    assert_eq!(stock.add(100, conn), Ok(true)); // its shards are there
+    set_total(videos.find(1), views, -10).execute(conn).unwrap();
+    assert_eq!(stock.add(9, conn), Ok(true));
+    assert_eq!(stock.add(-1, conn), Ok(false));
+    assert_eq!(stock.add(2, conn), Ok(true));
+    assert_eq!(stock.add(-1, conn), Ok(true));
+    assert_eq!(stock.add(-1, conn), Ok(false));
+    assert_eq!(RowCounter::of(views, 1).get(conn), Ok(Some(0)));
+}
+
+#[test]
+fn a_row_that_is_not_there() {
+    let (_database, mut conn) = database();
+    let counter = RowCounter::of(likes, 99).never_below(0);
+    assert_eq!(counter.add(1, &mut conn), Err(DieselError::NotFound));
+    let inside = conn.transaction(|conn| counter.add(1, conn));
+    assert_eq!(inside, Err(DieselError::NotFound));
+}
+
+#[test]
+fn inside_a_callers_transaction() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for commits in [false, true] {
+        let result: QueryResult<()> = conn.transaction(|conn| {
+            assert_eq!(bounded().add(99, conn), Ok(true));
+            assert_eq!(bounded().add(1, conn), Ok(false));
+            assert_eq!(bounded().add(-50, conn), Ok(true));
+            match commits {
+                true => Ok(()),
+                false => Err(DieselError::RollbackTransaction),
+            }
+        });
+        assert_eq!(result.is_ok(), commits);
+        assert_eq!(total(conn), if commits { 50 } else { 1 });
+    }
+}
+
+#[test]
+fn named_counters_too() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    Counter::named("seats").set(3, conn).unwrap();
+    let seats = || RowCounter::of(counters::value, b"seats".to_vec()).never_below(0);
+    assert_eq!(seats().add(-3, conn), Ok(true));
+    assert_eq!(seats().add(-1, conn), Ok(false));
+    assert_eq!(Counter::named("seats").get(conn), Ok(0));
+}
+
+/// Far more buyers than seats: each seat is sold once, and no buyer is refused while there is one.
+#[test]
+fn seats_are_sold_once_each() {
+    const SEATS: i64 = 150;
+    let (database, mut conn) = database();
+    set_total(videos.find(1), views, SEATS)
+        .execute(&mut conn)
+        .unwrap();
+    let sold = AtomicI64::new(0);
+    on_threads(16, &database, |number, conn| {
+        let seats = RowCounter::of(views, 1).never_below(0).never_above(SEATS);
+        for round in 0..15 {
+            if number == 15 {
+                let folded = fold(videos).keep_shards(round % 3).run(conn);
+                assert!(folded.is_ok(), "{folded:?}");
+                let left = RowCounter::of(views, 1).get(conn).unwrap();
+                assert!(left.is_some_and(|left| (0..=SEATS).contains(&left)));
+            } else if seats.add(-1, conn).unwrap() {
+                sold.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    // 15 × 15 = 225 buyers.
+    assert_eq!(sold.into_inner(), SEATS);
+    assert_eq!(RowCounter::of(views, 1).get(&mut conn), Ok(Some(0)));
+}
+
+/// Buyers in transactions of their own and of the application's, some of which are rolled back, while the number of shards
+/// changes and others fold: every seat is sold once.
+#[test]
+fn seats_are_sold_once_each_inside_transactions_too() {
+    const SEATS: i64 = 120;
+    let (database, mut conn) = database_with_counters();
+    Counter::named("event").set(SEATS, &mut conn).unwrap();
+    let left = || RowCounter::of(counters::value, b"event".to_vec());
+    let sold = AtomicI64::new(0);
+    let buying = AtomicI64::new(8);
+    on_threads(10, &database, |number, conn| {
+        let seats = left().never_below(0).never_above(SEATS);
+        match number {
+            0..8 => {
+                for round in 0..20 {
+                    let buys = |conn: &mut Conn| seats.add(-1, conn);
+                    let bought = match (number + round) % 4 {
+                        0 => retry::transaction(conn, RetryPolicy::default(), buys),
+                        1 => {
+                            // Bought, and then rolled back with the transaction.
+                            let taken_back: QueryResult<bool> =
+                                retry::transaction(conn, RetryPolicy::default(), |conn| {
+                                    buys(conn)?;
+                                    Err(DieselError::NotFound)
+                                });
+                            assert_eq!(taken_back, Err(DieselError::NotFound));
+                            Ok(false)
+                        }
+                        _ => buys(conn),
+                    };
+                    sold.fetch_add(i64::from(bought.unwrap()), Ordering::SeqCst);
+                }
+                buying.fetch_sub(1, Ordering::SeqCst);
+            }
+            8 => {
+                let mut shards = 1;
+                while buying.load(Ordering::SeqCst) > 0 {
+                    ShardCount::of(counters::value)
+                        .resize(shards, conn)
+                        .unwrap();
+                    shards = shards % 9 + 2;
+                }
+            }
+            _ => {
+                while buying.load(Ordering::SeqCst) > 0 {
+                    let folded = fold(counters::table).run(conn);
+                    assert!(folded.is_ok(), "{folded:?}");
+                    let total = left().get(conn).unwrap();
+                    assert!(total.is_some_and(|total| (0..=SEATS).contains(&total)));
+                }
+            }
+        }
+    });
+    // 8 × 15 = 120 buyers who keep their seats, one for each.
+    assert_eq!(sold.into_inner(), SEATS);
+    assert_eq!(left().get(&mut conn), Ok(Some(0)));
+}
+
+/// Up and down at once, close to both bounds: the total never passes one, and ends as the sum of the accepted amounts.
+#[test]
+fn up_and_down_at_once() {
+    let (database, mut conn) = database();
+    let accepted = AtomicI64::new(1);
+    on_threads(8, &database, |number, conn| {
+        let counter = RowCounter::of(likes, 1).never_below(0).never_above(12);
+        for round in 0..40 {
+            let n = [1, -1, 3, -2][((number + round) % 4) as usize];
+            if counter.add(n, conn).unwrap() {
+                accepted.fetch_add(n, Ordering::SeqCst);
+            }
+            let read = total(conn);
+            assert!((0..=12).contains(&read), "{read}");
+        }
+    });
+    assert_eq!(i64::from(total(&mut conn)), accepted.into_inner());
+}
+
+#[test]
+fn any_sequence_is_decided_as_on_a_plain_number() {
+    let (_database, conn) = database();
+    let conn = std::cell::RefCell::new(conn);
+    let config = Config {
+        cases: 25,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let step = prop_oneof![4 => (-40..40i64).prop_map(Some), 1 => Just(None)];
+    let cases = (-20..20i64, 0..60i64, proptest::collection::vec(step, 1..30));
+    TestRunner::new(config)
+        .run(&cases, |(least, room, steps)| {
+            let conn = &mut *conn.borrow_mut();
+            let most = least + room;
+            let mut model = least + room / 2;
+            set_total(videos.find(1), views, model)
+                .execute(conn)
+                .unwrap();
+            let counter = RowCounter::of(views, 1)
+                .never_below(least)
+                .never_above(most);
+            for step in steps {
+                match step {
+                    Some(n) => {
+                        let fits = (least..=most).contains(&(model + n));
+                        prop_assert_eq!(counter.add(n, conn), Ok(fits));
+                        model += if fits { n } else { 0 };
+                    }
+                    None => {
+                        fold(videos.find(1)).keep_shards(1).run(conn).unwrap();
+                    }
+                }
+                prop_assert_eq!(RowCounter::of(views, 1).get(conn), Ok(Some(model)));
+            }
+            Ok(())
+        })
+        .unwrap();
+}

@@ -1,0 +1,326 @@
+//! Folding: by one row, by a filter, the whole table in batches; beside counts, from several processes at once.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use super::api::operation::Amount;
+use super::api::shard_choice::ShardChoice;
+use super::api::{Unfit, fold, update};
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{downloads, videos as table, videos_shards};
+
+use super::{Conn, database, on_threads};
+
+/// Adds up to 10, on several shards, to each of videos 1 to 3.
+fn counted(conn: &mut Conn) {
+    for _ in 0..10 {
+        update(videos)
+            .set((views.eq(views + 1), likes.eq(likes - 1)))
+            .execute(conn)
+            .unwrap();
+    }
+}
+
+fn bases(conn: &mut Conn) -> Vec<(i64, i64, i32)> {
+    videos
+        .select((id, views, likes))
+        .order(id)
+        .load(conn)
+        .unwrap()
+}
+
+fn totals(conn: &mut Conn) -> Vec<(i64, i64, i32)> {
+    videos
+        .select((id, views.total(), likes.total()))
+        .order(id)
+        .load(conn)
+        .unwrap()
+}
+
+#[test]
+fn one_row() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    counted(conn);
+    let before = totals(conn);
+    let folded = fold(videos.find(2)).run(conn).unwrap();
+    assert_eq!((folded.parents, folded.finished), (1, true));
+    assert_eq!(folded.moved(views), Amount::Integer(10));
+    assert_eq!(folded.moved(likes), Amount::Integer(-10));
+    assert_eq!(bases(conn), [(1, 100, 1), (2, 210, -8), (3, 300, 3)]);
+    assert_eq!(totals(conn), before);
+    // Nothing is left, and nothing is written again.
+    let again = fold(videos.find(2)).run(conn).unwrap();
+    assert_eq!((again.parents, again.finished), (0, true));
+    assert_eq!(again.moved(views), Amount::Integer(0));
+    let absent = fold(videos.find(99)).run(conn).unwrap();
+    assert_eq!((absent.parents, absent.finished), (0, true));
+}
+
+#[test]
+fn by_a_filter_also_on_a_total() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    counted(conn);
+    let folded = fold(videos.filter(views.total().ge(210)).filter(slug.ne("c")));
+    assert_eq!(folded.run(conn).unwrap().parents, 1);
+    let folded = fold(videos.filter(channel.eq("news"))).run(conn).unwrap();
+    assert_eq!((folded.parents, folded.last), (1, Some(3))); // 2 was folded
+    assert_eq!(bases(conn), [(1, 100, 1), (2, 210, -8), (3, 310, -7)]);
+}
+
+#[test]
+fn a_model_and_composite_keys() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    use diesel_sharded_tests::schema::{Day, Video};
+    counted(conn);
+    let video: Video = videos
+        .find(1)
+        .select(Video::as_select())
+        .first(conn)
+        .unwrap();
+    assert_eq!(fold(&video).run(conn).unwrap().parents, 1);
+    for version in 1..=3 {
+        for day in [30, 10, 20] {
+            let row = (downloads::version.eq(version), downloads::day.eq(day));
+            diesel::insert_into(downloads::table)
+                .values(row)
+                .execute(conn)
+                .unwrap();
+        }
+    }
+    update(downloads::table)
+        .set(downloads::number.eq(downloads::number + 7))
+        .execute(conn)
+        .unwrap();
+    let mut seen = vec![];
+    let folded = fold(downloads::table)
+        .batch(2)
+        .run_with(conn, |so_far| {
+            seen.push(so_far.last);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    let last = |version, day| Some((version, Day(day)));
+    assert_eq!(
+        seen,
+        [
+            last(1, 20),
+            last(2, 10),
+            last(2, 30),
+            last(3, 20),
+            last(3, 30)
+        ]
+    );
+    assert_eq!(folded.moved(downloads::number), Amount::Integer(63));
+    let bases = downloads::table.select(downloads::number);
+    assert_eq!(bases.load(conn), Ok(vec![7; 9]));
+}
+
+#[test]
+fn the_whole_table_in_batches_that_are_interrupted_and_resumed() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for key in 4..=25_i64 {
+        let new = (id.eq(key), slug.eq(key.to_string()), title.eq(""));
+        diesel::insert_into(videos)
+            .values(new)
+            .execute(conn)
+            .unwrap();
+    }
+    update(videos)
+        .set(views.eq(views + 1))
+        .execute(conn)
+        .unwrap();
+    let before = totals(conn);
+    let mut batches = 0;
+    let first = fold(videos)
+        .batch(10)
+        .run_with(conn, |so_far| {
+            batches += 1;
+            assert_eq!(so_far.parents, 10);
+            ControlFlow::Break(())
+        })
+        .unwrap();
+    assert_eq!((batches, first.parents, first.finished), (1, 10, false));
+    let untouched = videos.filter(views.ne(views.total())).count();
+    assert_eq!(untouched.get_result(conn), Ok(15_i64));
+    let rest = fold(videos)
+        .batch(10)
+        .after(first.last.unwrap())
+        .run(conn)
+        .unwrap();
+    assert_eq!(
+        (rest.parents, rest.finished, rest.last),
+        (15, true, Some(25))
+    );
+    assert_eq!(totals(conn), before);
+    assert_eq!(bases(conn), before);
+}
+
+#[test]
+fn at_most_so_many_a_second() {
+    let (_database, mut conn) = database();
+    counted(&mut conn);
+    let started = Instant::now();
+    let folded = fold(videos).batch(1).at_most_per_second(10);
+    assert_eq!(folded.run(&mut conn).unwrap().parents, 3);
+    assert!(started.elapsed() >= Duration::from_millis(300));
+}
+
+#[test]
+fn shards_beyond_the_wished_number_are_removed() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for _ in 0..60 {
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .shard_choice(ShardChoice::Random)
+            .execute(conn)
+            .unwrap();
+    }
+    let shards = |conn: &mut Conn| {
+        let numbers = videos_shards::table.filter(videos_shards::id.eq(1));
+        numbers
+            .select(videos_shards::shard)
+            .order(videos_shards::shard)
+            .load::<i32>(conn)
+            .unwrap()
+    };
+    assert_eq!(shards(conn), [0, 1, 2, 3]);
+    let folded = fold(videos.find(1)).run(conn).unwrap();
+    assert_eq!((folded.shards_removed, shards(conn).len()), (0, 4));
+    let folded = fold(videos.find(1)).keep_shards(1).run(conn).unwrap();
+    assert_eq!((folded.shards_removed, shards(conn)), (3, vec![0]));
+    let folded = fold(videos.find(1)).keep_shards(0).run(conn).unwrap();
+    assert_eq!((folded.shards_removed, shards(conn)), (1, vec![]));
+    for _ in 0..10 {
+        update(videos.find(1))
+            .set(views.eq(views + 1))
+            .execute(conn)
+            .unwrap();
+    }
+    assert_eq!(totals(conn)[0], (1, 170, 1));
+}
+
+#[test]
+fn every_type_of_field() {
+    use diesel_sharded_tests::schema::measures::dsl::*;
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let half = "0.500001".parse::<bigdecimal::BigDecimal>().unwrap();
+    for _ in 0..4 {
+        update(measures.find(1))
+            .set((
+                small.eq(small - 1),
+                medium.eq(medium + 2),
+                large.eq(large + i64::from(i32::MAX)),
+                real.eq(real + 0.25),
+                exact.eq(exact + &half),
+            ))
+            .execute(conn)
+            .unwrap();
+    }
+    let folded = fold(measures).run(conn).unwrap();
+    assert_eq!(folded.moved(small), Amount::Integer(-4));
+    assert_eq!(folded.moved(medium), Amount::Integer(8));
+    assert_eq!(
+        folded.moved(large),
+        Amount::Integer(4 * i128::from(i32::MAX))
+    );
+    assert_eq!(folded.moved(real), Amount::Double(1.0));
+    let Amount::Numeric(moved) = folded.moved(exact) else {
+        panic!("{folded:?}");
+    };
+    assert_eq!(moved, "2.000004".parse::<bigdecimal::BigDecimal>().unwrap());
+    let row = measures.select((small, medium, large, real));
+    assert_eq!(
+        row.first(conn),
+        Ok((-4_i16, 8, 4 * i64::from(i32::MAX), 1.0_f64))
+    );
+}
+
+/// A total that does not fit its column cannot be folded, but does not stop anyone else's fold.
+#[test]
+fn a_total_that_does_not_fit_stays_on_its_shards() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    diesel::update(videos.find(2))
+        .set(likes.eq(i32::MAX))
+        .execute(conn)
+        .unwrap();
+    for _ in 0..2 {
+        update(videos)
+            .set((views.eq(views + 1), likes.eq(likes + 1)))
+            .execute(conn)
+            .unwrap();
+    }
+    for inside in [false, true] {
+        let folded = match inside {
+            false => fold(videos).run(conn).unwrap(),
+            true => conn.transaction(|conn| fold(videos).run(conn)).unwrap(),
+        };
+        let unfit = [(2, Unfit::OutOfRange)];
+        assert_eq!((folded.finished, &folded.unfit[..]), (true, &unfit[..]));
+    }
+    let left = videos.select((views, views.total(), likes)).order(id);
+    assert_eq!(
+        left.load(conn),
+        Ok(vec![
+            (102_i64, 102_i64, 3),
+            (200, 202, i32::MAX),
+            (302, 302, 5)
+        ])
+    );
+}
+
+#[test]
+fn inside_a_callers_transaction() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    counted(conn);
+    let before = (bases(conn), totals(conn));
+    let result: QueryResult<()> = conn.transaction(|conn| {
+        assert_eq!(fold(videos).batch(2).run(conn)?.parents, 3);
+        assert_eq!(bases(conn), before.1);
+        Err(diesel::result::Error::RollbackTransaction)
+    });
+    assert_eq!(result, Err(diesel::result::Error::RollbackTransaction));
+    assert_eq!((bases(conn), totals(conn)), before);
+    let result: QueryResult<_> = conn.transaction(|conn| {
+        update(videos.find(1))
+            .set(views.eq(views + 5))
+            .execute(conn)?;
+        fold(videos).run(conn)
+    });
+    // MySQL's default isolation reads the rows as they were at the first read, but moves them as they are now.
+    assert_eq!(result.unwrap().moved(views), Amount::Integer(35));
+    assert_eq!(bases(conn)[0], (1, 115, -9));
+}
+
+/// Several fold the same rows at once while others count: nothing is moved twice.
+#[test]
+fn from_several_connections_at_once() {
+    let (database, mut conn) = database();
+    on_threads(8, &database, |number, conn| {
+        for _ in 0..20 {
+            if number % 2 == 0 {
+                let folded = fold(table::table).batch(2).run(conn);
+                assert!(folded.is_ok(), "{folded:?}");
+            } else {
+                let counted = update(videos)
+                    .set((views.eq(views + 3), likes.eq(likes + 1)))
+                    .execute(conn);
+                assert_eq!(counted, Ok(3));
+            }
+        }
+    });
+    let conn = &mut conn;
+    let expected = [(1, 340, 81), (2, 440, 82), (3, 540, 83)];
+    assert_eq!(totals(conn), expected);
+    assert!(fold(videos).run(conn).unwrap().finished);
+    assert_eq!(bases(conn), expected);
+}

@@ -1,0 +1,467 @@
+//! Updates that are requested more than once and count once.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::api::update;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel::result::Error as DieselError;
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::{self, RetryPolicy};
+use diesel_sharded::{Counter, Error, RowCounter, fold, idempotency};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{Day, downloads, measures};
+use diesel_sharded_tests::{Database, TestConnection};
+
+use super::{Conn, database, database_with_counters, on_threads};
+
+diesel::table! {
+    #[sql_name = "diesel_sharded_idempotency_keys"]
+    keys (key) {
+        key -> Binary,
+        fingerprint -> BigInt,
+        claim -> BigInt,
+        counted -> BigInt,
+        created -> BigInt,
+    }
+}
+
+fn total_of(video: i64, conn: &mut Conn) -> i64 {
+    let total = videos.find(video).select(views.total());
+    total.first(conn).unwrap()
+}
+
+fn number_of_keys(conn: &mut Conn) -> i64 {
+    keys::table.count().get_result(conn).unwrap()
+}
+
+fn count_video(video: i64, key: &str, conn: &mut Conn) -> QueryResult<usize> {
+    let count = update(videos.find(video)).set(views.eq(views + 1));
+    count.idempotency_key(key).execute(conn)
+}
+
+fn is_reused<T>(counted: QueryResult<T>) -> bool {
+    let error = counted.err().map(Error::from);
+    matches!(error, Some(Error::IdempotencyKeyReused))
+}
+
+fn pool(database: &Database) -> Pool<ConnectionManager<Conn>> {
+    let pool = Pool::builder().max_size(2).min_idle(Some(0));
+    pool.build(ConnectionManager::new(database.url())).unwrap()
+}
+
+#[test]
+fn a_repeat_counts_nothing_and_is_told_what_the_first_was() {
+    let (database, mut conn) = database_with_counters();
+    for _ in 0..3 {
+        assert_eq!(count_video(1, "a", &mut conn), Ok(1));
+    }
+    assert_eq!(count_video(1, "b", &mut conn), Ok(1));
+    // A restart, or another process: only the database remembers.
+    conn = Conn::connect(&database);
+    assert_eq!(count_video(1, "a", &mut conn), Ok(1));
+    assert_eq!(total_of(1, &mut conn), 102);
+    // Several rows.
+    for _ in 0..2 {
+        let all = update(videos.filter(id.le(2))).set((views.eq(views + 5), likes.eq(likes - 1)));
+        assert_eq!(all.idempotency_key("c").execute(&mut conn), Ok(2));
+    }
+    let totals = videos.order(id).select((views.total(), likes.total()));
+    let totals: Vec<(i64, i32)> = totals.load(&mut conn).unwrap();
+    assert_eq!(totals, [(107, 0), (205, 1), (300, 3)]);
+}
+
+#[test]
+fn rows_are_given_back_as_they_are_by_then() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let count = |conn: &mut Conn| {
+        update(videos.filter(slug.eq("a")))
+            .set(views.eq(views + 1))
+            .returning((id, views))
+            .idempotency_key("a")
+            .get_results::<(i64, i64)>(conn)
+    };
+    assert_eq!(count(conn), Ok(vec![(1, 101)]));
+    assert_eq!(count_video(1, "b", conn), Ok(1));
+    assert_eq!(count(conn), Ok(vec![(1, 102)]));
+    assert_eq!(total_of(1, conn), 102);
+}
+
+#[test]
+fn what_counted_nothing_leaves_no_key() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    assert_eq!(count_video(9, "no such row", conn), Ok(0));
+    let small = RowCounter::of(measures::small, 1_i16).idempotency_key("too much");
+    let overflow = small.add(40_000, conn).map_err(Error::from);
+    assert!(
+        matches!(overflow, Err(Error::Overflow { .. })),
+        "{overflow:?}"
+    );
+    assert_eq!(number_of_keys(conn), 0);
+    let row = (id.eq(9), slug.eq("i"), title.eq("I"), views.eq(0));
+    diesel::insert_into(videos)
+        .values(row)
+        .execute(conn)
+        .unwrap();
+    for _ in 0..2 {
+        assert_eq!(count_video(9, "no such row", conn), Ok(1));
+    }
+    assert_eq!(total_of(9, conn), 1);
+}
+
+#[test]
+fn a_key_belongs_to_one_update() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    assert_eq!(count_video(1, "a", conn), Ok(1));
+    assert!(is_reused(count_video(2, "a", conn)));
+    let more = update(videos.find(1)).set(views.eq(views + 2));
+    assert!(is_reused(more.idempotency_key("a").execute(conn)));
+    let other_field = update(videos.find(1)).set(likes.eq(likes + 1));
+    let given_back = other_field
+        .returning(views)
+        .idempotency_key("a")
+        .get_result::<i64>(conn);
+    assert!(is_reused(given_back));
+    assert!(is_reused(
+        Counter::named("a").idempotency_key("a").add(1, conn)
+    ));
+    assert_eq!((total_of(1, conn), total_of(2, conn)), (101, 200));
+    assert_eq!(Counter::named("a").get(conn), Ok(0));
+}
+
+#[test]
+fn keys_are_bytes_of_a_certain_length() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    for key in [vec![], vec![b'k'; 256]] {
+        let count = update(videos.find(1)).set(views.eq(views + 1));
+        let refused = count
+            .idempotency_key(&key)
+            .execute(conn)
+            .map_err(Error::from);
+        let bytes = key.len();
+        assert!(
+            matches!(refused, Err(Error::InvalidIdempotencyKey { bytes: told }) if told == bytes),
+            "{refused:?}"
+        );
+    }
+    // Keys that some collation or some string type takes for the same.
+    let longest = [0xFF; 255];
+    let different: [&[u8]; 8] = [
+        b"a", b"A", b"a ", b"a\0", b"\0", b"'; --", b"\xFF", &longest,
+    ];
+    for key in different {
+        for _ in 0..2 {
+            let count = update(videos.find(1)).set(views.eq(views + 1));
+            assert_eq!(count.idempotency_key(key).execute(conn), Ok(1), "{key:?}");
+        }
+    }
+    assert_eq!(total_of(1, conn), 108);
+}
+
+#[test]
+fn racing_repeats_count_once() {
+    let (database, mut conn) = database_with_counters();
+    on_threads(8, &database, |_, conn| {
+        for key in 0..20 {
+            let key = format!("request {key}");
+            assert_eq!(count_video(1, &key, conn), Ok(1));
+            let page = Counter::named("page").idempotency_key(format!("{key}/page"));
+            assert_eq!(page.add(3, conn), Ok(1));
+        }
+    });
+    assert_eq!(total_of(1, &mut conn), 120);
+    assert_eq!(Counter::named("page").get(&mut conn), Ok(60));
+}
+
+/// The first inserts its row in a transaction, the others count by one statement where there is one.
+#[test]
+fn rows_that_are_inserted_count_once_too() {
+    let (database, mut conn) = database_with_counters();
+    on_threads(4, &database, |_, conn| {
+        for key in 0..20 {
+            let count = update(downloads::table.find((1, Day(1))))
+                .set(downloads::number.eq(downloads::number + 2))
+                .or_insert((downloads::version.eq(1), downloads::day.eq(Day(1))));
+            let counted = count.idempotency_key(format!("{key}")).execute(conn);
+            assert_eq!(counted, Ok(1));
+        }
+    });
+    let numbers = downloads::table.select(downloads::number.total());
+    assert_eq!(numbers.load::<i32>(&mut conn), Ok(vec![40]));
+    assert_eq!(number_of_keys(&mut conn), 20);
+}
+
+/// Most of them find their shard, and race for the key alone.
+#[test]
+fn racing_repeats_of_updates_count_once() {
+    const KEYS: i64 = 200;
+    let (database, mut conn) = database_with_counters();
+    on_threads(8, &database, |_, conn| {
+        for key in 0..KEYS {
+            assert_eq!(count_video(1, &format!("request {key}"), conn), Ok(1));
+        }
+    });
+    assert_eq!(total_of(1, &mut conn), 100 + KEYS);
+    assert_eq!(number_of_keys(&mut conn), KEYS);
+}
+
+#[test]
+fn keys_count_once_beside_folds_that_remove_shards() {
+    const KEYS: i64 = 60;
+    let (database, mut conn) = database_with_counters();
+    on_threads(5, &database, |number, conn| {
+        for key in 0..KEYS {
+            if number == 0 {
+                fold(videos.find(1)).keep_shards(1).run(conn).unwrap();
+            } else {
+                let request = format!("{}/{key}", number % 2); // two at once ask for the same
+                assert_eq!(count_video(1, &request, conn), Ok(1));
+            }
+        }
+    });
+    assert_eq!(total_of(1, &mut conn), 100 + 2 * KEYS);
+    assert_eq!(number_of_keys(&mut conn), 2 * KEYS);
+}
+
+#[test]
+fn what_fails_where_its_shard_is_leaves_no_key() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let add = |n: i16, key: &str, conn: &mut Conn| {
+        let count =
+            update(measures::table.find(1_i16)).set(measures::small.eq(measures::small + n));
+        count.idempotency_key(key).execute(conn)
+    };
+    assert_eq!(add(30_000, "most", conn), Ok(1));
+    for _ in 0..2 {
+        let overflow = add(30_000, "more", conn).map_err(Error::from);
+        assert!(
+            matches!(overflow, Err(Error::Overflow { .. })),
+            "{overflow:?}"
+        );
+    }
+    assert_eq!(number_of_keys(conn), 1);
+    assert_eq!(add(-30_000, "more", conn), Ok(1));
+    assert!(is_reused(add(30_000, "more", conn)));
+    assert_eq!(add(30_000, "most", conn), Ok(1));
+    let small = RowCounter::of(measures::small, 1_i16);
+    assert_eq!(small.get(conn), Ok(Some(0)));
+}
+
+#[test]
+fn inside_a_transaction_the_key_goes_with_it() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let taken_back: QueryResult<()> = conn.transaction(|conn| {
+        assert_eq!(count_video(1, "a", conn), Ok(1));
+        assert_eq!(count_video(1, "a", conn), Ok(1));
+        assert_eq!(total_of(1, conn), 101);
+        Err(DieselError::RollbackTransaction)
+    });
+    assert_eq!(taken_back, Err(DieselError::RollbackTransaction));
+    assert_eq!((total_of(1, conn), number_of_keys(conn)), (100, 0));
+    for _ in 0..2 {
+        let counted: QueryResult<usize> =
+            retry::transaction(conn, RetryPolicy::default(), |conn| {
+                assert_eq!(count_video(1, "b", conn), Ok(1));
+                assert!(is_reused(count_video(2, "b", conn))); // which takes a savepoint back, no more
+                count_video(3, "c", conn)
+            });
+        assert_eq!(counted, Ok(1));
+    }
+    let totals = [1, 2, 3].map(|video| total_of(video, conn));
+    assert_eq!(totals, [101, 200, 301]);
+}
+
+#[test]
+fn counters_as_values_count_once_too() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let page = Counter::named("page");
+    let views_of_1 = RowCounter::of(views, 1);
+    for _ in 0..2 {
+        assert_eq!(page.idempotency_key("up").increment(conn), Ok(1));
+        assert_eq!(page.idempotency_key("down").decrement(conn), Ok(1));
+        assert_eq!(page.idempotency_key("more").add(10, conn), Ok(1));
+        assert_eq!(views_of_1.idempotency_key("views").add(-5, conn), Ok(1));
+    }
+    assert_eq!(page.get(conn), Ok(10));
+    assert_eq!(total_of(1, conn), 95);
+}
+
+#[test]
+fn old_keys_are_removed_by_the_databases_clock() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    const HOUR: Duration = Duration::from_secs(3600);
+    for key in ["old", "new"] {
+        assert_eq!(count_video(1, key, conn), Ok(1));
+    }
+    let age = |conn: &mut Conn, seconds: i64| {
+        let old = keys::table.find(b"old".to_vec());
+        let aged = diesel::update(old).set(keys::created.eq(keys::created - seconds));
+        assert_eq!(aged.execute(conn), Ok(1));
+    };
+    assert_eq!(idempotency::remove_older_than(HOUR, conn), Ok(0));
+    age(conn, 3500);
+    assert_eq!(idempotency::remove_older_than(HOUR, conn), Ok(0));
+    age(conn, 200);
+    assert_eq!(idempotency::remove_older_than(HOUR, conn), Ok(1));
+    assert_eq!(idempotency::remove_older_than(Duration::MAX, conn), Ok(0));
+    for key in ["old", "new"] {
+        assert_eq!(count_video(1, key, conn), Ok(1));
+    }
+    assert_eq!(total_of(1, conn), 103); // the old one again
+}
+
+#[test]
+fn many_old_keys_are_removed_in_steps() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let filled: QueryResult<()> = conn.transaction(|conn| {
+        for key in 0..2_050 {
+            let row = (
+                keys::key.eq(format!("{key}").into_bytes()),
+                keys::fingerprint.eq(0),
+                keys::claim.eq(0),
+                keys::counted.eq(1),
+                keys::created.eq(0),
+            );
+            diesel::insert_into(keys::table).values(row).execute(conn)?;
+        }
+        Ok(())
+    });
+    filled.unwrap();
+    let day = Duration::from_secs(24 * 3600);
+    assert_eq!(idempotency::remove_older_than(day, conn), Ok(2_050));
+    assert_eq!(number_of_keys(conn), 0);
+}
+
+#[test]
+fn missing_tables_are_named() {
+    let (_database, mut conn) = database();
+    let missing = count_video(1, "a", &mut conn).map_err(Error::from);
+    assert!(
+        matches!(missing, Err(Error::MissingShardsTable { table, .. }) if table.ends_with("_keys"))
+    );
+    let missing = idempotency::remove_older_than(Duration::ZERO, &mut conn).map_err(Error::from);
+    assert!(
+        matches!(missing, Err(Error::MissingShardsTable { table, .. }) if table.ends_with("_keys"))
+    );
+}
+
+#[test]
+fn a_coalescer_counts_repeats_once() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let views_of = |video| RowCounter::of(views, video);
+    // Through a batch and without one it is the same request.
+    assert_eq!(views_of(1).idempotency_key("both").add(2, &mut conn), Ok(1));
+    assert_eq!(
+        coalescer
+            .add(&views_of(1).idempotency_key("both"), 2)
+            .unwrap(),
+        1
+    );
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let coalescer = &coalescer;
+            scope.spawn(move || {
+                for round in 0..10 {
+                    let key = format!("{}/{round}", thread % 4); // four at once ask for the same
+                    let video = round % 4 + 1; // there is no video 4
+                    let rows = coalescer
+                        .add(&views_of(video).idempotency_key(&key), 1)
+                        .unwrap();
+                    assert_eq!(rows, usize::from(video < 4));
+                    let page = Counter::named("page").idempotency_key(format!("page/{key}"));
+                    assert_eq!(coalescer.add(&page, 10).unwrap(), 1);
+                    assert_eq!(coalescer.add(&Counter::named("plain"), 1).unwrap(), 1);
+                }
+            });
+        }
+    });
+    let counted: i64 = (1..4).map(|video| total_of(video, &mut conn)).sum();
+    assert_eq!(counted, 600 + 2 + 4 * 8); // two of ten rounds are of video 4
+    let totals = Counter::get_many(&["page", "plain"], &mut conn);
+    assert_eq!(totals, Ok(vec![400, 160]));
+    assert_eq!(number_of_keys(&mut conn), 1 + 4 * 8 + 40);
+    let reused = coalescer
+        .add(&views_of(1).idempotency_key("both"), 3)
+        .unwrap_err();
+    assert!(matches!(reused, Error::IdempotencyKeyReused), "{reused:?}");
+    let empty = coalescer
+        .add(&views_of(1).idempotency_key(""), 3)
+        .unwrap_err();
+    assert!(
+        matches!(empty, Error::InvalidIdempotencyKey { bytes: 0 }),
+        "{empty:?}"
+    );
+}
+
+#[test]
+fn a_coalescer_lets_go_of_the_keys_of_what_it_could_not_count() {
+    let (database, mut conn) = database_with_counters();
+    let coalescer = Coalescer::new(pool(&database)).unwrap();
+    let small = || RowCounter::of(measures::small, 1_i16).idempotency_key("small");
+    let overflow = coalescer.add(&small(), 40_000).unwrap_err();
+    assert!(matches!(overflow, Error::Overflow { .. }), "{overflow:?}");
+    assert_eq!(number_of_keys(&mut conn), 0);
+    for _ in 0..2 {
+        assert_eq!(coalescer.add(&small(), 4).unwrap(), 1);
+    }
+    assert_eq!(
+        RowCounter::of(measures::small, 1_i16).get(&mut conn),
+        Ok(Some(4))
+    );
+}
+
+#[test]
+fn what_nobody_waits_for_counts_once_too() {
+    let (database, mut conn) = database_with_counters();
+    let losses = std::sync::Arc::new(Mutex::new(vec![]));
+    let heard = std::sync::Arc::clone(&losses);
+    let coalescer = Coalescer::builder(pool(&database))
+        .max_delay(Duration::from_secs(3600))
+        .on_loss(move |loss| {
+            heard
+                .lock()
+                .unwrap()
+                .push((loss.amount, loss.error.to_string()))
+        })
+        .build()
+        .unwrap();
+    let page = |key: &str| Counter::named("page").idempotency_key(key);
+    for _ in 0..2 {
+        for _ in 0..3 {
+            coalescer.add_later(&page("a"), 2).unwrap();
+            coalescer.add_later(&page("b"), 5).unwrap();
+            coalescer.add_later(&Counter::named("page"), 100).unwrap();
+        }
+        coalescer.flush().unwrap();
+    }
+    assert_eq!(Counter::named("page").get(&mut conn), Ok(607));
+    assert!(losses.lock().unwrap().is_empty());
+    // Losses are reported.
+    let small = RowCounter::of(measures::small, 1_i16).idempotency_key("small");
+    coalescer.add_later(&page("a"), 3).unwrap();
+    coalescer.add_later(&small, 40_000).unwrap();
+    let closed = coalescer.close().unwrap_err();
+    assert!(
+        matches!(closed, Error::NotFlushed { lost: 2, .. }),
+        "{closed:?}"
+    );
+    let mut losses = losses.lock().unwrap().clone();
+    losses.sort();
+    let amounts: Vec<i128> = losses.iter().map(|(amount, _)| *amount).collect();
+    assert_eq!(amounts, [3, 40_000], "{losses:?}");
+    assert!(losses[0].1.contains("another update"), "{losses:?}");
+    assert_eq!(Counter::named("page").get(&mut conn), Ok(607));
+    assert_eq!(number_of_keys(&mut conn), 2);
+}

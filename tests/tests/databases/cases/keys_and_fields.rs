@@ -1,0 +1,156 @@
+//! Keys and fields of every type, under every name.
+
+use std::str::FromStr;
+
+use super::api::shard_choice::ShardChoice;
+use super::api::{Error, update};
+use bigdecimal::BigDecimal;
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded_tests::schema::{self, Day, measures_shards};
+
+use super::{Conn, database};
+
+#[test]
+fn a_text_key_and_names_that_need_quotes() {
+    use schema::watchlists::dsl::*;
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for list in ["it's \"mine\"", "`b`; DROP TABLE videos --"] {
+        diesel::insert_into(watchlists)
+            .values(name.eq(list))
+            .execute(conn)
+            .unwrap();
+        for _ in 0..10 {
+            let counted = update(watchlists.find(list))
+                .set(entries.eq(entries + 1))
+                .execute(conn);
+            assert_eq!(counted, Ok(1));
+        }
+        let counted = update(watchlists.filter(name.like(list)))
+            .set(entries.eq(entries + 1))
+            .returning((name, entries))
+            .get_result(conn);
+        assert_eq!(counted, Ok((list.to_owned(), 11)));
+        let total = watchlists.find(list).select(entries.total()).first(conn);
+        assert_eq!(total, Ok(11));
+    }
+}
+
+#[test]
+fn a_composite_key_with_a_type_of_the_applications_own() {
+    use schema::downloads::dsl::*;
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for key in [(1, Day(1)), (1, Day(2)), (2, Day(1))] {
+        diesel::insert_into(downloads)
+            .values((version.eq(key.0), day.eq(key.1)))
+            .execute(conn)
+            .unwrap();
+    }
+    let three = |conn: &mut Conn| {
+        downloads
+            .select(number.total())
+            .order((version, day))
+            .load::<i32>(conn)
+            .unwrap()
+    };
+    update(downloads.find((1, Day(1))))
+        .set(number.eq(number + 1))
+        .execute(conn)
+        .unwrap();
+    assert_eq!(three(conn), [1, 0, 0]);
+    update(downloads.filter(version.eq(1)).filter(day.eq(Day(2))))
+        .set(number.eq(number + 10))
+        .execute(conn)
+        .unwrap();
+    update(downloads.filter(day.eq(Day(2))).filter(version.eq(1)))
+        .set(number.eq(number + 10))
+        .execute(conn)
+        .unwrap();
+    assert_eq!(three(conn), [1, 20, 0]);
+    let counted = update(downloads.filter(day.eq(Day(1))))
+        .set(number.eq(number + 100))
+        .returning((version, number))
+        .get_results::<(i32, i32)>(conn)
+        .map(|mut rows| {
+            rows.sort();
+            rows
+        });
+    assert_eq!(counted, Ok(vec![(1, 101), (2, 100)]));
+    assert_eq!(three(conn), [101, 20, 100]);
+}
+
+#[test]
+fn eight_fields_of_every_type_in_one_update() {
+    use schema::measures::dsl::*;
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let cent = BigDecimal::from_str("0.25").unwrap();
+    for _ in 0..5 {
+        let counted = update(measures.find(1))
+            .set((
+                small.eq(small + 1),
+                medium.eq(medium - 2),
+                large.eq(large + 3_000_000_000),
+                real.eq(real + 0.5),
+                exact.eq(exact + &cent),
+                f.eq(f + 1),
+                g.eq(g - 1),
+                h.eq(h + 1 + 1),
+            ))
+            .execute(conn);
+        assert_eq!(counted, Ok(1));
+    }
+    let shards: i64 = measures_shards::table.count().get_result(conn).unwrap();
+    assert!((1..=2).contains(&shards), "{shards} shards");
+    let totals = measures
+        .select((
+            small.total(),
+            medium.total(),
+            large.total(),
+            real.total(),
+            exact.total(),
+            f.total(),
+            g.total(),
+            h.total(),
+        ))
+        .first::<(i16, i32, i64, f64, BigDecimal, i64, i64, i64)>(conn);
+    let quarter = BigDecimal::from_str("1.25").unwrap();
+    assert_eq!(
+        totals,
+        Ok((5, -10, 15_000_000_000, 2.5, quarter, 5, -5, 10))
+    );
+}
+
+#[test]
+fn a_shard_out_of_range_is_a_typed_error_and_counts_nothing() {
+    use schema::measures::dsl::*;
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let random = diesel_sharded::retry::RetryPolicy::new().with_random(|| 0);
+    macro_rules! overflow {
+        ($field:ident, $amount:expr) => {
+            for _ in 0..2 {
+                let error = loop {
+                    let counted = update(measures.find(1))
+                        .set($field.eq($field + $amount))
+                        .retry(random.clone())
+                        .shard_choice(ShardChoice::Random)
+                        .execute(conn);
+                    if let Err(error) = counted {
+                        break Error::from(error);
+                    }
+                };
+                assert!(matches!(error, Error::Overflow { .. }), "{error:?}");
+                assert_eq!(
+                    measures.find(1).select($field.total()).first(conn),
+                    Ok($amount)
+                );
+            }
+        };
+    }
+    overflow!(small, i16::MAX);
+    overflow!(medium, i32::MAX);
+    overflow!(large, i64::MAX);
+}

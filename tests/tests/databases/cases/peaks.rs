@@ -1,0 +1,461 @@
+//! Fields that keep their greatest or least value: counts, totals, folds, and what comes between.
+
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use super::api::retry::{self, RetryPolicy};
+use super::api::{Error, ShardsTable, fold, update};
+use bigdecimal::BigDecimal;
+use chrono::{NaiveDate, NaiveDateTime};
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded_tests::players::levels::dsl as level;
+use diesel_sharded_tests::players::players::dsl::*;
+use diesel_sharded_tests::players::{self as tables, Level, Player, players_shards};
+use diesel_sharded_tests::{Database, TestConnection};
+
+use super::{Conn, on_threads};
+
+fn database() -> (Database, Conn) {
+    let database = Conn::database();
+    let mut conn = Conn::connect(&database);
+    tables::create(&mut conn);
+    (database, conn)
+}
+
+fn day(text: &str) -> NaiveDate {
+    NaiveDate::from_str(text).unwrap()
+}
+
+fn time(text: &str) -> NaiveDateTime {
+    NaiveDateTime::from_str(text).unwrap()
+}
+
+fn player(conn: &mut Conn) -> Player {
+    let player = players.find(1).select(Player::as_select());
+    player.first(conn).unwrap()
+}
+
+/// The values of the shards.
+fn unfolded(conn: &mut Conn) -> i64 {
+    use players_shards::dsl;
+    let filled = dsl::games
+        .ne(0)
+        .or(dsl::best_score.is_not_null())
+        .or(dsl::last_game.is_not_null())
+        .or(dsl::fastest.is_not_null())
+        .or(dsl::first_day.is_not_null());
+    let filled = players_shards::table.filter(filled).count();
+    filled.get_result(conn).unwrap()
+}
+
+#[test]
+fn a_count_and_greatest_and_least_values_in_one_update() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let nothing = Player {
+        id: 1,
+        games: 0,
+        best_score: None,
+        last_game: time("2026-01-01T00:00:00"),
+        fastest: None,
+        first_day: None,
+    };
+    assert_eq!(player(conn), nothing);
+    for (score, at, seconds, on) in [
+        (40, "2026-03-01T10:00:00.250", 9.5, "2026-03-01"),
+        (90, "2026-02-01T10:00:00", 7.25, "2026-02-01"),
+        (70, "2026-03-01T10:00:00.500", 8.0, "2026-04-01"),
+    ] {
+        let played = update(players.find(1)).set((
+            games.eq(games + 1),
+            best_score.max(score),
+            last_game.max(time(at)),
+            fastest.min(seconds),
+            first_day.min(day(on)),
+        ));
+        assert_eq!(played.execute(conn), Ok(1));
+    }
+    let played = Player {
+        id: 1,
+        games: 3,
+        best_score: Some(90),
+        last_game: time("2026-03-01T10:00:00.500"),
+        fastest: Some(7.25),
+        first_day: Some(day("2026-02-01")),
+    };
+    assert_eq!(player(conn), played);
+    let base = players.select((games, best_score, last_game)).first(conn);
+    assert_eq!(base, Ok((0_i64, None::<i32>, nothing.last_game)));
+
+    // In filters, in an order, under an alias.
+    let high = players.filter(best_score.total().ge(90)).select(id);
+    assert_eq!(high.load(conn), Ok(vec![1_i64]));
+    let high = players.filter(best_score.total().gt(90)).select(id);
+    assert_eq!(high.load::<i64>(conn), Ok(vec![]));
+    let other = diesel::alias!(tables::players as other);
+    let first = other
+        .order(other.field(last_game).total().desc())
+        .select(other.field(fastest).total());
+    assert_eq!(first.first(conn), Ok(Some(7.25)));
+
+    // A fold changes no total, and a second one nothing.
+    for parents in [1, 0] {
+        let folded = fold(players).run(conn).unwrap();
+        assert_eq!(folded.parents, parents, "{folded:?}");
+        assert!(
+            folded.unfit.is_empty() && folded.busy.is_empty(),
+            "{folded:?}"
+        );
+        assert_eq!(player(conn), played);
+        assert_eq!(unfolded(conn), 0);
+        let base = players.select((games, best_score, last_game, fastest, first_day));
+        let base = base.first::<(
+            i64,
+            Option<i32>,
+            NaiveDateTime,
+            Option<f64>,
+            Option<NaiveDate>,
+        )>(conn);
+        let played = played.clone();
+        let expected = (
+            3,
+            Some(90),
+            played.last_game,
+            played.fastest,
+            played.first_day,
+        );
+        assert_eq!(base, Ok(expected));
+    }
+
+    // Neither lowers what is there.
+    update(players.find(1))
+        .set((best_score.max(10), fastest.min(100.0)))
+        .execute(conn)
+        .unwrap();
+    assert_eq!(player(conn), played);
+    fold(players).run(conn).unwrap();
+    assert_eq!(player(conn), played);
+    assert_eq!(unfolded(conn), 0);
+}
+
+#[test]
+fn a_greatest_value_alone() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let none = update(players.find(2)).set(best_score.max(1)).execute(conn);
+    assert_eq!(none, Ok(0));
+    for score in [5, 7, 6, 7] {
+        let kept = update(players.find(1))
+            .set(best_score.max(score))
+            .execute(conn);
+        assert_eq!(kept, Ok(1), "{score}");
+    }
+    assert_eq!(player(conn).best_score, Some(7));
+    // An option that is none leaves the field out.
+    let changes = (
+        games.eq(games + 1),
+        None::<i32>.map(|score| best_score.max(score)),
+    );
+    assert_eq!(update(players.find(1)).set(changes).execute(conn), Ok(1));
+    assert_eq!((player(conn).games, player(conn).best_score), (1, Some(7)));
+    // A negative one is greater than none.
+    diesel::insert_into(players)
+        .values(id.eq(2))
+        .execute(conn)
+        .unwrap();
+    update(players.find(2))
+        .set(best_score.max(-3))
+        .execute(conn)
+        .unwrap();
+    let total = players.find(2).select(best_score.total()).first(conn);
+    assert_eq!(total, Ok(Some(-3)));
+    // By the database's own clock.
+    update(players.find(1))
+        .set(last_game.max(diesel::dsl::now))
+        .execute(conn)
+        .unwrap();
+    assert!(player(conn).last_game > time("2026-01-02T00:00:00"));
+}
+
+#[test]
+fn by_a_filter_and_with_rows_back() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for key in [2, 3] {
+        diesel::insert_into(players)
+            .values(id.eq(key))
+            .execute(conn)
+            .unwrap();
+    }
+    for (least, score) in [(2, 30), (1, 20), (2, 10)] {
+        let counted = update(players.filter(id.ge(least)))
+            .set((
+                games.eq(games + 1),
+                best_score.max(score),
+                fastest.min(f64::from(score)),
+            ))
+            .returning((id, games, best_score, fastest))
+            .get_results::<(i64, i64, Option<i32>, Option<f64>)>(conn);
+        let mut counted = counted.unwrap();
+        counted.sort_by_key(|row| row.0);
+        let all = players
+            .filter(id.ge(least))
+            .order(id)
+            .select((id, games.total(), best_score.total(), fastest.total()))
+            .load(conn);
+        assert_eq!(Ok(counted), all, "{score}");
+    }
+    let totals = players
+        .order(id)
+        .select((best_score.total(), fastest.total()));
+    let totals = totals.load::<(Option<i32>, Option<f64>)>(conn);
+    let two = (Some(30), Some(10.0));
+    assert_eq!(totals, Ok(vec![(Some(20), Some(20.0)), two, two]));
+    let row = update(players.find(1))
+        .set(best_score.max(99))
+        .returning(Player::as_returning())
+        .get_result::<Player>(conn);
+    assert_eq!(row.unwrap().best_score, Some(99));
+    let counted = update(players.filter(best_score.total().ge(99)))
+        .set(best_score.max(100))
+        .execute(conn);
+    assert_eq!(counted, Ok(1));
+}
+
+#[test]
+fn a_model_of_nothing_else() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let exact = |text| BigDecimal::from_str(text).unwrap();
+    let levels = |conn: &mut Conn| {
+        let model = level::levels.find(1).select(Level::as_select());
+        model.first::<Level>(conn).unwrap()
+    };
+    for (n, amount) in [(3_i16, "1.50"), (9, "0.25"), (-4, "1.25")] {
+        let counted = update(level::levels.find(1))
+            .set((
+                level::tiny.max(n),
+                level::wide.min(i64::from(n) * 3_000_000_000),
+                level::single.max(f32::from(n) + 0.1),
+                level::exact.max(exact(amount)),
+            ))
+            .execute(conn);
+        assert_eq!(counted, Ok(1));
+    }
+    let expected = Level {
+        id: 1,
+        tiny: 9,
+        wide: -12_000_000_000,
+        single: 9.1,
+        exact: exact("1.5"),
+    };
+    assert_eq!(levels(conn), expected);
+    let folded = fold(level::levels).run(conn).unwrap();
+    assert_eq!((folded.parents, folded.unfit.len()), (1, 0), "{folded:?}");
+    assert_eq!(levels(conn), expected);
+    let base = level::levels.select((level::tiny, level::wide, level::single, level::exact));
+    let base = base.first::<(i16, i64, f32, BigDecimal)>(conn);
+    assert_eq!(base, Ok((9, -12_000_000_000, 9.1, exact("1.5"))));
+    // Leaving takes the values along.
+    update(level::levels.find(1))
+        .set(level::tiny.max(50))
+        .execute(conn)
+        .unwrap();
+    ShardsTable::of(level::levels).drop(conn).unwrap();
+    assert_eq!(level::levels.select(level::tiny).first(conn), Ok(50_i16));
+}
+
+#[test]
+fn leaving_takes_greatest_and_least_values_along() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for key in [2, 3] {
+        diesel::insert_into(players)
+            .values((id.eq(key), best_score.eq(50)))
+            .execute(conn)
+            .unwrap();
+    }
+    for (key, score) in [(1, 10), (2, 40), (3, 60)] {
+        update(players.find(key))
+            .set((
+                games.eq(games + 2),
+                best_score.max(score),
+                last_game.max(time("2026-05-01T00:00:00.125")),
+            ))
+            .execute(conn)
+            .unwrap();
+    }
+    ShardsTable::of(players).drop(conn).unwrap();
+    let bases = players
+        .order(id)
+        .select((games, best_score, last_game, fastest));
+    let bases = bases.load::<(i64, Option<i32>, NaiveDateTime, Option<f64>)>(conn);
+    let at = time("2026-05-01T00:00:00.125");
+    let row = |score| (2, Some(score), at, None);
+    assert_eq!(bases, Ok(vec![row(10), row(50), row(60)]));
+}
+
+#[test]
+fn a_parent_that_comes_back_has_no_old_value() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    update(players.find(1))
+        .set(best_score.max(500))
+        .execute(conn)
+        .unwrap();
+    diesel::delete(players.find(1)).execute(conn).unwrap();
+    diesel::insert_into(players)
+        .values(id.eq(1))
+        .execute(conn)
+        .unwrap();
+    assert_eq!(player(conn).best_score, None);
+    update(players.find(1))
+        .set(best_score.max(3))
+        .execute(conn)
+        .unwrap();
+    fold(players).run(conn).unwrap();
+    assert_eq!(player(conn).best_score, Some(3));
+}
+
+/// A fold inside a transaction holds the row with its shards, so that the plain update sets the total.
+#[test]
+fn a_value_is_corrected_in_one_transaction() {
+    let (database, mut conn) = database();
+    update(players.find(1))
+        .set(best_score.max(900))
+        .execute(&mut conn)
+        .unwrap();
+    // Counts that are under way wait, and are kept. Each thread counts until the correction is there, and once more after it.
+    let (is_corrected, counts) = (AtomicBool::new(false), AtomicI64::new(0));
+    on_threads(4, &database, |number, conn| {
+        if number == 0 {
+            let corrected = retry::transaction(conn, RetryPolicy::default(), |conn| {
+                fold(players.find(1)).run(conn)?;
+                diesel::update(players.find(1))
+                    .set(best_score.eq(20))
+                    .execute(conn)
+            });
+            is_corrected.store(true, Ordering::SeqCst);
+            assert_eq!(corrected, Ok(1));
+            return;
+        }
+        let mut is_last = false;
+        while !is_last {
+            is_last = is_corrected.load(Ordering::SeqCst);
+            for score in 0..20 {
+                let counted = update(players.find(1))
+                    .set((games.eq(games + 1), best_score.max(score + 10)))
+                    .execute(conn);
+                assert_eq!(counted, Ok(1));
+                counts.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    let corrected = player(&mut conn);
+    let counts = counts.load(Ordering::SeqCst);
+    assert_eq!((corrected.games, corrected.best_score), (counts, Some(29)));
+}
+
+/// A fold that removes shards does so after it has folded them.
+#[test]
+fn a_fold_that_removes_shards_keeps_the_value() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    update(players.find(1))
+        .set(best_score.max(5))
+        .execute(conn)
+        .unwrap();
+    let folded = fold(players.filter(id.eq(1)))
+        .keep_shards(0)
+        .run(conn)
+        .unwrap();
+    assert_eq!(
+        (folded.parents, folded.shards_removed),
+        (1, 1),
+        "{folded:?}"
+    );
+    assert_eq!(player(conn).best_score, Some(5));
+}
+
+#[test]
+fn writers_and_folds_beside_each_other_keep_the_greatest() {
+    const WRITERS: i64 = 8;
+    const EACH: i64 = 60;
+    let (database, mut conn) = database();
+    on_threads(WRITERS + 2, &database, |number, conn| {
+        if number >= WRITERS {
+            for _ in 0..20 {
+                let folded = fold(players).run(conn).unwrap();
+                assert!(folded.unfit.is_empty(), "{folded:?}");
+            }
+            return;
+        }
+        let mut last = None;
+        for round in 0..EACH {
+            let score = i32::try_from((round * 37 + number * 11) % 1_000).unwrap();
+            let counted = update(players.find(1))
+                .set((
+                    games.eq(games + 1),
+                    best_score.max(score),
+                    fastest.min(f64::from(score)),
+                ))
+                .execute(conn);
+            assert_eq!(counted, Ok(1));
+            let total = players
+                .find(1)
+                .select(best_score.total())
+                .first::<Option<i32>>(conn)
+                .unwrap();
+            assert!(
+                total >= Some(score) && total >= last,
+                "{total:?} after {last:?} and {score}"
+            );
+            last = total;
+        }
+    });
+    let scores =
+        (0..WRITERS).flat_map(|n| (0..EACH).map(move |round| (round * 37 + n * 11) % 1_000));
+    let scores: Vec<_> = scores.map(|score| i32::try_from(score).unwrap()).collect();
+    for _ in 0..2 {
+        let conn = &mut conn;
+        let player = player(conn);
+        assert_eq!(player.games, WRITERS * EACH);
+        assert_eq!(player.best_score, scores.iter().max().copied());
+        assert_eq!(
+            player.fastest,
+            scores.iter().min().map(|score| f64::from(*score))
+        );
+        fold(players).run(conn).unwrap();
+    }
+    assert_eq!(unfolded(&mut conn), 0);
+}
+
+/// A NaN is out of every range, also where it compares as nothing.
+#[test]
+fn no_field_keeps_a_nan() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let refused = |conn: &mut Conn| {
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let kept = update(players.find(1))
+                .set(fastest.min(value))
+                .execute(conn);
+            // A value that is not less is not kept, and MySQL's driver sends none of these three.
+            if value != f64::INFINITY || kept.is_err() {
+                let error = Error::from(kept.unwrap_err());
+                assert!(
+                    matches!(error, Error::Overflow { .. }),
+                    "{value}: {error:?}"
+                );
+            }
+        }
+    };
+    refused(conn);
+    assert_eq!(
+        update(players.find(1)).set(fastest.min(7.5)).execute(conn),
+        Ok(1)
+    );
+    refused(conn);
+    assert_eq!(player(conn).fastest, Some(7.5));
+}

@@ -1,0 +1,100 @@
+//! One field of one row as a value.
+
+use super::api::{Error, RowCounter, fold};
+use diesel::prelude::*;
+use diesel::result::Error as DieselError;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{measures, videos_shards};
+
+use super::{Conn, database, database_with_counters, on_threads, sent};
+
+fn number_of_shards(conn: &mut Conn) -> i64 {
+    videos_shards::table.count().get_result(conn).unwrap()
+}
+
+#[test]
+fn adding_0_tells_whether_there_is_a_row_and_writes_nothing() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let (there, statements) = sent(conn, |conn| RowCounter::of(views, 1).add(0, conn));
+    assert_eq!(there, Ok(1));
+    assert_eq!(statements.len(), 1, "{statements:?}");
+    assert!(statements[0].starts_with("SELECT 1 FROM"), "{statements:?}");
+    assert_eq!(RowCounter::of(views, 9).add(0, conn), Ok(0));
+    assert_eq!(RowCounter::of(views, 1).add_and_get(0, conn), Ok(Some(100)));
+    assert_eq!(RowCounter::of(views, 9).add_and_get(0, conn), Ok(None));
+    let stock = |row| RowCounter::of(views, row).never_below(0);
+    assert_eq!(stock(1).add(0, conn), Ok(true));
+    assert_eq!(stock(9).add(0, conn), Err(DieselError::NotFound));
+    assert_eq!(number_of_shards(conn), 0);
+}
+
+#[test]
+fn the_new_total_comes_back() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let of_1 = RowCounter::of(views, 1);
+    assert_eq!(of_1.add_and_get(5, conn), Ok(Some(105)));
+    assert_eq!(of_1.add_and_get(-7, conn), Ok(Some(98)));
+    assert_eq!(fold(videos).run(conn).unwrap().parents, 1);
+    assert_eq!(of_1.add_and_get(2, conn), Ok(Some(100)));
+    assert_eq!(RowCounter::of(likes, 3).add_and_get(1, conn), Ok(Some(4)));
+    assert_eq!(RowCounter::of(views, 9).add_and_get(1, conn), Ok(None));
+    let small = RowCounter::of(measures::small, 1_i16);
+    assert_eq!(small.add_and_get(i16::MAX.into(), conn), Ok(Some(32_767)));
+    assert!(small.add_and_get(1, conn).is_err());
+    assert_eq!(small.get(conn), Ok(Some(32_767)));
+}
+
+#[test]
+fn the_new_total_is_part_of_the_callers_transaction() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    let of_1 = RowCounter::of(views, 1);
+    let undone: QueryResult<()> = conn.transaction(|conn| {
+        assert_eq!(of_1.add_and_get(5, conn), Ok(Some(105)));
+        assert_eq!(of_1.add_and_get(5, conn), Ok(Some(110)));
+        Err(DieselError::RollbackTransaction)
+    });
+    assert!(undone.is_err());
+    assert_eq!(of_1.get(conn), Ok(Some(100)));
+}
+
+#[test]
+fn a_key_counts_once_and_stands_for_one_addition() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let of = |row, key: &str| RowCounter::of(views, row).idempotency_key(key);
+    for _ in 0..2 {
+        assert_eq!(of(1, "a").add(5, conn), Ok(1));
+        assert_eq!(of(1, "b").add(0, conn), Ok(1));
+        assert_eq!(of(9, "c").add(5, conn), Ok(0));
+        assert_eq!(of(9, "d").add(0, conn), Ok(0));
+    }
+    for reused in [of(1, "a").add(6, conn), of(1, "b").add(1, conn)] {
+        let error = Error::from(reused.unwrap_err());
+        assert!(matches!(error, Error::IdempotencyKeyReused), "{error:?}");
+    }
+    assert_eq!(of(2, "c").add(1, conn), Ok(1)); // it was not used
+    assert_eq!(RowCounter::of(views, 1).get(conn), Ok(Some(105)));
+    assert_eq!(RowCounter::of(views, 2).get(conn), Ok(Some(201)));
+}
+
+/// Each total holds the counts that this writer has read before, and its own.
+#[test]
+fn new_totals_of_8_writers_rise_beside_folds() {
+    let (database, mut conn) = database();
+    on_threads(8, &database, |writer, conn| {
+        let mut last = 100;
+        for _ in 0..20 {
+            let total = RowCounter::of(views, 1).add_and_get(1, conn).unwrap();
+            let total = total.unwrap();
+            assert!(total > last, "{total} after {last}");
+            last = total;
+            if writer == 0 {
+                let _ = fold(videos.find(1)).run(conn).unwrap();
+            }
+        }
+    });
+    assert_eq!(RowCounter::of(views, 1).get(&mut conn), Ok(Some(260)));
+}

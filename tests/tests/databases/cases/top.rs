@@ -1,0 +1,307 @@
+//! The first rows by total.
+
+use super::api::{fold, top, update};
+use diesel::prelude::*;
+use diesel_sharded::prelude::*;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{
+    Day, Video, WholeVideo, comments, downloads, videos_shards, watchlists,
+};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::{Conn, database};
+
+/// Videos 1 to 3 have 350, 200 and 290 views; video 2 has no shard.
+fn counted(conn: &mut Conn) {
+    for (key, n) in [(1, 220), (1, 30), (3, -10)] {
+        update(videos.find(key))
+            .set(views.eq(views + n))
+            .execute(conn)
+            .unwrap();
+    }
+}
+
+#[test]
+fn rows_come_by_their_totals() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    counted(conn);
+    let two = top(videos, views, 2)
+        .select(Video::as_select())
+        .load(conn)
+        .unwrap();
+    let two: Vec<_> = two.iter().map(|video| (video.id, video.views)).collect();
+    assert_eq!(two, [(1, 350), (3, 290)]);
+    let second = top(videos, views, 1).offset(1).select((id, views));
+    assert_eq!(second.load(conn), Ok(vec![(3_i64, 290_i64)]));
+    let least = top(videos, views, 2).ascending().select(id);
+    assert_eq!(least.load(conn), Ok(vec![2_i64, 3]));
+    assert_eq!(
+        top(videos, views, 0).select(id).load::<i64>(conn),
+        Ok(vec![])
+    );
+    let beyond = top(videos, views, u32::MAX).offset(u32::MAX).select(id);
+    assert_eq!(beyond.load::<i64>(conn), Ok(vec![]));
+    let all = top(videos, views, u32::MAX).select(id);
+    assert_eq!(all.load(conn), Ok(vec![1_i64, 3, 2]));
+}
+
+#[test]
+fn whole_rows_have_the_totals_of_all_fields() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    counted(conn);
+    update(videos.find(2))
+        .set(likes.eq(likes + 5))
+        .execute(conn)
+        .unwrap();
+    let liked: WholeVideo = top(videos, likes, 10).first(conn).unwrap();
+    assert_eq!((liked.id, liked.views, liked.likes), (2, 200, 7));
+    let viewed: Vec<WholeVideo> = top(videos, views, 1).get_results(conn).unwrap();
+    assert_eq!(
+        (viewed[0].id, viewed[0].views, viewed[0].likes),
+        (1, 350, 1)
+    );
+    let none = top(videos.filter(id.gt(9)), views, 1).first::<WholeVideo>(conn);
+    assert_eq!(none.optional(), Ok(None));
+}
+
+#[test]
+fn filters_hold_for_rows_with_and_without_shards() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    counted(conn);
+    let news = top(videos.filter(channel.eq("news")), views, 10).select((id, views));
+    assert_eq!(news.load(conn), Ok(vec![(3_i64, 290_i64), (2, 200)]));
+    let news = top(videos, views, 10)
+        .filter(channel.eq("news"))
+        .filter(views.total().lt(250))
+        .select(id);
+    assert_eq!(news.load(conn), Ok(vec![2_i64]));
+    let boxed = top(videos, views, 1).select(id).into_boxed();
+    assert_eq!(boxed.load(conn), Ok(vec![1_i64]));
+    let mut boxed = top(videos.filter(id.ne(1)), views, 1)
+        .select(id)
+        .into_boxed();
+    boxed = boxed.filter(slug.ne("c"));
+    assert_eq!(boxed.load(conn), Ok(vec![2_i64]));
+    // A condition in SQL by hand, whose parentheses nobody adds.
+    let by_hand = diesel::dsl::sql::<diesel::sql_types::Bool>("id = 2 OR id = 3");
+    let by_hand = top(videos.filter(by_hand), views, 10).select(id);
+    assert_eq!(by_hand.load(conn), Ok(vec![3_i64, 2]));
+}
+
+#[test]
+fn folded_shards_that_stay_are_as_none() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    counted(conn);
+    fold(videos).keep_shards(128).run(conn).unwrap();
+    let shards = videos_shards::table.count().get_result::<i64>(conn);
+    assert_ne!(shards, Ok(0));
+    let all = top(videos, views, 10).select((id, views));
+    assert_eq!(
+        all.load(conn),
+        Ok(vec![(1_i64, 350_i64), (3, 290), (2, 200)])
+    );
+}
+
+#[test]
+fn composite_keys_and_names_of_any_kind() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for (version, day, number, n) in [(1, 1, 5, 0), (1, 2, 4, 3), (2, 1, 7, -4), (2, 2, 5, 0)] {
+        let row = (
+            downloads::version.eq(version),
+            downloads::day.eq(Day(day)),
+            downloads::number.eq(number),
+        );
+        diesel::insert_into(downloads::table)
+            .values(row)
+            .execute(conn)
+            .unwrap();
+        if n != 0 {
+            update(downloads::table.find((version, Day(day))))
+                .set(downloads::number.eq(downloads::number + n))
+                .execute(conn)
+                .unwrap();
+        }
+    }
+    let best = top(downloads::table, downloads::number, 3);
+    assert_eq!(
+        best.load(conn),
+        Ok(vec![(1, Day(2), 7), (2, Day(2), 5), (1, Day(1), 5)])
+    );
+    let second = top(downloads::table, downloads::number, 3)
+        .filter(downloads::version.eq(2))
+        .select((downloads::day, downloads::number));
+    assert_eq!(second.load(conn), Ok(vec![(Day(2), 5), (Day(1), 3)]));
+    for (name, entries) in [("a", 3), ("b'`\"", 1)] {
+        diesel::insert_into(watchlists::table)
+            .values((watchlists::name.eq(name), watchlists::entries.eq(entries)))
+            .execute(conn)
+            .unwrap();
+    }
+    update(watchlists::table.find("b'`\""))
+        .set(watchlists::entries.eq(watchlists::entries + 5))
+        .execute(conn)
+        .unwrap();
+    let lists = top(watchlists::table, watchlists::entries, 5);
+    let both = [("b'`\"".to_owned(), 6), ("a".to_owned(), 3)];
+    assert_eq!(lists.clone().load(conn), Ok(both.to_vec()));
+    let few = lists.filter(watchlists::name.ne("a"));
+    assert_eq!(few.load(conn), Ok(both[..1].to_vec()));
+}
+
+/// A field of each type, up to the edge of its column.
+#[test]
+fn fields_of_every_type() {
+    use diesel_sharded_tests::schema::measures::dsl::*;
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    for key in [2, 3] {
+        diesel::insert_into(measures)
+            .values(id.eq(key))
+            .execute(conn)
+            .unwrap();
+    }
+    macro_rules! first {
+        ($($field:ident: $base:expr, $add:expr, $total:expr;)+) => {$(
+            diesel::update(measures.find(1)).set($field.eq($base)).execute(conn).unwrap();
+            update(measures.find(2)).set($field.eq($field + $add)).execute(conn).unwrap();
+            let sorted = top(measures, $field, 3).select((id, $field));
+            assert_eq!(sorted.load(conn), Ok(vec![(2_i16, $total), (1, $base), (3, Default::default())]));
+            let filtered = top(measures.filter(id.ne(3)), $field, 3).select(id);
+            assert_eq!(filtered.load(conn), Ok(vec![2_i16, 1]));
+        )+};
+    }
+    let exactly = |text: &str| text.parse::<bigdecimal::BigDecimal>().unwrap();
+    first! {
+        small: 1_i16, i16::MAX, i16::MAX;
+        medium: 1_i32, i32::MAX, i32::MAX;
+        large: 1_i64, i64::MAX - 1, i64::MAX - 1;
+        real: 0.5_f64, 0.75, 0.75;
+        exact: exactly("0.25"), exactly("0.5"), exactly("0.5");
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Case {
+    /// Of each video, by its id from 1 on: its views and its shards.
+    rows: Vec<(i64, Vec<(i64, i32)>)>,
+    filter: u8,
+    n: u32,
+    offset: u32,
+    ascending: bool,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    // Few values, so that there are ties, and sums of 0.
+    let shard = (-4..5i64, 0..2i32);
+    let row = (
+        -6..7i64,
+        prop_oneof![
+            2 => Just(vec![]),
+            3 => proptest::collection::vec(shard, 1..4),
+        ],
+    );
+    let rows = proptest::collection::vec(row, 0..16);
+    (rows, 0..6u8, 0..8u32, 0..6u32, any::<bool>()).prop_map(
+        |(rows, filter, n, offset, ascending)| Case {
+            rows,
+            filter,
+            n,
+            offset,
+            ascending,
+        },
+    )
+}
+
+fn fill(conn: &mut Conn, case: &Case) {
+    diesel::delete(videos_shards::table).execute(conn).unwrap();
+    diesel::delete(videos).execute(conn).unwrap();
+    let rows: Vec<_> = (1..)
+        .zip(&case.rows)
+        .map(|(key, (base, _))| {
+            let group = ["a", "b"][key as usize % 2];
+            (
+                id.eq(key),
+                slug.eq(key.to_string()),
+                title.eq(""),
+                views.eq(*base),
+                channel.eq(group),
+            )
+        })
+        .collect();
+    for row in rows {
+        diesel::insert_into(videos)
+            .values(row)
+            .execute(conn)
+            .unwrap();
+    }
+    for (key, (_, shards)) in (1_i64..).zip(&case.rows) {
+        for (number, (n, likes_of_it)) in (0..).zip(shards) {
+            let shard = (
+                videos_shards::id.eq(key),
+                videos_shards::shard.eq(number),
+                videos_shards::views.eq(*n),
+                videos_shards::likes.eq(*likes_of_it),
+            );
+            diesel::insert_into(videos_shards::table)
+                .values(shard)
+                .execute(conn)
+                .unwrap();
+        }
+    }
+}
+
+#[test]
+fn any_rows_come_as_by_a_sort_of_all_totals() {
+    let (_database, conn) = database();
+    let conn = std::cell::RefCell::new(conn);
+    let config = Config {
+        cases: 150,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    TestRunner::new(config)
+        .run(&cases(), |case| {
+            let conn = &mut *conn.borrow_mut();
+            fill(conn, &case);
+            macro_rules! both {
+                ($rows:expr) => {{
+                    let picked = top($rows, views, case.n)
+                        .offset(case.offset)
+                        .select((id, views, likes));
+                    let totals = (id, views.total(), likes.total());
+                    let sorted = $rows
+                        .select(totals)
+                        .limit(case.n.into())
+                        .offset(case.offset.into());
+                    let load = |conn: &mut Conn| match case.ascending {
+                        false => (
+                            picked.clone().load::<(i64, i64, i32)>(conn),
+                            sorted.order((views.total().desc(), id.desc())).load(conn),
+                        ),
+                        true => (
+                            picked.clone().ascending().load(conn),
+                            sorted.order((views.total(), id)).load(conn),
+                        ),
+                    };
+                    load(conn)
+                }};
+            }
+            let (picked, sorted) = match case.filter {
+                0 | 1 => both!(videos),
+                2 => both!(videos.filter(channel.eq("a"))),
+                3 => both!(videos.filter(views.total().ge(0))),
+                4 => both!(videos.filter(views.lt(3).or(likes.total().eq(1)))),
+                _ => both!(videos.filter(id.eq_any(comments::table.select(comments::video_id)))),
+            };
+            prop_assert!(picked.is_ok(), "{:?}", picked);
+            prop_assert_eq!(picked, sorted);
+            Ok(())
+        })
+        .unwrap();
+}

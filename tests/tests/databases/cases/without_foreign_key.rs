@@ -1,0 +1,331 @@
+//! Shards tables without a foreign key: kept by triggers, or by the application.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use super::api::retry;
+use super::api::{Counter, Error, MIGRATIONS, ShardsTable, fold, update};
+use diesel::connection::SimpleConnection;
+use diesel::migration::MigrationSource;
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
+use diesel_sharded::prelude::*;
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{Day, downloads, videos as table, videos_shards};
+use diesel_sharded_tests::{Database, TestConnection};
+
+use super::{Conn, database, on_threads};
+
+type Videos = ShardsTable<table::table>;
+
+fn by_triggers() -> Videos {
+    ShardsTable::of(table::table).without_foreign_key()
+}
+
+fn by_application() -> Videos {
+    ShardsTable::of(table::table).without_triggers()
+}
+
+/// A database whose shards of videos are kept in this way.
+fn kept(shards_table: Videos) -> (Database, Conn) {
+    let (database, mut conn) = database();
+    ShardsTable::of(table::table).drop(&mut conn).unwrap();
+    shards_table.create(&mut conn).unwrap();
+    (database, conn)
+}
+
+fn view(video: i64, conn: &mut Conn) -> QueryResult<usize> {
+    update(videos.find(video))
+        .set(views.eq(views + 1))
+        .execute(conn)
+}
+
+fn total(video: i64, conn: &mut Conn) -> i64 {
+    videos
+        .find(video)
+        .select(views.total())
+        .first(conn)
+        .unwrap()
+}
+
+fn shards_of(video: i64, conn: &mut Conn) -> i64 {
+    let shards = videos_shards::table.filter(videos_shards::id.eq(video));
+    shards.count().get_result(conn).unwrap()
+}
+
+fn insert(video: i64, conn: &mut Conn) {
+    let row = (
+        id.eq(video),
+        slug.eq(format!("new {video}")),
+        title.eq("New"),
+    );
+    diesel::insert_into(videos)
+        .values(row)
+        .execute(conn)
+        .unwrap();
+}
+
+/// Shards without a row, past all triggers.
+fn leave_orphans(video: i64, conn: &mut Conn) {
+    insert(video, conn);
+    view(video, conn).unwrap();
+    match dialect_of(conn) {
+        Dialect::Postgres => conn.batch_execute(&format!(
+            "SET session_replication_role = replica; DELETE FROM videos WHERE id = {video};
+             SET session_replication_role = origin"
+        )),
+        // No other trigger of the parent's fires for an update of the shards.
+        _ => conn.batch_execute(&format!(
+            "UPDATE videos_shards SET id = {video} + 100000 WHERE id = {video}; DELETE FROM videos WHERE id = {video};
+             UPDATE videos_shards SET id = {video} WHERE id = {video} + 100000"
+        )),
+    }
+    .unwrap();
+    assert!(shards_of(video, conn) > 0);
+}
+
+fn dialect_of(conn: &Conn) -> Dialect {
+    <Conn as Connection>::Backend::backend_of(conn).dialect()
+}
+
+#[test]
+fn triggers_keep_shards_with_their_parent() {
+    let (_database, mut conn) = kept(by_triggers());
+    let conn = &mut conn;
+    for video in 1..=3 {
+        assert_eq!(view(video, conn), Ok(1));
+    }
+    assert_eq!(view(9, conn), Ok(0));
+    // A changed base is no changed key.
+    diesel::update(videos.find(1))
+        .set(views.eq(views + 1))
+        .execute(conn)
+        .unwrap();
+    assert_eq!((total(1, conn), shards_of(1, conn)), (102, 1));
+    let rename = || diesel::update(videos.find(1)).set(id.eq(7));
+    if dialect_of(conn) == Dialect::Mysql {
+        assert!(rename().execute(conn).is_err());
+        let folded = fold(videos.find(1)).keep_shards(0).run(conn).unwrap();
+        assert_eq!(folded.shards_removed, 1);
+    }
+    assert_eq!(rename().execute(conn), Ok(1));
+    assert_eq!((total(7, conn), shards_of(1, conn)), (102, 0));
+    diesel::delete(videos.find(7)).execute(conn).unwrap();
+    assert_eq!(shards_of(7, conn), 0);
+    insert(7, conn);
+    assert_eq!(total(7, conn), 0);
+    let folded = fold(videos).run(conn).unwrap();
+    assert!(folded.finished && folded.unfit.is_empty());
+    assert_eq!(videos.find(2).select(views).first(conn), Ok(201_i64));
+}
+
+/// Any program may create the shard, not only this crate.
+#[test]
+fn triggers_refuse_a_shard_without_a_parent() {
+    let (_database, mut conn) = kept(by_triggers());
+    let conn = &mut conn;
+    let inserted =
+        conn.batch_execute("INSERT INTO videos_shards (id, shard, views) VALUES (9, 0, 1)");
+    match dialect_of(conn) {
+        Dialect::Sqlite => inserted.unwrap(), // the crate's own statements select from the parent
+        _ => assert!(inserted.is_err()),
+    }
+    let inserted =
+        conn.batch_execute("INSERT INTO videos_shards (id, shard, views) VALUES (1, 0, 1)");
+    inserted.unwrap();
+    assert_eq!(total(1, conn), 101);
+}
+
+#[test]
+fn triggers_of_a_composite_key() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    ShardsTable::of(downloads::table).drop(conn).unwrap();
+    let shards_table = ShardsTable::of(downloads::table).without_foreign_key();
+    shards_table.create(conn).unwrap();
+    for version in [1, 2] {
+        let row = (downloads::version.eq(version), downloads::day.eq(Day(1)));
+        diesel::insert_into(downloads::table)
+            .values(row)
+            .execute(conn)
+            .unwrap();
+        let counted = update(downloads::table.find((version, Day(1))))
+            .set(downloads::number.eq(downloads::number + 5))
+            .execute(conn);
+        assert_eq!(counted, Ok(1));
+    }
+    if dialect_of(conn) == Dialect::Mysql {
+        let _ = fold(downloads::table).keep_shards(0).run(conn).unwrap();
+    }
+    diesel::update(downloads::table.find((1, Day(1))))
+        .set(downloads::day.eq(Day(3)))
+        .execute(conn)
+        .unwrap();
+    diesel::delete(downloads::table.find((2, Day(1))))
+        .execute(conn)
+        .unwrap();
+    let totals = downloads::table.select((downloads::day, downloads::number.total()));
+    assert_eq!(totals.load::<(Day, i32)>(conn), Ok(vec![(Day(3), 5)]));
+    assert_eq!(shards_table.remove_orphans(conn), Ok(0));
+    shards_table.drop(conn).unwrap();
+    let bases = downloads::table.select(downloads::number);
+    assert_eq!(bases.load::<i32>(conn), Ok(vec![5]));
+}
+
+#[test]
+fn leaving_drops_the_triggers_too() {
+    for shards_table in [by_triggers(), by_application()] {
+        let (_database, mut conn) = kept(shards_table);
+        let conn = &mut conn;
+        view(2, conn).unwrap();
+        shards_table.drop(conn).unwrap();
+        assert_eq!(videos.find(2).select(views).first(conn), Ok(201_i64));
+        insert(9, conn);
+        diesel::update(videos.find(9))
+            .set(id.eq(8))
+            .execute(conn)
+            .unwrap();
+        assert_eq!(diesel::delete(videos).execute(conn), Ok(4));
+    }
+}
+
+#[test]
+fn a_migration_has_the_same_form() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    ShardsTable::of(table::table).drop(conn).unwrap();
+    for shards_table in [by_triggers(), by_application()] {
+        let migration = shards_table.migration("20260101000000");
+        conn.run_pending_migrations(migration.clone()).unwrap();
+        view(1, conn).unwrap();
+        leave_orphans(9, conn);
+        let refused = conn.revert_migration(&migration).unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains("videos_shards"), "{refused}");
+        assert_eq!(shards_table.remove_orphans(conn), Ok(1));
+        conn.revert_migration(&migration).unwrap();
+        insert(9, conn);
+        diesel::delete(videos.find(9)).execute(conn).unwrap();
+    }
+    assert_eq!(videos.find(1).select(views).first(conn), Ok(102_i64));
+}
+
+#[test]
+fn the_librarys_tables_without_a_foreign_key() {
+    for migrations in [
+        MIGRATIONS.without_foreign_key(),
+        MIGRATIONS.without_triggers(),
+    ] {
+        let (_database, mut conn) = database();
+        let conn = &mut conn;
+        conn.run_pending_migrations(migrations).unwrap();
+        let page = Counter::named("page");
+        page.increment(conn).unwrap();
+        assert_eq!(page.get(conn), Ok(1));
+        let source: &dyn MigrationSource<<Conn as Connection>::Backend> = &migrations;
+        for migration in source.migrations().unwrap().iter().rev() {
+            conn.revert_migration(migration).unwrap();
+        }
+        conn.run_pending_migrations(migrations).unwrap();
+    }
+}
+
+#[test]
+fn orphans_are_found_and_removed() {
+    for shards_table in [by_triggers(), by_application()] {
+        let (_database, mut conn) = kept(shards_table);
+        let conn = &mut conn;
+        assert_eq!(shards_table.remove_orphans(conn), Ok(0));
+        for video in 1..=3 {
+            view(video, conn).unwrap();
+        }
+        for video in 1000..1150 {
+            leave_orphans(video, conn); // more than a batch
+        }
+        let refused = shards_table.drop(conn).unwrap_err();
+        assert!(matches!(Error::from(refused), Error::Unfit { .. }));
+        assert_eq!(shards_table.remove_orphans(conn), Ok(150));
+        assert_eq!([1, 2, 3].map(|video| total(video, conn)), [101, 201, 301]);
+        shards_table.drop(conn).unwrap();
+    }
+}
+
+/// No count is lost of rows that come with keys whose shards are being removed.
+#[test]
+fn orphans_are_removed_beside_rows_that_come_back() {
+    const ROUNDS: i64 = 25;
+    let shards_table = by_application();
+    let (database, _conn) = kept(shards_table);
+    let stop = AtomicBool::new(false);
+    let removed = AtomicI64::new(0);
+    let patient = || diesel_sharded_tests::patient().with_attempts(1000);
+    on_threads(3, &database, |number, conn| {
+        if number == 0 {
+            while !stop.load(Ordering::Relaxed) {
+                let batch = shards_table.remove_orphans(conn).unwrap();
+                removed.fetch_add(batch as i64, Ordering::Relaxed);
+            }
+            return;
+        }
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _stop = Stop(&stop);
+        let video = 10 + number;
+        for round in 0..ROUNDS {
+            let counted = retry::transaction(conn, patient(), |conn| {
+                insert(video, conn);
+                update(videos.find(video))
+                    .set(views.eq(views + 1))
+                    .execute(conn)
+            });
+            assert_eq!(counted, Ok(1));
+            let count = update(videos.find(video)).set(views.eq(views + 1));
+            assert_eq!(count.retry(patient()).execute(conn), Ok(1));
+            assert!(total(video, conn) >= 2, "round {round}");
+            while diesel::delete(videos.find(video)).execute(conn) != Ok(1) {}
+        }
+    });
+    let conn = &mut Conn::connect(&database);
+    let rest = shards_table.remove_orphans(conn).unwrap() as i64;
+    let keeps_triggers = dialect_of(conn) == Dialect::Sqlite;
+    assert!(removed.into_inner() + rest > 0 || keeps_triggers);
+    let left: i64 = videos_shards::table.count().get_result(conn).unwrap();
+    assert_eq!(left, 0);
+}
+
+/// InnoDB takes no foreign key to a partitioned table.
+#[test]
+fn a_partitioned_parent_of_mysqls() {
+    let (_database, mut conn) = database();
+    let conn = &mut conn;
+    if dialect_of(conn) != Dialect::Mysql {
+        return;
+    }
+    conn.batch_execute("DROP TABLE downloads_shards; DROP TABLE downloads")
+        .unwrap();
+    conn.batch_execute(
+        "CREATE TABLE downloads (version INTEGER, day INTEGER, number INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (version, day)) \
+         PARTITION BY HASH (version) PARTITIONS 4",
+    )
+    .unwrap();
+    let table = ShardsTable::of(downloads::table);
+    assert!(table.create(conn).is_err());
+    table.without_foreign_key().create(conn).unwrap();
+    let row = (downloads::version.eq(1), downloads::day.eq(Day(1)));
+    diesel::insert_into(downloads::table)
+        .values(row)
+        .execute(conn)
+        .unwrap();
+    let counted = update(downloads::table.find((1, Day(1))))
+        .set(downloads::number.eq(downloads::number + 5))
+        .execute(conn);
+    assert_eq!(counted, Ok(1));
+    let folded = fold(downloads::table).run(conn).unwrap();
+    assert!(folded.finished && folded.unfit.is_empty());
+    let bases = downloads::table.select(downloads::number);
+    assert_eq!(bases.load::<i32>(conn), Ok(vec![5]));
+}

@@ -1,0 +1,125 @@
+//! Hostile input: names, keys, amounts and identifiers that nobody would think of, on every database. Any input
+//! is either taken for exactly what it is, or refused by a clear error, and nothing has changed then.
+//!
+//! Error texts fed to the classifier and attributes fed to the derive are in the unit tests of these
+//! (`src/backend`, `derive/src/lib.rs`).
+//!
+//! `HOSTILE=100` runs 100 times as many cases; together with the unit tests that is more than a million:
+//!
+//! ```sh
+//! HOSTILE=100 cargo test --release --workspace --all-features hostile
+//! ```
+
+use std::fmt::Debug;
+
+use diesel::prelude::*;
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
+use diesel_sharded::{Error, MIGRATIONS};
+use diesel_sharded_tests::{Database, TestConnection, schema};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+
+use super::Conn;
+
+mod coalesced;
+mod identifiers;
+mod keys;
+mod names;
+mod numbers;
+mod requests;
+
+/// A database with the tables of `schema` and the library's own.
+fn database() -> (Database, Conn) {
+    let database = Conn::database();
+    let mut conn = Conn::connect(&database);
+    schema::create(&mut conn);
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    (database, conn)
+}
+
+fn dialect(conn: &Conn) -> Dialect {
+    <Conn as Connection>::Backend::backend_of(conn).dialect()
+}
+
+/// Runs `test` with so many cases, or as many times more as `HOSTILE` says.
+fn for_all<S: Strategy>(
+    cases: u32,
+    strategy: S,
+    test: impl Fn(S::Value) -> Result<(), TestCaseError>,
+) where
+    S::Value: Debug,
+{
+    let times = std::env::var("HOSTILE").map_or(1, |times| times.parse().unwrap());
+    let config = Config {
+        cases: cases * times,
+        failure_persistence: None,
+        max_shrink_iters: 500,
+        ..Config::default()
+    };
+    if let Err(error) = TestRunner::new(config).run(&strategy, test) {
+        panic!("{error}");
+    }
+}
+
+/// Fragments with a meaning somewhere: in SQL, in a pattern, in C, in a collation.
+const FRAGMENTS: &[&str] = &[
+    "\0",
+    "'",
+    "\"",
+    "`",
+    "\\",
+    "\\'",
+    "%",
+    "_",
+    ";",
+    "--",
+    "/*",
+    "*/",
+    "#",
+    " ",
+    "\t",
+    "\n",
+    "a",
+    "A",
+    "é",
+    "e\u{301}",
+    "ß",
+    "ss",
+    "i",
+    "İ",
+    "ı",
+    "😀",
+    "\u{10FFFF}",
+    "\u{FEFF}",
+    "\u{202E}",
+    "\u{7F}",
+    "\u{80}",
+    "\u{7FF}",
+    "\u{FFFF}",
+    "$1",
+    "?",
+    ":a",
+    "{}",
+    "{0}",
+    "%s",
+    "' OR 1=1 --",
+    "'; DROP TABLE diesel_sharded_counters; --",
+    "NULL",
+    "NaN",
+    "\\x00",
+    "page:",
+];
+
+/// Texts of up to so many pieces: fragments with a meaning, and any characters.
+fn texts(pieces: usize) -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        3 => proptest::sample::select(FRAGMENTS).prop_map(str::to_owned),
+        1 => any::<char>().prop_map(String::from),
+    ];
+    proptest::collection::vec(piece, 0..pieces).prop_map(|pieces| pieces.concat())
+}
+
+fn is_overflow(error: diesel::result::Error) -> bool {
+    matches!(Error::from(error), Error::Overflow { .. })
+}

@@ -1,0 +1,114 @@
+//! The layers of the library, as ARCHITECTURE.md lists them: each imports only from those further down.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const TABLE: &str = include_str!("../../../ARCHITECTURE.md");
+
+/// The folders and files below `src/`, from the front page down. Those of one row are one layer.
+fn layers(table: &'static str) -> Vec<Vec<&'static str>> {
+    let (_, rows) = table
+        .split_once("| below `src/` | layer |\n|---|---|\n")
+        .expect("the table");
+    let rows = rows.lines().take_while(|line| line.starts_with('|'));
+    let names = rows.map(|row| row.split('|').nth(1).expect("a cell").split('`'));
+    let names = names.map(|cell| cell.skip(1).step_by(2));
+    let name = |path: &'static str| path.trim_end_matches('/').trim_end_matches(".rs");
+    names.map(|names| names.map(name).collect()).collect()
+}
+
+/// The names behind `crate::` in the code that users compile.
+fn imported(source: &str) -> Vec<String> {
+    let (code, _tests) = source.split_once("#[cfg(test)]").unwrap_or((source, ""));
+    let lines = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
+    let code = lines.collect::<Vec<_>>().join(" ");
+    let name = |path: &str| {
+        let is_end = |c: char| !c.is_alphanumeric() && c != '_';
+        path.trim().split(is_end).next().expect("a part").to_owned()
+    };
+    let paths = code.split("crate::").skip(1);
+    let names = paths.flat_map(|path| match path.strip_prefix('{') {
+        Some(group) => group
+            .split('}')
+            .next()
+            .expect("a part")
+            .split(',')
+            .map(name)
+            .collect(),
+        None => vec![name(path)],
+    });
+    names.collect()
+}
+
+/// The imports of a file of the layer `of` from layers above it.
+fn upward(of: usize, layers: &[Vec<&str>], source: &str) -> Vec<String> {
+    let layer = |name: &str| layers.iter().position(|names| names.contains(&name));
+    let mut names = imported(source);
+    names.retain(|name| layer(name).is_some_and(|other| other < of));
+    names
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            true => files(&path, found),
+            false if path.extension().is_some_and(|end| end == "rs") => found.push(path),
+            false => {}
+        }
+    }
+}
+
+#[test]
+fn arrows_between_layers_run_one_way() {
+    let layers = layers(TABLE);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
+    let mut paths = vec![];
+    files(&source, &mut paths);
+    let mut wrong = vec![];
+    for path in paths {
+        let within = path.strip_prefix(&source).expect("below src");
+        let top = within
+            .iter()
+            .next()
+            .and_then(|top| Path::new(top).file_stem());
+        let top = top.and_then(|top| top.to_str()).expect("a name");
+        if top == "test_schema" || within.ends_with("tests.rs") {
+            continue; // tests alone
+        }
+        match layers.iter().position(|names| names.contains(&top)) {
+            Some(of) => {
+                let text = fs::read_to_string(&path).expect("a source");
+                let names = upward(of, &layers, &text);
+                wrong.extend(
+                    names
+                        .iter()
+                        .map(|name| format!("{} imports {name}", within.display())),
+                );
+            }
+            None => wrong.push(format!(
+                "{top} is in no row of the table in ARCHITECTURE.md"
+            )),
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn an_arrow_upwards_is_found() {
+    let layers = [
+        vec!["operation"],
+        vec!["engine", "placement"],
+        vec!["model"],
+    ];
+    let source = "use crate::model::Field;\n// crate::operation\nfn f() { crate::operation::fold() }\n\
+        pub(crate) use crate::placement;\n#[cfg(test)]\nuse crate::operation;";
+    assert_eq!(upward(1, &layers, source), ["operation"]);
+    assert_eq!(upward(0, &layers, source), [""; 0]);
+    assert_eq!(
+        upward(2, &layers, "use crate::{model, engine::count};"),
+        ["engine"]
+    );
+}

@@ -1,0 +1,20 @@
+//! What stands around the library on one database: settings, privileges, triggers, transactions that Diesel does not know, processes that
+//! fork, backups, schedulers, Prometheus.
+
+#![expect(
+    clippy::duplicate_mod,
+    reason = "the same cases, once for each kind of connections"
+)]
+
+mod backups;
+mod fold_and_triggers;
+mod forked;
+mod grants;
+#[cfg(feature = "observability")]
+mod monitoring;
+mod raw_transactions;
+mod resisting_parents;
+mod row_security;
+mod server_modes;
+mod settings;
+mod timers;

@@ -1,0 +1,275 @@
+//! The dashboard and the alerts in docs/operations: their metrics and labels exist, Prometheus understands their queries, and
+//! the queries have results where the library was used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use diesel::connection::SimpleConnection;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, Pool};
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::cached::{Cached, MokaCache};
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::observability::describe_metrics;
+use diesel_sharded::retry::{self, RetryPolicy};
+use diesel_sharded::{MIGRATIONS, RowCounter, fold, update};
+use diesel_sharded_tests::prometheus::{Prometheus, promtool};
+use diesel_sharded_tests::schema::videos::{self, dsl::*};
+use diesel_sharded_tests::{Database, TestConnection, schema};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use serde_json::Value;
+
+fn file(path: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(file(path)).unwrap_or_else(|why| panic!("{path}: {why}"))
+}
+
+/// The queries of the dashboard, as Grafana sends them where all tables are chosen.
+fn dashboard() -> Vec<String> {
+    let dashboard: Value = serde_json::from_str(&read("docs/operations/grafana.json")).unwrap();
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels
+        .iter()
+        .filter_map(|panel| panel["targets"].as_array())
+        .flatten();
+    let queries = targets.map(|target| target["expr"].as_str().expect("a query"));
+    let queries = queries.map(|query| {
+        query
+            .replace("$__rate_interval", "1m")
+            .replace("$table", ".*")
+    });
+    queries.collect()
+}
+
+/// The expressions of the alerts, which stand on the lines below `expr:`.
+fn alerts() -> Vec<String> {
+    let rules = read("docs/operations/alerts.yml");
+    let expressions = rules.split("expr: >-\n").skip(1).map(|rest| {
+        let lines = rest
+            .lines()
+            .take_while(|line| line.starts_with("          "));
+        lines.map(str::trim).collect::<Vec<_>>().join(" ")
+    });
+    expressions.collect()
+}
+
+/// The documented metrics, with their labels.
+fn documented() -> BTreeMap<String, BTreeSet<String>> {
+    let docs = read("src/observability.rs");
+    let rows = docs
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! | `diesel_sharded_"));
+    let metrics = rows.flat_map(|row| {
+        let cells: Vec<_> = row.split(" | ").collect();
+        let name = format!("diesel_sharded_{}", cells[0].trim_end_matches('`'));
+        let words = cells[3].split(['`', ',', ' ', '|']);
+        let labels: BTreeSet<_> = words
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect();
+        match cells[1] {
+            "histogram" => {
+                let parts = ["_sum", "_count"].map(|part| (name.clone() + part, labels.clone()));
+                let mut quantiles = labels.clone();
+                quantiles.insert("quantile".into());
+                let mut all = parts.to_vec();
+                all.push((name, quantiles));
+                all
+            }
+            _ => vec![(name, labels)],
+        }
+    });
+    metrics.collect()
+}
+
+fn is_of_a_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// The metrics of a query.
+fn metrics_of(query: &str) -> BTreeSet<&str> {
+    let words = query.split(|c| !is_of_a_word(c));
+    words
+        .filter(|word| word.starts_with("diesel_sharded_"))
+        .collect()
+}
+
+/// The labels that a query selects or groups by.
+fn labels_of(query: &str) -> BTreeSet<&str> {
+    let selected = query.split('{').skip(1).map(|rest| rest.split('}').next());
+    let grouped = query
+        .split("by (")
+        .skip(1)
+        .map(|rest| rest.split(')').next());
+    let selected = selected.flatten().flat_map(|labels| labels.split(", "));
+    let selected = selected.filter_map(|label| label.split(is_operator).next());
+    let grouped = grouped.flatten().flat_map(|labels| labels.split(", "));
+    selected.chain(grouped).collect()
+}
+
+fn is_operator(c: char) -> bool {
+    matches!(c, '=' | '!' | '~')
+}
+
+#[test]
+fn metrics_and_labels_exist() {
+    let documented = documented();
+    let queries = [dashboard(), alerts()].concat();
+    assert!(queries.len() > 25, "{queries:?}");
+    let mut used = BTreeSet::new();
+    for query in &queries {
+        for metric in metrics_of(query) {
+            let labels = documented.get(metric);
+            let labels = labels.unwrap_or_else(|| panic!("no metric {metric}: {query}"));
+            for label in labels_of(query) {
+                assert!(labels.contains(label), "{metric} has no {label}: {query}");
+            }
+            used.insert(metric.to_owned());
+        }
+    }
+    let is_used = |metric: &String| {
+        let of_a_histogram = ["_sum", "_count"].map(|part| format!("{metric}{part}"));
+        used.contains(metric)
+            || of_a_histogram.iter().any(|part| used.contains(part))
+            || metric.ends_with("_sum")
+            || metric.ends_with("_count")
+    };
+    let unused: Vec<_> = documented
+        .keys()
+        .filter(|metric| !is_used(metric))
+        .collect();
+    assert!(unused.is_empty(), "on no dashboard: {unused:?}");
+}
+
+#[test]
+fn alerts_fire_where_they_should() {
+    let test = file("tests/tests/surroundings/monitoring/alerts_test.yml");
+    let ran = Command::new(promtool())
+        .args(["test", "rules"])
+        .arg(test)
+        .output()
+        .expect("promtool starts");
+    assert!(ran.status.success(), "{ran:?}");
+}
+
+/// Metrics that a quiet database does not have: nothing is lost, no cache fails, no shard is crowded.
+const RARE: [&str; 4] = [
+    "diesel_sharded_cache_failures_total",
+    "diesel_sharded_coalescer_conflicts_total",
+    "diesel_sharded_coalescer_losses_total",
+    "diesel_sharded_crowded_total",
+];
+
+/// Uses most of the library once.
+fn use_it(database: &Database, conn: &mut SqliteConnection, other: &mut SqliteConnection) {
+    let views_of_1 = RowCounter::of(videos::views, 1);
+    update(videos.find(1))
+        .set(views.eq(views + 1))
+        .execute(conn)
+        .unwrap();
+    retry::transaction(conn, RetryPolicy::new(), |conn| {
+        update(videos.find(2))
+            .set(views.eq(views + 1))
+            .execute(conn)
+    })
+    .unwrap();
+
+    let manager = ConnectionManager::<SqliteConnection>::new(database.url());
+    let pool = Pool::builder().max_size(2).build(manager).unwrap();
+    let coalescer = Coalescer::new(pool).unwrap();
+    assert_eq!(coalescer.add(&views_of_1, 1).unwrap(), 1);
+    coalescer.close().unwrap();
+
+    let cached = Cached::new(MokaCache::new(10));
+    cached.get(&views_of_1, conn).unwrap();
+    fold(videos).run(conn).unwrap();
+
+    let url = database.url().to_owned();
+    let folder = fold(videos)
+        .every(Duration::from_millis(20))
+        .start(move || SqliteConnection::establish(&url))
+        .unwrap();
+    let began = Instant::now();
+    while folder.stats().passes < 2 {
+        assert!(began.elapsed() < Duration::from_secs(20));
+        thread::sleep(Duration::from_millis(5));
+    }
+    drop(folder);
+
+    // Both meet a lock that nobody releases in time.
+    conn.batch_execute("PRAGMA busy_timeout = 1").unwrap();
+    other.batch_execute("BEGIN IMMEDIATE").unwrap();
+    let twice = RetryPolicy::new().with_attempts(2);
+    let refused = update(videos.find(1))
+        .set(views.eq(views + 1))
+        .retry(twice.clone())
+        .execute(conn);
+    refused.unwrap_err();
+    retry::transaction(conn, twice, |conn| {
+        update(videos.find(2))
+            .set(views.eq(views + 1))
+            .execute(conn)
+    })
+    .unwrap_err();
+    other.batch_execute("ROLLBACK").unwrap();
+    conn.batch_execute("PRAGMA busy_timeout = 5000").unwrap();
+}
+
+#[test]
+fn a_prometheus_answers_all_queries() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    metrics::set_global_recorder(recorder).expect("no other test has a recorder");
+    describe_metrics();
+
+    let database = SqliteConnection::database();
+    let mut conns = [(); 2].map(|()| SqliteConnection::connect(&database));
+    let [conn, other] = &mut conns;
+    schema::create(conn);
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    use_it(&database, conn, other);
+
+    let rendered = metrics.clone();
+    let render = move || {
+        rendered.run_upkeep();
+        rendered.render()
+    };
+    let prometheus = Prometheus::start(render, &file("docs/operations/alerts.yml"));
+
+    let page = metrics.render();
+    for metric in documented().keys() {
+        let is_there =
+            page.contains(&format!("\n{metric}{{")) || page.contains(&format!("\n{metric} "));
+        assert_eq!(!is_there, RARE.contains(&&**metric), "{metric}: {page}");
+    }
+    // A rate needs two scrapes.
+    let began = Instant::now();
+    while !has_result(&prometheus.query("rate(diesel_sharded_updates_total[1m])")) {
+        assert!(began.elapsed() < Duration::from_secs(30));
+        thread::sleep(Duration::from_millis(100));
+    }
+    for query in [dashboard(), alerts()].concat() {
+        let answer = prometheus.query(&query);
+        assert!(answer.contains("\"success\""), "{query}: {answer}");
+    }
+    for query in dashboard() {
+        let is_rare = metrics_of(&query)
+            .iter()
+            .any(|metric| RARE.contains(metric));
+        let answer = prometheus.query(&query);
+        assert_eq!(has_result(&answer), !is_rare, "{query}: {answer}");
+    }
+}
+
+fn has_result(answer: &str) -> bool {
+    let answer: Value = serde_json::from_str(answer).expect("JSON");
+    let result = answer["data"]["result"].as_array();
+    !result.unwrap_or_else(|| panic!("{answer}")).is_empty()
+}

@@ -1,0 +1,378 @@
+//! Every operation in the surroundings that the reference page names.
+
+use std::error::Error as StdError;
+use std::thread;
+use std::time::Duration;
+
+use diesel::connection::SimpleConnection;
+use diesel::dsl::count_star;
+use diesel::prelude::*;
+use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as R2d2Error, Pool};
+use diesel_migrations::MigrationHarness;
+use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::prelude::*;
+use diesel_sharded::retry::RetryPolicy;
+use diesel_sharded::shard_counts::ShardCount;
+use diesel_sharded::{
+    Counter, MIGRATIONS, RowCounter, ShardsTable, fold, set_total, update, verify,
+};
+use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::schema::{self, comments};
+use diesel_sharded_tests::{Database, TestConnection};
+
+use super::{BEFORE, Conn, SECTION};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn StdError + Send + Sync>>;
+
+const PAGE: &str = include_str!("../../../../src/reference/surroundings.md");
+
+/// One row of a table: a surrounding, and the operations that the database refuses there.
+struct Row {
+    surrounding: &'static str,
+    refused: &'static str,
+}
+
+/// The cells of the first table after this text, without its head.
+fn rows_after(text: &str) -> impl Iterator<Item = Vec<&'static str>> + use<> {
+    let (_, behind) = PAGE.split_once(text).expect(text);
+    let lines = behind.lines().skip_while(|line| !line.starts_with('|'));
+    let rows = lines.take_while(|line| line.starts_with('|')).skip(2);
+    rows.map(|line| {
+        let cells = line.trim_matches('|').split('|').map(str::trim);
+        cells.collect()
+    })
+}
+
+/// The operations that the page names, and the rows of the section's table.
+fn table() -> (Vec<&'static str>, Vec<Row>) {
+    let operations = rows_after("\n\n").flat_map(|cells| cells[0].split(", "));
+    let operations: Vec<_> = operations.collect();
+    let rows = rows_after(&format!("\n# {SECTION}\n\n")).map(|cells| Row {
+        surrounding: cells[0],
+        refused: cells[1],
+    });
+    let rows: Vec<_> = rows.collect();
+    for Row { refused, .. } in &rows {
+        let named = refused.strip_prefix("all but ").unwrap_or(refused);
+        let is_known = |name| name == "none" || operations.contains(&name);
+        assert!(named.split(", ").all(is_known), "{refused}");
+    }
+    (operations, rows)
+}
+
+fn holds(operation: &str, refused: &str) -> bool {
+    let names = |list: &str| list.split(", ").any(|name| name == operation);
+    match refused.strip_prefix("all but ") {
+        Some(others) => names(others),
+        None => !names(refused),
+    }
+}
+
+/// A database, and the SQL that each connection to it begins with.
+struct Surrounded<'a> {
+    database: &'a Database,
+    setup: &'a str,
+}
+
+impl Surrounded<'_> {
+    fn connect(&self) -> Result<Conn> {
+        let mut conn = Conn::establish(self.database.url())?;
+        conn.batch_execute(BEFORE)?;
+        conn.batch_execute(self.setup)?;
+        Ok(conn)
+    }
+
+    fn pool(&self) -> Result<Pool<ConnectionManager<Conn>>> {
+        let manager = ConnectionManager::new(self.database.url());
+        let pool = Pool::builder().max_size(2).min_idle(Some(0));
+        let setup = SetUp(self.setup.to_owned());
+        Ok(pool.connection_customizer(Box::new(setup)).build(manager)?)
+    }
+}
+
+#[derive(Debug)]
+struct SetUp(String);
+
+impl CustomizeConnection<Conn, R2d2Error> for SetUp {
+    fn on_acquire(&self, conn: &mut Conn) -> std::result::Result<(), R2d2Error> {
+        let set_up = conn.batch_execute(BEFORE);
+        let set_up = set_up.and_then(|()| conn.batch_execute(&self.0));
+        set_up.map_err(R2d2Error::QueryError)
+    }
+}
+
+/// Three videos, of each its total views and likes; and a named counter.
+#[derive(Debug, Clone, PartialEq)]
+struct Totals {
+    videos: Vec<(i64, i32)>,
+    named: i64,
+}
+
+impl Totals {
+    /// As the database's own defaults show them. Bases, once the shards table was dropped.
+    fn read(database: &Database, dropped: bool) -> Self {
+        let conn = &mut Conn::establish(database.url()).unwrap();
+        let totals = match dropped {
+            true => videos.select((views, likes)).order(id).load(conn),
+            false => {
+                let totals = videos.select((views.total(), likes.total()));
+                totals.order(id).load(conn)
+            }
+        };
+        Totals {
+            videos: totals.unwrap(),
+            named: Counter::named("page:/").get(conn).unwrap(),
+        }
+    }
+}
+
+/// An operation of the tables, and its effect on totals.
+type Operation = (fn(&Surrounded<'_>) -> Result, fn(&mut Totals));
+
+fn operation(name: &str) -> Operation {
+    match name {
+        "read" => (read, |_| {}),
+        "key" => (by_key, |totals| totals.videos[0].0 += 40),
+        "filter" => (by_filter, |totals| totals.videos[1].0 += 1),
+        "rows" => (rows_back, |totals| totals.videos[1].0 += 1),
+        "inside" => (inside, |totals| {
+            totals.videos[2].0 += 1;
+            totals.videos[2].1 += 1;
+        }),
+        "named" => (named, |totals| totals.named += 2),
+        "bounded" => (bounded, |totals| totals.videos[1].1 = 0),
+        "once" => (once, |totals| totals.videos[0].0 += 1),
+        "coalesced" => (coalesced, |totals| {
+            totals.videos[2].0 += 3;
+            totals.named += 1;
+        }),
+        "fold" => (fold_all, |_| {}),
+        "set" => (set, |totals| totals.videos[0].0 = 7),
+        "resize" => (resize, |_| {}),
+        "repair" => (repair, |totals| {
+            for (video, (_, all)) in totals.videos.iter_mut().enumerate() {
+                *all = if video == 2 { 2 } else { 0 };
+            }
+        }),
+        "drop" => (drop_shards, |_| {}),
+        _ => panic!("no operation {name}"),
+    }
+}
+
+fn read(surrounded: &Surrounded<'_>) -> Result {
+    let conn = &mut surrounded.connect()?;
+    let totals = videos.filter(views.total().gt(250)).select(views.total());
+    assert_eq!(totals.load::<i64>(conn)?, [305]);
+    Ok(())
+}
+
+/// From four threads, beside one that folds.
+fn by_key(surrounded: &Surrounded<'_>) -> Result {
+    let count = || -> Result {
+        let conn = &mut surrounded.connect()?;
+        for _ in 0..10 {
+            let counted = update(videos.find(1)).set(views.eq(views + 1));
+            assert_eq!(counted.execute(conn)?, 1);
+        }
+        Ok(())
+    };
+    let fold_it = || -> Result {
+        let conn = &mut surrounded.connect()?;
+        for _ in 0..5 {
+            let folded = fold(videos.find(1)).run(conn)?;
+            assert!(folded.unfit.is_empty());
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let mut threads: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
+        threads.push(scope.spawn(fold_it));
+        let ended = threads.into_iter().map(|thread| thread.join().unwrap());
+        ended.fold(Ok(()), Result::and)
+    })
+}
+
+fn by_filter(surrounded: &Surrounded<'_>) -> Result {
+    let counted = update(videos.filter(slug.eq("b"))).set(views.eq(views + 1));
+    assert_eq!(counted.execute(&mut surrounded.connect()?)?, 1);
+    Ok(())
+}
+
+fn rows_back(surrounded: &Surrounded<'_>) -> Result {
+    let conn = &mut surrounded.connect()?;
+    let before: i64 = videos.find(2).select(views.total()).first(conn)?;
+    let counted = update(videos.filter(title.eq("B"))).set(views.eq(views + 1));
+    let after: i64 = counted.returning(views).get_result(conn)?;
+    assert_eq!(after, before + 1);
+    Ok(())
+}
+
+fn inside(surrounded: &Surrounded<'_>) -> Result {
+    let conn = &mut surrounded.connect()?;
+    conn.transaction(|conn| -> Result {
+        diesel::update(videos.find(3))
+            .set(likes.eq(likes + 1))
+            .execute(conn)?;
+        update(videos.find(3))
+            .set(views.eq(views + 1))
+            .execute(conn)?;
+        Ok(())
+    })
+}
+
+fn named(surrounded: &Surrounded<'_>) -> Result {
+    let conn = &mut surrounded.connect()?;
+    Counter::named("page:/").increment(conn)?;
+    Counter::named("page:/").increment(conn)?;
+    assert_eq!(Counter::list("page:").load(conn)?.len(), 1);
+    Ok(())
+}
+
+fn bounded(surrounded: &Surrounded<'_>) -> Result {
+    let conn = &mut surrounded.connect()?;
+    let bounded = RowCounter::of(likes, 2).never_below(0);
+    assert!(bounded.add(-1, conn)?);
+    assert!(bounded.add(-1, conn)?);
+    assert!(!bounded.add(-1, conn)?);
+    Ok(())
+}
+
+fn once(surrounded: &Surrounded<'_>) -> Result {
+    let conn = &mut surrounded.connect()?;
+    for _ in 0..2 {
+        let counted = update(videos.find(1)).set(views.eq(views + 1));
+        assert_eq!(counted.idempotency_key("once").execute(conn)?, 1);
+    }
+    Ok(())
+}
+
+fn coalesced(surrounded: &Surrounded<'_>) -> Result {
+    let coalescer = Coalescer::new(surrounded.pool()?)?;
+    for _ in 0..3 {
+        assert_eq!(coalescer.add(&RowCounter::of(views, 3), 1)?, 1);
+    }
+    coalescer.add(&Counter::named("page:/"), 1)?;
+    Ok(coalescer.close()?)
+}
+
+fn fold_all(surrounded: &Surrounded<'_>) -> Result {
+    let conn = &mut surrounded.connect()?;
+    let folded = fold(videos).keep_shards(0).run(conn)?;
+    assert_eq!((folded.unfit, folded.busy), (vec![], vec![]));
+    let folded = videos.filter(views.eq(views.total()));
+    assert_eq!(folded.count().get_result::<i64>(conn)?, 3);
+    Ok(())
+}
+
+fn set(surrounded: &Surrounded<'_>) -> Result {
+    let conn = &mut surrounded.connect()?;
+    let counted = update(videos.find(1)).set(views.eq(views + 1));
+    counted.execute(conn)?;
+    assert_eq!(set_total(videos.find(1), views, 7).execute(conn)?, 1);
+    Ok(())
+}
+
+/// To the number that the derive has: other tests count meanwhile.
+fn resize(surrounded: &Surrounded<'_>) -> Result {
+    let conn = &mut surrounded.connect()?;
+    ShardCount::of(views).resize(4, conn)?;
+    assert_eq!(ShardCount::of(views).get(conn)?, 4);
+    Ok(())
+}
+
+fn repair(surrounded: &Surrounded<'_>) -> Result {
+    let conn = &mut surrounded.connect()?;
+    let recount = comments::table
+        .group_by(comments::video_id)
+        .select((comments::video_id, count_star()));
+    verify(videos, likes, recount).repair(conn)?;
+    assert_eq!(verify(videos, likes, recount).drifts(conn)?.len(), 0);
+    Ok(())
+}
+
+fn drop_shards(surrounded: &Surrounded<'_>) -> Result {
+    let conn = &mut surrounded.connect()?;
+    update(videos).set(views.eq(views + 1)).execute(conn)?;
+    update(videos).set(views.eq(views - 1)).execute(conn)?;
+    Ok(ShardsTable::of(videos).drop(conn)?)
+}
+
+/// Returns the SQL that connections begin with there. A surrounding that is a kind of table is built.
+fn arrange(surrounding: &'static str, conn: &mut Conn) -> &'static str {
+    if let Some((setup, _)) = surrounding
+        .strip_prefix('`')
+        .and_then(|rest| rest.split_once('`'))
+    {
+        return setup;
+    }
+    let latin1 = "ALTER TABLE videos CONVERT TO CHARACTER SET latin1";
+    match surrounding {
+        "a partitioned parent" => partition(conn),
+        "a parent whose text is latin1" => conn.batch_execute(latin1).unwrap(),
+        _ => panic!("no surrounding {surrounding}"),
+    }
+    BEFORE
+}
+
+fn partition(conn: &mut Conn) {
+    ShardsTable::of(videos).drop(conn).unwrap();
+    conn.batch_execute(
+        "ALTER TABLE videos RENAME TO plain;
+         CREATE TABLE videos (LIKE plain INCLUDING DEFAULTS, PRIMARY KEY (id)) PARTITION BY HASH (id);
+         CREATE TABLE videos_even PARTITION OF videos FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+         CREATE TABLE videos_odd PARTITION OF videos FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+         INSERT INTO videos SELECT * FROM plain",
+    )
+    .unwrap();
+    ShardsTable::of(videos).create(conn).unwrap();
+}
+
+#[test]
+fn every_operation_does_what_the_table_says() {
+    let patient = RetryPolicy::new().with_attempts(10_000);
+    patient.with_deadline(Duration::from_secs(60)).set_global();
+    let (operations, rows) = table();
+    assert!(operations.len() > 10 && rows.len() > 5);
+    let mut otherwise = vec![];
+    for Row {
+        surrounding,
+        refused,
+    } in rows
+    {
+        let database = Conn::database();
+        let mut conn = Conn::establish(database.url()).unwrap();
+        if surrounding.contains("(MariaDB)") && !conn.version().contains("MariaDB") {
+            continue; // it knows no such setting
+        }
+        schema::create(&mut conn);
+        conn.run_pending_migrations(MIGRATIONS).unwrap();
+        let setup = arrange(surrounding, &mut conn);
+        // Something to fold and to drop, also where nothing can be counted.
+        let counted = update(videos.find(3)).set(views.eq(views + 5));
+        assert_eq!(counted.execute(&mut conn), Ok(1));
+        drop(conn);
+        let surrounded = Surrounded {
+            database: &database,
+            setup,
+        };
+        let mut expected = Totals::read(&database, false);
+        for name in &operations {
+            let (run, effect) = operation(name);
+            let ended = run(&surrounded);
+            let told = match &ended {
+                Ok(()) => "it holds".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            if ended.is_ok() {
+                effect(&mut expected);
+            }
+            let dropped = *name == "drop" && ended.is_ok();
+            let totals = Totals::read(&database, dropped);
+            assert_eq!(totals, expected, "{surrounding}, {name}: {told}");
+            if ended.is_ok() != holds(name, refused) {
+                otherwise.push(format!("{surrounding}, {name}: {told}"));
+            }
+        }
+    }
+    assert!(otherwise.is_empty(), "{}", otherwise.join("\n"));
+}
