@@ -74,30 +74,31 @@ impl<'a> Address<'a> {
     pub fn failed(self, error: &ConnectionError) -> Error {
         let says = error.to_string();
         let says = says.trim_end();
-        Error::Connection {
-            origin: self.origin.to_string(),
-            says: match password(self.text) {
-                Some(password) if !password.is_empty() => says.replace(password, "***"),
-                _ => says.to_owned(),
-            },
-        }
+        let says = match password(self.text) {
+            Some(password) if !password.is_empty() => says.replace(password, "***"),
+            _ => says.to_owned(),
+        };
+        Error::Refused(format!(
+            "no connection to the database, whose address is from {}: {says}",
+            self.origin
+        ))
     }
 
     /// The error that this address leads to no database.
-    pub fn refused(self, why: impl Into<String>) -> Error {
+    pub fn refused(self, why: impl fmt::Display) -> Error {
         let shown = without_password(self.text);
-        Error::Address {
-            shown: match (shown.split_once(':'), shown.split_once('@')) {
-                // Without `//` it may hold a password all the same.
-                (Some((scheme, rest)), Some((_, host))) if !rest.starts_with("//") => {
-                    format!("{scheme}:***@{host}")
-                }
-                _ => shown,
-            },
-            origin: self.origin.to_string(),
-            why: why.into(),
-            forms: FORMS.join(", "),
-        }
+        let shown = match (shown.split_once(':'), shown.split_once('@')) {
+            // Without `//` it may hold a password all the same.
+            (Some((scheme, rest)), Some((_, host))) if !rest.starts_with("//") => {
+                format!("{scheme}:***@{host}")
+            }
+            _ => shown,
+        };
+        Error::Refused(format!(
+            "`{shown}`, from {}, leads to no database: {why}. These forms work: {}",
+            self.origin,
+            FORMS.join(", ")
+        ))
     }
 }
 

@@ -6,8 +6,7 @@ use serde::Serialize;
 
 use crate::connection::AnyConnection;
 use crate::live::LiveTable;
-use crate::statement::{Row, Statement, Value, quoted};
-use crate::tokens::{Token, tokens};
+use crate::statement::quoted;
 
 /// Triggers and constraints by their names.
 #[derive(Debug, Default, Serialize)]
@@ -87,93 +86,54 @@ fn unless_folded(dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Option
     })
 }
 
-/// ` AND name IN ($1, $2)`
-fn is_one_of(statement: Statement, column: &str, names: &[&str]) -> Statement {
-    let statement = statement.sql(column).sql(" IN (");
-    let statement = statement.each(", ", names, |statement, name| {
-        statement.bind(Value::Text((*name).to_owned()))
-    });
-    statement.sql(")")
-}
-
-fn first_texts(rows: &[Row]) -> QueryResult<Vec<String>> {
-    rows.iter()
-        .map(|row| row.text(0).map(str::to_owned))
-        .collect()
-}
-
 fn on_postgres(
     conn: &mut AnyConnection,
     table: &LiveTable,
     fields: &[&str],
 ) -> QueryResult<Beside> {
-    let name = || Value::Text(table.name.clone());
+    let names = [&[table.name.as_str()], fields].concat();
+    let is_field = format!("a.attname IN ({})", vec!["?"; fields.len()].join(", "));
     // 16: of UPDATE; a trigger `UPDATE OF` other columns fires for no fold.
-    let triggers = Statement::default()
-        .sql(
-            "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
-             WHERE pg_table_is_visible(c.oid) AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 16 <> 0 AND c.relname = ",
-        )
-        .bind(name())
-        .sql(
-            " AND (t.tgattr::text = '' OR EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid \
-             AND a.attnum = ANY (t.tgattr::int2[]) AND ",
-        );
-    let triggers = is_one_of(triggers, "a.attname", fields).sql(")) ORDER BY t.tgname");
-    let checks = Statement::default()
-        .sql(
-            "SELECT k.conname::text FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid \
-             WHERE pg_table_is_visible(c.oid) AND k.contype = 'c' AND c.relname = ",
-        )
-        .bind(name())
-        .sql(
-            " AND EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = ANY (k.conkey) AND ",
-        );
-    let checks = is_one_of(checks, "a.attname", fields).sql(") ORDER BY k.conname");
+    let triggers = format!(
+        "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
+         WHERE pg_table_is_visible(c.oid) AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 16 <> 0 AND c.relname = ? \
+         AND (t.tgattr::text = '' OR EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid \
+             AND a.attnum = ANY (t.tgattr::int2[]) AND {is_field})) ORDER BY t.tgname"
+    );
+    let checks = format!(
+        "SELECT k.conname::text FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid \
+         WHERE pg_table_is_visible(c.oid) AND k.contype = 'c' AND c.relname = ? AND EXISTS (SELECT 1 FROM pg_attribute a \
+             WHERE a.attrelid = c.oid AND a.attnum = ANY (k.conkey) AND {is_field}) ORDER BY k.conname"
+    );
     Ok(Beside {
-        update_triggers: first_texts(&triggers.rows(conn)?)?,
-        checks: first_texts(&checks.rows(conn)?)?,
+        update_triggers: conn.texts(&triggers, &names)?,
+        checks: conn.texts(&checks, &names)?,
     })
 }
 
 fn on_mysql(conn: &mut AnyConnection, table: &LiveTable, fields: &[&str]) -> QueryResult<Beside> {
-    let name = || Value::Text(table.name.clone());
-    let triggers = Statement::default()
-        .sql(
-            "SELECT CAST(TRIGGER_NAME AS CHAR) FROM information_schema.TRIGGERS \
-             WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_MANIPULATION = 'UPDATE' AND EVENT_OBJECT_TABLE = ",
-        )
-        .bind(name())
-        .sql(" ORDER BY TRIGGER_NAME");
-    let stamped = Statement::default()
-        .sql(
-            "SELECT CONCAT(COLUMN_NAME, ' ON UPDATE CURRENT_TIMESTAMP') FROM information_schema.COLUMNS \
-             WHERE TABLE_SCHEMA = DATABASE() AND EXTRA LIKE '%on update%' AND TABLE_NAME = ",
-        )
-        .bind(name())
-        .sql(" ORDER BY ORDINAL_POSITION");
+    let triggers = "SELECT CAST(TRIGGER_NAME AS CHAR) FROM information_schema.TRIGGERS \
+         WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_MANIPULATION = 'UPDATE' AND EVENT_OBJECT_TABLE = ? ORDER BY TRIGGER_NAME";
+    let stamped = "SELECT CONCAT(COLUMN_NAME, ' ON UPDATE CURRENT_TIMESTAMP') FROM information_schema.COLUMNS \
+         WHERE TABLE_SCHEMA = DATABASE() AND EXTRA LIKE '%on update%' AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION";
     // MariaDB names the table beside the constraint, MySQL in another view.
-    let checks = Statement::default()
-        .sql(
-            "SELECT CAST(k.CONSTRAINT_NAME AS CHAR), CAST(k.CHECK_CLAUSE AS CHAR) FROM information_schema.CHECK_CONSTRAINTS k \
-             /*!80016 JOIN information_schema.TABLE_CONSTRAINTS t ON t.CONSTRAINT_SCHEMA = k.CONSTRAINT_SCHEMA \
-             AND t.CONSTRAINT_NAME = k.CONSTRAINT_NAME AND t.CONSTRAINT_TYPE = 'CHECK' */ \
-             WHERE k.CONSTRAINT_SCHEMA = DATABASE() AND /*M!100300 k. */ /*!80016 t. */ TABLE_NAME = ",
-        )
-        .bind(name())
-        .sql(" ORDER BY k.CONSTRAINT_NAME");
+    let checks = "SELECT CAST(k.CONSTRAINT_NAME AS CHAR), CAST(k.CHECK_CLAUSE AS CHAR) FROM information_schema.CHECK_CONSTRAINTS k \
+         /*!80016 JOIN information_schema.TABLE_CONSTRAINTS t ON t.CONSTRAINT_SCHEMA = k.CONSTRAINT_SCHEMA \
+         AND t.CONSTRAINT_NAME = k.CONSTRAINT_NAME AND t.CONSTRAINT_TYPE = 'CHECK' */ \
+         WHERE k.CONSTRAINT_SCHEMA = DATABASE() AND /*M!100300 k. */ /*!80016 t. */ TABLE_NAME = ? ORDER BY k.CONSTRAINT_NAME";
+    let table = &[table.name.as_str()];
     let mentions = |clause: &str| {
         let quoted = fields.iter().map(|field| quoted(Dialect::Mysql, field));
         quoted.into_iter().any(|field| clause.contains(&field))
     };
     let mut named = vec![];
-    for row in checks.rows(conn)? {
+    for row in conn.rows(checks, table)? {
         if mentions(row.text(1)?) {
             named.push(row.text(0)?.to_owned());
         }
     }
-    let mut update_triggers = first_texts(&triggers.rows(conn)?)?;
-    update_triggers.extend(first_texts(&stamped.rows(conn)?)?);
+    let mut update_triggers = conn.texts(triggers, table)?;
+    update_triggers.extend(conn.texts(stamped, table)?);
     Ok(Beside {
         update_triggers,
         checks: named,
@@ -187,12 +147,10 @@ fn on_sqlite(
     shards_table: &str,
 ) -> QueryResult<Beside> {
     let own = sqlites_triggers(shards_table);
-    let schema = Statement::default()
-        .sql("SELECT type, name, sql FROM sqlite_master WHERE type IN ('table', 'trigger') AND lower(tbl_name) = lower(")
-        .bind(Value::Text(table.name.clone()))
-        .sql(") AND sql IS NOT NULL ORDER BY name");
+    let schema = "SELECT type, name, sql FROM sqlite_master \
+         WHERE type IN ('table', 'trigger') AND lower(tbl_name) = lower(?) AND sql IS NOT NULL ORDER BY name";
     let mut beside = Beside::default();
-    for row in schema.rows(conn)? {
+    for row in conn.rows(schema, &[&table.name])? {
         let (name, tokens) = (row.text(1)?, tokens(row.text(2)?));
         match row.text(0)? {
             "trigger" if own.iter().any(|own| own == name) => {}
@@ -247,6 +205,69 @@ fn checks(tokens: &[Token], fields: &[&str]) -> Vec<String> {
             })
         })
         .collect()
+}
+
+/// A word, a sign, or what stands in quotes, of a statement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    pub text: String,
+    pub quoted: bool,
+}
+
+impl Token {
+    pub fn is(&self, word: &str) -> bool {
+        !self.quoted && self.text.eq_ignore_ascii_case(word)
+    }
+
+    pub fn names(&self, columns: &[&str]) -> bool {
+        columns
+            .iter()
+            .any(|column| self.text.eq_ignore_ascii_case(column))
+    }
+}
+
+pub fn tokens(sql: &str) -> Vec<Token> {
+    let mut tokens = vec![];
+    let mut rest = sql.chars().peekable();
+    while let Some(c) = rest.next() {
+        let mut text = String::new();
+        let end = match c {
+            '[' => Some(']'),
+            '"' | '`' | '\'' => Some(c),
+            _ => None,
+        };
+        if let Some(end) = end {
+            while let Some(c) = rest.next() {
+                match (c == end, rest.peek() == Some(&end) && end != ']') {
+                    (true, false) => break,
+                    (true, true) => text.extend(rest.next()),
+                    _ => text.push(c),
+                }
+            }
+        } else if c == '-' && rest.peek() == Some(&'-') {
+            rest.by_ref().find(|c| *c == '\n');
+            continue;
+        } else if c == '/' && rest.peek() == Some(&'*') {
+            let mut last = ' ';
+            rest.next();
+            rest.by_ref()
+                .find(|c| std::mem::replace(&mut last, *c) == '*' && *c == '/');
+            continue;
+        } else if c.is_whitespace() {
+            continue;
+        } else {
+            let in_word = |c: &char| c.is_alphanumeric() || *c == '_' || *c == '$';
+            text.push(c);
+            while in_word(&c) && rest.peek().is_some_and(in_word) {
+                text.extend(rest.next());
+            }
+        }
+        tokens.push(Token {
+            text,
+            quoted: end.is_some(),
+        });
+    }
+    tokens
 }
 
 #[cfg(test)]

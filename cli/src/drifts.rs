@@ -3,7 +3,7 @@
 use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel_sharded::described::{DescribedTable, amount, differs, key_as_text};
+use diesel_sharded::described::{amount, differs, key_as_text};
 use diesel_sharded::model::{ShardsColumn, TableName};
 
 use crate::connection::AnyConnection;
@@ -11,8 +11,7 @@ use crate::error::Error;
 use crate::key::{Key, Keyed, as_text};
 use crate::sharded::is_integer;
 use crate::statement::Statement;
-use crate::sums::Plain;
-use crate::total::Total;
+use crate::sums::{Plain, Total};
 
 /// The recount under an alias.
 const RECOUNTED: TableName<'_> = TableName::new("recounted");
@@ -40,27 +39,16 @@ pub struct Compared {
 /// An error that ends a repair.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
-    #[error("the recount gave more than one number for the key {0}")]
-    NotGrouped(String),
-    #[error("the recount gives `{1}` for the key {0}")]
-    NoNumber(String, String),
-    #[error("the base of the row {0} is NULL")]
-    NoBase(String),
+    #[error("{0}")]
+    Refused(String),
     #[error("{0}")]
     Diesel(#[from] DieselError),
 }
 
-impl RepairError {
-    /// As the tool tells it, of this field.
-    pub fn of(self, sharded: &DescribedTable, field: &ShardsColumn) -> Error {
-        match self {
-            RepairError::NotGrouped(key) => Error::RecountNotGrouped { key },
-            RepairError::NoNumber(key, text) => Error::RecountNoNumber { key, text },
-            RepairError::NoBase(key) => Error::NoBase {
-                table: sharded.table().to_string(),
-                column: field.name().to_owned(),
-                key,
-            },
+impl From<RepairError> for Error {
+    fn from(error: RepairError) -> Self {
+        match error {
+            RepairError::Refused(text) => Error::Refused(text),
             RepairError::Diesel(error) => error.into(),
         }
     }
@@ -133,13 +121,18 @@ impl Keyed<'_> {
                 .map(|i| row.get(i).map(str::to_owned))
                 .collect();
             let recounted = row.text(2 * columns)?;
-            let expected: BigDecimal = recounted
-                .trim()
-                .parse()
-                .map_err(|_| RepairError::NoNumber(shown(), recounted.to_owned()))?;
+            let expected: BigDecimal = recounted.trim().parse().map_err(|_| {
+                RepairError::Refused(format!(
+                    "the recount gives `{recounted}` for the key {}, which is no number",
+                    shown()
+                ))
+            })?;
             if let Some(before) = compared.last_mut().filter(|before| before.key == key) {
                 if recounted_keys.contains(&recounted_key) {
-                    return Err(RepairError::NotGrouped(shown()));
+                    return Err(RepairError::Refused(format!(
+                        "the recount gave more than one number for the key {}: group it by the key alone",
+                        shown()
+                    )));
                 }
                 before.expected += expected;
                 recounted_keys.push(recounted_key);
@@ -147,7 +140,11 @@ impl Keyed<'_> {
             }
             let total = Total::read(&row, 2 * columns + 1)?;
             let Some((base, sum)) = total.base.clone().zip(total.sum()) else {
-                return Err(RepairError::NoBase(shown()));
+                return Err(RepairError::Refused(format!(
+                    "`{table}.{}` of the row {} is NULL, and NULL + 1 is NULL: fill it, and make the column NOT NULL DEFAULT 0",
+                    field.name(),
+                    shown()
+                )));
             };
             recounted_keys = vec![recounted_key];
             compared.push(Compared {

@@ -2,29 +2,30 @@
 
 use std::mem;
 use std::ops::ControlFlow;
+use std::time::Instant;
 
+use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::described::{
-    FoldSettings, FoldedRows, amounts, fold, looked_at, nothing_folded,
+    DescribedTable, FoldSettings, FoldedRows, Pace, amounts, fold, looked_at, nothing_folded,
 };
+use serde::Serialize;
+use serde_json::Value as JsonValue;
 
 use crate::args::{FoldArgs, Form};
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
-use crate::fold_report::{FoldReport, FoldReports};
 use crate::interrupt::Interrupt;
-use crate::key::{Key, Keyed};
+use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
-use crate::output::Output;
-use crate::pauses::Pauses;
+use crate::output::{Output, plural};
 use crate::privilege::{Need, explained};
 use crate::progress::bar;
-use crate::shard_counts;
-use crate::sharded;
-use crate::shell;
-use crate::sums::as_decimal;
+use crate::statement::{Statement, Value};
+use crate::sums::{self, Number, as_decimal, moved};
+use crate::{shard_counts, sharded, shell};
 
 pub fn run(
     args: &FoldArgs,
@@ -39,7 +40,10 @@ pub fn run(
     let after = match (&**tables, &*args.after) {
         (_, []) => None,
         ([(_, sharded)], after) if !args.tables.is_empty() => Some(Key::parse(sharded, after)?),
-        _ => return Err(Error::AfterWithoutTable),
+        _ => {
+            let text = "--after goes on in one table: name it";
+            return Err(Error::Refused(text.to_owned()));
+        }
     };
     named.note_left_out(out);
     if tables.is_empty() && !args.form.json && !args.form.quiet {
@@ -242,5 +246,260 @@ impl Folding<'_> {
             foldable.map_err(|error| explained(error.into(), &self.needs_to_look(), conn))?;
         reports.add(FoldReport::dry(sharded, rows, sums))?;
         Ok(Ended::Done)
+    }
+}
+
+/// The most rows that are named in one text.
+const NAMED: usize = 20;
+
+/// The result for one table.
+#[derive(Debug, Serialize)]
+pub struct FoldReport {
+    table: String,
+    shards_table: String,
+    /// Whether it says what there is to fold, and nothing was.
+    dry_run: bool,
+    rows: u64,
+    fields: Vec<FieldReport>,
+    shards_removed: u64,
+    /// The keys of rows whose shards others held all the time.
+    busy: Vec<Vec<JsonValue>>,
+    unfit: Vec<UnfitReport>,
+    /// The command line that folds the rest, if there is one.
+    go_on: Option<String>,
+    #[serde(skip)]
+    interrupted: bool,
+    #[serde(skip)]
+    text: String,
+    #[serde(skip)]
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct FieldReport {
+    field: String,
+    moved: Number,
+}
+
+#[derive(Debug, Serialize)]
+struct UnfitReport {
+    key: Vec<JsonValue>,
+    reason: String,
+}
+
+impl FoldReport {
+    pub fn dry(sharded: &DescribedTable, rows: u64, sums: Vec<Option<BigDecimal>>) -> Self {
+        let sums: Vec<_> = sums.into_iter().map(Option::unwrap_or_default).collect();
+        FoldReport {
+            dry_run: true,
+            rows,
+            text: format!(
+                "{}: {} to fold{}",
+                sharded.table(),
+                plural(rows, "row"),
+                moved(sharded, &sums.iter().collect::<Vec<_>>())
+            ),
+            ..FoldReport::empty(sharded, &sums)
+        }
+    }
+
+    pub fn of(
+        sharded: &DescribedTable,
+        folded: &FoldedRows<Key>,
+        sums: &[BigDecimal],
+        go_on: Option<String>,
+        interrupted: bool,
+    ) -> Self {
+        let unfit = folded.unfit.iter().map(|(key, reason)| UnfitReport {
+            key: key.json(sharded),
+            reason: reason.to_string(),
+        });
+        FoldReport {
+            rows: folded.parents,
+            shards_removed: folded.shards_removed,
+            busy: folded.busy.iter().map(|key| key.json(sharded)).collect(),
+            unfit: unfit.collect(),
+            go_on,
+            interrupted,
+            text: format!(
+                "{}: {} folded{}; {} removed",
+                sharded.table(),
+                plural(folded.parents, "row"),
+                moved(sharded, &sums.iter().collect::<Vec<_>>()),
+                plural(folded.shards_removed, "empty shard"),
+            ),
+            notes: notes(sharded, folded),
+            ..FoldReport::empty(sharded, sums)
+        }
+    }
+
+    fn empty(sharded: &DescribedTable, sums: &[BigDecimal]) -> Self {
+        let fields = sharded.fields().iter().zip(sums);
+        let fields = fields.map(|(field, sum)| FieldReport {
+            field: field.name().to_owned(),
+            moved: Number(sum.clone()),
+        });
+        FoldReport {
+            table: sharded.table().to_string(),
+            shards_table: sharded.shards_table().to_string(),
+            dry_run: false,
+            rows: 0,
+            fields: fields.collect(),
+            shards_removed: 0,
+            busy: vec![],
+            unfit: vec![],
+            go_on: None,
+            interrupted: false,
+            text: String::new(),
+            notes: vec![],
+        }
+    }
+}
+
+/// The rows that were left, and why.
+fn notes(sharded: &DescribedTable, folded: &FoldedRows<Key>) -> Vec<String> {
+    let table = sharded.table();
+    let more = |keys: usize| match keys {
+        0..=NAMED => String::new(),
+        n => format!(" and {} more", n - NAMED),
+    };
+    let mut notes = vec![];
+    if !folded.busy.is_empty() {
+        let shown = folded.busy.iter().take(NAMED);
+        let shown: Vec<_> = shown.map(|key| key.display(sharded)).collect();
+        notes.push(format!(
+            "{table}: others held shards of these rows all the time, fold them again later: {}{}",
+            shown.join("; "),
+            more(folded.busy.len())
+        ));
+    }
+    let shown = folded.unfit.iter().take(NAMED);
+    notes.extend(shown.map(|(key, reason)| {
+        let key = key.display(sharded);
+        format!("{table}: not folded: the row {key} {reason}")
+    }));
+    if folded.unfit.len() > NAMED {
+        notes.push(format!("{table}: not folded:{}", more(folded.unfit.len())));
+    }
+    notes
+}
+
+/// The results for some tables: text at once, JSON at the end.
+pub struct FoldReports<'o> {
+    form: Form,
+    out: &'o mut Output,
+    json: Vec<FoldReport>,
+}
+
+impl<'o> FoldReports<'o> {
+    pub fn of(form: Form, out: &'o mut Output) -> Self {
+        FoldReports {
+            form,
+            out,
+            json: vec![],
+        }
+    }
+
+    pub fn add(&mut self, report: FoldReport) -> Result<(), Error> {
+        if !self.form.json && !self.form.quiet {
+            self.out.line(&report.text)?;
+        }
+        for note in &report.notes {
+            self.out.note(note);
+        }
+        // An error names it itself.
+        if let (true, Some(go_on)) = (report.interrupted, &report.go_on) {
+            self.out.note(&format!("interrupted: go on with: {go_on}"));
+        }
+        self.json.push(report);
+        Ok(())
+    }
+
+    pub fn end(self) -> Result<(), Error> {
+        match self.form.json {
+            true => self.out.json(&self.json),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Folding<'_> {
+    /// How many parents have something to fold, and how much of each field it is.
+    pub fn foldable(
+        &self,
+        after: Option<&Key>,
+        conn: &mut AnyConnection,
+    ) -> QueryResult<(u64, Vec<Option<BigDecimal>>)> {
+        let (keyed, shards) = (self.keyed, self.keyed.sharded.shards_table());
+        let fields = keyed.sharded.fields();
+        let with_work = |statement: Statement| {
+            let of = statement.sql(" FROM ").table(shards).sql(" WHERE (");
+            let of = of.each(" OR ", fields, |of, field| {
+                of.column(shards, field.name()).sql(" <> 0")
+            });
+            let of = match self.keep_shards {
+                Some(first) => {
+                    let of = of.sql(" OR ").column(shards, "shard").sql(" >= ");
+                    of.bind(Value::Integer(first.into()))
+                }
+                None => of,
+            };
+            let of = of.sql(")");
+            match after {
+                Some(key) => keyed.is_beyond(of.sql(" AND "), shards, ">", false, key),
+                None => of,
+            }
+        };
+        let count = Statement::default().sql("SELECT (SELECT CAST(COUNT(*)");
+        let count = count.sql(as_text(keyed.dialect));
+        let count = with_work(count.sql(" FROM (SELECT 1 AS parent")).sql(" GROUP BY ");
+        let count = keyed.key(count, shards).sql(") AS foldable)");
+        let count = fields.iter().fold(count, |count, field| {
+            sums::select(count.sql(", "), keyed.dialect, field, |count| {
+                count.column(shards, field.name())
+            })
+        });
+        let rows = with_work(count).rows(conn)?;
+        let Some(row) = rows.first() else {
+            return Ok((0, vec![]));
+        };
+        let amounts = (1..=fields.len()).map(|i| sums::read(row, i));
+        Ok((row.parse(0)?, amounts.collect::<QueryResult<_>>()?))
+    }
+}
+
+/// Keeps to so many rows in a second.
+#[derive(Debug)]
+pub struct Pauses<'a> {
+    pace: Option<Pace>,
+    batch: usize,
+    /// When the open batch began.
+    began: Instant,
+    interrupt: &'a Interrupt,
+}
+
+impl<'a> Pauses<'a> {
+    /// The first batch, of `batch` rows at most, begins now. `None` is no limit.
+    pub fn at_most_per_second(rows: Option<u32>, batch: usize, interrupt: &'a Interrupt) -> Self {
+        Pauses {
+            pace: Pace::at_most_per_second(rows, batch),
+            batch,
+            began: Instant::now(),
+            interrupt,
+        }
+    }
+
+    /// The size of batches that fit into a second.
+    pub fn batch(&self) -> usize {
+        self.pace.as_ref().map_or(self.batch, Pace::batch)
+    }
+
+    /// Waits until the next batch is due, after one of `rows`.
+    pub fn after_batch(&mut self, rows: usize) {
+        if let Some(pace) = &mut self.pace {
+            let due = pace.next(rows, self.began, Instant::now());
+            self.interrupt.sleep_until(due);
+        }
+        self.began = Instant::now();
     }
 }

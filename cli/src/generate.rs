@@ -1,8 +1,11 @@
-//! `diesel-sharded generate`: the migration of a shards table, from the live table.
+//! `diesel-sharded generate`: the migration of a shards table from the live table, of triggers that keep the number of another table's rows,
+//! or of a function that adds to a shard.
 
+use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
+use diesel_sharded::counter_cache::described::DescribedCache;
 use diesel_sharded::described::{self, DescribedTable};
-use diesel_sharded::model::ShardsColumn;
+use diesel_sharded::model::{ColumnType, ShardsColumn};
 
 use crate::args::GenerateArgs;
 use crate::beside::Beside;
@@ -10,10 +13,12 @@ use crate::column_type::{field_type, key_type};
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
+use crate::integrity::Cache;
 use crate::live::{LiveColumn, LiveTable, LiveTables};
 use crate::migration_files::{Files, deliver, file_name};
 use crate::output::Output;
-use crate::sharded;
+use crate::sharded::{self, is_integer};
+use crate::shell;
 use crate::within::within;
 
 pub fn run(
@@ -21,6 +26,14 @@ pub fn run(
     conn: &mut AnyConnection,
     out: &mut Output,
 ) -> Result<Ended, Error> {
+    match (args.function, args.counts.is_empty()) {
+        (true, _) => function(args, conn, out),
+        (false, false) => counts(args, conn, out),
+        (false, true) => shards(args, conn, out),
+    }
+}
+
+fn shards(args: &GenerateArgs, conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
     let (live, name) = LiveTables::of(&args.table, conn)?;
     let table = live.table(&name)?;
     let described = describe(args, conn.dialect(), &live, table)?;
@@ -63,7 +76,7 @@ fn view_name(
     check_length(&name, dialect)?;
     // `--locked` looks at the migration also after it has run.
     match live.has_name(&name, dialect) && !args.locked {
-        true => Err(Error::TableExists(name)),
+        true => Err(exists(&name)),
         false => Ok(Some(name)),
     }
 }
@@ -85,7 +98,7 @@ fn describe(
         .iter()
         .any(|other| other.shards_table().name() == table.name)
     {
-        return Err(Error::IsShardsTable(table.name.clone()));
+        return Err(sharded::is_shards_table(&table.name));
     }
     let there = sharded
         .iter()
@@ -97,14 +110,16 @@ fn describe(
     };
     match there {
         Some(there) if !is_same(there) => {
-            return Err(Error::AlreadySharded {
-                table: table.name.clone(),
-                shards_table: there.shards_table().to_string(),
-                fields: there.fields().iter().map(|f| f.name().to_owned()).collect(),
-            });
+            return Err(Error::Refused(format!(
+                "`{}` is sharded already: its shards are in `{}` (fields {}). To shard other fields too, revert that migration, which folds, \
+                 and generate one with all of them",
+                table.name,
+                there.shards_table(),
+                sharded::names(there.fields()).join(", ")
+            )));
         }
         None if live.has_name(&shards_table, dialect) => {
-            return Err(Error::TableExists(shards_table));
+            return Err(exists(&shards_table));
         }
         _ => {}
     }
@@ -121,16 +136,25 @@ fn describe(
 fn key(dialect: Dialect, table: &LiveTable) -> Result<Vec<ShardsColumn>, Error> {
     let key = table.key();
     if key.is_empty() {
-        return Err(Error::NoPrimaryKey(table.name.clone()));
+        return Err(Error::Refused(format!(
+            "`{}` has no primary key, by which shards find their row: add one",
+            table.name
+        )));
     }
     key.into_iter()
         .map(|column| {
             check_name(table, column)?;
             let (column_type, sql_type) =
-                key_type(dialect, column).ok_or_else(|| Error::KeyType {
-                    table: table.name.clone(),
-                    column: column.name.clone(),
-                    sql_type: column.sql_type.clone(),
+                key_type(dialect, column).ok_or_else(|| {
+                    of_column(
+                        table,
+                        column,
+                        &format!(
+                            "has the type `{}`, which cannot be the key of a shards table: keys are 16, 32 or 64 bit integers, varying text or \
+                             bytes of a length that can be indexed, dates, and UUIDs on PostgreSQL",
+                            column.sql_type
+                        ),
+                    )
                 })?;
             let name = column.name.clone();
             Ok(described::column(name, column_type, sql_type))
@@ -145,13 +169,9 @@ fn fields(
 ) -> Result<Vec<ShardsColumn>, Error> {
     let mut fields: Vec<ShardsColumn> = vec![];
     for name in names {
-        let column = table.column(name).ok_or_else(|| Error::NoSuchColumn {
-            table: table.name.clone(),
-            column: name.clone(),
-            columns: table.columns.iter().map(|c| c.name.clone()).collect(),
-        })?;
+        let column = table.named(name)?;
         if fields.iter().any(|other| other.name() == name) {
-            return Err(Error::NamedTwice(name.clone()));
+            return Err(Error::Refused(format!("`{name}` was named twice")));
         }
         fields.push(field(dialect, table, column)?);
     }
@@ -160,56 +180,237 @@ fn fields(
 
 fn field(dialect: Dialect, table: &LiveTable, column: &LiveColumn) -> Result<ShardsColumn, Error> {
     check_name(table, column)?;
-    let (table, name) = (table.name.clone(), column.name.clone());
-    if column.key.is_some() {
-        return Err(Error::InKey {
-            table,
-            column: name,
-        });
-    }
-    if column.generated {
-        return Err(Error::Generated {
-            table,
-            column: name,
-        });
-    }
+    let refused = |why: &str| Err(of_column(table, column, why));
     match field_type(dialect, column) {
-        Some(_) if column.nullable => Err(Error::Nullable {
-            table,
-            column: name,
-        }),
-        Some((column_type, sql_type)) => Ok(described::column(name, column_type, sql_type)),
-        None => Err(Error::FieldType {
-            table,
-            column: name,
-            sql_type: column.sql_type.clone(),
-        }),
+        _ if column.key.is_some() => refused("is part of the primary key: a counter cannot be"),
+        _ if column.generated => {
+            refused("is a generated column: what is computed cannot be counted")
+        }
+        Some(_) if column.nullable => refused(
+            "may be NULL, and NULL + 1 is NULL: fill it and make it NOT NULL DEFAULT 0 first",
+        ),
+        Some((column_type, sql_type)) => {
+            let name = column.name.clone();
+            Ok(described::column(name, column_type, sql_type))
+        }
+        None => refused(&format!(
+            "has the type `{}`, which cannot be counted on shards: a sharded field is a 16, 32 or 64 bit integer, a double or a decimal",
+            column.sql_type
+        )),
     }
+}
+
+/// The error that this column is or has something.
+fn of_column(table: &LiveTable, column: &LiveColumn, why: &str) -> Error {
+    Error::Refused(format!("`{}.{}` {why}", table.name, column.name))
+}
+
+fn exists(name: &str) -> Error {
+    Error::Refused(format!(
+        "there is a table `{name}` already: choose another name by --shards-table or --view=NAME"
+    ))
 }
 
 /// Databases do not tell `Shard` from `shard` alike.
 fn check_name(table: &LiveTable, column: &LiveColumn) -> Result<(), Error> {
     match column.name.eq_ignore_ascii_case("shard") {
-        true => Err(Error::NamedShard {
-            table: table.name.clone(),
-            column: column.name.clone(),
-        }),
+        true => Err(Error::Refused(format!(
+            "`{}` has a column `{}`, and a shards table has its own column `shard`: rename this one",
+            table.name, column.name
+        ))),
         false => Ok(()),
     }
 }
 
 /// A name that was given for a table or a view. The parent's own may have a dot.
 fn unqualified(name: &str, option: &'static str) -> Result<String, Error> {
-    let name = name.to_owned();
     match name.contains('.') {
-        true => Err(Error::QualifiedName { name, option }),
-        false => Ok(name),
+        true => Err(Error::Refused(format!(
+            "`{name}` has a dot, which would stand for a schema: a shards table and a view are in the schema of their parent, so give the \
+             name alone and without a dot: {option}={}",
+            shell::quoted(&name.replace('.', "_"))
+        ))),
+        false => Ok(name.to_owned()),
     }
 }
 
 fn check_length(name: &str, dialect: Dialect) -> Result<(), Error> {
     match described::takes_name(dialect, name) {
         true => Ok(()),
-        false => Err(Error::NameTooLong(name.to_owned())),
+        false => Err(Error::Refused(format!(
+            "the name `{name}` is longer than the database takes (63 bytes on PostgreSQL, 64 characters on MySQL and MariaDB): choose \
+             another by --shards-table or --view=NAME"
+        ))),
     }
+}
+
+fn counts(args: &GenerateArgs, conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
+    let (live, parent) = LiveTables::of(&args.table, conn)?;
+    let [field] = args.columns.as_slice() else {
+        let text = "with --counts the command takes one column, the one that holds the number";
+        return Err(Error::Refused(text.to_owned()));
+    };
+    let parent = sharded::find(conn.dialect(), &live, &parent)?;
+    sharded::field(&parent, field)?;
+    // `--locked` looks at the migration also after it has run.
+    if let (Some(cache), false) = (
+        Cache::read(&parent, Some(field), live.schema(), conn)?.pop(),
+        args.locked,
+    ) {
+        return Err(Error::Refused(format!(
+            "{}.{field} has a counter cache already, `{}`, and each field has one: drop it by its migration's down.sql, or count into \
+             another field",
+            parent.table(),
+            cache.name
+        )));
+    }
+    let (child, by) = counted(args, conn, &live, &parent)?;
+    let sums = args.sums.as_ref().map(|amount| child.named(amount));
+    let sums = sums.transpose()?;
+    let by: Vec<_> = by.into_iter().map(|column| column.name.clone()).collect();
+    let cache = DescribedCache {
+        field: field.clone(),
+        schema: live.schema().map(str::to_owned),
+        child: child.name.clone(),
+        columns: child.columns.iter().map(|c| c.name.clone()).collect(),
+        by,
+        amount: args.sums.clone(),
+        condition: args.condition.clone(),
+        shards: args.shards,
+    };
+    let backend = conn.backend();
+    if let Some(sums) = sums {
+        cache.check_sum(&parent, &sums.sql_type, &backend)?;
+    }
+    let files = Files {
+        up: cache.create_sql(&parent, &backend)? + ";\n",
+        down: cache.drop_sql(&parent, &backend)? + ";\n",
+    };
+    for note in notes(&cache, &parent, child, conn)? {
+        out.note(&note);
+    }
+    let name = format!("count_{}_{}", file_name(&args.table), file_name(field));
+    deliver(&files, &name, args, out)
+}
+
+/// The table whose rows are counted, and its columns that name a row of the parent.
+fn counted<'l>(
+    args: &GenerateArgs,
+    conn: &AnyConnection,
+    live: &'l LiveTables,
+    parent: &DescribedTable,
+) -> Result<(&'l LiveTable, Vec<&'l LiveColumn>), Error> {
+    let key = live.table(parent.table().name())?.key();
+    let wrong = || {
+        let key: Vec<_> = key.iter().map(|column| &*column.name).collect();
+        Error::Refused(format!(
+            "the columns that name a row of `{}` are those of its key, in this order: {}; give --counts once for each, all of one table",
+            parent.table(),
+            key.join(", ")
+        ))
+    };
+    let mut child: Option<&LiveTable> = None;
+    let mut by = vec![];
+    for name in &args.counts {
+        let (table, column) = find(live, name)?;
+        if child.is_some_and(|child| child.name != table.name) {
+            return Err(wrong());
+        }
+        child = Some(table);
+        by.push(column);
+    }
+    let Some(child) = child.filter(|_| by.len() == key.len()) else {
+        return Err(wrong());
+    };
+    for (column, key) in by.iter().zip(&key) {
+        let kind = |column: &LiveColumn| kind(conn.dialect(), column);
+        if kind(column).is_none() || kind(column) != kind(key) {
+            return Err(Error::Refused(format!(
+                "`{}.{}` has the type `{}`, and `{}.{}` has `{}`: a row names its parent by a value of the same kind",
+                child.name,
+                column.name,
+                column.sql_type,
+                parent.table(),
+                key.name,
+                key.sql_type
+            )));
+        }
+    }
+    Ok((child, by))
+}
+
+/// The kind of a column's values: those of one kind compare. Lengths may differ, and the widths of integers.
+fn kind(dialect: Dialect, column: &LiveColumn) -> Option<ColumnType> {
+    match key_type(dialect, column)?.0 {
+        integer if is_integer(integer) => Some(ColumnType::BigInt),
+        other => Some(other),
+    }
+}
+
+/// The column that `TABLE.COLUMN` names; both may have dots in their names.
+fn find<'l>(live: &'l LiveTables, name: &str) -> Result<(&'l LiveTable, &'l LiveColumn), Error> {
+    // The rows are in the schema of their parents, which may be named too.
+    let schema = live.schema().map(|schema| format!("{schema}."));
+    let name = schema
+        .and_then(|schema| name.strip_prefix(&schema))
+        .unwrap_or(name);
+    let found = name.match_indices('.').find_map(|(dot, _)| {
+        let table = live.table(&name[..dot]).ok()?;
+        Some((table, table.column(&name[dot + 1..])?))
+    });
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    match name.rsplit_once('.') {
+        // The table's own error, or the column's.
+        Some((table, name)) => Ok((live.table(table)?, live.table(table)?.named(name)?)),
+        None => Err(Error::Refused(format!(
+            "`{name}` is no column of a table in this database: write TABLE.COLUMN"
+        ))),
+    }
+}
+
+/// The work that is left to do, and the writes that do not count.
+fn notes(
+    cache: &DescribedCache,
+    parent: &DescribedTable,
+    child: &LiveTable,
+    conn: &AnyConnection,
+) -> QueryResult<Vec<String>> {
+    let mut notes = vec![format!(
+        "Rows that are there already are not counted. After the migration: {}",
+        shell::command([
+            "backfill",
+            parent.table().as_str(),
+            &cache.field,
+            "--recount",
+            &cache.recount_sql(parent, &conn.backend())?,
+        ])
+    )];
+    let mut others = child.foreign_keys.iter().map(|key| key.parent.as_str());
+    let other = others.find(|other| *other != parent.table().name());
+    if let (Dialect::Mysql, Some(other)) = (conn.dialect(), other) {
+        notes.push(format!(
+            "{} refers to {other} too. If that foreign key has ON DELETE CASCADE or SET NULL, what it does to rows is not counted: MySQL \
+             fires no triggers for it. Let a trigger BEFORE DELETE ON {other} do it instead.",
+            child.name
+        ));
+    }
+    Ok(notes)
+}
+
+fn function(
+    args: &GenerateArgs,
+    conn: &mut AnyConnection,
+    out: &mut Output,
+) -> Result<Ended, Error> {
+    let (live, table) = LiveTables::of(&args.table, conn)?;
+    let sharded = sharded::find(conn.dialect(), &live, &table)?;
+    let backend = conn.backend();
+    let files = Files {
+        up: sharded.add_function_sql(&backend)? + ";\n",
+        down: sharded.drop_function_sql(&backend)? + ";\n",
+    };
+    let name = format!("function_{}", file_name(sharded.shards_table().as_str()));
+    deliver(&files, &name, args, out)
 }

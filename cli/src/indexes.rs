@@ -6,38 +6,30 @@ use diesel_sharded::described::fitting_name;
 use diesel_sharded::model::TableName;
 
 use crate::connection::AnyConnection;
-use crate::statement::{Statement, Value, quoted, quoted_table};
+use crate::statement::{quoted, quoted_table};
 
 /// The columns of a table with which an index begins that can sort all rows by them.
 pub fn sorted_columns(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<String>> {
-    let name = || Value::Text(table.to_owned());
     let columns = match conn.dialect() {
-        Dialect::Postgres => Statement::default()
-            .sql(
-                "SELECT a.attname::text FROM pg_index i \
-                     JOIN pg_class c ON c.oid = i.indrelid \
-                     JOIN pg_class x ON x.oid = i.indexrelid \
-                     JOIN pg_am m ON m.oid = x.relam \
-                     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0] \
-                 WHERE i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree' \
-                     AND pg_table_is_visible(c.oid) AND c.relname = ",
-            )
-            .bind(name()),
-        Dialect::Mysql => Statement::default()
-            .sql(
-                "SELECT CAST(COLUMN_NAME AS CHAR) FROM information_schema.STATISTICS \
-                 WHERE SEQ_IN_INDEX = 1 AND INDEX_TYPE = 'BTREE' AND TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ",
-            )
-            .bind(name()),
-        _ => Statement::default()
-            .sql("SELECT c.name FROM pragma_index_list(")
-            .bind(name())
-            .sql(") AS l JOIN pragma_index_info(l.name) AS c ON c.seqno = 0 WHERE l.partial = 0"),
+        Dialect::Postgres => {
+            "SELECT a.attname::text FROM pg_index i \
+                 JOIN pg_class c ON c.oid = i.indrelid \
+                 JOIN pg_class x ON x.oid = i.indexrelid \
+                 JOIN pg_am m ON m.oid = x.relam \
+                 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0] \
+             WHERE i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree' \
+                 AND pg_table_is_visible(c.oid) AND c.relname = ?"
+        }
+        Dialect::Mysql => {
+            "SELECT CAST(COLUMN_NAME AS CHAR) FROM information_schema.STATISTICS \
+             WHERE SEQ_IN_INDEX = 1 AND INDEX_TYPE = 'BTREE' AND TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?"
+        }
+        _ => {
+            "SELECT c.name FROM pragma_index_list(?) AS l JOIN pragma_index_info(l.name) AS c ON c.seqno = 0 WHERE l.partial = 0"
+        }
     };
-    let rows = columns.rows(conn)?;
     // The column of an index on an expression has no name.
-    let named = rows.iter().filter_map(|row| row.get(0));
-    Ok(named.map(str::to_owned).collect())
+    conn.texts(columns, &[table])
 }
 
 /// The indexes of a table beside its primary key.
@@ -45,21 +37,17 @@ pub fn other_indexes(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<S
     let indexes = match conn.dialect() {
         Dialect::Postgres => {
             "SELECT x.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_class x ON x.oid = i.indexrelid \
-             WHERE NOT i.indisprimary AND pg_table_is_visible(c.oid) AND c.relname = "
+             WHERE NOT i.indisprimary AND pg_table_is_visible(c.oid) AND c.relname = ?"
         }
         Dialect::Mysql => {
             "SELECT DISTINCT CAST(INDEX_NAME AS CHAR) FROM information_schema.STATISTICS \
-             WHERE INDEX_NAME <> 'PRIMARY' AND TABLE_SCHEMA = DATABASE() AND TABLE_NAME = "
+             WHERE INDEX_NAME <> 'PRIMARY' AND TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?"
         }
         _ => {
-            "SELECT l.name FROM pragma_table_list AS t JOIN pragma_index_list(t.name) AS l WHERE l.origin <> 'pk' AND t.name = "
+            "SELECT l.name FROM pragma_table_list AS t JOIN pragma_index_list(t.name) AS l WHERE l.origin <> 'pk' AND t.name = ?"
         }
     };
-    let indexes = Statement::default().sql(indexes);
-    let rows = indexes.bind(Value::Text(table.to_owned())).rows(conn)?;
-    rows.iter()
-        .map(|row| row.text(0).map(str::to_owned))
-        .collect()
+    conn.texts(indexes, &[table])
 }
 
 /// The cost of a missing index, and the statement that creates it.

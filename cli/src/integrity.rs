@@ -1,13 +1,12 @@
-//! A foreign key or triggers keep the shards of a table together with its rows.
+//! What keeps counts right in the database: a foreign key or triggers that keep shards together with their rows, and counter caches.
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::DescribedTable;
+use diesel_sharded::described::{DescribedTable, found_caches};
 use serde::Serialize;
 
 use crate::connection::AnyConnection;
 use crate::shell;
-use crate::statement::{Statement, Value};
 use crate::within::within;
 
 /// The means that delete and rename the shards of a row with it.
@@ -97,7 +96,7 @@ impl Integrity {
 
 fn sqlites_triggers(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
     let triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger'";
-    names(Statement::default().sql(triggers), conn)
+    conn.texts(triggers, &[])
 }
 
 /// The names of the triggers on two tables of the schema to which plain names lead.
@@ -105,24 +104,55 @@ fn triggers_on(tables: [&str; 2], conn: &mut AnyConnection) -> QueryResult<Vec<S
     let triggers = match conn.dialect() {
         Dialect::Postgres => {
             "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
-             WHERE NOT t.tgisinternal AND pg_table_is_visible(c.oid) AND c.relname IN ("
+             WHERE NOT t.tgisinternal AND pg_table_is_visible(c.oid) AND c.relname IN (?, ?)"
         }
         _ => {
             "SELECT CAST(TRIGGER_NAME AS CHAR) FROM information_schema.TRIGGERS \
-             WHERE TRIGGER_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE IN ("
+             WHERE TRIGGER_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE IN (?, ?)"
         }
     };
-    let triggers = Statement::default().sql(triggers);
-    let triggers = triggers.each(", ", tables, |triggers, table| {
-        triggers.bind(Value::Text(table.to_owned()))
-    });
-    names(triggers.sql(")"), conn)
+    conn.texts(triggers, &tables)
 }
 
-/// The names that a statement reads.
-pub fn names(statement: Statement, conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
-    let rows = statement.rows(conn)?;
-    rows.iter()
-        .map(|row| row.text(0).map(str::to_owned))
-        .collect()
+#[derive(Debug, Serialize)]
+pub struct Cache {
+    /// Those of its triggers begin with it.
+    pub name: String,
+    /// The triggers that are not there, or are off.
+    pub missing_triggers: Vec<String>,
+}
+
+impl Cache {
+    /// Those of all fields, or of one.
+    pub fn read(
+        sharded: &DescribedTable,
+        field: Option<&str>,
+        schema: Option<&str>,
+        conn: &mut AnyConnection,
+    ) -> QueryResult<Vec<Self>> {
+        let triggers = sharded.cache_triggers_sql(field, &conn.backend())?;
+        let triggers = within(schema, conn, |conn| conn.texts(&triggers, &[]))?;
+        let found = found_caches(conn.dialect(), &triggers).into_iter();
+        let cache = found.map(|cache| Cache {
+            name: cache.name,
+            missing_triggers: cache.missing,
+        });
+        Ok(cache.collect())
+    }
+
+    /// What is wrong with it, and what to do.
+    pub fn note(&self) -> Option<(String, &'static str)> {
+        if self.missing_triggers.is_empty() {
+            return None;
+        }
+        let says = format!(
+            "the counter cache {} lacks {}: some changes of its rows are not counted",
+            self.name,
+            self.missing_triggers.join(", ")
+        );
+        Some((
+            says,
+            "Drop the rest of it and create it again, by its migration's down.sql and up.sql, and run `backfill`",
+        ))
+    }
 }

@@ -30,10 +30,10 @@ impl Key {
     /// As [`shown`](Self::shown) on the command line, one argument for each column.
     pub fn parse(sharded: &DescribedTable, arguments: &[String]) -> Result<Self, Error> {
         if arguments.len() != sharded.key().len() {
-            return Err(Error::AfterColumns {
-                table: sharded.table().to_string(),
-                columns: sharded.key().len(),
-            });
+            let (table, columns) = (sharded.table(), sharded.key().len());
+            return Err(Error::Refused(format!(
+                "the key of `{table}` has {columns} columns: give --after {columns} times, in their order"
+            )));
         }
         let columns = sharded.key().iter().zip(arguments);
         let texts = columns.map(|(column, argument)| {
@@ -44,12 +44,12 @@ impl Key {
                 ColumnType::UnsignedBigInt => argument.parse::<u64>().is_ok(),
                 _ => argument.parse::<i64>().is_ok(),
             };
-            is_value
-                .then(|| argument.clone())
-                .ok_or_else(|| Error::KeyValue {
-                    value: argument.clone(),
-                    column: column.name().to_owned(),
-                })
+            is_value.then(|| argument.clone()).ok_or_else(|| {
+                Error::Refused(format!(
+                    "`{argument}` is no key of the type of `{}` (bytes are written in hexadecimal)",
+                    column.name()
+                ))
+            })
         });
         texts.collect::<Result<_, _>>().map(Key)
     }
@@ -89,10 +89,12 @@ impl Key {
 
     /// The error of a key after which the same one comes again.
     pub fn no_way_behind(&self, sharded: &DescribedTable) -> Error {
-        Error::NoWayBehind {
-            table: sharded.table().to_string(),
-            key: self.display(sharded),
-        }
+        Error::Refused(format!(
+            "the key {} of `{}` does not come back as it is read: its value is of another type than its column, so that no row behind it can \
+             be found",
+            self.display(sharded),
+            sharded.table()
+        ))
     }
 
     /// The arguments that go on after this key: ` --after 7`.

@@ -7,7 +7,6 @@ use diesel_sharded::described::MigrationText;
 use crate::connection::AnyConnection;
 use crate::live::LiveTables;
 use crate::shell;
-use crate::statement::Statement;
 
 /// Diesel's table of the migrations that have run.
 pub const RECORDS: &str = "__diesel_schema_migrations";
@@ -121,13 +120,7 @@ pub fn recorded(live: &LiveTables, conn: &mut AnyConnection) -> QueryResult<Vec<
     if !live.tables.contains_key(RECORDS) {
         return Ok(vec![]);
     }
-    let versions = Statement::default()
-        .sql("SELECT version FROM ")
-        .name(RECORDS);
-    let rows = versions.rows(conn)?;
-    rows.iter()
-        .map(|row| row.text(0).map(str::to_owned))
-        .collect()
+    conn.texts(&format!("SELECT version FROM {RECORDS}"), &[])
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::SHARD_NUMBERS;
 
 use crate::connection::AnyConnection;
-use crate::error::Error;
+use crate::error::{Error, like};
 use crate::nearest::nearest;
-use crate::statement::{Statement, quoted};
+use crate::statement::quoted;
 use crate::within::{is_schema, within};
 
 /// The tables and views that a plain name leads to, or those of one schema, by their names.
@@ -68,7 +68,7 @@ impl LiveTables {
     pub fn read(conn: &mut AnyConnection) -> QueryResult<Self> {
         let dialect = conn.dialect();
         let mut tables = BTreeMap::<String, LiveTable>::new();
-        for row in Statement::default().sql(columns_sql(dialect)).rows(conn)? {
+        for row in conn.rows(columns_sql(dialect), &[])? {
             let name = row.text(0)?;
             let table = tables.entry(name.to_owned()).or_insert_with(|| LiveTable {
                 name: name.to_owned(),
@@ -90,10 +90,7 @@ impl LiveTables {
             });
         }
         let mut last = None;
-        for row in Statement::default()
-            .sql(foreign_keys_sql(dialect))
-            .rows(conn)?
-        {
+        for row in conn.rows(foreign_keys_sql(dialect), &[])? {
             let id = (row.text(0)?.to_owned(), row.text(1)?.to_owned());
             let column = (row.text(2)?.to_owned(), row.text(4)?.to_owned());
             let Some(table) = tables.get_mut(&id.0) else {
@@ -183,22 +180,22 @@ impl LiveTables {
     pub fn table(&self, name: &str) -> Result<&LiveTable, Error> {
         let Some(table) = self.tables.get(name) else {
             let similar = nearest(name, self.tables.keys());
-            return Err(Error::NoSuchTable {
-                table: self.full(name),
-                similar: similar.iter().map(|name| self.full(name)).collect(),
-            });
+            let similar: Vec<_> = similar.iter().map(|name| self.full(name)).collect();
+            return Err(Error::Refused(format!(
+                "there is no table `{}` in this database that this role may see{}",
+                self.full(name),
+                like(&similar)
+            )));
         };
         match &table.kind {
             Kind::Table => Ok(table),
-            Kind::Engine(engine) => Err(Error::Engine {
-                table: name.to_owned(),
-                engine: engine.clone(),
-                quoted: quoted(Dialect::Mysql, name),
-            }),
-            Kind::Other(kind) => Err(Error::NotATable {
-                table: name.to_owned(),
-                kind,
-            }),
+            Kind::Engine(engine) => Err(Error::Refused(format!(
+                "`{name}` uses the engine {engine}: shards need InnoDB, ALTER TABLE {} ENGINE = InnoDB",
+                quoted(Dialect::Mysql, name)
+            ))),
+            Kind::Other(kind) => Err(Error::Refused(format!(
+                "`{name}` is {kind}: only a plain table can have shards"
+            ))),
         }
     }
 }
@@ -206,6 +203,18 @@ impl LiveTables {
 impl LiveTable {
     pub fn column(&self, name: &str) -> Option<&LiveColumn> {
         self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// The column of this name, which somebody gave.
+    pub fn named(&self, column: &str) -> Result<&LiveColumn, Error> {
+        self.column(column).ok_or_else(|| {
+            let columns: Vec<_> = self.columns.iter().map(|c| &*c.name).collect();
+            Error::Refused(format!(
+                "`{}` has no column `{column}`; it has {}",
+                self.name,
+                columns.join(", ")
+            ))
+        })
     }
 
     /// The columns of the primary key, in its order.

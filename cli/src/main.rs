@@ -5,22 +5,16 @@
 
 mod address;
 mod advise;
-mod alone;
 mod args;
 mod beside;
-mod caches;
 mod column_type;
 mod connection;
-mod counts;
 mod doctor;
 mod dot_env;
 mod drifts;
 mod error;
 mod exit;
 mod fold;
-mod fold_report;
-mod foldable;
-mod function;
 mod generate;
 mod given;
 mod indexes;
@@ -29,19 +23,13 @@ mod interrupt;
 mod key;
 mod library_tables;
 mod live;
-mod migration_dir;
 mod migration_files;
 mod nearest;
-mod number;
 mod out_of_range;
 mod output;
-mod pauses;
 mod privilege;
 mod progress;
-mod range;
-mod read_only;
 mod recount;
-mod recount_report;
 mod remove_orphans;
 mod repair;
 mod resize;
@@ -50,12 +38,9 @@ mod shard_counts;
 mod sharded;
 mod shell;
 mod size;
-mod sizes;
 mod statement;
 mod status;
 mod sums;
-mod tokens;
-mod total;
 mod within;
 
 use std::env;
@@ -115,9 +100,7 @@ fn run() -> Result<Ended, Error> {
     })?;
     let given = Given::of(&command, &matches);
     match &args.command {
-        Command::Generate(args) if args.function => function::run(args, conn, out),
-        Command::Generate(args) if args.counts.is_empty() => generate::run(args, conn, out),
-        Command::Generate(args) => counts::run(args, conn, out),
+        Command::Generate(args) => generate::run(args, conn, out),
         Command::Setup(args) => setup::run(args, conn, out),
         Command::Status(args) => status::run(args, conn, out),
         Command::Advise(args) => {

@@ -1,13 +1,13 @@
 //! The two files of a migration: printed, written, or compared with those that are there.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use serde::Deserialize;
 
 use crate::args::GenerateArgs;
 use crate::error::Error;
 use crate::exit::Ended;
-use crate::migration_dir;
 use crate::output::Output;
 
 /// The two files of a migration.
@@ -36,7 +36,7 @@ pub fn deliver(
     }
     let folder = match &args.migration_dir {
         Some(folder) => folder.clone(),
-        None => migration_dir::find()?,
+        None => find_folder()?,
     };
     match args.locked {
         true => compare(files, &folder, name, out),
@@ -215,6 +215,45 @@ fn shown(path: &Path) -> String {
         .unwrap_or(path)
         .display()
         .to_string()
+}
+
+/// The part of `diesel.toml` that matters here.
+#[derive(Debug, Default, Deserialize)]
+struct Config {
+    #[serde(default)]
+    migrations_directory: MigrationsDirectory,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct MigrationsDirectory {
+    dir: Option<PathBuf>,
+}
+
+/// The folder that `diesel.toml` names, here or above, or the nearest folder `migrations`.
+pub fn find_folder() -> Result<PathBuf, Error> {
+    let here = Path::new(".");
+    let here = fs::canonicalize(here).map_err(|source| Error::file(here, source))?;
+    for folder in here.ancestors() {
+        let file = folder.join("diesel.toml");
+        match fs::read_to_string(&file) {
+            Ok(text) => {
+                let config: Config = toml::from_str(&text).map_err(|error| {
+                    Error::Refused(format!("{}: {}", file.display(), error.message()))
+                })?;
+                return Ok(match config.migrations_directory.dir {
+                    Some(dir) => folder.join(dir),
+                    None => folder.join("migrations"),
+                });
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(Error::file(&file, source)),
+        }
+        let migrations = folder.join("migrations");
+        if migrations.is_dir() {
+            return Ok(migrations);
+        }
+    }
+    Ok(here.join("migrations"))
 }
 
 #[cfg(test)]

@@ -9,11 +9,8 @@ use serde_json::Value as JsonValue;
 
 use crate::connection::AnyConnection;
 use crate::key::{Key, Keyed};
-use crate::number::Number;
-use crate::range::range;
 use crate::statement::Statement;
-use crate::sums::{self, HALF, LOWER, Plain};
-use crate::total::Total;
+use crate::sums::{self, HALF, LOWER, Number, Plain, Total, range};
 
 /// So many of a field are named.
 const NAMED: usize = 20;

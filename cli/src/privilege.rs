@@ -10,7 +10,7 @@ use diesel_sharded::model::{ShardsColumn, TableName};
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::sharded::names;
-use crate::statement::{Statement, Value, quoted, quoted_table};
+use crate::statement::{quoted, quoted_table};
 
 /// A privilege on a table that a command needs; enough on these columns, if there are some.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,78 +57,86 @@ impl<'t> Need<'t> {
 
     /// Whether the role of this connection has it, by the catalogs. It lacks none on a table that is gone.
     fn is_granted(&self, conn: &mut AnyConnection) -> QueryResult<bool> {
-        let granted = match conn.dialect() {
+        let (sql, texts) = match conn.dialect() {
             Dialect::Postgres => self.on_postgres(),
             _ => self.on_mysql(),
         };
-        let rows = granted.rows(conn)?;
-        Ok(rows.first().is_none_or(|row| row.get(0) == Some("1")))
+        let granted = conn.text(&sql, &texts)?;
+        Ok(granted.is_none_or(|granted| granted == "1"))
     }
 
-    fn on_postgres(&self) -> Statement {
-        let privilege = || Value::Text(self.privilege.to_owned());
-        let granted = Statement::default().sql("SELECT CASE WHEN has_table_privilege(c.oid, ");
-        let granted = granted.bind(privilege()).sql(")");
-        let granted = match self.columns.is_empty() {
-            true => granted,
-            false => granted
-                .sql(" OR (")
-                .each(" AND ", &self.columns, |granted, column| {
-                    let granted = granted.sql("has_column_privilege(c.oid, ");
-                    let granted = granted.bind(Value::Text((*column).to_owned()));
-                    granted.sql(", ").bind(privilege()).sql(")")
-                })
-                .sql(")"),
-        };
-        let granted = granted
-            .sql(" THEN '1' ELSE '0' END FROM pg_class c WHERE c.relname = ")
-            .bind(Value::Text(self.table.name().to_owned()));
-        match self.table.schema() {
-            Some(schema) => granted
-                .sql(" AND c.relnamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = ")
-                .bind(Value::Text(schema.to_owned()))
-                .sql(")"),
-            None => granted.sql(" AND pg_table_is_visible(c.oid)"),
+    /// ` OR (… AND …)`, of each column.
+    fn or_columns(&self, of_column: &str) -> String {
+        let all = vec![of_column; self.columns.len()].join(" AND ");
+        match self.columns.is_empty() {
+            true => all,
+            false => format!(" OR ({all})"),
         }
     }
 
-    /// The views show the privileges of others too to a role that may see them.
-    fn on_mysql(&self) -> Statement {
-        const MINE: &str = "REPLACE(v.GRANTEE, '''', '') = CURRENT_USER() AND v.PRIVILEGE_TYPE = ";
-        let schema = |granted: Statement| match self.table.schema() {
-            Some(schema) => granted.bind(Value::Text(schema.to_owned())),
-            None => granted.sql("DATABASE()"),
+    /// The question, and the texts to bind.
+    fn on_postgres(&self) -> (String, Vec<&str>) {
+        let or_columns = self.or_columns("has_column_privilege(c.oid, ?, ?)");
+        let is_there = match self.table.schema() {
+            Some(_) => "c.relnamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = ?)",
+            None => "pg_table_is_visible(c.oid)",
         };
-        let mine = |granted: Statement, view: &str| {
-            let granted = granted.sql(&format!(
-                "EXISTS (SELECT 1 FROM information_schema.{view} v WHERE "
-            ));
-            granted
-                .sql(MINE)
-                .bind(Value::Text(self.privilege.to_owned()))
+        let columns = self
+            .columns
+            .iter()
+            .flat_map(|column| [*column, self.privilege]);
+        let names = [self.table.name()].into_iter().chain(self.table.schema());
+        (
+            format!(
+                "SELECT CASE WHEN has_table_privilege(c.oid, ?){or_columns} THEN '1' ELSE '0' END \
+                 FROM pg_class c WHERE c.relname = ? AND {is_there}"
+            ),
+            [self.privilege]
+                .into_iter()
+                .chain(columns)
+                .chain(names)
+                .collect(),
+        )
+    }
+
+    /// The same. The views show the privileges of others too to a role that may see them.
+    fn on_mysql(&self) -> (String, Vec<&str>) {
+        let schema = match self.table.schema() {
+            Some(_) => "?",
+            None => "DATABASE()",
         };
-        let of_table = |granted: Statement, view: &str| {
-            let granted = schema(mine(granted, view).sql(" AND v.TABLE_SCHEMA = "));
-            let granted = granted.sql(" AND v.TABLE_NAME = ");
-            granted.bind(Value::Text(self.table.name().to_owned()))
+        let mine = |view: &str, which: &str| {
+            format!(
+                "EXISTS (SELECT 1 FROM information_schema.{view} v \
+                 WHERE REPLACE(v.GRANTEE, '''', '') = CURRENT_USER() AND v.PRIVILEGE_TYPE = ?{which})"
+            )
         };
-        let granted = Statement::default().sql("SELECT CASE WHEN ");
-        let granted = mine(granted, "USER_PRIVILEGES").sql(") OR ");
-        let granted = schema(mine(granted, "SCHEMA_PRIVILEGES").sql(" AND "));
-        let granted = granted.sql(" LIKE v.TABLE_SCHEMA) OR ");
-        let granted = of_table(granted, "TABLE_PRIVILEGES").sql(")");
-        let granted = match self.columns.is_empty() {
-            true => granted,
-            false => granted
-                .sql(" OR (")
-                .each(" AND ", &self.columns, |granted, column| {
-                    let granted =
-                        of_table(granted, "COLUMN_PRIVILEGES").sql(" AND v.COLUMN_NAME = ");
-                    granted.bind(Value::Text((*column).to_owned())).sql(")")
-                })
-                .sql(")"),
-        };
-        granted.sql(" THEN '1' ELSE '0' END")
+        let of_table = format!(" AND v.TABLE_SCHEMA = {schema} AND v.TABLE_NAME = ?");
+        let of_column = mine(
+            "COLUMN_PRIVILEGES",
+            &format!("{of_table} AND v.COLUMN_NAME = ?"),
+        );
+        let sql = format!(
+            "SELECT CASE WHEN {} OR {} OR {}{} THEN '1' ELSE '0' END",
+            mine("USER_PRIVILEGES", ""),
+            mine(
+                "SCHEMA_PRIVILEGES",
+                &format!(" AND {schema} LIKE v.TABLE_SCHEMA")
+            ),
+            mine("TABLE_PRIVILEGES", &of_table),
+            self.or_columns(&of_column),
+        );
+        let in_schema = || [self.privilege].into_iter().chain(self.table.schema());
+        let in_table = || in_schema().chain([self.table.name()]);
+        let columns = self
+            .columns
+            .iter()
+            .flat_map(|column| in_table().chain([*column]));
+        let texts = [self.privilege]
+            .into_iter()
+            .chain(in_schema())
+            .chain(in_table());
+        (sql, texts.chain(columns).collect())
     }
 
     /// The columns of an `UPDATE`: other privileges are granted on a table.
@@ -155,12 +163,11 @@ pub fn current_role(conn: &mut AnyConnection) -> QueryResult<String> {
         Dialect::Postgres => "SELECT CAST(quote_ident(current_user) AS TEXT)",
         _ => "SELECT CAST(CURRENT_USER() AS CHAR)",
     };
-    let rows = Statement::default().sql(asked).rows(conn)?;
-    let role = rows.first().map_or(Ok(""), |row| row.text(0))?;
+    let role = conn.text(asked, &[])?.unwrap_or_default();
     if conn.dialect() == Dialect::Postgres {
-        return Ok(role.to_owned());
+        return Ok(role);
     }
-    let (user, host) = role.rsplit_once('@').unwrap_or((role, "%"));
+    let (user, host) = role.rsplit_once('@').unwrap_or((&role, "%"));
     let quoted = |part: &str| format!("'{}'", part.replace('\'', "''"));
     Ok(format!("{}@{}", quoted(user), quoted(host)))
 }
@@ -182,7 +189,8 @@ pub fn explained(error: Error, needs: &[Need<'_>], conn: &mut AnyConnection) -> 
     let found = match conn.dialect() {
         Dialect::Postgres => of_postgres(&says, needs, &role, conn).unwrap_or_default(),
         Dialect::Mysql => {
-            let database = database(conn).unwrap_or_default();
+            let database = conn.text("SELECT CAST(DATABASE() AS CHAR)", &[]);
+            let database = database.ok().flatten().unwrap_or_default();
             // What the roles of a user may do the catalogs do not show.
             let denied = match enabled_roles(conn).is_ok_and(|roles| roles.is_empty()) {
                 true => denied(needs, conn).unwrap_or_default(),
@@ -225,22 +233,14 @@ fn of_postgres(
     if !denied.is_empty() {
         return Ok(Some(lacked(Dialect::Postgres, &denied, role)));
     }
-    let objects = Statement::default()
-        .sql(
-            "SELECT 'SELECT', '', n.nspname::text, c.relname::text, CASE WHEN pg_table_is_visible(c.oid) THEN '1' ELSE '0' END AS plain \
-             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-             WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT has_table_privilege(c.oid, 'SELECT') AND strpos(",
-        )
-        .bind(Value::Text(says.to_owned()))
-        .sql(
-            ", c.relname::text) > 0 \
-             UNION ALL SELECT CASE WHEN has_schema_privilege(n.oid, 'USAGE') THEN 'CREATE' ELSE 'USAGE' END, 'SCHEMA ', '', \
-             n.nspname::text, '1' FROM pg_namespace n \
-             WHERE NOT (has_schema_privilege(n.oid, 'USAGE') AND has_schema_privilege(n.oid, 'CREATE')) AND strpos(",
-        )
-        .bind(Value::Text(says.to_owned()))
-        .sql(", n.nspname::text) > 0 ORDER BY plain DESC");
-    for object in objects.rows(conn)? {
+    let objects = "SELECT 'SELECT', '', n.nspname::text, c.relname::text, CASE WHEN pg_table_is_visible(c.oid) THEN '1' ELSE '0' END AS plain \
+         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT has_table_privilege(c.oid, 'SELECT') AND strpos(?, c.relname::text) > 0 \
+         UNION ALL SELECT CASE WHEN has_schema_privilege(n.oid, 'USAGE') THEN 'CREATE' ELSE 'USAGE' END, 'SCHEMA ', '', \
+         n.nspname::text, '1' FROM pg_namespace n \
+         WHERE NOT (has_schema_privilege(n.oid, 'USAGE') AND has_schema_privilege(n.oid, 'CREATE')) \
+             AND strpos(?, n.nspname::text) > 0 ORDER BY plain DESC";
+    for object in conn.rows(objects, &[says, says])? {
         let (privilege, before, name) = (object.text(0)?, object.text(1)?, object.text(3)?);
         let schema = (object.get(4) == Some("0")).then(|| object.text(2));
         if names_plainly(says, name) {
@@ -270,15 +270,6 @@ fn names_plainly(says: &str, name: &str) -> bool {
         let (before, behind) = (&says[..at], &says[at + name.len()..]);
         !is_beside(before.chars().next_back()) && !is_beside(behind.chars().next())
     })
-}
-
-/// The one to which plain names lead on MySQL.
-fn database(conn: &mut AnyConnection) -> QueryResult<String> {
-    let asked = Statement::default().sql("SELECT CAST(COALESCE(DATABASE(), '') AS CHAR)");
-    let rows = asked.rows(conn)?;
-    rows.first()
-        .map_or(Ok(""), |row| row.text(0))
-        .map(str::to_owned)
 }
 
 /// All of these needs, by table.
@@ -387,9 +378,11 @@ pub fn enabled_roles(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
         return Ok(vec![]);
     }
     let enabled = "SELECT CAST(ROLE_NAME AS CHAR) FROM information_schema.ENABLED_ROLES";
-    let rows = Statement::default().sql(enabled).rows(conn)?;
-    let roles = rows.iter().filter_map(|row| row.get(0)); // MariaDB shows a NULL for none
-    Ok(roles.map(|role| quoted(Dialect::Mysql, role)).collect())
+    let roles = conn.texts(enabled, &[])?; // MariaDB shows a NULL for none
+    Ok(roles
+        .iter()
+        .map(|role| quoted(Dialect::Mysql, role))
+        .collect())
 }
 
 #[cfg(test)]

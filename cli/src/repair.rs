@@ -14,10 +14,9 @@ use crate::connection::AnyConnection;
 use crate::drifts::{Compared, Range, RepairError};
 use crate::error::Error;
 use crate::key::{Key, Keyed};
-use crate::range::range;
 use crate::sharded::is_integer;
 use crate::statement::Statement;
-use crate::sums::Plain;
+use crate::sums::{Plain, range};
 
 /// Whether drifts are only told, or repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +102,7 @@ impl Repair<'_> {
                 }
                 Ok(found)
             });
-        repaired.map_err(|error: RepairError| error.of(self.keyed.sharded, self.field))
+        repaired.map_err(|error: RepairError| error.into())
     }
 
     /// The difference that has to be added to the base, if that takes it.

@@ -5,19 +5,16 @@ use diesel_sharded::{Counter, Error as ShardedError};
 
 use crate::args::{Form, ResizeArgs};
 use crate::connection::AnyConnection;
-use crate::error::Error;
+use crate::error::{Error, like};
 use crate::exit::Ended;
-use crate::fold::Folding;
-use crate::fold_report::FoldReports;
+use crate::fold::{FoldReports, Folding, Pauses};
 use crate::interrupt::Interrupt;
 use crate::key::Keyed;
 use crate::live::LiveTables;
 use crate::nearest::nearest;
 use crate::output::{Output, plural};
-use crate::pauses::Pauses;
 use crate::privilege::explained;
-use crate::shard_counts;
-use crate::sharded;
+use crate::{shard_counts, sharded};
 
 pub fn run(
     args: &ResizeArgs,
@@ -55,13 +52,10 @@ fn counter(
         .is_none_or(|first| first != name)
     {
         let similar = listed("", SIMILAR_AMONG, conn)?;
-        return Err(Error::NoSuchCounter {
-            name: name.to_owned(),
-            similar: nearest(name, &similar)
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
-        });
+        return Err(Error::Refused(format!(
+            "there is no counter `{name}`{}",
+            like(&nearest(name, &similar))
+        )));
     }
     let counter = Counter::named(name);
     let before = counter.shards(conn).map_err(without_library_tables)?;
@@ -136,7 +130,10 @@ fn field_of(
 /// The library would name what runs them.
 fn without_library_tables(error: diesel::result::Error) -> Error {
     match ShardedError::from(error) {
-        ShardedError::MissingShardsTable { table, .. } => Error::NoLibraryTables(table),
+        ShardedError::MissingShardsTable { table, .. } => Error::Refused(format!(
+            "there is no table `{table}`: create the library's tables once by `diesel-sharded setup` (in Rust: \
+             `conn.run_pending_migrations(diesel_sharded::MIGRATIONS)`)"
+        )),
         error => Error::Database(error),
     }
 }

@@ -1,5 +1,6 @@
 //! `diesel-sharded setup`: the library's own tables, by its migrations.
 
+use diesel::connection::SimpleConnection;
 use diesel::migration::{Migration, MigrationConnection, MigrationSource};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
@@ -8,20 +9,18 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{MigrationText, migration_texts};
 use diesel_sharded::model::TableName;
 use diesel_sharded::operation::Migrations;
+use diesel_sharded::retry::{Isolation, Transaction};
 use diesel_sharded::{Error as ShardedError, MIGRATIONS};
 
-use crate::alone::alone;
 use crate::args::SetupArgs;
 use crate::connection::{AnyConnection, Backend};
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::library_tables::{LibraryMigration, RECORDS, State, recorded};
 use crate::live::LiveTables;
-use crate::migration_dir;
-use crate::migration_files::{Files, Written, write_once};
+use crate::migration_files::{Files, Written, find_folder, write_once};
 use crate::output::Output;
 use crate::privilege::{Need, explained};
-use crate::statement::Statement;
 
 pub fn run(args: &SetupArgs, conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
     let migrations = match (args.no_triggers, args.no_foreign_key) {
@@ -103,13 +102,9 @@ fn run_pending(
 
 /// Asks for the privilege to record before anything is created: MySQL would keep tables without a record.
 fn may_record(conn: &mut AnyConnection) -> QueryResult<()> {
-    let nothing = Statement::default()
-        .sql("INSERT INTO ")
-        .name(RECORDS)
-        .sql(" (version) SELECT version FROM ")
-        .name(RECORDS)
-        .sql(" WHERE 1 = 0");
-    conn.execute_returning_count(&nothing).map(drop)
+    conn.batch_execute(&format!(
+        "INSERT INTO {RECORDS} (version) SELECT version FROM {RECORDS} WHERE 1 = 0"
+    ))
 }
 
 /// Why a migration stops `setup`, and what to do.
@@ -135,7 +130,7 @@ fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
 fn write(texts: Vec<MigrationText>, args: &SetupArgs, out: &mut Output) -> Result<Ended, Error> {
     let folder = match &args.migration_dir {
         Some(folder) => folder.clone(),
-        None => migration_dir::find()?,
+        None => find_folder()?,
     };
     let mut ended = Ended::Done;
     let mut all_there = true;
@@ -154,4 +149,54 @@ fn write(texts: Vec<MigrationText>, args: &SetupArgs, out: &mut Output) -> Resul
         out.line("All migrations of the library are written: nothing to do.")?;
     }
     Ok(ended)
+}
+
+/// How long MySQL waits for the lock; the others wait as long as their settings let them.
+const SECONDS: u32 = 60;
+
+/// Its lock, for the database alone. Names of locks have 64 characters at most, and MySQL from 9.6 on has no `MD5`.
+const LOCK: &str = "CONCAT('diesel_sharded_setup_', LEFT(SHA2(COALESCE(DATABASE(), ''), 256), 40))";
+
+/// Does this work while no other process does any by this function. It is done as a whole or not at all, except on MySQL, where each
+/// statement that creates a table commits.
+pub fn alone<T>(
+    conn: &mut AnyConnection,
+    mut work: impl FnMut(&mut AnyConnection) -> Result<T, Error>,
+) -> Result<T, Error> {
+    if conn.dialect() == Dialect::Mysql {
+        let is_held = lock(conn)?;
+        let done = work(conn);
+        if is_held {
+            let released = ask(conn, &format!("RELEASE_LOCK({LOCK})"));
+            return done.and_then(|done| Ok(released.map(|_| done)?));
+        }
+        return done;
+    }
+    // Each statement sees what was committed while it waited.
+    let transaction = Transaction::new().isolation(Isolation::ReadCommitted);
+    transaction.run(conn, |conn| {
+        if conn.dialect() == Dialect::Postgres {
+            let lock = i64::from_be_bytes(*b"diesel_s");
+            conn.batch_execute(&format!("SELECT pg_advisory_xact_lock({lock})"))?;
+        }
+        work(conn)
+    })
+}
+
+/// Whether the lock is held now. A cluster may have none; its nodes run statements that create tables one after another.
+fn lock(conn: &mut AnyConnection) -> Result<bool, Error> {
+    match ask(conn, &format!("GET_LOCK({LOCK}, {SECONDS})")) {
+        Ok(Some(held)) if held == "1" => Ok(true),
+        Ok(_) => Err(Error::Refused(format!(
+            "another `setup` has held the lock of this database for {SECONDS} s: wait until it ends, and run this again"
+        ))),
+        Err(DieselError::DatabaseError(_, refused)) if refused.message().contains("GET_LOCK") => {
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn ask(conn: &mut AnyConnection, function: &str) -> Result<Option<String>, DieselError> {
+    conn.text(&format!("SELECT CAST({function} AS CHAR)"), &[])
 }

@@ -18,6 +18,7 @@ use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::live::{Kind, LiveColumn, LiveTable, LiveTables};
 use crate::output::Output;
+use crate::shell;
 
 /// The library's own table of named counters, whose names are UTF-8 in bytes.
 pub const COUNTERS: &str = "diesel_sharded_counters";
@@ -101,14 +102,12 @@ pub fn find(dialect: Dialect, live: &LiveTables, name: &str) -> Result<Described
 
 pub fn field<'t>(sharded: &'t DescribedTable, name: &str) -> Result<&'t ShardsColumn, Error> {
     let field = sharded.fields().iter().find(|field| field.name() == name);
-    field.ok_or_else(|| Error::NoSuchField {
-        table: sharded.table().to_string(),
-        column: name.to_owned(),
-        fields: sharded
-            .fields()
-            .iter()
-            .map(|f| f.name().to_owned())
-            .collect(),
+    field.ok_or_else(|| {
+        Error::Refused(format!(
+            "`{name}` is no sharded field of `{}`; these are: {}",
+            sharded.table(),
+            names(sharded.fields()).join(", ")
+        ))
     })
 }
 
@@ -129,11 +128,21 @@ fn one(live: &LiveTables, all: &[DescribedTable], name: &str) -> Result<Describe
         .iter()
         .any(|sharded| sharded.shards_table().name() == name)
     {
-        true => Err(Error::IsShardsTable(live.full(name))),
-        false => Err(Error::NotSharded {
-            table: live.full(name),
-        }),
+        true => Err(is_shards_table(&live.full(name))),
+        false => {
+            let table = live.full(name);
+            Err(Error::Refused(format!(
+                "`{table}` is not sharded, or this role may not see its shards table: `{}` begins that",
+                shell::command(["generate", &table, "COLUMN"])
+            )))
+        }
     }
+}
+
+pub fn is_shards_table(name: &str) -> Error {
+    Error::Refused(format!(
+        "`{name}` is itself a shards table: its rows are parts of counters"
+    ))
 }
 
 /// The sharded tables that are left to the library, by their names, and why.
@@ -141,12 +150,12 @@ fn left_out(live: &LiveTables) -> Vec<(String, Error)> {
     let tables = live.tables.values().filter_map(|shards| {
         let (parent, _) = parent(live, shards)?;
         let column = shards.columns.iter().find(|column| keeps_value(column))?;
-        let error = Error::KeepsValues {
-            table: parent.name.clone(),
-            shards_table: shards.name.clone(),
-            column: column.name.clone(),
-        };
-        parent.column(&column.name)?;
+        let (table, shards_table, column) = (&parent.name, &shards.name, &column.name);
+        let error = Error::Refused(format!(
+            "`{shards_table}` keeps the greatest or the least value of `{table}.{column}` (`#[sharded(max)]` or `#[sharded(min)]`), and the \
+             database does not say which: use the library for this table, as in `diesel_sharded::fold({table}).run(conn)`"
+        ));
+        parent.column(column)?;
         Some((parent.name.clone(), error))
     });
     tables.collect()

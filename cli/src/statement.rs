@@ -122,6 +122,30 @@ impl QueryId for Statement {
     const HAS_STATIC_QUERY_ID: bool = false;
 }
 
+impl AnyConnection {
+    /// The rows that the tool's own text reads, with a `?` for each of the texts to bind.
+    pub fn rows(&mut self, sql: &str, texts: &[&str]) -> QueryResult<Vec<Row>> {
+        let mut parts = sql.split('?');
+        let first = Statement::default().sql(parts.next().unwrap_or_default());
+        let bound = parts.zip(texts).fold(first, |statement, (sql, text)| {
+            statement.bind(Value::Text((*text).to_owned())).sql(sql)
+        });
+        bound.rows(self)
+    }
+
+    /// The texts in the first column of such rows, without NULLs.
+    pub fn texts(&mut self, sql: &str, texts: &[&str]) -> QueryResult<Vec<String>> {
+        let rows = self.rows(sql, texts)?;
+        let first = rows.iter().filter_map(|row| row.get(0));
+        Ok(first.map(str::to_owned).collect())
+    }
+
+    /// The text in the first column of the first of such rows.
+    pub fn text(&mut self, sql: &str, texts: &[&str]) -> QueryResult<Option<String>> {
+        Ok(self.texts(sql, texts)?.into_iter().next())
+    }
+}
+
 /// A row of texts; the statements cast whatever they select.
 #[derive(Debug)]
 pub struct Row(Vec<Option<String>>);

@@ -12,25 +12,22 @@ use serde_json::Value as JsonValue;
 
 use crate::args::StatusArgs;
 use crate::beside::Beside;
-use crate::caches::Cache;
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::indexes::{self, sorted_columns};
-use crate::integrity::Integrity;
+use crate::integrity::{Cache, Integrity};
 use crate::interrupt::{Ending, Interrupt};
 use crate::key::{Key, Keyed, as_text};
 use crate::live::LiveTables;
-use crate::number::Number;
 use crate::out_of_range::OutOfRange;
 use crate::output::Output;
 use crate::privilege::{Need, explained};
 use crate::shard_counts;
 use crate::sharded::{self, COUNTERS};
-use crate::size::{self, Count};
-use crate::sizes::Sizes;
+use crate::size::{self, Count, Sizes};
 use crate::statement::{Statement, Value};
-use crate::total::Total;
+use crate::sums::{Number, Total};
 use crate::within::within;
 
 /// One shards table.
@@ -241,12 +238,9 @@ fn dead_tuples(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResul
     if conn.dialect() != Dialect::Postgres {
         return Ok(None);
     }
-    let dead = Statement::default().sql(
-        "SELECT CAST(n_dead_tup AS TEXT) FROM pg_stat_all_tables WHERE pg_table_is_visible(relid) AND relname = ",
-    );
-    let dead = dead.bind(Value::Text(sharded.shards_table().name().to_owned()));
-    let rows = dead.rows(conn)?;
-    rows.first().map(|row| row.parse(0)).transpose()
+    let dead = "SELECT CAST(n_dead_tup AS TEXT) FROM pg_stat_all_tables WHERE pg_table_is_visible(relid) AND relname = ?";
+    let dead = conn.rows(dead, &[sharded.shards_table().name()])?;
+    dead.first().map(|row| row.parse(0)).transpose()
 }
 
 /// The keys with the most shards, and those totals of them that are out of range.

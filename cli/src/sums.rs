@@ -1,13 +1,17 @@
-//! Sums of fields as numbers in text, exact however large they are.
+//! Numbers: sums, totals and ranges of fields, exact however large they are.
+
+use std::fmt;
 
 use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::DescribedTable;
+use diesel_sharded::described::{DescribedTable, declared_type};
 use diesel_sharded::model::{ColumnType, ShardsColumn};
 use diesel_sharded::operation::Amount;
+use serde::ser::{Error, Serialize, Serializer};
+use serde_json::value::RawValue;
 
-use crate::key::as_text;
+use crate::key::{Keyed, as_text};
 use crate::sharded::is_integer;
 use crate::statement::{Row, Statement};
 
@@ -112,6 +116,138 @@ impl std::fmt::Display for Plain<'_> {
         match f.sign_plus() && !text.starts_with('-') {
             true => write!(f, "+{text}"),
             false => f.write_str(&text),
+        }
+    }
+}
+
+/// A field of one row.
+pub struct Total {
+    /// Nothing for a NULL, or a double that is no number.
+    pub base: Option<BigDecimal>,
+    shards: Option<BigDecimal>,
+}
+
+impl Total {
+    /// From two columns that [`Keyed::select_total`] selects.
+    pub fn read(row: &Row, first: usize) -> QueryResult<Self> {
+        Ok(Total {
+            base: read(row, first)?,
+            shards: read(row, first + 1)?,
+        })
+    }
+
+    /// Base and shards together, if both are numbers.
+    pub fn sum(&self) -> Option<BigDecimal> {
+        let both = self.base.as_ref().zip(self.shards.as_ref());
+        both.map(|(base, shards)| base + shards)
+    }
+}
+
+impl Keyed<'_> {
+    /// `CAST("videos"."likes" AS TEXT), (SELECT … FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")`
+    pub fn select_total(self, statement: Statement, field: &ShardsColumn) -> Statement {
+        let (table, shards) = (self.sharded.table(), self.sharded.shards_table());
+        let base = statement.sql("CAST(").column(table, field.name());
+        let base = base.sql(as_text(self.dialect));
+        let sum = base.sql(", (SELECT ");
+        let sum = select(sum, self.dialect, field, |sum| {
+            sum.column(shards, field.name())
+        });
+        let sum = sum.sql(" FROM ").table(shards).sql(" WHERE ");
+        let sum = sum.each(" AND ", self.sharded.key(), |sum, column| {
+            let sum = sum.column(shards, column.name()).sql(" = ");
+            sum.column(table, column.name())
+        });
+        sum.sql(")")
+    }
+}
+
+/// A number of any size, which JSON holds with all its digits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Number(pub BigDecimal);
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Plain(&self.0).fmt(f)
+    }
+}
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let digits = RawValue::from_string(self.to_string());
+        digits.map_err(S::Error::custom)?.serialize(serializer)
+    }
+}
+
+/// Nothing for a column that takes any number, or doubles, whose sums are compared nowhere.
+pub fn range(dialect: Dialect, field: &ShardsColumn) -> Option<(BigDecimal, BigDecimal)> {
+    let integers = |least: i128, greatest: i128| Some((least.into(), greatest.into()));
+    match field.column_type() {
+        ColumnType::SmallInt => integers(i16::MIN.into(), i16::MAX.into()),
+        ColumnType::Integer => integers(i32::MIN.into(), i32::MAX.into()),
+        ColumnType::BigInt => integers(i64::MIN.into(), i64::MAX.into()),
+        ColumnType::UnsignedSmallInt => integers(0, u16::MAX.into()),
+        ColumnType::UnsignedInteger => integers(0, u32::MAX.into()),
+        ColumnType::UnsignedBigInt => integers(0, u64::MAX.into()),
+        ColumnType::Numeric => {
+            let greatest = greatest_decimal(declared_type(dialect, field))?;
+            Some((-greatest.clone(), greatest))
+        }
+        _ => None,
+    }
+}
+
+/// `99999999.99` of `NUMERIC(10,2)`
+fn greatest_decimal(declared: &str) -> Option<BigDecimal> {
+    let (_, numbers) = declared.split_once('(')?;
+    let (numbers, _) = numbers.split_once(')')?;
+    let (digits, scale) = numbers.split_once(',').unwrap_or((numbers, "0"));
+    let digits: usize = digits.trim().parse().ok()?;
+    format!(
+        "{}e-{}",
+        "9".repeat(digits),
+        scale.trim().parse::<usize>().ok()?
+    )
+    .parse()
+    .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_digit_is_lost() {
+        for number in [
+            "0",
+            "-7",
+            "184467440737095516150",
+            "0.25",
+            "-12345678901234567890.10",
+        ] {
+            let json = serde_json::to_string(&Number(number.parse().unwrap())).unwrap();
+            let plain = match number.contains('.') {
+                true => number.trim_end_matches('0'),
+                false => number,
+            };
+            assert_eq!(json, plain);
+        }
+        let large = serde_json::to_string(&Number("1e30".parse().unwrap())).unwrap();
+        assert_eq!(large, format!("1{}", "0".repeat(30)));
+    }
+
+    #[test]
+    fn decimals_have_as_many_digits_as_declared() {
+        for (declared, greatest) in [
+            ("NUMERIC(10,2)", Some("99999999.99")),
+            ("decimal(5, 0)", Some("99999")),
+            ("DECIMAL(3)", Some("999")),
+            ("NUMERIC(2,2)", Some("0.99")),
+            ("NUMERIC", None),
+            ("NUMERIC(3,-2)", None),
+        ] {
+            let greatest = greatest.map(|text| text.parse().unwrap());
+            assert_eq!(greatest_decimal(declared), greatest, "{declared}");
         }
     }
 }

@@ -1,11 +1,12 @@
-//! The schema of the tables that a command names.
+//! Sessions for a while: plain names that lead to the schema of the tables that a command names, and looks that cannot write.
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use diesel::result::Error as DieselError;
 use diesel_sharded::backend::Dialect;
 
 use crate::connection::AnyConnection;
-use crate::statement::{Statement, Value, quoted};
+use crate::statement::quoted;
 
 /// Does something while plain names lead to this schema alone, if there is one: the catalogs are asked for plain names.
 pub fn within<T>(
@@ -25,13 +26,11 @@ pub fn within<T>(
 /// Whether there is a schema of this name. On SQLite the tool attaches no database.
 pub fn is_schema(name: &str, conn: &mut AnyConnection) -> QueryResult<bool> {
     let find = match conn.dialect() {
-        Dialect::Postgres => "SELECT '1' FROM pg_namespace WHERE nspname = ",
-        Dialect::Mysql => "SELECT '1' FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ",
-        _ => "SELECT '1' FROM pragma_database_list WHERE name = ",
+        Dialect::Postgres => "SELECT '1' FROM pg_namespace WHERE nspname = ?",
+        Dialect::Mysql => "SELECT '1' FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?",
+        _ => "SELECT '1' FROM pragma_database_list WHERE name = ?",
     };
-    let find = Statement::default().sql(find);
-    let rows = find.bind(Value::Text(name.to_owned())).rows(conn)?;
-    Ok(!rows.is_empty())
+    Ok(conn.text(find, &[name])?.is_some())
 }
 
 /// Where plain names led before.
@@ -40,8 +39,7 @@ fn enter(schema: &str, conn: &mut AnyConnection) -> QueryResult<Option<String>> 
         Dialect::Postgres => "SELECT current_setting('search_path')",
         _ => "SELECT CAST(DATABASE() AS CHAR)",
     };
-    let rows = Statement::default().sql(asked).rows(conn)?;
-    let before = rows.first().and_then(|row| row.get(0)).map(str::to_owned);
+    let before = conn.text(asked, &[])?;
     lead(schema, conn)?;
     Ok(match conn.dialect() {
         Dialect::Mysql => before.map(|name| quoted(Dialect::Mysql, &name)),
@@ -63,4 +61,30 @@ fn lead(path: &str, conn: &mut AnyConnection) -> QueryResult<()> {
         Dialect::Postgres => format!("SET search_path = {path}"),
         _ => format!("USE {path}"),
     })
+}
+
+/// Runs `look` in a transaction that is read only, or on SQLite on a connection that is. Nothing of the session stays changed.
+pub fn read_only<T, E: From<DieselError>>(
+    conn: &mut AnyConnection,
+    look: impl FnOnce(&mut AnyConnection) -> Result<T, E>,
+) -> Result<T, E> {
+    const SET: &str = "SET TRANSACTION READ ONLY";
+    match conn.dialect() {
+        Dialect::Postgres => conn.transaction(|conn| {
+            conn.batch_execute(SET)?;
+            look(conn)
+        }),
+        Dialect::Mysql => {
+            conn.batch_execute(SET)?; // of the next transaction alone
+            conn.transaction(look)
+        }
+        _ => {
+            let asked = "SELECT CAST(query_only AS TEXT) FROM pragma_query_only";
+            let before = conn.text(asked, &[])?.unwrap_or_default();
+            conn.batch_execute("PRAGMA query_only = ON")?;
+            let looked = look(conn);
+            conn.batch_execute(&format!("PRAGMA query_only = {before}"))?;
+            looked
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use diesel_sharded::backend::Dialect;
 
-use crate::tokens::{Token, tokens};
+use crate::beside::{Token, tokens};
 
 /// The table and the columns that a statement counts on, by the names that the database reads there.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]

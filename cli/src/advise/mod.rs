@@ -1,10 +1,8 @@
 //! `diesel-sharded advise`: columns that are counted on one row, before they are sharded.
 
 mod counting;
-mod measured;
 mod places;
 mod statistics;
-mod waits;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -139,7 +137,7 @@ fn look(
     let mut statements = Statements::new();
     let dialect = conn.dialect();
     let mut report = Report {
-        assumption: Some(measured::assumption(dialect)),
+        assumption: Some(statistics::assumption(dialect)),
         ..Report::default()
     };
     out.note(&format!(
@@ -152,7 +150,7 @@ fn look(
     let mut looks = 0_u32;
     while Instant::now() < end && !interrupt.came() {
         let due = Instant::now() + PAUSE;
-        match waits::look(conn)? {
+        match statistics::look(conn)? {
             Ok(running) => {
                 looks += 1;
                 for running in running {

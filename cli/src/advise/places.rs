@@ -8,7 +8,6 @@ use diesel_sharded::backend::Dialect;
 
 use crate::connection::AnyConnection;
 use crate::live::{LiveTable, LiveTables};
-use crate::statement::{Statement, Value};
 use crate::within::is_schema;
 
 use super::counting::Counting;
@@ -76,16 +75,10 @@ impl Places {
         if conn.dialect() != Dialect::Postgres || self.plain.tables.contains_key(table) {
             return Ok(Rc::clone(&self.plain));
         }
-        let schemas = Statement::default()
-            .sql(
-                "SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-                 WHERE c.relkind IN ('r', 'p') AND left(n.nspname, 3) <> 'pg_' AND n.nspname <> 'information_schema' \
-                     AND c.relname = ",
-            )
-            .bind(Value::Text(table.to_owned()))
-            .sql(" ORDER BY 1");
-        let rows = schemas.rows(conn)?;
-        let schemas: Vec<_> = rows.iter().filter_map(|row| row.get(0)).collect();
+        let schemas = "SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE c.relkind IN ('r', 'p') AND left(n.nspname, 3) <> 'pg_' AND n.nspname <> 'information_schema' \
+                 AND c.relname = ? ORDER BY 1";
+        let schemas = conn.texts(schemas, &[table])?;
         match schemas.as_slice() {
             [] => Ok(Rc::clone(&self.plain)),
             [schema] => self.schema(schema, conn),
@@ -126,16 +119,13 @@ fn in_another_case(live: &LiveTables, name: &str, dialect: Dialect) -> Option<St
 
 /// Whether the plain name leads to the table of this schema.
 fn is_plain(schema: &str, table: &str, conn: &mut AnyConnection) -> QueryResult<bool> {
-    let asked = match conn.dialect() {
-        Dialect::Postgres => Statement::default()
-            .sql(
-                "SELECT '1' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-                 WHERE pg_table_is_visible(c.oid) AND c.relname = ",
-            )
-            .bind(Value::Text(table.to_owned()))
-            .sql(" AND n.nspname = "),
-        _ => Statement::default().sql("SELECT '1' FROM DUAL WHERE DATABASE() = "),
+    let plain = match conn.dialect() {
+        Dialect::Postgres => {
+            let visible = "SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                 WHERE pg_table_is_visible(c.oid) AND c.relname = ?";
+            conn.texts(visible, &[table])?
+        }
+        _ => conn.texts("SELECT CAST(DATABASE() AS CHAR)", &[])?,
     };
-    let rows = asked.bind(Value::Text(schema.to_owned())).rows(conn)?;
-    Ok(!rows.is_empty())
+    Ok(plain.iter().any(|plain| plain == schema))
 }

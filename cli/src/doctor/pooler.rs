@@ -4,7 +4,6 @@ use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 
 use crate::connection::AnyConnection;
-use crate::statement::Statement;
 
 use super::finding::Finding;
 
@@ -21,7 +20,7 @@ pub fn check(url: Option<&str>, conn: &mut AnyConnection) -> QueryResult<Vec<Fin
     let session = "SELECT CAST(CAST(EXTRACT(EPOCH FROM clock_timestamp() - backend_start) AS BIGINT) AS TEXT), \
          CAST((SELECT COUNT(*) FROM pg_prepared_statements) AS TEXT), CAST(inet_server_port() AS TEXT) \
          FROM pg_stat_activity WHERE pid = pg_backend_pid()";
-    let rows = Statement::default().sql(session).rows(conn)?;
+    let rows = conn.rows(session, &[])?;
     let Some(row) = rows.first() else {
         return Ok(vec![]);
     };

@@ -5,7 +5,7 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedTable, fitting_name};
 
 use crate::connection::AnyConnection;
-use crate::statement::{Statement, Value, quoted};
+use crate::statement::quoted;
 
 use super::finding::Finding;
 
@@ -15,22 +15,12 @@ pub fn check(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResult<
         return Ok(vec![]);
     }
     let (table, shards) = (sharded.table().name(), sharded.shards_table().name());
-    let tables = |statement: Statement| {
-        let names = [table, shards].map(|name| Value::Text(name.to_owned()));
-        let statement = statement.sql(" AND pg_table_is_visible(c.oid) AND c.relname IN (");
-        let statement = statement.each(", ", names, Statement::bind);
-        statement.sql(") ORDER BY 1")
-    };
-    let names = |statement: &str, conn: &mut AnyConnection| {
-        let rows = tables(Statement::default().sql(statement)).rows(conn)?;
-        let names = rows.iter().map(|row| row.text(0).map(str::to_owned));
-        names.collect::<QueryResult<Vec<_>>>()
+    let mut names = |sql: &str| {
+        let visible = "AND pg_table_is_visible(c.oid) AND c.relname IN (?, ?) ORDER BY 1";
+        conn.texts(&format!("{sql} {visible}"), &[table, shards])
     };
     let mut findings = vec![];
-    let secured = names(
-        "SELECT c.relname::text FROM pg_class c WHERE c.relrowsecurity",
-        conn,
-    )?;
+    let secured = names("SELECT c.relname::text FROM pg_class c WHERE c.relrowsecurity")?;
     if !secured.is_empty() {
         findings.push(Finding::warning(
             "row security",
@@ -41,7 +31,6 @@ pub fn check(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResult<
     }
     let off = names(
         "SELECT DISTINCT c.relname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE t.tgenabled = 'D'",
-        conn,
     )?;
     let schema = sharded
         .table()
@@ -59,18 +48,12 @@ pub fn check(sharded: &DescribedTable, conn: &mut AnyConnection) -> QueryResult<
         ));
     }
     let own = fitting_name(Dialect::Postgres, format!("{shards}_create"));
-    let triggers = Statement::default()
-        .sql(
-            "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
-             WHERE NOT t.tgisinternal AND pg_table_is_visible(c.oid) AND t.tgname <> ",
-        )
-        .bind(Value::Text(own))
-        .sql(" AND c.relname = ")
-        .bind(Value::Text(shards.to_owned()));
-    for row in triggers.rows(conn)? {
+    let triggers = "SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
+         WHERE NOT t.tgisinternal AND pg_table_is_visible(c.oid) AND t.tgname <> ? AND c.relname = ?";
+    for name in conn.texts(triggers, &[&own, shards])? {
         findings.push(Finding::warning(
             "triggers",
-            format!("{shards} has a trigger {}", row.text(0)?),
+            format!("{shards} has a trigger {name}"),
             "A count does not read back what it wrote: no trigger may change what is written to the shards table",
         ));
     }

@@ -10,7 +10,7 @@ use diesel_sharded::model::ColumnType;
 
 use crate::connection::AnyConnection;
 use crate::live::{Kind, LiveTables};
-use crate::statement::{Statement, quoted};
+use crate::statement::quoted;
 
 use super::finding::Finding;
 
@@ -29,7 +29,7 @@ struct Settings(HashMap<String, String>);
 
 impl Settings {
     fn read(sql: &str, conn: &mut AnyConnection) -> QueryResult<Self> {
-        let rows = Statement::default().sql(sql).rows(conn)?;
+        let rows = conn.rows(sql, &[])?;
         let settings = rows.iter().map(|row| {
             let value = row.get(1).unwrap_or_default();
             Ok((row.text(0)?.to_lowercase(), value.to_owned()))
@@ -243,11 +243,8 @@ fn engines(tables: &Tables) -> Vec<Finding> {
 }
 
 fn sqlite(conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
-    let rows = Statement::default()
-        .sql("SELECT journal_mode FROM pragma_journal_mode")
-        .rows(conn)?;
-    let mode = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
-    let journal = match mode {
+    let mode = conn.text("SELECT journal_mode FROM pragma_journal_mode", &[])?;
+    let journal = match mode.as_deref().unwrap_or_default() {
         "wal" => Finding::ok(
             "journal",
             "WAL: readers and the writer do not wait for each other",

@@ -8,7 +8,7 @@ use diesel_sharded::described::DescribedTable;
 use crate::beside::Beside;
 use crate::connection::AnyConnection;
 use crate::live::{LiveTable, LiveTables};
-use crate::statement::{Statement, Value, quoted, quoted_table};
+use crate::statement::{quoted, quoted_table};
 use crate::within::within;
 
 use super::finding::Finding;
@@ -53,13 +53,9 @@ fn sees_constraints(shards: &LiveTable, conn: &mut AnyConnection) -> QueryResult
     if conn.dialect() != Dialect::Mysql {
         return Ok(true);
     }
-    let primary_key = Statement::default()
-        .sql(
-            "SELECT '1' FROM information_schema.TABLE_CONSTRAINTS \
-             WHERE TABLE_SCHEMA = DATABASE() AND CONSTRAINT_TYPE = 'PRIMARY KEY' AND TABLE_NAME = ",
-        )
-        .bind(Value::Text(shards.name.clone()));
-    Ok(!primary_key.rows(conn)?.is_empty())
+    let primary_key = "SELECT '1' FROM information_schema.TABLE_CONSTRAINTS \
+         WHERE TABLE_SCHEMA = DATABASE() AND CONSTRAINT_TYPE = 'PRIMARY KEY' AND TABLE_NAME = ?";
+    Ok(conn.text(primary_key, &[&shards.name])?.is_some())
 }
 
 fn checks(

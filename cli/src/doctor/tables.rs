@@ -6,23 +6,21 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::DescribedTable;
 use diesel_sharded::model::{ShardsColumn, TableName};
 
+use super::finding::Finding;
+use super::{privileges, row_rules, shard_columns, shard_rules};
 use crate::beside::Beside;
-use crate::caches::Cache;
 use crate::connection::AnyConnection;
 use crate::indexes::{self, other_indexes, sorted_columns};
-use crate::integrity::{Integrity, KeptBy};
+use crate::integrity::{Cache, Integrity, KeptBy};
 use crate::key::Keyed;
 use crate::live::{Kind, LiveTables};
 use crate::out_of_range::OutOfRange;
-use crate::range::range;
 use crate::sharded::{COUNTERS, names};
 use crate::shell;
-use crate::sizes::Sizes;
+use crate::size::Sizes;
 use crate::statement::{quoted, quoted_table};
+use crate::sums::range;
 use crate::within::within;
-
-use super::finding::Finding;
-use super::{privileges, row_rules, shard_columns, shard_rules};
 
 pub fn check(
     live: &LiveTables,

@@ -12,9 +12,9 @@ use diesel_sharded::{CounterCache, ShardsTable};
 use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, comments, videos};
 
+use super::Conn;
 use super::doctor::{findings, levels};
 use super::{command, dialect, empty_database, refused, run, run_noting};
-use crate::Conn;
 
 type Backend = <Conn as Connection>::Backend;
 

@@ -12,8 +12,8 @@ use diesel_sharded::update;
 use diesel_sharded_tests::schema::videos::dsl;
 use diesel_sharded_tests::{Database, TestConnection};
 
+use super::Conn;
 use super::{on, run, run_noting, totals, videos};
-use crate::Conn;
 
 /// Counts on ten videos from `first` on by the library until it is told to stop; what was acknowledged.
 fn count(database: &Database, first: i64, stop: &AtomicBool, counted: &AtomicI64) {

@@ -16,8 +16,8 @@ use diesel_sharded::{ShardsTable, update};
 use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, downloads, videos};
 
+use super::Conn;
 use super::{command, empty_database, on, refused, run, run_noting, shard};
-use crate::Conn;
 
 type Backend = <Conn as Connection>::Backend;
 

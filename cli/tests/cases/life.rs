@@ -7,8 +7,8 @@ use diesel_sharded::backend::{Dialect, ShardedBackend};
 use diesel_sharded::{Counter, MIGRATIONS};
 use diesel_sharded_tests::schema::videos::dsl;
 
+use super::Conn;
 use super::{empty_database, run, run_noting, shard, totals, videos};
-use crate::Conn;
 
 #[test]
 fn status_shows_tables_and_named_counters() {

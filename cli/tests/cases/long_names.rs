@@ -7,9 +7,9 @@ use diesel::sql_types::BigInt;
 use diesel_sharded::backend::{Dialect, ShardedBackend};
 use diesel_sharded_tests::Database;
 
+use super::Conn;
 use super::doctor::findings;
 use super::{empty_database, run};
-use crate::Conn;
 
 fn dialect() -> Dialect {
     <Conn as Connection>::Backend::default().dialect()

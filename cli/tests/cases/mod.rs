@@ -1,6 +1,7 @@
 //! Tests that every database runs.
 
 mod counts;
+mod diesel_cli;
 pub mod doctor;
 pub mod fold;
 mod generate;
@@ -11,6 +12,7 @@ mod peaks;
 mod recount;
 mod setup;
 mod status;
+mod terminal;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -4,9 +4,9 @@ use diesel::connection::SimpleConnection;
 use diesel_sharded_tests::Database;
 use serde_json::{Value, json};
 
+use super::Conn;
 use super::doctor::{findings, levels};
 use super::{dialect, run, run_noting, shard, totals, videos};
-use crate::Conn;
 use diesel_sharded::backend::Dialect;
 
 /// Three videos. The likes of 2 and the views of 3 are one shard beyond their columns.

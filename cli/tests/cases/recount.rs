@@ -13,8 +13,8 @@ use diesel_sharded::update;
 use diesel_sharded_tests::schema::videos::dsl;
 use diesel_sharded_tests::{Database, TestConnection};
 
+use super::Conn;
 use super::{dialect, empty_database, on, run, run_noting, shard, totals, videos};
-use crate::Conn;
 
 const RECOUNT: &str = "SELECT video_id, COUNT(*) FROM events GROUP BY video_id";
 

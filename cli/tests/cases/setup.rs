@@ -10,8 +10,8 @@ use diesel_sharded::described::migration_texts;
 use diesel_sharded::{Counter, MIGRATIONS};
 use diesel_sharded_tests::{Database, TestConnection};
 
+use super::Conn;
 use super::{command, empty_database, run, run_noting};
-use crate::Conn;
 
 fn versions(conn: &mut Conn) -> Vec<String> {
     let mut versions: Vec<_> = conn.applied_migrations().unwrap();

@@ -9,7 +9,7 @@ use diesel_sharded_tests::TestConnection;
 use serde_json::Value;
 
 use super::Conn;
-use crate::cases::command;
+use super::cases::command;
 
 const PAGE: &str = include_str!("../../../src/reference/benchmarks.md");
 

@@ -1,6 +1,7 @@
 //! Row locks that others hold, which only servers have.
 
 pub mod advise;
+mod grants;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
@@ -10,7 +11,7 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded_tests::TestConnection;
 
 use super::Conn;
-use crate::cases::{self, run_noting, videos};
+use super::cases::{self, run_noting, videos};
 
 #[test]
 fn a_fold_waits_for_nobody_and_names_what_is_busy() {

@@ -1,12 +1,8 @@
 //! The tool on SQLite; and what has nothing to do with a database.
 
-type Conn = diesel::SqliteConnection;
-
-mod cases;
-
 use std::fs;
 
-use cases::{command, run};
+use super::cases::{self, command, run};
 use diesel::connection::SimpleConnection;
 use diesel_sharded_tests::Database;
 

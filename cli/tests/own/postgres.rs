@@ -1,11 +1,8 @@
 //! The tool on PostgreSQL.
 
-type Conn = diesel::PgConnection;
-
-mod cases;
-mod servers;
-
-use cases::{run, tool};
+use super::Conn;
+use super::cases::{self, run, tool};
+use super::servers;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded_tests::TestConnection;

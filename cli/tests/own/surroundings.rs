@@ -10,7 +10,7 @@ use diesel_sharded::{MIGRATIONS, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, schema};
 
-const PAGE: &str = include_str!("../../src/reference/surroundings.md");
+const PAGE: &str = include_str!("../../../src/reference/surroundings.md");
 
 /// Comments are 0, 0 and 2; likes are as many by then.
 const RECOUNT: &str = "SELECT video_id, COUNT(*) FROM comments GROUP BY video_id";

@@ -1,11 +1,7 @@
 //! The tool on MariaDB or MySQL.
 
-type Conn = diesel::MysqlConnection;
-
-mod cases;
-mod servers;
-
-use cases::run;
+use super::cases::{self, run};
+use super::servers;
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded_tests::Server;

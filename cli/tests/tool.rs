@@ -1,0 +1,34 @@
+//! The tool on every database: the same cases on each, and in `own` what one of them has alone.
+#![expect(clippy::duplicate_mod, reason = "the same cases run on every database")]
+
+#[path = "own/surroundings.rs"]
+mod surroundings;
+
+#[path = "."]
+mod sqlite {
+    type Conn = diesel::SqliteConnection;
+
+    mod cases;
+    #[path = "own/sqlite.rs"]
+    mod own;
+}
+
+#[path = "."]
+mod postgres {
+    type Conn = diesel::PgConnection;
+
+    mod cases;
+    #[path = "own/postgres.rs"]
+    mod own;
+    mod servers;
+}
+
+#[path = "."]
+mod mysql {
+    type Conn = diesel::MysqlConnection;
+
+    mod cases;
+    #[path = "own/mysql.rs"]
+    mod own;
+    mod servers;
+}
