@@ -17,6 +17,7 @@ macro_rules! on {
     ($name:ident, $database:expr) => {
         mod $name {
             use super::*;
+            use crate::cases;
             $crate::cases::on!(@ $database; the_pages_show_what_the_database_has, trending_is_a_window_of_hours, looking_counts_a_view_and_nothing_else_does,
                 a_like_is_there_once, what_is_not_there_is_not_found, bad_input_is_refused_with_a_reason,
                 other_sites_post_nothing, a_burst_is_counted_exactly, the_numbers_are_live,

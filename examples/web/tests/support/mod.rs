@@ -1,6 +1,7 @@
 //! A site of a test's own, and a client that reads its pages as a program does.
 #![allow(dead_code, reason = "no test uses all of it")]
 
+pub mod browser;
 pub mod program;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,14 +1,10 @@
 //! The site on SQLite, as people see it: in Chromium.
 
-#[path = "support/browser.rs"]
-mod browser;
-mod support;
-
 use std::time::Duration;
 
-use browser::Browser;
+use crate::support::browser::Browser;
+use crate::support::{Started, eventually, send};
 use diesel_sharded_tests::Database;
-use support::{Started, eventually, send};
 use thirtyfour::prelude::*;
 
 /// A site and a browser, for a test that has a time limit.

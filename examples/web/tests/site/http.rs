@@ -1,19 +1,16 @@
 //! The site on SQLite, as programs see it.
 
-mod cases;
-mod support;
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::support::program::Program;
+use crate::support::{Started, text};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded_tests::Database;
 use diesel_sharded_web::{Config, Site, Source};
-use support::program::Program;
-use support::{Started, text};
 
-cases::on!(sqlite, Database::in_file());
+crate::cases::on!(sqlite, Database::in_file());
 
 /// The retry policy reports the conflicts that the page shows.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,17 +1,14 @@
 //! The same site on PostgreSQL and on MariaDB.
 
-mod cases;
-mod support;
-
 use std::os::unix::fs::PermissionsExt;
 
 use diesel_sharded_tests::{Database, Server};
 
-use support::program::Program;
-use support::{eventually, number};
+use crate::support::program::Program;
+use crate::support::{eventually, number};
 
-cases::on!(postgresql, Database::on_server(Server::Postgres));
-cases::on!(mariadb, Database::on_server(Server::Mysql));
+crate::cases::on!(postgresql, Database::on_server(Server::Postgres));
+crate::cases::on!(mariadb, Database::on_server(Server::Mysql));
 
 /// A server of the program's own is gone with it, however it ends.
 async fn the_program_brings(argument: &str) {
