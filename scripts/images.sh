@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the images that the testcontainers path of the tests runs: PostgreSQL 18, MariaDB 11.8, MySQL 9 and a PgBouncer that
+# Builds the images that the tests run where a server is not installed: PostgreSQL 18, MariaDB 11.8, MySQL 9 and a PgBouncer that
 # keeps prepared statements.
 # No registry is asked: each image is a Debian sid made by debootstrap, with the server's own package installed.
 #

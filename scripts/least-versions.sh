@@ -14,4 +14,4 @@ cd "$work"
 sed -i 's/^members = .*/members = ["derive"]/' Cargo.toml
 cargo +nightly update -Z direct-minimal-versions
 cargo check -p diesel_sharded --lib --features \
-    sqlite,postgres_backend,mysql_backend,r2d2,numeric,uuid,cache,redis,async,tracing,metrics
+    sqlite,postgres_backend,mysql_backend,r2d2,numeric,uuid,cache,async,tracing,metrics

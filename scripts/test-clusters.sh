@@ -9,9 +9,9 @@ cd "$(dirname "$0")/.."
 
 docker image inspect diesel-sharded-mysql:9 >/dev/null 2>&1 || scripts/images.sh mysql
 
-scripts/test.sh --test failover
+scripts/test.sh --all --test clusters failover
 # One cluster at a time: its nodes take each other for lost where they cannot run.
-scripts/test.sh --test group_replication -- --ignored --nocapture --test-threads 1
-scripts/test.sh --test galera -- --include-ignored --nocapture --test-threads 1
+scripts/test.sh --all --test clusters group_replication -- --ignored --nocapture --test-threads 1
+scripts/test.sh --all --test clusters galera -- --include-ignored --nocapture --test-threads 1
 scripts/test-galera-11.sh
 cargo run --release -p diesel_sharded_chaos -- failover

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the server tests of the library and of the tool against PostgreSQL 18, MariaDB 11.8 and MySQL 9 in containers, through
-# testcontainers, and the tests of poolers behind a PgBouncer that keeps prepared statements.
+# Runs the server tests of the library and of the tool against PostgreSQL 18, MariaDB 11.8 and MySQL 9 in containers, and
+# the tests of poolers behind a PgBouncer that keeps prepared statements.
 # Builds the images first where they are missing (scripts/images.sh: root, Docker and debootstrap). About fifteen minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,13 +10,14 @@ for server in postgres:18 mariadb:11.8 mysql:9 pgbouncer:1; do
 done
 
 export TEST_SERVERS=containers
-POSTGRES_IMAGE=postgres:18 cargo test -p diesel_sharded_tests --test postgres "$@"
+tests=(cargo test -p diesel_sharded_tests --all-features)
+POSTGRES_IMAGE=postgres:18 "${tests[@]}" --test databases postgres "$@"
 # `doctor` takes the container's port, at which its server does not listen, for a pooler's.
-POSTGRES_IMAGE=postgres:18 cargo test -p diesel_sharded_cli --test postgres -- \
+POSTGRES_IMAGE=postgres:18 cargo test -p diesel_sharded_cli postgres -- \
     --skip a_database_where_all_is_well --skip doctor_sees_a_pooler
-POSTGRES_IMAGE=postgres:18 cargo test -p diesel_sharded_tests --test poolers behind_a_newer -- --ignored
-MYSQL_IMAGE=mariadb:11.8 cargo test -p diesel_sharded_tests -p diesel_sharded_cli --test mysql --test multi "$@"
-MYSQL_IMAGE=mysql:9 cargo test -p diesel_sharded_tests -p diesel_sharded_cli --test mysql --test multi "$@"
-# Of these programs the tests on MySQL: interruptions, and the edges of counter caches.
-MYSQL_IMAGE=mysql:9 cargo test -p diesel_sharded_tests --test interrupted --test databases mysql
-MYSQL_IMAGE=mysql:9 cargo test -p diesel_sharded_tests --test async_mysql
+POSTGRES_IMAGE=postgres:18 "${tests[@]}" --test clusters behind_a_newer -- --ignored
+for image in mariadb:11.8 mysql:9; do
+    MYSQL_IMAGE=$image "${tests[@]}" --test databases mysql "$@"
+    MYSQL_IMAGE=$image cargo test -p diesel_sharded_cli mysql "$@"
+done
+MYSQL_IMAGE=mysql:9 "${tests[@]}" --test interrupted mysql

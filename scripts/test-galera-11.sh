@@ -40,4 +40,4 @@ exec unshare --user --map-current-user --keep-caps chroot "$root" /usr/bin/env P
 WRAPPER
     chmod +x "$root/programs/$program"
 done
-PATH=$root/programs:$PATH scripts/test.sh --test galera -- --include-ignored --nocapture --test-threads 1 "$@"
+PATH=$root/programs:$PATH scripts/test.sh --all --test clusters galera -- --include-ignored --nocapture --test-threads 1 "$@"

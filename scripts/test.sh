@@ -1,10 +1,25 @@
 #!/usr/bin/env bash
-# Installs what the tests need and is missing (on Debian; where there is no apt-get it says what to install), then runs them all.
-# Ubuntu has no package `chromium`, but a snap: install a Chromium and its chromedriver first. One test cuts a cluster's network in network namespaces of its own, for which one has to be root.
+# Tests the library on SQLite, PostgreSQL and MariaDB, code that must not compile, the tool, the examples and the repository itself.
+# About 15 minutes on a new machine of two cores, with downloads.
 #
 #   scripts/test.sh [ARGUMENTS OF cargo test]
-set -euo pipefail
-cd "$(dirname "$0")/.."
+#   scripts/test.sh --all [ARGUMENTS OF cargo test]
+#
+# --all adds poolers, settings, privileges and processes that fork, statements that are interrupted, Galera, failover, observability and
+# Prometheus, the example site in Chromium, diesel_cli, the model and a short run of chaos. About 30 minutes.
+#
+# On Debian it installs what is missing; where there is no apt-get it says what to install. That is the databases' servers and clients, and
+# SQLite; with --all also PgBouncer, Pgpool-II, HAProxy, Galera, Redis, Prometheus, Chromium and diesel_cli. Ubuntu has no package
+# `chromium`, but a snap: install a Chromium and its chromedriver first. One test cuts a cluster's network in namespaces of its own, for
+# which one has to be root.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+all=
+if [ "${1-}" = --all ]; then
+    all=yes
+    shift
+fi
 
 # Each program or library, and the package that brings it.
 missing=()
@@ -19,50 +34,79 @@ need pkg-config command -v pkg-config
 need libpq-dev pkg-config --exists libpq
 need libmariadb-dev eval 'pkg-config --exists libmariadb || pkg-config --exists mysqlclient'
 need postgresql eval 'compgen -G "/usr/lib/postgresql/*/bin/postgres" || command -v postgres'
-need pgbouncer eval 'command -v pgbouncer || test -x /usr/sbin/pgbouncer'
-need pgpool2 eval 'command -v pgpool || test -x /usr/sbin/pgpool'
-need haproxy eval 'command -v haproxy || test -x /usr/sbin/haproxy'
 need mariadb-server eval 'command -v mariadbd || command -v mysqld || test -x /usr/sbin/mariadbd || test -x /usr/sbin/mysqld'
 # The texts of migrations run through the programs that people run them by.
 need postgresql-client command -v psql
 need mariadb-client command -v mariadb
 need sqlite3 command -v sqlite3
 need bsdutils command -v script # terminals for the tool's tests
-need galera-4 eval 'compgen -G "/usr/lib*/galera*/libgalera_smm.so"'
-need rsync command -v rsync
-need iproute2 eval 'command -v ip || test -x /usr/sbin/ip'
-need redis-server command -v redis-server
-need prometheus eval 'command -v prometheus && command -v promtool'
-need systemd command -v systemd-analyze
-need util-linux command -v flock
-need chromium command -v chromium
-need chromium-driver command -v chromedriver
 need locales test -e /usr/share/i18n/locales/de_DE
+if [ "$all" ]; then
+    need pgbouncer eval 'command -v pgbouncer || test -x /usr/sbin/pgbouncer'
+    need pgpool2 eval 'command -v pgpool || test -x /usr/sbin/pgpool'
+    need haproxy eval 'command -v haproxy || test -x /usr/sbin/haproxy'
+    need galera-4 eval 'compgen -G "/usr/lib*/galera*/libgalera_smm.so"'
+    need redis-server command -v redis-server # the example of a cache in Redis
+    need rsync command -v rsync
+    need iproute2 eval 'command -v ip || test -x /usr/sbin/ip'
+    need prometheus eval 'command -v prometheus && command -v promtool'
+    need systemd command -v systemd-analyze
+    need util-linux command -v flock
+    need chromium command -v chromium
+    need chromium-driver command -v chromedriver
+fi
 
 if [ ${#missing[@]} -gt 0 ]; then
-    if command -v apt-get >/dev/null; then
-        echo "installing: ${missing[*]}"
-        sudo=$([ "$(id -u)" = 0 ] || echo sudo)
-        $sudo apt-get update -qq
-        DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}"
-    else
+    if ! command -v apt-get >/dev/null; then
         echo "Install these, or what your system calls them (the names are Debian's), and run this again: ${missing[*]}" >&2
         exit 1
     fi
+    echo "installing: ${missing[*]}"
+    sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+    $sudo apt-get update -qq &&
+        DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" || exit
 fi
 if ! command -v cargo >/dev/null; then
     echo "Install Rust first: https://rustup.rs" >&2
     exit 1
 fi
 
-# The program that runs the tool's migrations as a team would. A debug build in the tests' own target directory shares some crates with
-# them, and stays there.
-diesel_cli=2.3.14 # of the Diesel in Cargo.lock
+# Of the tests' own programs those that need no feature.
+plain=(--no-fail-fast -p diesel_sharded -p diesel_sharded_derive -p diesel_sharded_compile_fail -p diesel_sharded_cli -p diesel_sharded_tests)
+
+# Whatever fails, the rest runs too.
+failed=()
+run() { "$@" || failed+=("$*"); }
+
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
-installed="$CARGO_TARGET_DIR/diesel_cli"
-if ! { "$installed/bin/diesel" --version || true; } 2>/dev/null | grep -qF " $diesel_cli"; then
-    cargo install diesel_cli --version "$diesel_cli" --locked --debug --root "$installed" \
-        --no-default-features --features sqlite-bundled,postgres,mysql
+if [ "$all" ]; then
+    # The program that runs the tool's migrations as a team would. A debug build in the tests' own target directory shares some crates
+    # with them, and stays there.
+    diesel_cli=2.3.14 # of the Diesel in Cargo.lock
+    installed="$CARGO_TARGET_DIR/diesel_cli"
+    if ! { "$installed/bin/diesel" --version || true; } 2>/dev/null | grep -qF " $diesel_cli"; then
+        run cargo install diesel_cli --version "$diesel_cli" --locked --debug --root "$installed" \
+            --no-default-features --features sqlite-bundled,postgres,mysql
+    fi
+    run cargo test --workspace --all-features --no-fail-fast "$@"
+elif [ $# -gt 0 ]; then
+    run cargo test "${plain[@]}" "$@"
+else
+    # The tests of diesel_cli, by their names, need that program.
+    run cargo test "${plain[@]}" -- --skip diesel_cli
 fi
 
-exec cargo test --workspace --all-features --no-fail-fast "$@"
+# Without arguments, what the build has made is run too: `cargo run` would make it anew with other features of what it depends on.
+if [ $# = 0 ]; then
+    for example in video_views named_counters fold coalescer counter_cache; do
+        run "$CARGO_TARGET_DIR/debug/examples/$example"
+    done
+    # A few rounds of every fault, on servers of their own.
+    [ ! "$all" ] || run "$CARGO_TARGET_DIR/debug/diesel_sharded_chaos" --short
+fi
+
+echo "$((SECONDS / 60)) minutes"
+if [ ${#failed[@]} -gt 0 ]; then
+    printf 'failed: %s\n' "${failed[@]}" >&2
+    exit 1
+fi

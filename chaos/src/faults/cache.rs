@@ -6,8 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use diesel::prelude::*;
-use diesel_sharded::cached::{Cached, CachedCounter, RedisCache};
+use diesel_sharded::cached::{Cached, CachedCounter};
 use diesel_sharded::{Counter, RowCounter};
+use diesel_sharded_redis_cache::RedisCache;
 use diesel_sharded_tests::redis::RedisServer;
 
 use crate::backend::{Backend, ChaosConnection};
@@ -30,6 +31,8 @@ const BASE: i64 = 1000;
 const TTL: Duration = Duration::from_secs(1);
 /// The time for which the server is stopped: longer than any call may take.
 const STOPPED: Duration = Duration::from_secs(4);
+/// The longest wait for the server's connection, and for its answer.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// The longest time of a call: one second of waiting for another reader, a tenth of a second each for the cache's connection and
 /// answer before it is bypassed, and a reserve for the database on a busy machine.
 const LONGEST: Duration = Duration::from_secs(3);
@@ -53,7 +56,7 @@ where
         let mut conn = place.connect::<Conn>();
         let inserted = conn.insert_rows(&[(row, None)], BASE);
         inserted.expect("the row of a round");
-        let cache = RedisCache::open(redis.url()).expect("an address");
+        let cache = RedisCache::open(redis.url(), PATIENCE).expect("an address");
         let round = Round {
             cached: Cached::new(cache)
                 .with_ttl(TTL)
