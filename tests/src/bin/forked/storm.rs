@@ -1,5 +1,8 @@
 //! Forks beside threads that count: a lock that one of these holds is held for ever in the child, which must not wait for it.
+//!
+//! No thread connects meanwhile. libpq takes a lock of the Kerberos library's then, and the child would wait for it where it connects itself.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 
@@ -25,16 +28,19 @@ pub fn storm(url: &str) {
             .expect("a count");
     };
     let (before, counts, ended) = (total(url), AtomicI64::new(0), AtomicBool::new(false));
+    let connected = Barrier::new(CHILDREN as usize + 1);
     let well = thread::scope(|scope| {
         for _ in 0..CHILDREN {
             scope.spawn(|| {
                 let mut child = Child::of(url);
+                connected.wait();
                 while !ended.load(Ordering::Relaxed) {
                     count(&mut child);
                     counts.fetch_add(2, Ordering::Relaxed);
                 }
             });
         }
+        connected.wait();
         let forks = (0..FORKS).map(|_| in_child(|| count(&mut Child::of(url))));
         let well = forks.filter(|child| ends_well(*child)).count();
         ended.store(true, Ordering::Relaxed);
