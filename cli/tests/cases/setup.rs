@@ -90,7 +90,7 @@ fn setup_without_foreign_key_is_the_same_version() {
         assert!(run(&database, &["setup"], 0).contains("nothing to do"));
         Counter::named("a").add(5, &mut conn).unwrap();
         assert_eq!(Counter::named("a").get(&mut conn), Ok(5));
-        let orphan = conn.batch_execute("INSERT INTO diesel_sharded_counter_shards SELECT name, 99, 1 FROM diesel_sharded_counters");
+        let orphan = conn.batch_execute("INSERT INTO diesel_sharded_counter_shards SELECT name, 9999, 1 FROM diesel_sharded_counters");
         orphan.unwrap();
     }
 }

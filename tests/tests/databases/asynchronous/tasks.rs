@@ -295,11 +295,17 @@ async fn after_a_dropped_future_nothing_is_acknowledged_in_vain() {
 async fn a_dropped_future_with_a_key_is_asked_again() {
     let (database, mut conn) = database();
     let pool = pool_of_one(&database);
-    let mut drops = 0;
-    for by_key in [true, false] {
-        for dropped in [Dropped::Waiting, Dropped::Woken] {
+    let mut drops_under_way = 0;
+    // On a busy machine a count may have ended whenever it is polled again: then another round begins.
+    for round in 0.. {
+        for (by_key, dropped) in [
+            (true, Dropped::Waiting),
+            (true, Dropped::Woken),
+            (false, Dropped::Waiting),
+            (false, Dropped::Woken),
+        ] {
             for polls in 0.. {
-                let key = format!("{by_key} {dropped:?} {polls}");
+                let key = format!("{round} {by_key} {dropped:?} {polls}");
                 let before = total(&mut conn);
                 let mut lent = pool.get().await.unwrap();
                 let ask = async |conn: &mut Conn| match by_key {
@@ -324,12 +330,14 @@ async fn a_dropped_future_with_a_key_is_asked_again() {
                         assert_eq!(told, Ok(1), "{key}");
                         break;
                     }
-                    None => drops += 1,
+                    None => drops_under_way += u32::from(polls > 0),
                 }
             }
         }
+        if drops_under_way > 0 {
+            break;
+        }
     }
-    assert!(drops > 4, "{drops}"); // as many were not even polled
 }
 
 fn r2d2_pool(database: &Database) -> Pool<ConnectionManager<Blocking>> {
