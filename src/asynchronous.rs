@@ -61,8 +61,7 @@
 //! - Pauses between attempts need no timer of tokio's, so a runtime without `enable_time` is enough: a thread of this crate
 //!   wakes the tasks. Pauses pass also while `tokio::time::pause` has stopped the clock.
 //!   [`RetryPolicy::with_sleep`](crate::retry::RetryPolicy::with_sleep) has no effect.
-//! - [`RowCounter::idempotency_key`](crate::RowCounter::idempotency_key) (an [`update`] has one),
-//!   [`Cached::transaction`](crate::cached::Cached::transaction) and [`shard_counts::follow`](crate::shard_counts::follow) have
+//! - [`Cached::transaction`](crate::cached::Cached::transaction) and [`shard_counts::follow`](crate::shard_counts::follow) have
 //!   no awaited form.
 //! - A coalescer serves both kinds of callers. It takes the crate's own [`RowCounter`](crate::RowCounter) and
 //!   [`Counter`](crate::Counter).
@@ -88,28 +87,50 @@
 
 pub use crate::connection::{Async, BoxFuture};
 #[doc(inline)]
-pub use crate::operation::bounded::asynchronous as bounded;
-#[doc(inline)]
 pub use crate::operation::cached::asynchronous as cached;
 pub use crate::operation::count_many::asynchronous::count_many;
 pub use crate::operation::fold::asynchronous::fold;
 #[doc(inline)]
 pub use crate::operation::idempotency::asynchronous as idempotency;
-pub use crate::operation::named::asynchronous::Counter;
 #[doc(inline)]
 pub use crate::operation::retry::asynchronous as retry;
-pub use crate::operation::row_counter::asynchronous::RowCounter;
 pub use crate::operation::set_total::asynchronous::{reset, set_total};
 #[doc(inline)]
 pub use crate::operation::shard_counts::asynchronous as shard_counts;
 pub use crate::operation::update::asynchronous::update;
 pub use crate::operation::verify::asynchronous::verify;
 
+/// A named counter; see [`operation::Counter`](crate::operation::Counter).
+pub type Counter = crate::operation::Counter<Async>;
+
+/// One sharded field of one row; see [`operation::RowCounter`](crate::operation::RowCounter).
+pub type RowCounter<C> = crate::operation::RowCounter<C, Async>;
+
+/// Counters with bounds; see [`bounded`](crate::bounded).
+pub mod bounded {
+    /// See [`Bounded`](crate::bounded::Bounded).
+    pub type Bounded<C> = crate::bounded::Bounded<C, super::Async>;
+}
+
 /// The statements and results of the awaited operations, where they are not those of [`operation`](crate::operation).
 pub mod operation {
-    pub use crate::operation::named::asynchronous::{
-        BoundedCounter, CounterList, IdempotentCounter, TopCounters,
-    };
-    pub use crate::operation::row_counter::asynchronous::IdempotentRowCounter;
+    use super::Async;
+    use crate::idempotency::Idempotent;
+
     pub use crate::operation::update::asynchronous::LoadCounted;
+
+    /// See [`operation::BoundedCounter`](crate::operation::BoundedCounter).
+    pub type BoundedCounter = crate::operation::BoundedCounter<Async>;
+
+    /// See [`operation::CounterList`](crate::operation::CounterList).
+    pub type CounterList = crate::operation::CounterList<Async>;
+
+    /// See [`operation::TopCounters`](crate::operation::TopCounters).
+    pub type TopCounters = crate::operation::TopCounters<Async>;
+
+    /// A named counter with an idempotency key.
+    pub type IdempotentCounter = Idempotent<super::Counter>;
+
+    /// One sharded field of one row with an idempotency key.
+    pub type IdempotentRowCounter<C> = Idempotent<super::RowCounter<C>>;
 }

@@ -182,8 +182,7 @@ pub use self::operation::counter_cache::CounterCache;
 pub use self::operation::described;
 pub use self::operation::fold::fold;
 pub use self::operation::migrations::MIGRATIONS;
-pub use self::operation::named::{Counter, counters};
-pub use self::operation::row_counter::RowCounter;
+pub use self::operation::named::counters;
 pub use self::operation::set_total::{reset, set_total};
 pub use self::operation::shards_table::ShardsTable;
 pub use self::operation::top::top;
@@ -197,6 +196,12 @@ pub use self::operation::{
 pub use self::query_builder::TotalInRow as __TotalInRow;
 pub use self::query_builder::{NewPeak, PeakExpressionMethods, ShardedExpressionMethods, Total};
 pub use self::unfit::Unfit;
+
+/// A counter that is known by its name alone, and exists from its first count on; see [`operation::Counter`].
+pub type Counter = operation::Counter;
+
+/// One sharded field of one row, as a value that can be passed around; see [`operation::RowCounter`].
+pub type RowCounter<C> = operation::RowCounter<C>;
 
 /// Declares sharded fields of a table. Put it beside Diesel's own derives on a model, in the crate that has the `table!`.
 ///

@@ -22,7 +22,7 @@ use crate::query_builder::{Keep, Kept, KeptQuery, Passing};
 pub type BoxFuture<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
 
 /// Connections of `diesel_async`: each call is awaited.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Async;
 
 impl<Conn> Io<Conn> for Async

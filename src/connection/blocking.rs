@@ -20,7 +20,7 @@ use crate::policy::RetryPolicy;
 use crate::query_builder::{Keep, Kept, KeptQuery, Passing};
 
 /// Diesel's own connections: each call returns when it is done.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Blocking;
 
 impl<Conn> Io<Conn> for Blocking

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::model::{Amount, ColumnType, Merge, ShardedTable, ShardsColumn, TableName};
 use crate::operation::fold::{Batches, Folded, Folding};
 use crate::operation::named::counters;
-use crate::operation::shard_counts::{self, ShardCount, largest, read_table};
+use crate::operation::shard_counts::{self, Number, ShardCount, largest, read_table};
 use crate::operation::shards_table::{self, Integrity};
 use crate::policy::RetryPolicy;
 use crate::query_builder::Names;
@@ -124,7 +124,8 @@ impl DescribedTable {
 
     /// The number of shards of a field.
     pub fn shard_count(&self, field: &ShardsColumn) -> ShardCount {
-        ShardCount::described(&self.shards_table.text, field.name.as_bytes())
+        let number = Number::described(&self.shards_table.text, field.name.as_bytes());
+        ShardCount::of_number(number)
     }
 
     /// The numbers of shards that were set, by field; those of named counters, by their names behind a zero.

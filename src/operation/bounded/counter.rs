@@ -3,17 +3,17 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, ShardedBackend};
-use crate::connection::{Blocking, Io, Link, LoadIo, in_any_transaction, now};
+use crate::connection::{Blocking, Io, Link, LoadIo, in_any_transaction, paired};
 use crate::engine::{
     Held, KeyedTable, RetryLoop, States, Sums, explain, field, holding, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{Amount, ShardedColumn, ShardedTable};
+use crate::operation::idempotency::{Idempotent, Request};
 use crate::operation::row_counter::{AddTo, IntegerField, RowCounter};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{CreateShards, KeysAre, Names, PickKeys};
@@ -22,6 +22,7 @@ use crate::unfit::FieldState;
 
 use super::bounds::Bounds;
 use super::statements::{AddWithin, Base, ToShares};
+use super::within::{Within, count_and_total, count_once};
 
 /// One sharded field of one row that stays within bounds; made by [`RowCounter::never_below`] and
 /// [`RowCounter::never_above`].
@@ -57,34 +58,32 @@ use super::statements::{AddWithin, Base, ToShares};
 /// The base is no estimate here: it may have any value between the bounds.
 #[must_use = "a counter does nothing by itself"]
 pub struct Bounded<C: ShardedColumn, Run = Blocking> {
-    counter: RowCounter<C>,
+    counter: RowCounter<C, Run>,
     bounds: Bounds,
     retry: Option<RetryPolicy>,
     /// How many shards there are, if it is not the field's number.
     shards: Option<u16>,
-    run: PhantomData<fn() -> Run>,
 }
 
-impl<C: ShardedColumn> RowCounter<C> {
+impl<C: ShardedColumn, Run> RowCounter<C, Run> {
     /// The same counter, which never falls below `least`; see [`Bounded`].
-    pub fn never_below(self, least: i64) -> Bounded<C> {
+    pub fn never_below(self, least: i64) -> Bounded<C, Run> {
         Bounded::of(self).never_below(least)
     }
 
     /// The same counter, which never rises above `most`; see [`Bounded`].
-    pub fn never_above(self, most: i64) -> Bounded<C> {
+    pub fn never_above(self, most: i64) -> Bounded<C, Run> {
         Bounded::of(self).never_above(most)
     }
 }
 
 impl<C: ShardedColumn, Run> Bounded<C, Run> {
-    pub(crate) fn of(counter: RowCounter<C>) -> Self {
+    pub(crate) fn of(counter: RowCounter<C, Run>) -> Self {
         Bounded {
             counter,
             bounds: Bounds::default(),
             retry: None,
             shards: None,
-            run: PhantomData,
         }
     }
 
@@ -116,50 +115,116 @@ impl<C: ShardedColumn, Run> Bounded<C, Run> {
         self.retry = Some(policy);
         self
     }
+
+    /// The same counter, which counts only once for all additions with this key of 1 to 255 bytes. An addition that the bounds
+    /// refuse changes nothing, and leaves the key free. See [`idempotency`](crate::idempotency).
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> Idempotent<Self> {
+        Idempotent::new(self.clone(), key)
+    }
+
+    pub(crate) fn retry_policy(&self) -> RetryPolicy {
+        self.retry.clone().unwrap_or_default()
+    }
 }
 
-impl<C: ShardedColumn> Bounded<C> {
-    /// Adds `n`, which may be negative, and returns `Ok(true)` if the total stays within the bounds. Otherwise it returns
-    /// `Ok(false)` and changes nothing. A total that is already out of bounds may still move towards them.
-    ///
-    /// While there is room, this takes one statement, or two if the first shard has too little:
-    ///
-    /// ```sql
-    /// UPDATE "events_shards" AS "events" SET "seats" = ("events"."seats" + $1)
-    /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND ("events"."seats" + $4) >= 0
-    /// ```
-    ///
-    /// Otherwise the total is read. If it allows the count, one transaction locks the row and all its shards, so other counts on
-    /// the row wait, even on other fields. It adds up, and hands the room out:
-    ///
-    /// ```sql
-    /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
-    /// SELECT 1 FROM "events" WHERE … FOR UPDATE;
-    /// SELECT 1 FROM "events_shards" AS "events" WHERE … ORDER BY "events"."id", "events"."shard" FOR UPDATE;
-    /// …;                                                     -- base and shards are read, missing shards inserted
-    /// UPDATE "events_shards" AS "events" SET "seats" = CASE WHEN "events"."shard" >= $1 THEN 0
-    ///     WHEN "events"."shard" % 2 = 0 THEN $2 ELSE $3 END WHERE …;
-    /// UPDATE "events" SET "seats" = $1 WHERE …;
-    /// COMMIT
-    /// ```
-    ///
-    /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row.
-    ///
-    /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
-    /// that transaction ends. Two such transactions may deadlock close to the bound, and on MySQL at the first counts on a row.
-    /// Above `READ COMMITTED` they may meet a serialization failure. Retry them, as
-    /// [`retry::transaction`](crate::retry::transaction) does.
-    ///
-    /// # Errors
-    /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if the
-    /// row does not accept its share of the total because of row security or a trigger.
-    pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
+paired! {
+    impl<C: ShardedColumn> Bounded<C, Run>
     where
         C: IntegerField<DB>,
-        Conn: LoadConnection<Backend = DB>,
         DB: BackendOf<Conn>,
     {
-        now(self.count(n, &mut Link::blocking(conn)))
+        /// Adds `n`, which may be negative, and returns `Ok(true)` if the total stays within the bounds. Otherwise it returns
+        /// `Ok(false)` and changes nothing. A total that is already out of bounds may still move towards them.
+        ///
+        /// While there is room, this takes one statement, or two if the first shard has too little:
+        ///
+        /// ```sql
+        /// UPDATE "events_shards" AS "events" SET "seats" = ("events"."seats" + $1)
+        /// WHERE ("events"."id" = $2) AND "events"."shard" = $3 AND ("events"."seats" + $4) >= 0
+        /// ```
+        ///
+        /// Otherwise the total is read. If it allows the count, one transaction locks the row and all its shards, so other counts on
+        /// the row wait, even on other fields. It adds up, and hands the room out:
+        ///
+        /// ```sql
+        /// BEGIN;                                                 -- READ COMMITTED; SQLite: BEGIN IMMEDIATE, and no locks
+        /// SELECT 1 FROM "events" WHERE … FOR UPDATE;
+        /// SELECT 1 FROM "events_shards" AS "events" WHERE … ORDER BY "events"."id", "events"."shard" FOR UPDATE;
+        /// …;                                                     -- base and shards are read, missing shards inserted
+        /// UPDATE "events_shards" AS "events" SET "seats" = CASE WHEN "events"."shard" >= $1 THEN 0
+        ///     WHEN "events"."shard" % 2 = 0 THEN $2 ELSE $3 END WHERE …;
+        /// UPDATE "events" SET "seats" = $1 WHERE …;
+        /// COMMIT
+        /// ```
+        ///
+        /// Its effect on the total: `n`, or none. Adding 0 only looks whether there is such a row.
+        ///
+        /// Inside a transaction the count is part of the caller's. Once it has locked the row, others that need this lock wait until
+        /// that transaction ends. Two such transactions may deadlock close to the bound, and on MySQL at the first counts on a row.
+        /// Above `READ COMMITTED` they may meet a serialization failure. Retry them, as
+        /// [`retry::transaction`](crate::retry::transaction) does.
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s; [`NotFound`](DieselError::NotFound) if there is no such row, and [`Error::Unfit`] if the
+        /// row does not accept its share of the total because of row security or a trigger.
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
+            self.count(n, link).await
+        }
+
+        /// Adds `n`, which may be negative, and returns the new total; `None` if that would leave the bounds, and then nothing
+        /// changes. The count and the read are one transaction, so the total contains `n`, and no count that another connection
+        /// has not committed by then.
+        ///
+        /// # Errors
+        /// As [`add`](Self::add).
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            count_and_total(self, n, link).await
+        }
+
+        /// The exact total; `None` if there is no such row. See [`RowCounter::get`].
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn get(&self, link: Link) -> QueryResult<Option<i64>> {
+            self.counter.total(link).await
+        }
+    }
+
+    impl<C: ShardedColumn> Idempotent<Bounded<C, Run>>
+    where
+        C: IntegerField<DB>,
+        <C::Table as ShardedTable>::Key: fmt::Debug,
+        DB: BackendOf<Conn>,
+    {
+        /// Adds `n`, which may be negative, unless that was done with this key before. Returns whether the bounds allow it now, or
+        /// allowed it then; if not, nothing changes, and the key is free.
+        ///
+        /// # Errors
+        /// Those of [`Bounded::add`]; [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long,
+        /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another counter or amount before.
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<bool> {
+            let request = Request::to_add(&self.key, &self.of.counter.cached_as(), n)?;
+            count_once(&self.of, n, &request, link).await
+        }
+    }
+}
+
+impl<C, Run, M, Conn, DB> Within<M, Conn> for Bounded<C, Run>
+where
+    C: IntegerField<DB>,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: BackendOf<Conn>,
+{
+    fn retry_policy(&self) -> RetryPolicy {
+        Bounded::retry_policy(self)
+    }
+
+    async fn count(&self, n: i64, link: &mut Link<'_, M, Conn>) -> QueryResult<bool> {
+        Bounded::count(self, n, link).await
+    }
+
+    async fn total(&self, link: &mut Link<'_, M, Conn>) -> QueryResult<Option<i64>> {
+        self.counter.total(link).await
     }
 }
 
@@ -190,7 +255,7 @@ impl<C: ShardedColumn, Run> Bounded<C, Run> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let retry = self.retry.clone().unwrap_or_default();
+        let retry = self.retry_policy();
         let slots = self.slots();
         for _ in 0..2 {
             let added = self
@@ -349,7 +414,6 @@ impl<C: ShardedColumn, Run> Clone for Bounded<C, Run> {
             bounds: self.bounds,
             retry: self.retry.clone(),
             shards: self.shards,
-            run: PhantomData,
         }
     }
 }

@@ -15,11 +15,10 @@
 //! The total stays base + sum of shards, and a fold is safe at any time: it moves the room back into the base, and the next count
 //! hands it out again.
 
-#[cfg(feature = "async")]
-#[doc(hidden)]
-pub mod asynchronous;
 mod bounds;
 mod counter;
 mod statements;
+mod within;
 
 pub use self::counter::Bounded;
+pub(crate) use self::within::{Within, count_and_total, count_once};

@@ -23,11 +23,13 @@ pub trait CachedCounter<Conn> {
     /// # Errors
     /// The database's.
     fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>;
+}
 
-    /// Adds `n` once for all additions with this idempotency key. Returns the number of rows counted, now or then, and whether it was
-    /// now; `None` for a counter that does not count by an update of this crate.
-    #[doc(hidden)]
-    fn add_once(&self, _: i64, _: &[u8], _: &mut Conn) -> QueryResult<Option<(usize, bool)>> {
-        Ok(None)
-    }
+/// A counter of this crate, which takes an [idempotency key](crate::idempotency).
+pub trait AddOnce<Conn>: CachedCounter<Conn> {
+    /// Adds `n` once for all additions with this key. Returns the number of rows counted, now or then, and whether it was now.
+    ///
+    /// # Errors
+    /// The database's.
+    fn add_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<(usize, bool)>;
 }

@@ -113,6 +113,8 @@ mod tests;
 mod total_cache;
 mod uncommitted;
 
+#[doc(hidden)]
+pub use self::counter::AddOnce;
 pub use self::counter::CachedCounter;
 pub use self::front::Cached;
 #[cfg(feature = "cache")]

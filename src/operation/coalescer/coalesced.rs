@@ -264,6 +264,6 @@ where
     }
 
     fn count(&self, conn: &mut Conn, key: &String, n: i64) -> QueryResult<usize> {
-        Counter::named(key).add(n, conn).map(|()| 1)
+        Counter::<Blocking>::named(key).add(n, conn).map(|()| 1)
     }
 }

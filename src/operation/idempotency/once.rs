@@ -93,7 +93,7 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
 }
 
 /// The same work, which also tells whether it was done now.
-pub(super) struct AndWhether<'a, W>(pub(super) &'a mut W);
+pub(crate) struct AndWhether<'a, W>(pub(crate) &'a mut W);
 
 impl<W, M, Conn> Requested<M, Conn> for AndWhether<'_, W>
 where

@@ -7,10 +7,14 @@ use diesel::dsl::Find;
 use diesel::prelude::*;
 use diesel::query_builder::{IntoUpdateTarget, QueryFragment};
 use diesel::result::Error as DieselError;
+#[cfg(feature = "async")]
+use diesel_async::AsyncConnection;
 
 use super::sql::{DeleteCounter, InsertCounter, SelectCounters, SelectedRows, explain_counters};
 use super::table::counters;
 use crate::backend::{BackendOf, ShardedBackend};
+#[cfg(feature = "async")]
+use crate::connection::Async;
 use crate::connection::{Blocking, Io, Link, TransactionOptions, done};
 use crate::engine::{KeyedTable, RetryLoop, retry_loop};
 use crate::operation::bounded::Bounded;
@@ -19,7 +23,7 @@ use crate::operation::idempotency::{Request, count_once};
 use crate::operation::row_counter::{IntegerField, ReadyToAdd, add_and_get, ready_to_add};
 use crate::operation::set_total::set_by_key;
 use crate::operation::shard_counts;
-use crate::operation::shard_counts::ShardCount;
+use crate::operation::shard_counts::Number;
 use crate::policy::RetryPolicy;
 
 /// A backend whose connections have named counters. Every backend of the crate implements the trait, which collects the necessary
@@ -73,15 +77,15 @@ pub trait CounterBackend<Conn, Run: Io<Conn> = Blocking>: BackendOf<Conn> {
 /// Names and their totals.
 type Found = QueryResult<Vec<(Vec<u8>, i64)>>;
 
-pub(super) type ByName = Find<counters::table, Vec<u8>>;
+type ByName = Find<counters::table, Vec<u8>>;
 
 /// A count of `n` on the counter of this name, which is inserted at 0 if it is not there.
-pub(super) fn count_of<DB>(name: Vec<u8>, n: i64) -> ReadyToAdd<counters::value, DB, InsertCounter>
+fn count_of<DB>(name: Vec<u8>, n: i64) -> ReadyToAdd<counters::value, DB, InsertCounter>
 where
     DB: ShardedBackend,
     counters::table: KeyedTable<DB>,
 {
-    let number = ShardCount::of_counter::<counters::table>(&name).known();
+    let number = Number::of_counter::<counters::table>(&name).known();
     ready_to_add::<counters::value, DB>(name.clone(), n).or_insert(InsertCounter { name }, number)
 }
 
@@ -101,7 +105,7 @@ where
 }
 
 /// How often a counter is created that another connection deletes at once.
-pub(super) const MOST_CREATED: u8 = 4;
+const MOST_CREATED: u8 = 4;
 
 /// Implements [`CounterBackend`] for one way of reaching a connection; `$done` makes its future of several steps.
 macro_rules! counter_backend {
@@ -248,7 +252,7 @@ macro_rules! counter_backend {
             ) -> <$io as Io<Conn>>::Future<'_, QueryResult<bool>> {
                 $done(async move {
                     let link = &mut Link::<$io, _>::new(conn);
-                    let number = ShardCount::of_counter::<counters::table>(&name);
+                    let number = Number::of_counter::<counters::table>(&name);
                     let options = TransactionOptions::guarded();
                     let repeated = RetryLoop::transaction(link, RetryPolicy::default(), options)?;
                     retry_loop!(link, repeated, {
@@ -263,4 +267,4 @@ macro_rules! counter_backend {
 
 counter_backend!(Blocking, LoadConnection, done);
 #[cfg(feature = "async")]
-pub(super) use counter_backend;
+counter_backend!(Async, AsyncConnection, Box::pin);

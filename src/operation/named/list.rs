@@ -2,14 +2,13 @@
 
 use std::marker::PhantomData;
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 
 use super::backend::CounterBackend;
 use super::prefixed::Prefixed;
 use super::sql::{SelectCounters, SelectedRows};
-use crate::connection::{Blocking, Io, Link, now};
+use crate::connection::{Blocking, Io, Link, paired};
 
 /// A page of counters; made by [`Counter::list`](crate::Counter::list).
 ///
@@ -89,17 +88,18 @@ impl<Run> CounterList<Run> {
     }
 }
 
-impl CounterList {
-    /// The names and exact totals of this page, at one instant.
-    ///
-    /// # Errors
-    /// The database's, and as [`Counter`](crate::Counter)'s.
-    pub fn load<Conn>(&self, conn: &mut Conn) -> QueryResult<Vec<(String, i64)>>
+paired! {
+    impl CounterList<Run>
     where
-        Conn: LoadConnection,
-        Conn::Backend: CounterBackend<Conn>,
+        DB: CounterBackend<Conn, Run>,
     {
-        now(self.page(&mut Link::blocking(conn)))
+        /// The names and exact totals of this page, at one instant.
+        ///
+        /// # Errors
+        /// The database's, and as [`Counter`](crate::Counter)'s.
+        pub fn load(&self, link: Link) -> QueryResult<Vec<(String, i64)>> {
+            self.page(link).await
+        }
     }
 }
 

@@ -3,10 +3,9 @@
 //! They live in the library's own tables (see [`MIGRATIONS`](crate::MIGRATIONS)), a parent like any other with one sharded field:
 //! the derive declares them, and the same statements count, fold and set them.
 
-#[cfg(feature = "async")]
-pub mod asynchronous;
 mod backend;
 mod bounded;
+mod cached;
 mod counter;
 mod idempotent;
 mod list;

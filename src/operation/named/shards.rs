@@ -1,57 +1,51 @@
 //! How many shards a named counter has.
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 
 use super::backend::CounterBackend;
 use super::counter::Counter;
 use super::table::counters;
-use crate::connection::{Link, LoadIo, now};
+use crate::connection::{Link, LoadIo, paired};
 #[cfg(doc)]
 use crate::error::Error;
-use crate::operation::shard_counts::ShardCount;
+use crate::operation::shard_counts::Number;
 
-impl Counter {
-    /// How many shards writers choose from; 128 unless it was changed.
-    ///
-    /// # Errors
-    /// See [`Counter`](Self#errors).
-    pub fn shards<Conn>(&self, conn: &mut Conn) -> QueryResult<u16>
+paired! {
+    impl Counter<Run>
     where
-        Conn: LoadConnection,
-        Conn::Backend: CounterBackend<Conn>,
+        DB: CounterBackend<Conn, Run>,
     {
-        self.key()?;
-        self.shard_count().get(conn)
-    }
+        /// How many shards writers choose from; 128 unless it was changed.
+        ///
+        /// # Errors
+        /// See [`Counter`](Self#errors).
+        pub fn shards(&self, link: Link) -> QueryResult<u16> {
+            self.key()?;
+            self.shard_count().get(link).await
+        }
 
-    /// Raises the number of shards to `n`, but never lowers it, and returns the resulting number. It takes effect in this process
-    /// at once, in others when they follow: see [`shard_counts`](crate::shard_counts).
-    ///
-    /// # Errors
-    /// See [`Counter`](Self#errors); [`InvalidShardCount`](Error::InvalidShardCount) unless `n` is from 1 to 4096.
-    pub fn increase_shards<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<u16>
-    where
-        Conn: LoadConnection,
-        Conn::Backend: CounterBackend<Conn>,
-    {
-        self.key()?;
-        self.shard_count().increase(n, conn)
-    }
+        /// Raises the number of shards to `n`, but never lowers it, and returns the resulting number. It takes effect in this process
+        /// at once, in others when they follow: see [`shard_counts`](crate::shard_counts).
+        ///
+        /// # Errors
+        /// See [`Counter`](Self#errors); [`InvalidShardCount`](Error::InvalidShardCount) unless `n` is from 1 to 4096.
+        pub fn increase_shards(&self, link: Link, n: u16) -> QueryResult<u16> {
+            self.key()?;
+            self.shard_count().write(n, true, link).await
+        }
 
-    /// Sets the number of shards, up or down, and folds the counter, so that shards beyond the number are removed. No total
-    /// changes.
-    ///
-    /// # Errors
-    /// As [`increase_shards`](Self::increase_shards).
-    pub fn resize<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<()>
-    where
-        Conn: LoadConnection,
-        Conn::Backend: CounterBackend<Conn>,
-    {
-        now(self.resized(n, &mut Link::blocking(conn)))
+        /// Sets the number of shards, up or down, and folds the counter, so that shards beyond the number are removed. No total
+        /// changes.
+        ///
+        /// # Errors
+        /// As [`increase_shards`](Self::increase_shards).
+        pub fn resize(&self, link: Link, n: u16) -> QueryResult<()> {
+            self.resized(n, link).await
+        }
     }
+}
 
+impl<Run> Counter<Run> {
     pub(crate) async fn resized<DB, M, Conn>(
         &self,
         n: u16,
@@ -66,7 +60,7 @@ impl Counter {
         DB::fold(link.conn, key, n).await.map(drop)
     }
 
-    pub(crate) fn shard_count(&self) -> ShardCount {
-        ShardCount::of_counter::<counters::table>(self.name.as_bytes())
+    pub(crate) fn shard_count(&self) -> Number {
+        Number::of_counter::<counters::table>(self.name.as_bytes())
     }
 }

@@ -2,13 +2,12 @@
 
 use std::marker::PhantomData;
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 
 use super::backend::CounterBackend;
 use super::list::named;
 use super::sql::{SelectCounters, SelectedRows};
-use crate::connection::{Blocking, Io, Link, now};
+use crate::connection::{Blocking, Io, Link, paired};
 
 /// The named counters with the greatest totals; made by [`Counter::top`](crate::Counter::top).
 ///
@@ -71,16 +70,17 @@ impl<Run> TopCounters<Run> {
     }
 }
 
-impl TopCounters {
-    /// The names and exact totals, the greatest first, at one instant.
-    ///
-    /// # Errors
-    /// The database's, and as [`Counter`](crate::Counter)'s.
-    pub fn load<Conn>(&self, conn: &mut Conn) -> QueryResult<Vec<(String, i64)>>
+paired! {
+    impl TopCounters<Run>
     where
-        Conn: LoadConnection,
-        Conn::Backend: CounterBackend<Conn>,
+        DB: CounterBackend<Conn, Run>,
     {
-        now(self.rows(&mut Link::blocking(conn)))
+        /// The names and exact totals, the greatest first, at one instant.
+        ///
+        /// # Errors
+        /// The database's, and as [`Counter`](crate::Counter)'s.
+        pub fn load(&self, link: Link) -> QueryResult<Vec<(String, i64)>> {
+            self.rows(link).await
+        }
     }
 }

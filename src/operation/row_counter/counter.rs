@@ -1,17 +1,15 @@
 //! One sharded field of one row, as a value that can be passed around.
 
 use std::fmt;
+use std::marker::PhantomData;
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
-use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, ShardedBackend};
-use crate::connection::{Link, LoadIo, now};
+use crate::connection::{Blocking, Link, LoadIo, paired};
 use crate::engine::{KeyedTable, explain};
 use crate::model::{ShardedColumn, ShardedTable};
-use crate::operation::cached::CachedCounter;
-use crate::operation::idempotency::{Idempotent, Request, count_once};
+use crate::operation::idempotency::Idempotent;
 use crate::query_builder::{FindParent, KeyIs, Names};
 
 use super::add::ready_to_add;
@@ -42,90 +40,88 @@ use super::field::IntegerField;
 /// # }
 /// ```
 #[must_use = "a counter does nothing by itself"]
-pub struct RowCounter<C: Column<Table: ShardedTable>> {
+pub struct RowCounter<C: Column<Table: ShardedTable>, Run = Blocking> {
     pub(crate) column: C,
     pub(crate) key: Key<C>,
+    run: PhantomData<fn() -> Run>,
 }
 
 type Key<C> = <<C as Column>::Table as ShardedTable>::Key;
 
-impl<C: ShardedColumn> RowCounter<C> {
+paired! {
+    impl<C: ShardedColumn> RowCounter<C, Run>
+    where
+        C: IntegerField<DB>,
+        DB: BackendOf<Conn>,
+    {
+        /// Adds `n`, which may be negative. Returns the number of rows counted, 0 if there is no such row.
+        /// [`update`](crate::update()) by key, with the same SQL and the same effect.
+        ///
+        /// Adding 0 writes nothing. It only looks whether there is such a row:
+        ///
+        /// ```sql
+        /// SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)
+        /// ```
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn add(&self, link: Link, n: i64) -> QueryResult<usize> {
+            self.count(n, link).await
+        }
+
+        /// The exact total; `None` if there is no such row.
+        ///
+        /// ```sql
+        /// SELECT total FROM "videos" WHERE ("videos"."id" = $1)
+        /// ```
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn get(&self, link: Link) -> QueryResult<Option<i64>> {
+            self.total(link).await
+        }
+
+        /// Adds `n`, which may be negative, and returns the new total; `None` if there is no such row. The count and the read are one
+        /// statement or one transaction, so the total contains `n`, and no count that another connection has not committed by then.
+        ///
+        /// The SQL is that of [`update`](crate::update#results) with `.returning(..)`. Adding 0 is [`get`](Self::get).
+        ///
+        /// ```
+        /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+        /// # use schema::videos::{self, dsl::{id, videos as all, views}};
+        /// # use diesel::prelude::*;
+        /// # #[derive(diesel_sharded::ShardedField)]
+        /// # #[diesel(table_name = videos)]
+        /// # struct Video { id: i64, #[sharded] views: i64 }
+        /// # fn main() -> QueryResult<()> {
+        /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
+        /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
+        /// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
+        /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
+        /// use diesel_sharded::RowCounter;
+        ///
+        /// assert_eq!(RowCounter::of(views, 7).add_and_get(5, conn)?, Some(105));
+        /// assert_eq!(RowCounter::of(views, 8).add_and_get(5, conn)?, None);
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// # Errors
+        /// As [`update`](crate::update())'s.
+        pub fn add_and_get(&self, link: Link, n: i64) -> QueryResult<Option<i64>> {
+            self.count_and_total(n, link).await
+        }
+    }
+}
+
+impl<C: ShardedColumn, Run> RowCounter<C, Run> {
     /// The field `column` of the row with this key.
     pub fn of(column: C, key: Key<C>) -> Self {
-        RowCounter { column, key }
-    }
-
-    /// Adds `n`, which may be negative. Returns the number of rows counted, 0 if there is no such row.
-    /// [`update`](crate::update()) by key, with the same SQL and the same effect.
-    ///
-    /// Adding 0 writes nothing. It only looks whether there is such a row:
-    ///
-    /// ```sql
-    /// SELECT 1 FROM "videos" WHERE ("videos"."id" = $1)
-    /// ```
-    ///
-    /// # Errors
-    /// As [`update`](crate::update())'s.
-    pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>
-    where
-        C: IntegerField<DB>,
-        Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        now(self.count(n, &mut Link::blocking(conn)))
-    }
-
-    /// The exact total; `None` if there is no such row.
-    ///
-    /// ```sql
-    /// SELECT total FROM "videos" WHERE ("videos"."id" = $1)
-    /// ```
-    ///
-    /// # Errors
-    /// As [`update`](crate::update())'s.
-    pub fn get<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Option<i64>>
-    where
-        C: IntegerField<DB>,
-        Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        now(self.total(&mut Link::blocking(conn)))
-    }
-
-    /// Adds `n`, which may be negative, and returns the new total; `None` if there is no such row. The count and the read are one
-    /// statement or one transaction, so the total contains `n`, and no count that another connection has not committed by then.
-    ///
-    /// The SQL is that of [`update`](crate::update#results) with `.returning(..)`. Adding 0 is [`get`](Self::get).
-    ///
-    /// ```
-    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
-    /// # use schema::videos::{self, dsl::{id, videos as all, views}};
-    /// # use diesel::prelude::*;
-    /// # #[derive(diesel_sharded::ShardedField)]
-    /// # #[diesel(table_name = videos)]
-    /// # struct Video { id: i64, #[sharded] views: i64 }
-    /// # fn main() -> QueryResult<()> {
-    /// # let conn = &mut SqliteConnection::establish(":memory:").unwrap();
-    /// # diesel::sql_query("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)").execute(conn)?;
-    /// # diesel::insert_into(all).values((id.eq(7), views.eq(100))).execute(conn)?;
-    /// # diesel_sharded::ShardsTable::of(videos::table).create(conn)?;
-    /// use diesel_sharded::RowCounter;
-    ///
-    /// assert_eq!(RowCounter::of(views, 7).add_and_get(5, conn)?, Some(105));
-    /// assert_eq!(RowCounter::of(views, 8).add_and_get(5, conn)?, None);
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`update`](crate::update())'s.
-    pub fn add_and_get<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<Option<i64>>
-    where
-        C: IntegerField<DB>,
-        Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        now(self.count_and_total(n, &mut Link::blocking(conn)))
+        RowCounter {
+            column,
+            key,
+            run: PhantomData,
+        }
     }
 
     /// The same counter, which counts only once for all additions with this key of 1 to 255 bytes. See
@@ -217,42 +213,20 @@ impl<C: ShardedColumn> RowCounter<C> {
     }
 }
 
-/// As [`RowCounter`]'s own methods. The keys in the cache are the shards table's name, the field's and the row's.
-impl<C, Conn, DB> CachedCounter<Conn> for RowCounter<C>
-where
-    C: IntegerField<DB>,
-    Key<C>: fmt::Debug,
-    Conn: LoadConnection<Backend = DB>,
-    DB: BackendOf<Conn>,
-{
-    fn cache_key(&self) -> String {
-        self.cached_as()
-    }
-
-    /// # Errors
-    /// [`NotFound`](DieselError::NotFound) if there is no such row.
-    fn read(&self, conn: &mut Conn) -> QueryResult<i64> {
-        self.get(conn)?.ok_or(DieselError::NotFound)
-    }
-
-    fn add(&self, n: i64, conn: &mut Conn) -> QueryResult<usize> {
-        RowCounter::add(self, n, conn)
-    }
-
-    fn add_once(&self, n: i64, key: &[u8], conn: &mut Conn) -> QueryResult<Option<(usize, bool)>> {
-        let request = Request::to_add(key, &self.cached_as(), n)?;
-        let add = ready_to_add::<C, DB>(self.key.clone(), n);
-        now(count_once(&mut Link::blocking(conn), add, &request)).map(Some)
+#[cfg(feature = "async")]
+impl<C: ShardedColumn> From<RowCounter<C>> for RowCounter<C, crate::connection::Async> {
+    fn from(counter: RowCounter<C>) -> Self {
+        Self::of(counter.column, counter.key)
     }
 }
 
-impl<C: ShardedColumn> Clone for RowCounter<C> {
+impl<C: ShardedColumn, Run> Clone for RowCounter<C, Run> {
     fn clone(&self) -> Self {
-        RowCounter::of(self.column, self.key.clone())
+        Self::of(self.column, self.key.clone())
     }
 }
 
-impl<C: ShardedColumn> fmt::Debug for RowCounter<C>
+impl<C: ShardedColumn, Run> fmt::Debug for RowCounter<C, Run>
 where
     Key<C>: fmt::Debug,
 {

@@ -4,8 +4,10 @@ mod add;
 mod add_and_get;
 #[cfg(feature = "async")]
 pub mod asynchronous;
+mod cached;
 mod counter;
 mod field;
+mod idempotent;
 
 pub use self::add::AddTo;
 pub(crate) use self::add::{ReadyToAdd, ready_to_add};

@@ -8,7 +8,7 @@ use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 
-use super::number::ShardCount;
+use super::number::Number;
 use super::sql::{Only, load, within};
 use crate::backend::BackendOf;
 use crate::connection::{Link, LoadIo, in_any_transaction, now};
@@ -34,7 +34,7 @@ pub(crate) fn known<'f, T: ShardedTable>(fields: impl Iterator<Item = &'f str>) 
         .unwrap_or(T::SHARDS)
 }
 
-impl ShardCount {
+impl Number {
     /// The number that a writer of this process chooses from.
     pub(crate) fn known(&self) -> u16 {
         let known = known_for_reading();
@@ -180,7 +180,7 @@ where
 /// ```
 ///
 /// # Errors
-/// As [`ShardCount::get`]; the numbers that were known stay in use. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction)
+/// As [`ShardCount::get`](super::ShardCount::get); the numbers that were known stay in use. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction)
 /// inside a transaction.
 pub fn refresh<Conn>(conn: &mut Conn) -> QueryResult<()>
 where

@@ -36,12 +36,15 @@
 pub mod asynchronous;
 mod follow;
 mod known;
-mod number;
+pub(in crate::operation) mod number;
 mod sql;
 
 pub use self::follow::{Following, follow};
 pub use self::known::refresh;
 pub(crate) use self::known::{keep_fresh, known, wished};
 pub(in crate::operation) use self::known::{largest, read_table};
-pub use self::number::ShardCount;
+pub(crate) use self::number::Number;
 pub(in crate::operation) use self::sql::TABLE;
+
+/// The number of shards of one field, or of one named counter; see [`operation::ShardCount`](crate::operation::ShardCount).
+pub type ShardCount = number::ShardCount;

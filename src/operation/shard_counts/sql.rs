@@ -5,15 +5,16 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::Error as DieselError;
 use diesel::sql_types::{Binary, Integer};
 
-use super::number::ShardCount;
+use super::number::Number;
 use crate::backend::{Dialect, ShardedBackend};
 use crate::connection::{Io, Link, LoadIo};
 use crate::engine::explain_missing;
+use crate::model::MAX_SHARDS;
 use crate::query_builder::{Sql, bind, id, no_query_id, on, sql};
 
 /// A number as somebody else may have written it, brought into range.
 pub(super) fn within(number: i32) -> u16 {
-    number.clamp(1, i32::from(ShardCount::MAX)) as u16
+    number.clamp(1, i32::from(MAX_SHARDS)) as u16
 }
 
 pub(in crate::operation) const TABLE: &str = "diesel_sharded_shard_numbers";
@@ -46,10 +47,10 @@ pub(super) enum Only<'a> {
     All,
     Table(&'a str),
     /// One, as it is now and not as a caller's transaction saw it, if it was just written.
-    Number(&'a ShardCount, bool),
+    Number(&'a Number, bool),
 }
 
-/// See [`refresh`](super::refresh()) and [`ShardCount::get`].
+/// See [`refresh`](super::refresh()) and [`ShardCount::get`](super::ShardCount::get).
 struct SelectNumbers<'a> {
     only: Only<'a>,
 }
@@ -69,7 +70,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for SelectNumbers<'_> {
 }
 
 /// Forgets a number.
-pub(super) struct DeleteNumber<'a>(pub(super) &'a ShardCount);
+pub(super) struct DeleteNumber<'a>(pub(super) &'a Number);
 
 impl<DB: ShardedBackend> QueryFragment<DB> for DeleteNumber<'_> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
@@ -78,7 +79,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for DeleteNumber<'_> {
 }
 
 /// ` WHERE shards_table = $1 AND counter = $2`
-fn is<'b, DB: ShardedBackend>(number: &'b ShardCount) -> impl Sql<'b, DB> {
+fn is<'b, DB: ShardedBackend>(number: &'b Number) -> impl Sql<'b, DB> {
     sql! { is_of_table(&number.table), " AND ", id("counter"), " = ", bind(Binary, &number.counter[..]) }
 }
 
@@ -91,9 +92,9 @@ impl Query for SelectNumbers<'_> {
     type SqlType = (Binary, Binary, Integer);
 }
 
-/// See [`ShardCount::increase`] and [`ShardCount::resize`].
+/// See [`ShardCount::increase`](super::ShardCount::increase) and [`ShardCount::resize`](super::ShardCount::resize).
 pub(super) struct UpsertNumber<'a> {
-    pub(super) of: &'a ShardCount,
+    pub(super) of: &'a Number,
     pub(super) first: i32,
     pub(super) then: i32,
     pub(super) only_up: bool,
@@ -103,7 +104,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for UpsertNumber<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         out.unsafe_to_cache_prepared();
         let by_target = out.backend().dialect().names_conflict_target();
-        let ShardCount { table, counter, .. } = self.of;
+        let Number { table, counter, .. } = self.of;
         sql!(out;
             "INSERT INTO ", id(TABLE), " (", columns(), ") VALUES (",
             bind(Binary, table.as_bytes()), ", ", bind(Binary, &counter[..]), ", ", bind(Integer, &self.first), ")",
@@ -143,14 +144,18 @@ no_query_id!([] UpsertNumber<'_>);
 ))]
 mod tests {
     use super::*;
-    use crate::test_schema::{sql, videos};
+    use crate::test_schema::sql;
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
 
     #[test]
     fn a_number_is_raised_by_an_upsert() {
         let raise = UpsertNumber {
-            of: &ShardCount::of(videos::views),
+            of: &Number {
+                table: "videos_shards".into(),
+                counter: b"views".to_vec(),
+                default: 128,
+            },
             first: 64,
             then: 64,
             only_up: true,

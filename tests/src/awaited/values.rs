@@ -6,7 +6,7 @@ use diesel::prelude::*;
 use diesel_async::AsyncConnection;
 use diesel_sharded::asynchronous::{self, Async, operation};
 use diesel_sharded::backend::BackendOf;
-use diesel_sharded::counters;
+use diesel_sharded::{counters, idempotency};
 use diesel_sharded::model::{ShardedColumn, ShardedTable};
 use diesel_sharded::operation::{CounterBackend, Folded, IntegerField};
 use diesel_sharded::retry::RetryPolicy;
@@ -107,6 +107,20 @@ impl BoundedCounter {
         BoundedCounter(self.0.never_above(most))
     }
 
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> IdempotentBoundedCounter {
+        IdempotentBoundedCounter(self.0.idempotency_key(key))
+    }
+
+    waits! {
+        add(n: i64) -> bool;
+        add_and_get(n: i64) -> Option<i64>;
+        get() -> i64;
+    }
+}
+
+pub struct IdempotentBoundedCounter(idempotency::Idempotent<operation::BoundedCounter>);
+
+impl IdempotentBoundedCounter {
     waits! { add(n: i64) -> bool; }
 }
 
@@ -147,6 +161,21 @@ impl Idempotent {
     }
 }
 
+/// The same method of a row's counter, waited for.
+macro_rules! waits_for_row {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => {$(
+        pub fn $name<Conn, DB>(&self, $($argument: $type,)* conn: &mut Conn) -> QueryResult<$result>
+        where
+            C: IntegerField<DB>,
+            <C::Table as ShardedTable>::Key: fmt::Debug,
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+        {
+            wait(self.0.$name($($argument,)* conn))
+        }
+    )+};
+}
+
 #[derive(Clone)]
 pub struct RowCounter<C: ShardedColumn>(asynchronous::RowCounter<C>);
 
@@ -155,37 +184,7 @@ impl<C: ShardedColumn> RowCounter<C> {
         RowCounter(asynchronous::RowCounter::of(column, key))
     }
 
-    pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>
-    where
-        C: IntegerField<DB> + Send + Sync,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.add(n, conn))
-    }
-
-    pub fn add_and_get<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<Option<i64>>
-    where
-        C: IntegerField<DB> + Send + Sync,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.add_and_get(n, conn))
-    }
-
-    pub fn get<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<Option<i64>>
-    where
-        C: IntegerField<DB> + Send + Sync,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.get(conn))
-    }
-
-    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> IdempotentRowCounter<C>
-    where
-        <C::Table as ShardedTable>::Key: fmt::Debug,
-    {
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> IdempotentRowCounter<C> {
         IdempotentRowCounter(self.0.idempotency_key(key))
     }
 
@@ -196,24 +195,18 @@ impl<C: ShardedColumn> RowCounter<C> {
     pub fn never_above(self, most: i64) -> Bounded<C> {
         Bounded(self.0.never_above(most))
     }
+
+    waits_for_row! {
+        add(n: i64) -> usize;
+        add_and_get(n: i64) -> Option<i64>;
+        get() -> Option<i64>;
+    }
 }
 
-pub struct IdempotentRowCounter<C: ShardedColumn>(operation::IdempotentRowCounter<C>)
-where
-    <C::Table as ShardedTable>::Key: fmt::Debug;
+pub struct IdempotentRowCounter<C: ShardedColumn>(operation::IdempotentRowCounter<C>);
 
-impl<C: ShardedColumn> IdempotentRowCounter<C>
-where
-    <C::Table as ShardedTable>::Key: fmt::Debug,
-{
-    pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<usize>
-    where
-        C: IntegerField<DB> + Send + Sync,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.add(n, conn))
-    }
+impl<C: ShardedColumn> IdempotentRowCounter<C> {
+    waits_for_row! { add(n: i64) -> usize; }
 }
 
 pub struct Bounded<C: ShardedColumn>(asynchronous::bounded::Bounded<C>);
@@ -231,12 +224,21 @@ impl<C: ShardedColumn> Bounded<C> {
         Bounded(self.0.retry(policy))
     }
 
-    pub fn add<Conn, DB>(&self, n: i64, conn: &mut Conn) -> QueryResult<bool>
-    where
-        C: IntegerField<DB> + Send + Sync,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.add(n, conn))
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> IdempotentBounded<C> {
+        IdempotentBounded(self.0.idempotency_key(key))
     }
+
+    waits_for_row! {
+        add(n: i64) -> bool;
+        add_and_get(n: i64) -> Option<i64>;
+        get() -> Option<i64>;
+    }
+}
+
+pub struct IdempotentBounded<C: ShardedColumn>(
+    idempotency::Idempotent<asynchronous::bounded::Bounded<C>>,
+);
+
+impl<C: ShardedColumn> IdempotentBounded<C> {
+    waits_for_row! { add(n: i64) -> bool; }
 }

@@ -8,6 +8,7 @@ use super::api::shard_counts::ShardCount;
 use super::api::{Counter, RowCounter, counters, fold, reset, set_total};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
+use diesel_sharded::Error;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{videos as table, videos_shards};
@@ -47,6 +48,55 @@ fn stays_within_both_bounds() {
         videos.find(1).select(views.total()).first(conn),
         Ok(100_i64)
     );
+}
+
+#[test]
+fn a_count_returns_the_new_total_or_nothing() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    assert_eq!(bounded().add_and_get(-2, conn), Ok(None));
+    assert_eq!(bounded().add_and_get(5, conn), Ok(Some(6)));
+    assert_eq!(bounded().get(conn), Ok(Some(6)));
+    let undone = conn.transaction(|conn| {
+        assert_eq!(bounded().add_and_get(94, conn), Ok(Some(100)));
+        assert_eq!(bounded().add_and_get(1, conn), Ok(None));
+        Err::<(), _>(DieselError::RollbackTransaction)
+    });
+    assert_eq!(undone, Err(DieselError::RollbackTransaction));
+    assert_eq!(total(conn), 6);
+    let absent = RowCounter::of(likes, 99).never_below(0);
+    assert_eq!(absent.get(conn), Ok(None));
+    assert_eq!(absent.add_and_get(1, conn), Err(DieselError::NotFound));
+
+    let tickets = Counter::named("tickets").never_below(0).never_above(3);
+    assert_eq!(tickets.get(conn), Ok(0));
+    assert_eq!(tickets.add_and_get(-1, conn), Ok(None));
+    assert_eq!(tickets.add_and_get(3, conn), Ok(Some(3)));
+    assert_eq!(tickets.add_and_get(1, conn), Ok(None));
+    assert_eq!(tickets.get(conn), Ok(3));
+}
+
+#[test]
+fn a_key_counts_once_within_the_bounds() {
+    let (_database, mut conn) = database_with_counters();
+    let conn = &mut conn;
+    let row = |key: &str| bounded().idempotency_key(key);
+    assert_eq!(row("a").add(99, conn), Ok(true));
+    assert_eq!(row("a").add(99, conn), Ok(true)); // again, though there is no more room
+    assert_eq!(total(conn), 100);
+    // A refused one leaves its key to any other.
+    assert_eq!(row("b").add(1, conn), Ok(false));
+    assert_eq!(row("b").add(-10, conn), Ok(true));
+    let reused = row("b").add(1, conn).map_err(Error::from);
+    assert!(matches!(reused, Err(Error::IdempotencyKeyReused)));
+    assert_eq!(total(conn), 90);
+
+    let seats = Counter::named("seats").never_below(0).never_above(2);
+    for key in ["c", "c", "d"] {
+        assert_eq!(seats.idempotency_key(key).add(1, conn), Ok(true));
+    }
+    assert_eq!(seats.idempotency_key("e").add(1, conn), Ok(false));
+    assert_eq!(seats.get(conn), Ok(2));
 }
 
 #[test]

@@ -98,6 +98,11 @@ impl Module {
                 {
                     module.tables.extend(table_of(call.mac.tokens));
                 }
+                // Methods in both ways to a connection, as the crate's own macro takes them.
+                Item::Macro(call) if call.mac.path.is_ident("paired") => {
+                    let file: syn::File = syn::parse2(call.mac.tokens).unwrap();
+                    module.items.extend(file.items);
+                }
                 item => module.items.push(item),
             }
         }
