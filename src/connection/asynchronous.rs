@@ -16,7 +16,7 @@ use super::pause::pause;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::connection::{Io, Link, LoadInto, LoadIo, told};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Keep, Kept, KeptQuery, Passing};
+use crate::query_builder::{Passing, Prepare, Prepared, PreparedQuery};
 
 /// The future of a step.
 pub type BoxFuture<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
@@ -33,14 +33,17 @@ where
     type Backend = Conn::Backend;
     type Future<'c, T: 'c> = BoxFuture<'c, T>;
 
-    fn execute_kept<'c, Q>(conn: &'c mut Conn, statement: Q) -> BoxFuture<'c, QueryResult<usize>>
+    fn execute_prepared<'c, Q>(
+        conn: &'c mut Conn,
+        statement: Q,
+    ) -> BoxFuture<'c, QueryResult<usize>>
     where
-        Q: Keep<Conn::Backend> + QueryId + 'c,
+        Q: Prepare<Conn::Backend> + QueryId + 'c,
     {
         let backend = Conn::Backend::backend_of(conn);
         let dialect = backend.dialect();
         let counted: Conn::ExecuteFuture<'c, 'c> =
-            conn.execute_returning_count(Kept::new(statement, &backend));
+            conn.execute_returning_count(Prepared::new(statement, &backend));
         Box::pin(counted.map_err(move |error| told(dialect, error)))
     }
 
@@ -102,7 +105,10 @@ where
     Conn: AsyncConnection,
     Conn::Backend: BackendOf<Conn>,
 {
-    fn load_kept<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> BoxFuture<'c, QueryResult<Vec<U>>>
+    fn load_prepared<'c, ST, U, Q>(
+        conn: &'c mut Conn,
+        query: Q,
+    ) -> BoxFuture<'c, QueryResult<Vec<U>>>
     where
         Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
         U: FromSqlRow<ST, Conn::Backend> + Send + 'static,
@@ -140,7 +146,7 @@ where
         U: 'c,
     {
         let backend = Conn::Backend::backend_of(conn);
-        let rows: Conn::LoadFuture<'c, 'c> = conn.load(KeptQuery::new(query, &backend));
+        let rows: Conn::LoadFuture<'c, 'c> = conn.load(PreparedQuery::new(query, &backend));
         let read = |row: QueryResult<Conn::Row<'c, 'c>>| {
             U::build_from_row(&row?).map_err(DieselError::DeserializationError)
         };

@@ -17,7 +17,7 @@ use super::link::{Io, Link, LoadInto, LoadIo};
 use super::told::told;
 use crate::backend::{BackendOf, Reads, ShardedBackend};
 use crate::policy::RetryPolicy;
-use crate::query_builder::{Keep, Kept, KeptQuery, Passing};
+use crate::query_builder::{Passing, Prepare, Prepared, PreparedQuery};
 
 /// Diesel's own connections: each call returns when it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,12 +31,12 @@ where
     type Backend = Conn::Backend;
     type Future<'c, T: 'c> = Ready<T>;
 
-    fn execute_kept<'c, Q>(conn: &'c mut Conn, statement: Q) -> Ready<QueryResult<usize>>
+    fn execute_prepared<'c, Q>(conn: &'c mut Conn, statement: Q) -> Ready<QueryResult<usize>>
     where
-        Q: Keep<Conn::Backend> + QueryId + 'c,
+        Q: Prepare<Conn::Backend> + QueryId + 'c,
     {
         let backend = Conn::Backend::backend_of(conn);
-        let counted = conn.execute_returning_count(&Kept::new(statement, &backend));
+        let counted = conn.execute_returning_count(&Prepared::new(statement, &backend));
         ready(counted.map_err(|error| told(backend.dialect(), error)))
     }
 
@@ -97,7 +97,7 @@ where
     Conn: LoadConnection,
     Conn::Backend: BackendOf<Conn>,
 {
-    fn load_kept<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<Vec<U>>>
+    fn load_prepared<'c, ST, U, Q>(conn: &'c mut Conn, query: Q) -> Ready<QueryResult<Vec<U>>>
     where
         Q: Query + QueryFragment<Conn::Backend> + QueryId + 'c,
         U: FromSqlRow<ST, Conn::Backend> + 'static,
@@ -130,7 +130,7 @@ where
         U: 'c,
     {
         let backend = Conn::Backend::backend_of(conn);
-        let query = KeptQuery::new(query, &backend);
+        let query = PreparedQuery::new(query, &backend);
         let rows = load_as::<ST, U, _, _>(conn, query);
         ready(rows.map_err(|error| told(backend.dialect(), error)))
     }

@@ -19,7 +19,7 @@ use diesel::result::QueryResult;
 
 use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend};
 use crate::policy::RetryPolicy;
-use crate::query_builder::Keep;
+use crate::query_builder::Prepare;
 
 /// How statements reach a `Conn`.
 pub trait Io<Conn> {
@@ -30,12 +30,12 @@ pub trait Io<Conn> {
     type Future<'c, T: 'c>: Future<Output = T>;
 
     /// Sends a statement that the connection keeps prepared. Gives the number of rows that it met.
-    fn execute_kept<'c, Q>(
+    fn execute_prepared<'c, Q>(
         conn: &'c mut Conn,
         statement: Q,
     ) -> Self::Future<'c, QueryResult<usize>>
     where
-        Q: Keep<Self::Backend> + QueryId + 'c;
+        Q: Prepare<Self::Backend> + QueryId + 'c;
 
     /// Sends a statement. Gives the number of rows that it met.
     fn execute<'c, Q>(conn: &'c mut Conn, statement: Q) -> Self::Future<'c, QueryResult<usize>>
@@ -75,7 +75,7 @@ pub trait Io<Conn> {
 /// An [`Io`] whose connections give rows.
 pub trait LoadIo<Conn>: Io<Conn> {
     /// Reads the rows of `query`, a `SELECT` without a limit that the connection keeps prepared where it can, as the SQL type `ST`.
-    fn load_kept<'c, ST, U, Q>(
+    fn load_prepared<'c, ST, U, Q>(
         conn: &'c mut Conn,
         query: Q,
     ) -> Self::Future<'c, QueryResult<Vec<U>>>
@@ -94,7 +94,7 @@ pub trait LoadIo<Conn>: Io<Conn> {
 
 /// An [`Io`] that can read an application's own `U`. On a blocking connection that need not be `Send`.
 pub trait LoadInto<Conn, ST, U>: LoadIo<Conn> {
-    /// The same as [`LoadIo::load_kept`].
+    /// The same as [`LoadIo::load_prepared`].
     fn load_into<'c, Q>(conn: &'c mut Conn, query: Q) -> Self::Future<'c, QueryResult<Vec<U>>>
     where
         Q: Query + QueryFragment<Self::Backend> + QueryId + 'c,
@@ -167,15 +167,15 @@ where
         self.backend().dialect()
     }
 
-    /// See [`Io::execute_kept`].
-    pub(crate) fn execute_kept<'s, Q>(
+    /// See [`Io::execute_prepared`].
+    pub(crate) fn execute_prepared<'s, Q>(
         &'s mut self,
         statement: Q,
     ) -> M::Future<'s, QueryResult<usize>>
     where
-        Q: Keep<M::Backend> + QueryId + 's,
+        Q: Prepare<M::Backend> + QueryId + 's,
     {
-        M::execute_kept(self.conn, statement)
+        M::execute_prepared(self.conn, statement)
     }
 
     /// See [`Io::execute`].

@@ -8,16 +8,16 @@
 /// The docs go to the blocking method. A file has one `paired!`, because it makes modules.
 macro_rules! paired {
     ($(
-        impl$(<$($param:ident: $param_bound:path),+>)? $handle:ty
+        impl<$($param:ident: $param_bound:path),*> $handle:ty
         where $($bounded:ty: $bound:path,)+
-        $methods:tt
+        { $($methods:tt)+ }
     )+) => {
         mod blocking {
             use super::*;
             use crate::connection::Blocking as Run;
 
-            $(impl$(<$($param: $param_bound),+>)? $handle {
-                crate::connection::paired! { @blocking [$($bounded: $bound,)+] $methods }
+            $(impl<$($param: $param_bound),*> $handle {
+                crate::connection::paired! { @blocking [$($bounded: $bound,)+] { $($methods)+ } }
             })+
         }
 
@@ -26,8 +26,8 @@ macro_rules! paired {
             use super::*;
             use crate::connection::Async as Run;
 
-            $(impl$(<$($param: $param_bound),+>)? $handle {
-                crate::connection::paired! { @awaited [$($bounded: $bound,)+] $methods }
+            $(impl<$($param: $param_bound),*> $handle {
+                crate::connection::paired! { @awaited [$($bounded: $bound,)+] { $($methods)+ } }
             })+
         }
     };

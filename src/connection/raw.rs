@@ -26,7 +26,7 @@ use super::link::{Io, Link};
 use crate::backend::{Dialect, OpenQuestion, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::error::Error;
-use crate::query_builder::Keep;
+use crate::query_builder::Prepare;
 
 /// Whether any transaction is open, one that Diesel knows or another.
 pub(crate) async fn in_any_transaction<M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<bool>
@@ -69,7 +69,7 @@ where
 {
     let mut tries = 0;
     loop {
-        let open = match link.execute_kept(IsOlder).await {
+        let open = match link.execute_prepared(IsOlder).await {
             Ok(0) => return Ok(false),
             Ok(_) => link.execute_query(IsSame).await.map(|rows| rows > 0),
             Err(error) => Err(error),
@@ -187,8 +187,8 @@ questions! {
     IsSame = is_same;
 }
 
-/// Kept prepared, since only then the first answer is enough.
-impl<DB: ShardedBackend> Keep<DB> for IsOlder {}
+/// Prepared prepared, since only then the first answer is enough.
+impl<DB: ShardedBackend> Prepare<DB> for IsOlder {}
 
 #[cfg(test)]
 mod tests {

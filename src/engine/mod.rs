@@ -3,8 +3,8 @@
 mod count;
 mod explain;
 mod failure;
-mod hold;
 mod keyed;
+mod locking;
 mod own;
 mod plan;
 mod retry_loop;
@@ -14,12 +14,12 @@ mod statement;
 pub(crate) use self::count::count;
 pub(crate) use self::explain::{explain, explain_missing, explain_of};
 pub(crate) use self::failure::AttemptError;
-pub(crate) use self::hold::{
-    Held, Moved, Shards, States, Sums, TRIES_TO_LOCK, field, holding, holding_options,
-    remove_orphans, shards_of, zeros,
-};
 pub(crate) use self::keyed::{After, KEYS_IN_A_STATEMENT, Parents, in_chunks};
 pub use self::keyed::{KeyAndText, KeyedTable};
+pub(crate) use self::locking::{
+    LockedParents, Moved, Shards, States, Sums, TRIES_TO_LOCK, field, locking, locking_options,
+    remove_orphans, shards_of, zeros,
+};
 pub(crate) use self::own::enclosed;
 #[cfg(feature = "r2d2")]
 pub(crate) use self::own::{own_statement, own_transaction};

@@ -61,7 +61,9 @@ pub trait ShardedTable: Table + HasTable<Table = Self> + Copy + Send + Sync + 's
     note = "put `#[sharded]`, `#[sharded(max)]` or `#[sharded(min)]` on its field in the model that derives \
             `diesel_sharded::ShardedField`"
 )]
-pub trait TotalColumn: Column<Table: ShardedTable, SqlType: SqlType> + Copy + Send + Sync + 'static {
+pub trait TotalColumn:
+    Column<Table: ShardedTable, SqlType: SqlType> + Copy + Send + Sync + 'static
+{
     /// The column in the shards table.
     const FIELD: ShardsColumn;
 }

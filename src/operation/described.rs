@@ -17,7 +17,7 @@ use diesel::sql_types::Untyped;
 use crate::backend::{BackendOf, Dialect, Reads, ShardedBackend, Strength};
 use crate::conflict::Failure;
 use crate::connection::{Link, LoadIo, now, set_other_nodes_write};
-use crate::engine::{Held, KEYS_IN_A_STATEMENT, Parents};
+use crate::engine::{KEYS_IN_A_STATEMENT, LockedParents, Parents};
 use crate::error::Error;
 use crate::model::{Amount, ColumnType, Merge, ShardedTable, ShardsColumn, TableName};
 use crate::operation::fold::{Batches, Folded, Folding};
@@ -326,10 +326,11 @@ where
         let (mut locked, mut not_locked) = (vec![], vec![]);
         for rows in rows.chunks(KEYS_IN_A_STATEMENT) {
             let rows = of.are(rows);
-            let held = Held::lock_parents(of, link, &rows, Strength::NoKeyUpdate).await?;
-            held.refuse_hidden_shards(link).await?;
-            not_locked.extend(held.not_locked(link, &rows).await?);
-            locked.extend_from_slice(held.parents());
+            let parents =
+                LockedParents::lock_parents(of, link, &rows, Strength::NoKeyUpdate).await?;
+            parents.refuse_hidden_shards(link).await?;
+            not_locked.extend(parents.not_locked(link, &rows).await?);
+            locked.extend_from_slice(parents.parents());
         }
         Ok(LockedRows { locked, not_locked })
     })
@@ -353,12 +354,12 @@ where
     DB: BackendOf<Conn> + Reads<Untyped, K::Key>,
 {
     let parents = rows.iter().map(|(key, _)| key.clone());
-    let held = Held::locked(Described(keys), parents.collect());
+    let parents = LockedParents::locked(Described(keys), parents.collect());
     let amounts = rows.iter().map(|(_, amount)| std::slice::from_ref(amount));
     let amounts: Vec<_> = amounts.collect();
     let link = &mut Link::blocking(conn);
     let dialect = link.dialect();
-    let added = now(held.add_to_bases(link, &[field], &amounts, assignment));
+    let added = now(parents.add_to_bases(link, &[field], &amounts, assignment));
     added.map_err(|source| match dialect.classify(&source) {
         Failure::Overflow => Error::Overflow { source }.into(),
         _ => source,

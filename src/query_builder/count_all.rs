@@ -8,7 +8,9 @@ use diesel::sql_types::Integer;
 use crate::backend::ShardedBackend;
 use crate::model::{SHARD, ShardsColumn};
 use crate::query_builder::picked::PICKED;
-use crate::query_builder::{Keep, Names, Parts, Sql, bind, id, no_query_id, number_of_rows, sql};
+use crate::query_builder::{
+    Names, Parts, Prepare, Sql, bind, id, no_query_id, number_of_rows, sql,
+};
 
 /// Adds to the shards of all parents that `filter` matches; to none if one of the shards is missing. It locks the shards in key order.
 ///
@@ -38,7 +40,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for CountAll<'_, DB> {
     }
 }
 
-impl<DB: ShardedBackend> Keep<DB> for CountAll<'_, DB> {}
+impl<DB: ShardedBackend> Prepare<DB> for CountAll<'_, DB> {}
 
 impl<'b, DB: ShardedBackend> Names<'b, DB> {
     /// Writes the parents that are picked, and their shards that are locked, with the values of `fields`.

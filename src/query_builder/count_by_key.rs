@@ -7,7 +7,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 
 use crate::backend::ShardedBackend;
-use crate::query_builder::{CountOne, Keep, Names, Parts, Sql, no_query_id, sql, walk};
+use crate::query_builder::{CountOne, Names, Parts, Prepare, Sql, no_query_id, sql, walk};
 
 /// Adds to one shard of the parents that `filter` names by their keys, without a look at the parents.
 ///
@@ -30,7 +30,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for CountByKey<'_, DB> {
     }
 }
 
-impl<DB: ShardedBackend> Keep<DB> for CountByKey<'_, DB> {}
+impl<DB: ShardedBackend> Prepare<DB> for CountByKey<'_, DB> {}
 
 no_query_id!(['a, DB: Backend] CountByKey<'a, DB>);
 
@@ -44,7 +44,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for CountBeforeLoad<'_, DB> {
     }
 }
 
-impl<DB: ShardedBackend> Keep<DB> for CountBeforeLoad<'_, DB> {}
+impl<DB: ShardedBackend> Prepare<DB> for CountBeforeLoad<'_, DB> {}
 
 /// The id of [`CountBeforeLoad`] for changes `V` and a filter `W`.
 #[derive(QueryId)]
@@ -65,7 +65,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for FirstCount<'_, DB> {
     }
 }
 
-impl<DB: ShardedBackend> Keep<DB> for FirstCount<'_, DB> {}
+impl<DB: ShardedBackend> Prepare<DB> for FirstCount<'_, DB> {}
 
 /// The id of [`FirstCount`] for changes `V` and a filter `W`, whose type says whether it is by key.
 #[derive(QueryId)]

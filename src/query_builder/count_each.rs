@@ -12,7 +12,7 @@ use crate::model::{SHARD, ShardedColumn, ShardedTable, ShardsColumn};
 use super::names::Names;
 use super::query_ids::no_query_id;
 use super::sql::{Sql, bind, id, on, part, sql, walk};
-use super::text_guard::Keep;
+use super::text_guard::Prepare;
 
 /// Adds to one shard of each of several parents, each with its own amount. Hot parents have another shard than cold ones.
 ///
@@ -260,7 +260,7 @@ where
     }
 }
 
-impl<C, P, V, DB> Keep<DB> for CountEach<C, P, V>
+impl<C, P, V, DB> Prepare<DB> for CountEach<C, P, V>
 where
     DB: ShardedBackend,
     C: ShardedColumn<Table: QueryFragment<DB>>,

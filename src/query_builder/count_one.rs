@@ -6,7 +6,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 
 use crate::backend::ShardedBackend;
 use crate::query_builder::picked::PICKED;
-use crate::query_builder::{Keep, Names, Parts, Sql, id, no_query_id, sql};
+use crate::query_builder::{Names, Parts, Prepare, Sql, id, no_query_id, sql};
 
 /// Adds to the shard of the one parent that `filter` matches. It meets no row if the filter matches several, or if the shard is
 /// missing.
@@ -44,7 +44,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for CountOne<'_, DB> {
     }
 }
 
-impl<DB: ShardedBackend> Keep<DB> for CountOne<'_, DB> {}
+impl<DB: ShardedBackend> Prepare<DB> for CountOne<'_, DB> {}
 
 /// `parent.key = (SELECT MIN(parent.key) FROM parent WHERE … HAVING COUNT(*) = 1)`
 fn is_the_one<'b, DB: ShardedBackend>(

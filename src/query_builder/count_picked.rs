@@ -6,7 +6,7 @@ use diesel::query_builder::{AstPass, QueryFragment};
 
 use crate::backend::{Dialect, ShardedBackend};
 use crate::query_builder::picked::PICKED;
-use crate::query_builder::{Keep, Names, Parts, Sql, id, no_query_id, on, sql};
+use crate::query_builder::{Names, Parts, Prepare, Sql, id, no_query_id, on, sql};
 
 /// Adds to one shard of the parents that `filter` matches, whatever it looks at.
 ///
@@ -38,7 +38,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for CountPicked<'_, DB> {
     }
 }
 
-impl<DB: ShardedBackend> Keep<DB> for CountPicked<'_, DB> {}
+impl<DB: ShardedBackend> Prepare<DB> for CountPicked<'_, DB> {}
 
 /// `(SELECT parent.key AS sharded_key_0 FROM parent WHERE …) AS sharded_picked`
 fn picked<'b, DB: ShardedBackend>(

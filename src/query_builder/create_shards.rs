@@ -7,7 +7,7 @@ use diesel::sql_types::Integer;
 
 use crate::backend::{KeepsAndLocks, ShardedBackend};
 use crate::model::SHARD;
-use crate::query_builder::{Keep, Names, TextGuard, bind, id, no_query_id, sql};
+use crate::query_builder::{Names, Prepare, TextGuard, bind, id, no_query_id, sql};
 
 /// Inserts the missing shards of the parents that `filter` matches, at zero, and locks the others; in key order, so that
 /// two such statements cannot deadlock.
@@ -52,7 +52,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for CreateShards<'_, DB> {
     }
 }
 
-impl<DB: ShardedBackend> Keep<DB> for CreateShards<'_, DB> {
+impl<DB: ShardedBackend> Prepare<DB> for CreateShards<'_, DB> {
     fn walk_guarded<'b>(
         &'b self,
         guard: &'b TextGuard,

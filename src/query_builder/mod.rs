@@ -10,16 +10,16 @@ mod create_shards;
 mod create_view;
 mod find_missing;
 mod find_parent;
-mod hold;
 mod insert_parent;
-mod kept;
 mod keys;
 mod literal;
+mod locking;
 mod names;
 mod parts;
 mod peak;
 mod pick_keys;
 mod picked;
+mod prepared;
 mod probe_shard;
 mod query_ids;
 mod select_parents;
@@ -42,15 +42,14 @@ pub(crate) use self::create_shards::CreateShards;
 pub(crate) use self::create_view::{CreateView, DropView};
 pub(crate) use self::find_missing::FindMissing;
 pub(crate) use self::find_parent::FindParent;
-pub(crate) use self::hold::{
-    AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, HeldRows, LockParents,
-    LockShards, NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind,
-    SelectShards, Sums, Write, WriteValues,
-};
 pub(crate) use self::insert_parent::InsertParent;
-pub(crate) use self::kept::{Kept, KeptQuery, Passing, statement_was_lost};
 pub(crate) use self::keys::{KeyIs, KeysAre};
 pub(crate) use self::literal::literal;
+pub(crate) use self::locking::{
+    AddShardsToBases, BaseValues, EmptyShards, Fields, FindHot, FindPolicy, LockParents,
+    LockShards, NotLocked, ReadPeaks, ReadStates, RemoveOrphans, RemoveShards, RowKind,
+    SelectShards, StatementRows, Sums, Write, WriteValues,
+};
 pub(crate) use self::names::{
     Names, has_rows, number_of_rows, push_aliased_column, push_bind, push_column, push_shard_is,
     push_shards_as_parent, push_under_alias, zeros,
@@ -58,11 +57,12 @@ pub(crate) use self::names::{
 pub(crate) use self::parts::{Identified, Parts};
 pub use self::peak::{NewPeak, PeakExpressionMethods};
 pub(crate) use self::pick_keys::PickKeys;
+pub(crate) use self::prepared::{Passing, Prepared, PreparedQuery, statement_was_lost};
 pub(crate) use self::probe_shard::ProbeShard;
 pub(crate) use self::query_ids::no_query_id;
 pub(crate) use self::select_parents::SelectParents;
 pub(crate) use self::sql::{Sql, bind, id, on, part, sql, walk};
-pub use self::text_guard::{Keep, TextGuard};
+pub use self::text_guard::{Prepare, TextGuard};
 pub use self::top::SelectTop;
 pub(crate) use self::total::push_total;
 pub use self::total::{ShardedExpressionMethods, Total};

@@ -6,7 +6,7 @@ use diesel::backend::Backend;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 
-use super::text_guard::{Keep, TextGuard};
+use super::text_guard::{Prepare, TextGuard};
 use crate::backend::ShardedBackend;
 use crate::query_builder::Names;
 
@@ -50,7 +50,7 @@ impl<Id, Q: QueryFragment<DB>, DB: Backend> QueryFragment<DB> for Identified<Id,
     }
 }
 
-impl<Id, Q: Keep<DB>, DB: ShardedBackend> Keep<DB> for Identified<Id, Q> {
+impl<Id, Q: Prepare<DB>, DB: ShardedBackend> Prepare<DB> for Identified<Id, Q> {
     fn walk_guarded<'b>(
         &'b self,
         guard: &'b TextGuard,

@@ -110,9 +110,9 @@ impl<C, E> NewPeak<C, E> {
 
 /// Keeps the impls of [`Change`] apart.
 #[derive(Debug)]
-pub struct Kept;
+pub struct Prepared;
 
-impl<C: TotalColumn, E> Change<C, Kept> for NewPeak<C, E> {
+impl<C: TotalColumn, E> Change<C, Prepared> for NewPeak<C, E> {
     const COLUMN: &'static str = C::NAME;
 }
 

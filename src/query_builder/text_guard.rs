@@ -111,7 +111,7 @@ fn fnv_1a(bytes: &[u8]) -> u64 {
 }
 
 /// A statement that can be written with a guard.
-pub trait Keep<DB: ShardedBackend>: QueryFragment<DB> {
+pub trait Prepare<DB: ShardedBackend>: QueryFragment<DB> {
     /// Writes the statement with its guard. By default the guard follows the last condition, which has to end the statement.
     fn walk_guarded<'b>(
         &'b self,
@@ -122,7 +122,7 @@ pub trait Keep<DB: ShardedBackend>: QueryFragment<DB> {
     }
 }
 
-impl<Q: Keep<DB>, DB: ShardedBackend> Keep<DB> for &Q {
+impl<Q: Prepare<DB>, DB: ShardedBackend> Prepare<DB> for &Q {
     fn walk_guarded<'b>(
         &'b self,
         guard: &'b TextGuard,

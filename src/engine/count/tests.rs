@@ -4,7 +4,7 @@ use super::*;
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::observe::{Observer, Scope};
 use crate::placement::ShardChoice;
-use crate::query_builder::Keep;
+use crate::query_builder::Prepare;
 use diesel::connection::TransactionManagerStatus;
 use diesel::mysql::Mysql;
 use diesel::pg::Pg;
@@ -125,9 +125,9 @@ impl<DB: ShardedBackend + BackendOf<Connection>> Io<Connection> for Scripted<DB>
     type Backend = DB;
     type Future<'c, T: 'c> = Local<'c, T>;
 
-    fn execute_kept<'c, Q>(conn: &'c mut Connection, _: Q) -> Local<'c, QueryResult<usize>>
+    fn execute_prepared<'c, Q>(conn: &'c mut Connection, _: Q) -> Local<'c, QueryResult<usize>>
     where
-        Q: Keep<DB> + QueryId + 'c,
+        Q: Prepare<DB> + QueryId + 'c,
     {
         let is_inside = conn.shared.script().is_inside;
         Box::pin(async move { Ok(usize::from(is_inside)) })

@@ -9,7 +9,7 @@ use diesel::result::Error as DieselError;
 use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::{Blocking, Io, Link, LoadIo, in_any_transaction, paired};
 use crate::engine::{
-    Held, KeyedTable, RetryLoop, States, Sums, explain, field, holding, retry_loop,
+    KeyedTable, LockedParents, RetryLoop, States, Sums, explain, field, locking, retry_loop,
 };
 use crate::error::Error;
 use crate::model::{Amount, ShardedColumn, ShardedTable};
@@ -292,10 +292,14 @@ impl<C: ShardedColumn, Run> Bounded<C, Run> {
         let stored = stored.into_iter().next();
         let key = stored.unwrap_or_else(|| self.counter.key.clone());
         let keys = KeysAre(vec![C::Table::key_is(key)]);
-        let holding = holding(link, retry)?;
-        let added = retry_loop!(link, holding, {
-            let held = Held::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys).await?;
-            match self.add_to_held::<_, _, _>(n, slots, &held, link).await? {
+        let locking = locking(link, retry)?;
+        let added = retry_loop!(link, locking, {
+            let locked =
+                LockedParents::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys).await?;
+            match self
+                .add_to_locked::<_, _, _>(n, slots, &locked, link)
+                .await?
+            {
                 true => Ok(()),
                 false => Err(DieselError::RollbackTransaction), // lets go of what was locked, where the database can
             }
@@ -340,17 +344,17 @@ impl<C: ShardedColumn, Run> Bounded<C, Run> {
                 upwards,
                 gives: self.bounds.leave_free(n),
             };
-            link.execute_kept(add).await
+            link.execute_prepared(add).await
         })?;
         Ok(counted > 0)
     }
 
     /// Decides on the exact total, and hands the room out anew.
-    async fn add_to_held<DB, M, Conn>(
+    async fn add_to_locked<DB, M, Conn>(
         &self,
         n: i64,
         slots: u16,
-        held: &Held<C::Table, DB>,
+        locked: &LockedParents<C::Table, DB>,
         link: &mut Link<'_, M, Conn>,
     ) -> QueryResult<bool>
     where
@@ -358,11 +362,11 @@ impl<C: ShardedColumn, Run> Bounded<C, Run> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        if held.is_empty() {
+        if locked.is_empty() {
             return Err(DieselError::NotFound);
         }
         let field = field::<C>()?;
-        let before = held.states(link, &[field], Sums::Read).await?;
+        let before = locked.states(link, &[field], Sums::Read).await?;
         let state = only_state(&before)?;
         let total = integer(&state.base)? + integer(&state.shards)?;
         if !self.bounds.allow(total, n) {
@@ -374,13 +378,13 @@ impl<C: ShardedColumn, Run> Bounded<C, Run> {
             return Err(out_of_range(total).into());
         }
         let (down, up) = self.bounds.shares(total, slots, field.column_type);
-        let there = held.shards(link).await?;
+        let there = locked.shards(link).await?;
         for shard in 0..2 * i32::from(slots) {
             let share = if shard % 2 == 0 { down } else { up };
             if share != 0 && !there.contains(&shard) {
                 let create = CreateShards {
                     names: Names::of::<C::Table>(),
-                    filter: held.keys(),
+                    filter: locked.keys(),
                     shard,
                 };
                 link.execute(create).await?;
@@ -392,16 +396,17 @@ impl<C: ShardedColumn, Run> Bounded<C, Run> {
             up,
             column: PhantomData,
         };
-        held.write_shards(link, &to_shares).await?;
+        locked.write_shards(link, &to_shares).await?;
         // Whatever the shards hold now, the base holds the rest of the total.
-        let mut expected = held.states(link, &[field], Sums::Read).await?;
+        let mut expected = locked.states(link, &[field], Sums::Read).await?;
         let shards = integer(&only_state(&expected)?.shards)?;
         let base = narrow(total - shards)?;
         for state in expected.iter_mut().flatten() {
             state.base = Amount::Integer(base.into());
         }
         let base = Base::<C>(base, PhantomData);
-        held.write_bases(link, &base, &[field], false, &before, &expected)
+        locked
+            .write_bases(link, &base, &[field], false, &before, &expected)
             .await?;
         Ok(true)
     }

@@ -10,7 +10,7 @@ use crate::backend::ShardedBackend;
 use crate::model::{SHARD, ShardedColumn};
 use crate::operation::row_counter::AddTo;
 use crate::query_builder::{
-    Keep, KeyIs, no_query_id, push_aliased_column, push_bind, push_column, push_shard_is,
+    KeyIs, Prepare, no_query_id, push_aliased_column, push_bind, push_column, push_shard_is,
     push_shards_as_parent, push_under_alias,
 };
 
@@ -53,7 +53,7 @@ where
     }
 }
 
-impl<C, P, DB> Keep<DB> for AddWithin<C, P>
+impl<C, P, DB> Prepare<DB> for AddWithin<C, P>
 where
     C: ShardedColumn<Table: QueryFragment<DB>>,
     P: QueryFragment<DB>,

@@ -6,7 +6,7 @@ use diesel::prelude::*;
 
 use crate::backend::Dialect;
 use crate::connection::{Io, Link, LoadIo, TransactionOptions};
-use crate::engine::{holding, holding_options, retry_loop};
+use crate::engine::{locking, locking_options, retry_loop};
 use crate::operation::idempotency::{Request, Requested, once};
 use crate::policy::RetryPolicy;
 
@@ -21,10 +21,8 @@ pub(crate) trait Within<M: Io<Conn>, Conn> {
         link: &mut Link<'_, M, Conn>,
     ) -> impl Future<Output = QueryResult<bool>>;
 
-    fn total(
-        &self,
-        link: &mut Link<'_, M, Conn>,
-    ) -> impl Future<Output = QueryResult<Option<i64>>>;
+    fn total(&self, link: &mut Link<'_, M, Conn>)
+    -> impl Future<Output = QueryResult<Option<i64>>>;
 }
 
 /// Adds `n` and reads the total, in one transaction; `None` if the bounds do not allow it.
@@ -37,7 +35,7 @@ where
     M: Io<Conn>,
     W: Within<M, Conn>,
 {
-    let repeated = holding(link, within.retry_policy())?;
+    let repeated = locking(link, within.retry_policy())?;
     retry_loop!(link, repeated, {
         match within.count(n, link).await? {
             true => within.total(link).await,
@@ -71,10 +69,10 @@ where
     M: Io<Conn>,
     W: Within<M, Conn>,
 {
-    type Told = usize;
+    type Outcome = usize;
 
     fn transaction(&self, dialect: Dialect) -> TransactionOptions {
-        holding_options(dialect)
+        locking_options(dialect)
     }
 
     async fn carry_out(

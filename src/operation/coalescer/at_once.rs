@@ -7,7 +7,7 @@ use diesel::sql_types::BigInt;
 use crate::backend::{AtOnce, ShardedBackend};
 use crate::model::ShardedColumn;
 use crate::query_builder::{
-    CountEach, Keep, Names, bind, has_rows, id, no_query_id, number_of_rows, sql,
+    CountEach, Names, Prepare, bind, has_rows, id, no_query_id, number_of_rows, sql,
 };
 
 use super::token::{BatchMark, TABLE};
@@ -90,7 +90,7 @@ where
 const READY: &str = "sharded_ready";
 const COUNTED: &str = "sharded_counted";
 
-impl<C, P, V, DB> Keep<DB> for CommitAtOnce<C, P, V>
+impl<C, P, V, DB> Prepare<DB> for CommitAtOnce<C, P, V>
 where
     DB: ShardedBackend,
     C: ShardedColumn<Table: QueryFragment<DB>>,

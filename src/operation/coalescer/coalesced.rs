@@ -184,7 +184,7 @@ where
         (form, mark): (AtOnce, BatchMark),
     ) -> QueryResult<bool> {
         let count = count_each::<C, DB>(&additions);
-        let committed = now(Blocking::execute_kept(
+        let committed = now(Blocking::execute_prepared(
             conn,
             CommitAtOnce::new(form, mark, count, upserts),
         ));

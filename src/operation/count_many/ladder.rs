@@ -75,7 +75,10 @@ where
             add.send_step(link, Statement::CountByKey, one.shard)
                 .await?
         }
-        _ => link.execute_kept(count_each::<C, DB>(additions)).await?,
+        _ => {
+            link.execute_prepared(count_each::<C, DB>(additions))
+                .await?
+        }
     };
     if counted == additions.len() {
         return Ok(Climbed::ALL);

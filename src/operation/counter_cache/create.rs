@@ -223,6 +223,6 @@ where
         return Ok(());
     };
     let tables = &declared.tables;
-    let error = tables.explain_kept(&declared.field, link, error).await;
+    let error = tables.explain_prepared(&declared.field, link, error).await;
     Err(explain::<T, DB>(&link.backend(), error))
 }

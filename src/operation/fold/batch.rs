@@ -7,8 +7,8 @@ use crate::backend::{Dialect, ShardedBackend};
 use crate::conflict::{Conflict, Failure};
 use crate::connection::{Link, LoadIo};
 use crate::engine::{
-    Held, Moved, Parents, RetryLoop, Shards, TRIES_TO_LOCK, explain_of, holding, retry_loop,
-    shards_of,
+    LockedParents, Moved, Parents, RetryLoop, Shards, TRIES_TO_LOCK, explain_of, locking,
+    retry_loop, shards_of,
 };
 use crate::error::Error;
 use crate::observe;
@@ -109,7 +109,7 @@ impl<P> Folding<P> {
             (true, true) => (Shards::ALL, RetryPolicy::never()),
             (false, _) => (Shards::ALL, self.retry.clone()),
         };
-        self.fold_held(named, shards, retry, link).await
+        self.fold_locked(named, shards, retry, link).await
     }
 
     /// Bounds the waits of a transaction: for rows, and for a table that others may not write meanwhile, which no `NOWAIT` is about.
@@ -148,7 +148,7 @@ impl<P> Folding<P> {
                     at_once: !self.inside,
                 };
                 let retry = self.retry.clone();
-                match self.fold_held(&named, shards, retry, link).await {
+                match self.fold_locked(&named, shards, retry, link).await {
                     Ok((moved, removed, _)) => {
                         parents = moved.parents.max(parents);
                         folded.add(
@@ -182,7 +182,7 @@ impl<P> Folding<P> {
     }
 
     /// Folds the parents whose locks can be acquired. The others that can be seen come back.
-    async fn fold_held<DB, M, Conn>(
+    async fn fold_locked<DB, M, Conn>(
         &self,
         keys: &KeysAre<P::KeyIs>,
         shards: Shards,
@@ -194,21 +194,21 @@ impl<P> Folding<P> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let holding = holding(link, retry)?;
-        let folded = retry_loop!(link, holding, {
+        let locking = locking(link, retry)?;
+        let folded = retry_loop!(link, locking, {
             if let Some(bound) = self.bound() {
                 link.batch_execute(bound).await?;
             }
-            let held = Held::lock(self.of, link, keys, shards).await?;
-            let not_locked = held.not_locked(link, keys).await?;
+            let locked = LockedParents::lock(self.of, link, keys, shards).await?;
+            let not_locked = locked.not_locked(link, keys).await?;
             // By one shard alone nobody can tell, and a parent that is folded so is busy.
             let by_contention = match self.cold_below.filter(|_| shards.only.is_none()) {
-                Some(shards) => Some(held.hot_and_cold(link, shards).await?),
+                Some(shards) => Some(locked.hot_and_cold(link, shards).await?),
                 None => None,
             };
-            let moved = held.fold(link).await?;
+            let moved = locked.fold(link).await?;
             let mut removed = 0;
-            let kept = by_contention.as_ref().map_or(&held, |[hot, _]| hot);
+            let kept = by_contention.as_ref().map_or(&locked, |[hot, _]| hot);
             if let Some(first) = self.keep {
                 removed += kept.remove_shards(link, first).await?;
             }

@@ -14,7 +14,9 @@ use crate::engine::{self, Plan, SendStep, Sender, Statement, explain};
 use crate::model::ShardedTable;
 use crate::operation::update::Ready;
 use crate::per_process::random;
-use crate::query_builder::{CountByKey, Identified, Keep, has_rows, id, number_of_rows, sql, walk};
+use crate::query_builder::{
+    CountByKey, Identified, Prepare, has_rows, id, number_of_rows, sql, walk,
+};
 
 /// Claims the key and counts, where one statement can do that: outside a caller's transaction, by key. `None` if it cannot, or if it
 /// did neither: the key is known, or the shard is not there.
@@ -91,7 +93,7 @@ where
             count: CountByKey(self.ready.parts(shard)),
         };
         let count = Identified::<CountOnceId<T, W, V>, _>::new(count);
-        let sent = link.execute_kept(count).await;
+        let sent = link.execute_prepared(count).await;
         match self.form {
             OnceForm::With => sent,
             OnceForm::Compound => compound::ended(link, sent).await,
@@ -178,7 +180,7 @@ impl<DB: ShardedBackend> CountOnce<'_, DB> {
     }
 }
 
-impl<DB: ShardedBackend> Keep<DB> for CountOnce<'_, DB> {}
+impl<DB: ShardedBackend> Prepare<DB> for CountOnce<'_, DB> {}
 
 #[cfg(all(
     test,
@@ -188,7 +190,7 @@ impl<DB: ShardedBackend> Keep<DB> for CountOnce<'_, DB> {}
 ))]
 mod tests {
     use super::*;
-    use crate::query_builder::{Kept, Names, Parts};
+    use crate::query_builder::{Names, Parts, Prepared};
     use crate::test_schema::videos::dsl::*;
     use crate::test_schema::{sql, videos as table};
     use diesel::mysql::Mysql;
@@ -227,7 +229,7 @@ mod tests {
         );
         let kept = count_once!(|count| sql!(
             Pg,
-            Kept::new(Identified::<CountOnceId<(), (), ()>, _>::new(count), &Pg)
+            Prepared::new(Identified::<CountOnceId<(), (), ()>, _>::new(count), &Pg)
         ));
         assert!(kept.contains(r#"END AS BOOLEAN) AND CAST(CASE WHEN $9 = decode("#));
     }

@@ -8,7 +8,7 @@ use diesel::sql_types::{BigInt, Binary};
 use crate::backend::{Dialect, KeepsAndLocks, ShardedBackend};
 use crate::connection::{Io, Link};
 use crate::engine::explain_missing;
-use crate::query_builder::{Keep, Sql, TextGuard, bind, id, no_query_id, on, sql};
+use crate::query_builder::{Prepare, Sql, TextGuard, bind, id, no_query_id, on, sql};
 
 const TABLE: &str = "diesel_sharded_idempotency_keys";
 
@@ -31,7 +31,7 @@ impl<DB: ShardedBackend> QueryFragment<DB> for InsertKeys<'_> {
     }
 }
 
-impl<DB: ShardedBackend> Keep<DB> for InsertKeys<'_> {
+impl<DB: ShardedBackend> Prepare<DB> for InsertKeys<'_> {
     fn walk_guarded<'b>(
         &'b self,
         guard: &'b TextGuard,

@@ -109,9 +109,9 @@ mod update;
 mod update_asynchronous;
 
 pub use self::idempotent::Idempotent;
+pub(crate) use self::once::{AndWhether, Requested, once};
 #[cfg(feature = "r2d2")]
 pub(crate) use self::once::{Claimed, claim, release};
-pub(crate) use self::once::{AndWhether, Requested, once};
 pub use self::remove::remove_older_than;
 pub use self::request::Request;
 pub(crate) use self::update::count_once;

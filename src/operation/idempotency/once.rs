@@ -32,7 +32,7 @@ pub(crate) async fn once<W, M, Conn>(
     request: &Request,
     retry: RetryPolicy,
     work: &mut W,
-) -> QueryResult<W::Told>
+) -> QueryResult<W::Outcome>
 where
     M: LoadIo<Conn>,
     W: Requested<M, Conn>,
@@ -64,7 +64,7 @@ where
 /// Work that is requested, and done once.
 pub(crate) trait Requested<M: Io<Conn>, Conn> {
     /// The answer to the caller.
-    type Told;
+    type Outcome;
 
     /// The transaction of the key and the work.
     fn transaction(&self, dialect: Dialect) -> TransactionOptions {
@@ -77,7 +77,7 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
         &mut self,
         _: &mut Link<'_, M, Conn>,
         _: &Request,
-    ) -> impl Future<Output = QueryResult<Option<Self::Told>>> {
+    ) -> impl Future<Output = QueryResult<Option<Self::Outcome>>> {
         ready(Ok(None))
     }
 
@@ -89,7 +89,7 @@ pub(crate) trait Requested<M: Io<Conn>, Conn> {
         &mut self,
         link: &mut Link<'_, M, Conn>,
         counted: Option<usize>,
-    ) -> impl Future<Output = QueryResult<(usize, Self::Told)>>;
+    ) -> impl Future<Output = QueryResult<(usize, Self::Outcome)>>;
 }
 
 /// The same work, which also tells whether it was done now.
@@ -100,13 +100,13 @@ where
     W: Requested<M, Conn>,
     M: Io<Conn>,
 {
-    type Told = (W::Told, bool);
+    type Outcome = (W::Outcome, bool);
 
     async fn count_at_once(
         &mut self,
         link: &mut Link<'_, M, Conn>,
         request: &Request,
-    ) -> QueryResult<Option<Self::Told>> {
+    ) -> QueryResult<Option<Self::Outcome>> {
         let told = self.0.count_at_once(link, request).await?;
         Ok(told.map(|told| (told, true)))
     }
@@ -123,7 +123,7 @@ where
         &mut self,
         link: &mut Link<'_, M, Conn>,
         counted: Option<usize>,
-    ) -> QueryResult<(usize, Self::Told)> {
+    ) -> QueryResult<(usize, Self::Outcome)> {
         let (rows, told) = self.0.carry_out(link, counted).await?;
         Ok((rows, (told, counted.is_none())))
     }
@@ -151,7 +151,7 @@ where
     let (dialect, mut inserted) = (link.dialect(), 0);
     // A key that is there at first may have been removed for its age before it is read.
     for _ in 0..3 {
-        let met = link.execute_kept(&insert).await;
+        let met = link.execute_prepared(&insert).await;
         inserted += met.map_err(|error| explained(link, error))?;
         if dialect.counts_inserted_alone() && inserted == requests.len() {
             return Ok(vec![Claimed::First; requests.len()]);

@@ -98,7 +98,7 @@ where
     M: Io<Conn, Backend = DB>,
     DB: BackendOf<Conn>,
 {
-    type Told = usize;
+    type Outcome = usize;
 
     async fn count_at_once(
         &mut self,
@@ -161,7 +161,7 @@ where
     M: LoadInto<Conn, <Ret::Selection as ReadAs<U, DB>>::Row, U, Backend = DB>,
     DB: BackendOf<Conn> + QueryMetadata<SqlTypeOf<Ret::Selection>>,
 {
-    type Told = Vec<U>;
+    type Outcome = Vec<U>;
 
     fn set_alone(&mut self, alone: bool) {
         self.ready.alone = alone;

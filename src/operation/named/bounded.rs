@@ -105,7 +105,7 @@ impl<Run> BoundedCounter<Run> {
 }
 
 paired! {
-    impl BoundedCounter<Run>
+    impl<> BoundedCounter<Run>
     where
         DB: CounterBackend<Conn, Run>,
     {
@@ -150,7 +150,7 @@ paired! {
         }
     }
 
-    impl Idempotent<BoundedCounter<Run>>
+    impl<> Idempotent<BoundedCounter<Run>>
     where
         DB: CounterBackend<Conn, Run>,
     {

@@ -62,7 +62,7 @@ pub struct Counter<Run = Blocking> {
 }
 
 paired! {
-    impl Counter<Run>
+    impl<> Counter<Run>
     where
         DB: CounterBackend<Conn, Run>,
     {
@@ -311,10 +311,7 @@ impl Counter<crate::connection::Async> {
     }
 }
 
-async fn totals<DB, S, M, Conn>(
-    names: &[S],
-    link: &mut Link<'_, M, Conn>,
-) -> QueryResult<Vec<i64>>
+async fn totals<DB, S, M, Conn>(names: &[S], link: &mut Link<'_, M, Conn>) -> QueryResult<Vec<i64>>
 where
     S: AsRef<str>,
     M: Io<Conn, Backend = DB>,

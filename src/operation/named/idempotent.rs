@@ -8,14 +8,14 @@ use super::backend::CounterBackend;
 use super::counter::Counter;
 use crate::backend::Dialect;
 use crate::connection::{Io, Link, LoadIo, TransactionOptions, paired};
-use crate::engine::holding_options;
+use crate::engine::locking_options;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::operation::idempotency::{AndWhether, Idempotent, Request, Requested, once};
 use crate::policy::RetryPolicy;
 
 paired! {
-    impl Idempotent<Counter<Run>>
+    impl<> Idempotent<Counter<Run>>
     where
         DB: CounterBackend<Conn, Run>,
     {
@@ -161,12 +161,12 @@ where
     M: Io<Conn, Backend = DB>,
     DB: CounterBackend<Conn, M>,
 {
-    type Told = usize;
+    type Outcome = usize;
 
     fn transaction(&self, dialect: Dialect) -> TransactionOptions {
         match self.change {
             Change::AddNothing => TransactionOptions::of_a_count(dialect),
-            Change::Set(_) | Change::Delete => holding_options(dialect),
+            Change::Set(_) | Change::Delete => locking_options(dialect),
         }
     }
 

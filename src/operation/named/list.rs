@@ -89,7 +89,7 @@ impl<Run> CounterList<Run> {
 }
 
 paired! {
-    impl CounterList<Run>
+    impl<> CounterList<Run>
     where
         DB: CounterBackend<Conn, Run>,
     {

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::operation::shard_counts::Number;
 
 paired! {
-    impl Counter<Run>
+    impl<> Counter<Run>
     where
         DB: CounterBackend<Conn, Run>,
     {

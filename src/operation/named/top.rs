@@ -71,7 +71,7 @@ impl<Run> TopCounters<Run> {
 }
 
 paired! {
-    impl TopCounters<Run>
+    impl<> TopCounters<Run>
     where
         DB: CounterBackend<Conn, Run>,
     {

@@ -89,7 +89,7 @@ where
             filter,
             table: PhantomData,
         };
-        M::load_kept::<Row<T, C>, (T::Key, Value<C>), _>(link.conn, select)
+        M::load_prepared::<Row<T, C>, (T::Key, Value<C>), _>(link.conn, select)
     }
 
     fn count_and_load_totals<'c, W, M, Conn>(
@@ -113,6 +113,6 @@ where
             selection: (T::TABLE.primary_key(), self.total()),
         };
         let count = Identified::<CountAllAndLoadId<T, W, AddTo<C>, Total<C>>, _>::new(count);
-        M::load_kept::<Row<T, C>, (T::Key, Value<C>), _>(link.conn, count)
+        M::load_prepared::<Row<T, C>, (T::Key, Value<C>), _>(link.conn, count)
     }
 }

@@ -12,9 +12,7 @@ use crate::connection::{Link, LoadIo, paired};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::model::{ShardedColumn, ShardedTable};
-use crate::operation::idempotency::{
-    AndWhether, Idempotent, Request, Requested, count_once, once,
-};
+use crate::operation::idempotency::{AndWhether, Idempotent, Request, Requested, count_once, once};
 use crate::policy::RetryPolicy;
 
 type Key<C> = <<C as Column>::Table as ShardedTable>::Key;
@@ -87,7 +85,7 @@ where
     M: LoadIo<Conn, Backend = DB>,
     DB: BackendOf<Conn>,
 {
-    type Told = usize;
+    type Outcome = usize;
 
     async fn carry_out(
         &mut self,

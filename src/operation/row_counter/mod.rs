@@ -2,8 +2,6 @@
 
 mod add;
 mod add_and_get;
-#[cfg(feature = "async")]
-pub mod asynchronous;
 mod cached;
 mod counter;
 mod field;

@@ -13,7 +13,7 @@ use super::builder::SetTotal;
 use super::set::ReadyToSet;
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::connection::{Link, LoadIo, TransactionOptions, now};
-use crate::engine::{KeyedTable, holding_options};
+use crate::engine::{KeyedTable, locking_options};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::model::ShardedTable;
@@ -125,10 +125,10 @@ where
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
-    type Told = usize;
+    type Outcome = usize;
 
     fn transaction(&self, dialect: Dialect) -> TransactionOptions {
-        holding_options(dialect)
+        locking_options(dialect)
     }
 
     async fn carry_out(

@@ -8,7 +8,7 @@ use diesel::query_builder::{AstPass, IntoUpdateTarget, Query, QueryFragment, Que
 
 use crate::backend::{Binds, Dialect, ShardedBackend};
 use crate::connection::{Link, LoadIo};
-use crate::engine::{Held, KeyedTable, Sums, explain, holding, in_chunks, retry_loop};
+use crate::engine::{KeyedTable, LockedParents, Sums, explain, in_chunks, locking, retry_loop};
 use crate::model::{Amount, ShardedColumn, ShardedTable, Value};
 use crate::policy::RetryPolicy;
 use crate::query_builder::{KeysAre, Names, PickKeys, no_query_id, on, sql};
@@ -57,26 +57,26 @@ impl<A, W> ReadyToSet<A, W> {
     {
         self.assignment.check()?;
         let (filter, assignment) = (&self.filter, &self.assignment);
-        let holding = holding(link, self.retry())?;
-        let set = retry_loop!(link, holding, {
+        let locking = locking(link, self.retry())?;
+        let set = retry_loop!(link, locking, {
             let pick = PickKeys::<T, W> {
                 filter,
                 table: PhantomData,
             };
             let mut set = 0;
             for keys in in_chunks::<T, DB>(T::load_keys(link, pick).await?) {
-                let held = Held::<T, DB>::lock_all(*T::TABLE, link, &keys).await?;
-                if held.is_empty() {
+                let locked = LockedParents::<T, DB>::lock_all(*T::TABLE, link, &keys).await?;
+                if locked.is_empty() {
                     continue;
                 }
                 // A row that has left the filter since it was picked is not set.
                 let again = PickAgain::<T, W, _> {
                     filter,
-                    keys: held.keys(),
+                    keys: locked.keys(),
                     table: PhantomData,
                 };
                 let still = T::load_keys(link, again).await?;
-                let still = Held::<T, DB>::locked(*T::TABLE, still);
+                let still = LockedParents::<T, DB>::locked(*T::TABLE, still);
                 set += assign(link, &still, assignment).await?;
             }
             Ok(set)
@@ -88,7 +88,7 @@ impl<A, W> ReadyToSet<A, W> {
 /// Sets the totals of parents that are held. The number of parents.
 async fn assign<T, DB, A, M, Conn>(
     link: &mut Link<'_, M, Conn>,
-    held: &Held<T, DB>,
+    locked: &LockedParents<T, DB>,
     assignment: &A,
 ) -> QueryResult<usize>
 where
@@ -97,19 +97,20 @@ where
     A: Assignment + QueryFragment<DB>,
     M: LoadIo<Conn, Backend = DB>,
 {
-    if held.is_empty() {
+    if locked.is_empty() {
         return Ok(0);
     }
     let set = T::FIELDS.iter();
     let set = set.filter_map(|field| Some((field, assignment.sets(field)?)));
     let (fields, totals): (Vec<_>, Vec<_>) = set.unzip();
-    let before = held.states(link, &fields, Sums::Replaced).await?;
+    let before = locked.states(link, &fields, Sums::Replaced).await?;
     let parent = fields.iter().zip(totals).map(|(field, base)| FieldState {
         base,
         shards: Amount::zero(field.column_type),
     });
     let expected = vec![parent.collect(); before.len()];
-    held.write_bases(link, assignment, &fields, true, &before, &expected)
+    locked
+        .write_bases(link, assignment, &fields, true, &before, &expected)
         .await?;
     Ok(before.len())
 }
@@ -127,10 +128,10 @@ where
 {
     let keys = KeysAre(vec![C::Table::key_is(key)]);
     let to_total = ToValue::<C>(total);
-    let holding = holding(link, RetryPolicy::default())?;
-    let set = retry_loop!(link, holding, {
-        let held = Held::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys).await?;
-        assign(link, &held, &to_total).await
+    let locking = locking(link, RetryPolicy::default())?;
+    let set = retry_loop!(link, locking, {
+        let locked = LockedParents::<C::Table, DB>::lock_all(*C::Table::TABLE, link, &keys).await?;
+        assign(link, &locked, &to_total).await
     });
     set.map_err(|error| explain::<C::Table, DB>(&link.backend(), error))
 }

@@ -50,7 +50,7 @@ impl<Run> ShardCount<Run> {
 }
 
 paired! {
-    impl ShardCount<Run>
+    impl<> ShardCount<Run>
     where
         DB: BackendOf<Conn>,
     {

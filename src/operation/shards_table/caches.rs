@@ -21,7 +21,7 @@ const DROP: &str = "; drop that cache first";
 /// The triggers of a cache, by the ends of their names behind that of the cache.
 const ENDS: [&str; 5] = ["_insert", "_update", "_delete", "_truncate", "_rename"];
 
-/// Held on MySQL while a cache is created: of two for one field, one looks when the other is there.
+/// LockedParents on MySQL while a cache is created: of two for one field, one looks when the other is there.
 pub(crate) const LOCK_CACHES: &str = "DO GET_LOCK('diesel_sharded_caches', 60)";
 pub(crate) const UNLOCK_CACHES: &str = "DO RELEASE_LOCK('diesel_sharded_caches')";
 
@@ -198,7 +198,7 @@ impl Quoted<'_> {
     }
 
     /// Names the cache, if the error says that there is one. SQLite's does not tell which.
-    pub(crate) async fn explain_kept<DB, M, Conn>(
+    pub(crate) async fn explain_prepared<DB, M, Conn>(
         &self,
         field: &str,
         link: &mut Link<'_, M, Conn>,
@@ -208,8 +208,8 @@ impl Quoted<'_> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let is_kept = |error: &DieselError| matches!(error, DieselError::DatabaseError(_, says) if says.message().contains(KEPT));
-        if !is_kept(&error) {
+        let is_prepared = |error: &DieselError| matches!(error, DieselError::DatabaseError(_, says) if says.message().contains(KEPT));
+        if !is_prepared(&error) {
             return error;
         }
         let cache = self.cache(self.shards_in_triggers(), Some(field));

@@ -9,7 +9,7 @@ use crate::backend::{BackendOf, ShardedBackend};
 use crate::connection::BoxFuture;
 use crate::connection::{Link, LoadIo, now};
 use crate::engine::{
-    self, After, KEYS_IN_A_STATEMENT, KeyedTable, Parents, RetryLoop, explain_of, holding,
+    self, After, KEYS_IN_A_STATEMENT, KeyedTable, Parents, RetryLoop, explain_of, locking,
     retry_loop,
 };
 use crate::model::ShardedTable;
@@ -106,7 +106,7 @@ where
             P::load(link, pick).await
         });
         let keys = keys.map_err(|error| explained(error, link.backend()))?;
-        let removing = holding(link, RetryPolicy::default())?;
+        let removing = locking(link, RetryPolicy::default())?;
         let batch = retry_loop!(link, removing, {
             engine::remove_orphans(of, link, &keys).await
         });

@@ -35,15 +35,15 @@ where
         (Statement::Probe, _) => link.execute(ProbeShard(parts)),
         (Statement::FindMissing, _) => link.execute_query(FindMissing(parts)),
         (Statement::FindParent, _) => link.execute_query(FindParent { names, filter }),
-        (Statement::Create, _) => link.execute_kept(CreateShards {
+        (Statement::Create, _) => link.execute_prepared(CreateShards {
             names,
             filter,
             shard,
         }),
-        (Statement::CountByKey, _) => link.execute_kept(CountByKey(parts)),
-        (Statement::CountOne, _) => link.execute_kept(CountOne(parts)),
-        (Statement::CountAll, _) => link.execute_kept(CountAll(parts)),
-        (Statement::CountPicked, _) => link.execute_kept(CountPicked(parts)),
+        (Statement::CountByKey, _) => link.execute_prepared(CountByKey(parts)),
+        (Statement::CountOne, _) => link.execute_prepared(CountOne(parts)),
+        (Statement::CountAll, _) => link.execute_prepared(CountAll(parts)),
+        (Statement::CountPicked, _) => link.execute_prepared(CountPicked(parts)),
         (Statement::Insert | Statement::InsertUnlessThere, Some(insert)) => {
             link.execute(InsertParent {
                 insert,

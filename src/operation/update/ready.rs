@@ -210,7 +210,7 @@ where
         DB: ShardedBackend,
     {
         let count = CountBeforeLoad(CountByKey(self.parts(shard)));
-        link.execute_kept(Identified::<CountBeforeLoadId<T, W, V>, _>::new(count))
+        link.execute_prepared(Identified::<CountBeforeLoadId<T, W, V>, _>::new(count))
     }
 
     /// Returns the number of rows counted.
@@ -269,7 +269,7 @@ where
                     true => FirstCount::ByKey(CountByKey(parts)),
                     false => FirstCount::One(CountOne(parts)),
                 };
-                link.execute_kept(Identified::<FirstCountId<T, W, V>, _>::new(count))
+                link.execute_prepared(Identified::<FirstCountId<T, W, V>, _>::new(count))
             }
             _ => {
                 let insert = self.insert.as_ref().map(|insert| insert as _);

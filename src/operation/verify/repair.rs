@@ -9,7 +9,7 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{Isolation, ShardedBackend, Strength};
 use crate::connection::{Io, Link, LoadIo, TransactionOptions, in_transaction};
-use crate::engine::{Held, KeyedTable, RetryLoop, explain, in_chunks, retry_loop};
+use crate::engine::{KeyedTable, LockedParents, RetryLoop, explain, in_chunks, retry_loop};
 use crate::model::Amount;
 use crate::policy::RetryPolicy;
 use crate::unfit::Unfit;
@@ -90,27 +90,28 @@ impl<R, C, Q, Run> Verify<R, C, Q, Run> {
         }
         let repeated = in_a_snapshot(link, retry, true)?;
         let repaired = retry_loop!(link, repeated, {
-            let mut held = vec![];
+            let mut all_locked = vec![];
             for keys in &suspects {
                 let strength = Strength::NoKeyUpdate;
-                let locked = Held::<T, DB>::lock_parents(*T::TABLE, link, keys, strength).await?;
+                let locked =
+                    LockedParents::<T, DB>::lock_parents(*T::TABLE, link, keys, strength).await?;
                 locked.refuse_hidden_shards(link).await?;
                 if let Some(key) = locked.not_locked(link, keys).await?.pop() {
                     return Err(locked.unfit(&key, Unfit::NotLocked));
                 }
-                held.push(locked);
+                all_locked.push(locked);
             }
             let expected = by_key(M::recount(link.conn, query.clone()).await?, &fields)?;
             let expected = by_parent::<T, _, _, _, _>(link, &filter, expected).await?;
             let mut repaired = vec![];
-            for held in held.iter().filter(|held| !held.is_empty()) {
-                let keys = held.keys();
+            for locked in all_locked.iter().filter(|locked| !locked.is_empty()) {
+                let keys = locked.keys();
                 let differ = compare::<T, _, _, _, _>(link, &fields, keys, &expected).await?;
-                for (amounts, keys) in by_lacks(held.parents(), &differ)? {
+                for (amounts, keys) in by_lacks(locked.parents(), &differ)? {
                     let add = AddAmounts::<T>::new(&fields, &amounts).ok_or_else(beyond)?;
                     let of_each = vec![&*amounts; keys.len()];
-                    let held = Held::<T, DB>::locked(*T::TABLE, keys);
-                    held.add_to_bases(link, &fields, &of_each, &add).await?;
+                    let lacking = LockedParents::<T, DB>::locked(*T::TABLE, keys);
+                    lacking.add_to_bases(link, &fields, &of_each, &add).await?;
                 }
                 repaired.extend(differ);
             }

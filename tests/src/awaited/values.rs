@@ -6,10 +6,10 @@ use diesel::prelude::*;
 use diesel_async::AsyncConnection;
 use diesel_sharded::asynchronous::{self, Async, operation};
 use diesel_sharded::backend::BackendOf;
-use diesel_sharded::{counters, idempotency};
 use diesel_sharded::model::{ShardedColumn, ShardedTable};
 use diesel_sharded::operation::{CounterBackend, Folded, IntegerField};
 use diesel_sharded::retry::RetryPolicy;
+use diesel_sharded::{counters, idempotency};
 
 use super::wait;
 

@@ -11,7 +11,7 @@ use crate::model::{Amount, ShardsColumn};
 use crate::query_builder::{Fields, ReadPeaks, RowKind};
 use crate::unfit::Unfit;
 
-use super::locked::{HoldError, Locked};
+use super::locked::{LockError, LockedKeys};
 
 /// A field of one parent, as texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) struct PeakState {
 /// The state of some fields of each locked parent, in key order.
 pub(crate) type PeakStates = Vec<Vec<PeakState>>;
 
-impl<K, DB> Locked<'_, K, DB>
+impl<K, DB> LockedKeys<'_, K, DB>
 where
     K: QueryFragment<DB> + Sync,
     DB: ShardedBackend,
@@ -38,7 +38,7 @@ where
         &self,
         link: &mut Link<'_, M, Conn>,
         fields: &Fields<'_>,
-    ) -> Result<PeakStates, HoldError>
+    ) -> Result<PeakStates, LockError>
     where
         M: LoadIo<Conn, Backend = DB>,
     {
@@ -49,7 +49,7 @@ where
         let read = link.load::<Option<String>, _>(ReadPeaks { of, fields });
         let texts = read.await?;
         if texts.len() != self.parents {
-            return Err(HoldError::Unfit(0, Unfit::Removed));
+            return Err(LockError::Unfit(0, Unfit::Removed));
         }
         let parents = texts.iter();
         Ok(parents.map(|text| parse(text.as_deref())).collect())
@@ -58,25 +58,25 @@ where
     /// Compares the parents with what they have to hold after a fold: the totals of `before`, in bases and totals.
     ///
     /// # Errors
-    /// [`HoldError::Unfit`] if anything differs, whatever the reason.
+    /// [`LockError::Unfit`] if anything differs, whatever the reason.
     pub(super) async fn check_peaks<M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
         fields: &Fields<'_>,
         before: &PeakStates,
-    ) -> Result<(), HoldError>
+    ) -> Result<(), LockError>
     where
         M: LoadIo<Conn, Backend = DB>,
     {
         let found = self.peaks(link, fields).await?;
         for (parent, (before, found)) in before.iter().zip(&found).enumerate() {
             if before.len() != found.len() {
-                return Err(HoldError::Unfit(parent, Unfit::Removed));
+                return Err(LockError::Unfit(parent, Unfit::Removed));
             }
             let states = fields.iter().zip(before).zip(found);
             for ((field, before), found) in states {
                 if let Some(unfit) = difference(field, before, found) {
-                    return Err(HoldError::Unfit(parent, unfit));
+                    return Err(LockError::Unfit(parent, unfit));
                 }
             }
         }

@@ -5,7 +5,7 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::sql_types::{Integer, Nullable, Text};
 
-use super::rows::HeldRows;
+use super::rows::StatementRows;
 use crate::backend::{Dialect, ShardedBackend};
 use crate::model::ShardsColumn;
 use crate::query_builder::{bind, no_query_id, on, sql};
@@ -29,7 +29,7 @@ pub(crate) enum Sums {
 /// -- MySQL, MariaDB: CONCAT(CAST(… AS CHAR), ' ', …), and all SELECTs end in FOR UPDATE
 /// ```
 pub(crate) struct ReadStates<'a, W, DB: Backend> {
-    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) of: StatementRows<'a, W, DB>,
     pub(crate) fields: &'a Fields<'a>,
     pub(crate) sums: Sums,
 }
@@ -70,7 +70,7 @@ impl<W, DB: Backend> Query for ReadStates<'_, W, DB> {
 /// -- MySQL, MariaDB: CONCAT(…, ' ', …), and all SELECTs end in FOR UPDATE
 /// ```
 pub(crate) struct ReadPeaks<'a, W, DB: Backend> {
-    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) of: StatementRows<'a, W, DB>,
     pub(crate) fields: &'a Fields<'a>,
 }
 
@@ -108,7 +108,7 @@ impl<W, DB: Backend> Query for ReadPeaks<'_, W, DB> {
 /// -- MySQL, MariaDB: all SELECTs end in FOR UPDATE
 /// ```
 pub(crate) struct FindHot<'a, W, DB: Backend> {
-    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) of: StatementRows<'a, W, DB>,
     pub(crate) shards: i32,
 }
 

@@ -20,7 +20,7 @@ use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::QueryResult;
 
 use crate::backend::{Dialect, ShardedBackend};
-use crate::query_builder::{Keep, TextGuard, on, sql, walk};
+use crate::query_builder::{Prepare, TextGuard, on, sql, walk};
 
 /// Whether a statement of this process was taken for another one.
 static WAS_LOST: AtomicBool = AtomicBool::new(false);
@@ -31,31 +31,31 @@ pub(crate) fn statement_was_lost() {
 }
 
 /// A statement that is sent again and again, and so is kept prepared.
-pub(crate) struct Kept<Q> {
+pub(crate) struct Prepared<Q> {
     statement: Q,
     guard: Option<TextGuard>,
 }
 
-impl<Q> Kept<Q> {
+impl<Q> Prepared<Q> {
     pub(crate) fn new<DB>(statement: Q, backend: &DB) -> Self
     where
         DB: ShardedBackend,
-        Q: Keep<DB> + QueryId,
+        Q: Prepare<DB> + QueryId,
     {
         let guard = TextGuard::of(&statement, backend);
-        Kept { statement, guard }
+        Prepared { statement, guard }
     }
 }
 
-impl<Q: Keep<DB>, DB: ShardedBackend> QueryFragment<DB> for Kept<Q> {
+impl<Q: Prepare<DB>, DB: ShardedBackend> QueryFragment<DB> for Prepared<Q> {
     fn walk_ast<'b>(&'b self, out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        walk_kept(&self.statement, self.guard.as_ref(), out)
+        walk_prepared(&self.statement, self.guard.as_ref(), out)
     }
 }
 
 /// Writes a kept statement, whatever its type is.
-fn walk_kept<'b, DB: ShardedBackend>(
-    statement: &'b dyn Keep<DB>,
+fn walk_prepared<'b, DB: ShardedBackend>(
+    statement: &'b dyn Prepare<DB>,
     guard: Option<&'b TextGuard>,
     mut out: AstPass<'_, 'b, DB>,
 ) -> QueryResult<()> {
@@ -76,29 +76,29 @@ fn walk_kept<'b, DB: ShardedBackend>(
 }
 
 /// A `SELECT` without a limit that is sent again and again, and so is kept prepared, but on MySQL.
-pub(crate) struct KeptQuery<Q> {
+pub(crate) struct PreparedQuery<Q> {
     query: Q,
     guard: Option<TextGuard>,
 }
 
-impl<Q> KeptQuery<Q> {
+impl<Q> PreparedQuery<Q> {
     pub(crate) fn new<DB>(query: Q, backend: &DB) -> Self
     where
         DB: ShardedBackend,
         Q: QueryFragment<DB> + QueryId,
     {
         let guard = TextGuard::of(&query, backend);
-        KeptQuery { query, guard }
+        PreparedQuery { query, guard }
     }
 }
 
-impl<Q: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for KeptQuery<Q> {
+impl<Q: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for PreparedQuery<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        let is_kept = match self.guard {
+        let is_prepared = match self.guard {
             Some(_) => !WAS_LOST.load(Ordering::Relaxed),
             None => out.backend().dialect().keeps_queries(),
         };
-        if !is_kept {
+        if !is_prepared {
             out.unsafe_to_cache_prepared();
         }
         sql!(out;
@@ -132,11 +132,11 @@ impl<Q> Passing<Q> {
 impl<Q: QueryFragment<DB>, DB: ShardedBackend> QueryFragment<DB> for Passing<Q> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
         let dialect = out.backend().dialect();
-        let is_kept = match self.has_rows {
+        let is_prepared = match self.has_rows {
             true => dialect.keeps_queries(),
             false => dialect.keeps_statements(),
         };
-        if !is_kept {
+        if !is_prepared {
             out.unsafe_to_cache_prepared();
         }
         self.statement.walk_ast(out)
@@ -156,7 +156,7 @@ macro_rules! like_its_content {
     )+};
 }
 
-like_its_content!(Kept KeptQuery Passing);
+like_its_content!(Prepared PreparedQuery Passing);
 
 #[cfg(all(
     test,
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_guard_stands_where_it_is_always_evaluated() {
         let filter = KeyIs(videos::id.eq(7));
-        let kept = sql!(Pg, Kept::new(create(&filter), &Pg));
+        let kept = sql!(Pg, Prepared::new(create(&filter), &Pg));
         let guard = format!(
             "CAST(CASE WHEN $3 = decode('ffffff{}', 'hex') THEN '0' ELSE '{TAKEN_FOR_ANOTHER}' END AS BIGINT)",
             hash(&kept)
@@ -211,12 +211,12 @@ mod tests {
             filter: &filter,
             table: PhantomData,
         };
-        let views = sql!(Pg, KeptQuery::new(select(videos::views), &Pg));
+        let views = sql!(Pg, PreparedQuery::new(select(videos::views), &Pg));
         assert!(views.contains(r#"("videos"."id" = $1) OFFSET CAST(CASE WHEN $2 = decode("#));
         assert_ne!(hash(&views), hash(&kept));
-        let limited = sql!(Mysql, KeptQuery::new(select(videos::views), &Mysql));
+        let limited = sql!(Mysql, PreparedQuery::new(select(videos::views), &Mysql));
         assert!(limited.ends_with("(`videos`.`id` = ?) LIMIT 18446744073709551615"));
-        let plain = sql!(Sqlite, Kept::new(create::<Sqlite>(&filter), &Sqlite));
+        let plain = sql!(Sqlite, Prepared::new(create::<Sqlite>(&filter), &Sqlite));
         assert_eq!(plain, sql!(Sqlite, create(&filter)));
     }
 

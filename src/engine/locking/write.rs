@@ -15,7 +15,7 @@ use crate::query_builder::{
 };
 use crate::unfit::FieldState;
 
-use super::locked::{HoldError, Locked};
+use super::locked::{LockError, LockedKeys};
 use super::peaks::{PeakState, PeakStates};
 use super::states::{States, zeros};
 
@@ -30,7 +30,7 @@ pub(crate) struct Moved {
     pub(crate) sums: Vec<Amount>,
 }
 
-impl<K, DB> Locked<'_, K, DB>
+impl<K, DB> LockedKeys<'_, K, DB>
 where
     K: QueryFragment<DB> + Sync,
     DB: ShardedBackend,
@@ -38,11 +38,11 @@ where
     /// Adds the shards that are held to the bases and empties them: no total changes.
     ///
     /// # Errors
-    /// [`HoldError::Unfit`] if a base or a shard came to hold anything else.
+    /// [`LockError::Unfit`] if a base or a shard came to hold anything else.
     pub(crate) async fn fold<M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
-    ) -> Result<Moved, HoldError>
+    ) -> Result<Moved, LockError>
     where
         M: LoadIo<Conn, Backend = DB>,
     {
@@ -138,7 +138,7 @@ where
     /// what is `expected` of them, and nothing else.
     ///
     /// # Errors
-    /// [`HoldError::Unfit`] if they do not.
+    /// [`LockError::Unfit`] if they do not.
     pub(crate) async fn write_bases<A, M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -147,7 +147,7 @@ where
         empties: bool,
         before: &States,
         expected: &States,
-    ) -> Result<(), HoldError>
+    ) -> Result<(), LockError>
     where
         M: LoadIo<Conn, Backend = DB>,
         A: QueryFragment<DB>,

@@ -11,7 +11,9 @@ mod peaks;
 mod states;
 mod write;
 
-pub(crate) use self::lock::{Held, Shards, TRIES_TO_LOCK, holding, holding_options, shards_of};
+pub(crate) use self::lock::{
+    LockedParents, Shards, TRIES_TO_LOCK, locking, locking_options, shards_of,
+};
 pub(crate) use self::orphans::remove_orphans;
 pub(crate) use self::states::{States, field, zeros};
 pub(crate) use self::write::Moved;

@@ -1,4 +1,4 @@
-//! Locked parents by the names of their table: all that an operation does with them, whatever the types of their keys.
+//! LockedKeys parents by the names of their table: all that an operation does with them, whatever the types of their keys.
 
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
@@ -6,11 +6,13 @@ use diesel::result::Error as DieselError;
 
 use crate::backend::{ShardedBackend, Strength};
 use crate::connection::{Link, LoadIo};
-use crate::query_builder::{FindHot, HeldRows, KeysAre, LockShards, Names, RowKind, SelectShards};
+use crate::query_builder::{
+    FindHot, KeysAre, LockShards, Names, RowKind, SelectShards, StatementRows,
+};
 use crate::unfit::Unfit;
 
 /// Parents that the open transaction has locked, with all their shards or with one.
-pub(crate) struct Locked<'a, K, DB: ShardedBackend> {
+pub(crate) struct LockedKeys<'a, K, DB: ShardedBackend> {
     pub(crate) names: Names<'a, DB>,
     /// A `WHERE` clause that names them, in key order.
     pub(crate) keys: &'a KeysAre<K>,
@@ -23,20 +25,20 @@ pub(crate) struct Locked<'a, K, DB: ShardedBackend> {
 
 /// An operation on locked parents that failed.
 #[derive(Debug)]
-pub(crate) enum HoldError {
+pub(crate) enum LockError {
     /// The parent of this number, in key order, is unfit.
     Unfit(usize, Unfit),
     /// A statement failed.
     Database(DieselError),
 }
 
-impl From<DieselError> for HoldError {
+impl From<DieselError> for LockError {
     fn from(error: DieselError) -> Self {
-        HoldError::Database(error)
+        LockError::Database(error)
     }
 }
 
-impl<K, DB> Locked<'_, K, DB>
+impl<K, DB> LockedKeys<'_, K, DB>
 where
     K: QueryFragment<DB> + Sync,
     DB: ShardedBackend,
@@ -67,7 +69,7 @@ where
     where
         M: LoadIo<Conn, Backend = DB>,
     {
-        let of = HeldRows {
+        let of = StatementRows {
             shard: None,
             ..self.rows(RowKind::Shards)
         };
@@ -91,8 +93,8 @@ where
         Ok(are_hot.into_iter().map(|is_hot| is_hot != 0).collect())
     }
 
-    pub(super) fn rows(&self, rows: RowKind) -> HeldRows<'_, KeysAre<K>, DB> {
-        HeldRows {
+    pub(super) fn rows(&self, rows: RowKind) -> StatementRows<'_, KeysAre<K>, DB> {
+        StatementRows {
             rows,
             names: self.names,
             keys: self.keys,

@@ -15,7 +15,7 @@ use crate::policy::RetryPolicy;
 use crate::query_builder::{Fields, FindPolicy, KeysAre, LockParents, NotLocked, Sums};
 use crate::unfit::Unfit;
 
-use super::locked::{HoldError, Locked};
+use super::locked::{LockError, LockedKeys};
 use super::states::States;
 use super::write::Moved;
 
@@ -23,7 +23,7 @@ use super::write::Moved;
 ///
 /// Only parents whose locks were acquired are in it. A parent that was picked before and is absent when it is to be locked may
 /// come back under the same key, with shards of its own.
-pub(crate) struct Held<P: Parents<DB>, DB: ShardedBackend> {
+pub(crate) struct LockedParents<P: Parents<DB>, DB: ShardedBackend> {
     of: P,
     /// In key order.
     locked: Vec<P::Key>,
@@ -51,29 +51,29 @@ impl Shards {
 }
 
 /// A transaction of its own that may hold parents and is tried again after a conflict, or a savepoint of the caller's.
-pub(crate) fn holding<M, Conn>(
+pub(crate) fn locking<M, Conn>(
     link: &mut Link<'_, M, Conn>,
     retry: RetryPolicy,
 ) -> QueryResult<RetryLoop>
 where
     M: Io<Conn>,
 {
-    let options = holding_options(link.dialect());
+    let options = locking_options(link.dialect());
     RetryLoop::transaction(link, retry, options)
 }
 
 /// A transaction that may hold parents.
-pub(crate) fn holding_options(dialect: Dialect) -> TransactionOptions {
+pub(crate) fn locking_options(dialect: Dialect) -> TransactionOptions {
     TransactionOptions {
         isolation: dialect.locking_isolation(),
         ..TransactionOptions::guarded()
     }
 }
 
-impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
+impl<P: Parents<DB>, DB: ShardedBackend> LockedParents<P, DB> {
     /// Parents that the open transaction has locked already.
     pub(crate) fn locked(of: P, locked: Vec<P::Key>) -> Self {
-        Held {
+        LockedParents {
             keys: of.are(&locked),
             of,
             locked,
@@ -96,10 +96,10 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
             true => Strength::ExclusiveAtOnce,
             false => Strength::Exclusive,
         };
-        let mut held = Self::lock_parents(of, link, keys, strength).await?;
-        held.shard = shards.only;
-        held.filled = held.rows().lock_shards(link, strength).await?;
-        Ok(held)
+        let mut locked = Self::lock_parents(of, link, keys, strength).await?;
+        locked.shard = shards.only;
+        locked.filled = locked.rows().lock_shards(link, strength).await?;
+        Ok(locked)
     }
 
     /// Locks the parents that `keys` names and that are there, without their shards. On SQLite, where other writers already
@@ -138,14 +138,14 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
     {
         let mut tries = 0;
         loop {
-            let held = Self::lock(of, link, keys, Shards::ALL).await?;
-            held.refuse_hidden_shards(link).await?;
-            let Some(key) = held.not_locked(link, keys).await?.pop() else {
-                return Ok(held);
+            let locked = Self::lock(of, link, keys, Shards::ALL).await?;
+            locked.refuse_hidden_shards(link).await?;
+            let Some(key) = locked.not_locked(link, keys).await?.pop() else {
+                return Ok(locked);
             };
             tries += 1;
             if tries == TRIES_TO_LOCK {
-                return Err(held.unfit(&key, Unfit::NotLocked));
+                return Err(locked.unfit(&key, Unfit::NotLocked));
             }
         }
     }
@@ -228,18 +228,18 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
     }
 
     /// The error for this failure.
-    fn error(&self, error: HoldError) -> DieselError {
+    fn error(&self, error: LockError) -> DieselError {
         match error {
-            HoldError::Unfit(parent, reason) => match self.locked.get(parent) {
+            LockError::Unfit(parent, reason) => match self.locked.get(parent) {
                 Some(key) => self.unfit(key, reason),
                 None => DieselError::NotFound, // it is one of those that are held
             },
-            HoldError::Database(error) => error,
+            LockError::Database(error) => error,
         }
     }
 
-    fn rows(&self) -> Locked<'_, P::KeyIs, DB> {
-        Locked {
+    fn rows(&self) -> LockedKeys<'_, P::KeyIs, DB> {
+        LockedKeys {
             names: self.of.names(),
             keys: &self.keys,
             parents: self.locked.len(),
@@ -248,7 +248,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
         }
     }
 
-    /// See [`Locked::states`].
+    /// See [`LockedKeys::states`].
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit).
@@ -265,7 +265,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
         states.map_err(|error| self.error(error))
     }
 
-    /// See [`Locked::fold`].
+    /// See [`LockedKeys::fold`].
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit).
@@ -277,7 +277,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
         moved.map_err(|error| self.error(error))
     }
 
-    /// See [`Locked::write_bases`].
+    /// See [`LockedKeys::write_bases`].
     ///
     /// # Errors
     /// [`Error::Unfit`](crate::Error::Unfit).
@@ -327,7 +327,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
             .await
     }
 
-    /// See [`Locked::write_shards`].
+    /// See [`LockedKeys::write_shards`].
     pub(crate) async fn write_shards<A, M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -361,7 +361,7 @@ impl<P: Parents<DB>, DB: ShardedBackend> Held<P, DB> {
         Ok([hot, cold].map(|parents| Self::locked(self.of, parents)))
     }
 
-    /// See [`Locked::remove_shards`].
+    /// See [`LockedKeys::remove_shards`].
     pub(crate) async fn remove_shards<M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
@@ -388,7 +388,7 @@ where
     M: LoadIo<Conn, Backend = DB>,
     DB: ShardedBackend,
 {
-    let parents = Locked {
+    let parents = LockedKeys {
         names: of.names(),
         keys,
         parents: keys.0.len(),

@@ -12,7 +12,7 @@ use crate::model::SHARD;
 use crate::query_builder::keys::KeysAre;
 use crate::query_builder::{Names, Sql, literal, no_query_id, on, part, sql, walk};
 
-use super::rows::HeldRows;
+use super::rows::StatementRows;
 
 /// Locks parents in key order, and reads their keys.
 ///
@@ -77,7 +77,7 @@ impl<P, ST, DB: Backend> Query for NotLocked<'_, P, ST, DB> {
 /// WHERE … ORDER BY "videos"."id", "videos"."shard" FOR UPDATE
 /// ```
 pub(crate) struct LockShards<'a, W, DB: Backend> {
-    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) of: StatementRows<'a, W, DB>,
     pub(crate) clause: &'static str,
 }
 
@@ -106,7 +106,7 @@ impl<W, DB: Backend> Query for LockShards<'_, W, DB> {
 /// SELECT "videos"."shard" FROM "videos_shards" AS "videos" WHERE …
 /// ```
 pub(crate) struct SelectShards<'a, W, DB: Backend> {
-    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) of: StatementRows<'a, W, DB>,
 }
 
 impl<W, DB> QueryFragment<DB> for SelectShards<'_, W, DB>

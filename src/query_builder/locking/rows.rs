@@ -14,7 +14,7 @@ pub(crate) enum RowKind {
 }
 
 /// The rows that a statement is about.
-pub(crate) struct HeldRows<'a, W, DB: Backend> {
+pub(crate) struct StatementRows<'a, W, DB: Backend> {
     pub(crate) rows: RowKind,
     pub(crate) names: Names<'a, DB>,
     /// ` WHERE (keys)`
@@ -22,7 +22,7 @@ pub(crate) struct HeldRows<'a, W, DB: Backend> {
     pub(crate) shard: Option<i32>,
 }
 
-impl<'a, W, DB> HeldRows<'a, W, DB>
+impl<'a, W, DB> StatementRows<'a, W, DB>
 where
     W: QueryFragment<DB>,
     DB: ShardedBackend,

@@ -14,7 +14,7 @@ mod write;
 
 pub(crate) use self::lock::{FindPolicy, LockParents, LockShards, NotLocked, SelectShards};
 pub(crate) use self::read::{Fields, FindHot, ReadPeaks, ReadStates, Sums};
-pub(crate) use self::rows::{HeldRows, RowKind};
+pub(crate) use self::rows::{RowKind, StatementRows};
 pub(crate) use self::write::{
     AddShardsToBases, BaseValues, EmptyShards, RemoveOrphans, RemoveShards, Write, WriteValues,
 };

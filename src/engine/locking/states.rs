@@ -10,12 +10,12 @@ use crate::model::{Amount, ShardedColumn, ShardedTable, ShardsColumn};
 use crate::query_builder::{Fields, ReadStates, RowKind, Sums};
 use crate::unfit::{FieldState, Unfit};
 
-use super::locked::{HoldError, Locked};
+use super::locked::{LockError, LockedKeys};
 
 /// The base and the shards of some fields of each locked parent, in key order.
 pub(crate) type States = Vec<Vec<FieldState>>;
 
-impl<K, DB> Locked<'_, K, DB>
+impl<K, DB> LockedKeys<'_, K, DB>
 where
     K: QueryFragment<DB> + Sync,
     DB: ShardedBackend,
@@ -31,7 +31,7 @@ where
         link: &mut Link<'_, M, Conn>,
         fields: &Fields<'_>,
         sums: Sums,
-    ) -> Result<States, HoldError>
+    ) -> Result<States, LockError>
     where
         M: LoadIo<Conn, Backend = DB>,
     {
@@ -43,13 +43,13 @@ where
         let texts = link.load::<Option<String>, _>(read);
         let texts = texts.await?;
         if texts.len() != self.parents {
-            return Err(HoldError::Unfit(0, Unfit::Removed));
+            return Err(LockError::Unfit(0, Unfit::Removed));
         }
         let mut states = Vec::with_capacity(texts.len());
         for (parent, text) in texts.iter().enumerate() {
             let text = text.as_deref().ok_or(Unfit::NoBase);
             let state = text.and_then(|text| parse_states(fields, text));
-            states.push(state.map_err(|reason| HoldError::Unfit(parent, reason))?);
+            states.push(state.map_err(|reason| LockError::Unfit(parent, reason))?);
         }
         Ok(states)
     }
@@ -57,14 +57,14 @@ where
     /// Compares the parents with what they are to hold after an operation.
     ///
     /// # Errors
-    /// [`HoldError::Unfit`] if anything differs, whatever the reason.
+    /// [`LockError::Unfit`] if anything differs, whatever the reason.
     pub(super) async fn check<M, Conn>(
         &self,
         link: &mut Link<'_, M, Conn>,
         fields: &Fields<'_>,
         before: &States,
         expected: &States,
-    ) -> Result<(), HoldError>
+    ) -> Result<(), LockError>
     where
         M: LoadIo<Conn, Backend = DB>,
     {
@@ -76,7 +76,7 @@ where
             for (((before, expected), found), field) in fields {
                 let rounds = dialect.rounds_sums(field.column_type);
                 if let Some(unfit) = Unfit::between(&field.name, before, expected, found, rounds) {
-                    return Err(HoldError::Unfit(parent, unfit));
+                    return Err(LockError::Unfit(parent, unfit));
                 }
             }
         }

@@ -11,7 +11,7 @@ use crate::query_builder::keys::KeysAre;
 use crate::query_builder::{Names, Sql, bind, id, no_query_id, sql, walk, zeros};
 
 use super::read::Fields;
-use super::rows::HeldRows;
+use super::rows::StatementRows;
 
 /// Writes columns of the parents or of their shards.
 ///
@@ -20,7 +20,7 @@ use super::rows::HeldRows;
 /// UPDATE "videos_shards" AS "videos" SET … WHERE …
 /// ```
 pub(crate) struct Write<'a, W, A, DB: Backend> {
-    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) of: StatementRows<'a, W, DB>,
     pub(crate) assignments: &'a A,
 }
 
@@ -43,7 +43,7 @@ where
 ///     AND ("videos_shards"."views" <> 0 OR "videos_shards"."likes" <> 0))
 /// ```
 pub(crate) struct AddShardsToBases<'a, W, DB: Backend> {
-    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) of: StatementRows<'a, W, DB>,
 }
 
 impl<W, DB> QueryFragment<DB> for AddShardsToBases<'_, W, DB>
@@ -110,7 +110,7 @@ where
 /// WHERE … AND ("videos"."views" <> 0 OR "videos"."likes" <> 0)
 /// ```
 pub(crate) struct EmptyShards<'a, W, DB: Backend> {
-    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) of: StatementRows<'a, W, DB>,
     pub(crate) fields: &'a Fields<'a>,
 }
 
@@ -136,7 +136,7 @@ where
 /// DELETE `videos` FROM `videos_shards` AS `videos` WHERE … AND `videos`.`shard` >= ? AND `videos`.`views` = 0 AND …
 /// ```
 pub(crate) struct RemoveShards<'a, W, DB: Backend> {
-    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) of: StatementRows<'a, W, DB>,
     pub(crate) first: i32,
 }
 
@@ -174,7 +174,7 @@ impl<'b, DB: ShardedBackend> Names<'b, DB> {
 ///     NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" WHERE "diesel_sharded_parents"."id" = "videos"."id")
 /// ```
 pub(crate) struct RemoveOrphans<'a, W, DB: Backend> {
-    pub(crate) of: HeldRows<'a, W, DB>,
+    pub(crate) of: StatementRows<'a, W, DB>,
 }
 
 impl<W, DB> QueryFragment<DB> for RemoveOrphans<'_, W, DB>

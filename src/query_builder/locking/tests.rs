@@ -14,7 +14,7 @@ use diesel::sqlite::Sqlite;
 
 macro_rules! rows {
     ($rows:ident, $keys:expr, $shard:expr) => {
-        HeldRows {
+        StatementRows {
             rows: RowKind::$rows,
             names: Names::of::<table::table>(),
             keys: &$keys,
@@ -204,7 +204,7 @@ fn a_fold_of_a_greatest_value_leaves_it_in_the_base() {
     let keys = KeysAre(vec![id.eq(1)]);
     macro_rules! rows {
         ($rows:ident) => {
-            HeldRows {
+            StatementRows {
                 rows: RowKind::$rows,
                 names: Names::of::<players>(),
                 keys: &keys,

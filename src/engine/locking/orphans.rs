@@ -8,7 +8,7 @@ use crate::engine::keyed::Parents;
 use crate::query_builder::{FindPolicy, RemoveOrphans, RowKind};
 use crate::unfit::Unfit;
 
-use super::locked::Locked;
+use super::locked::LockedKeys;
 
 /// Removes the shards of these keys that have no parent, in the transaction that is open. The number removed.
 ///
@@ -38,7 +38,7 @@ where
         }
     }
     let named = of.are(keys);
-    let shards = Locked {
+    let shards = LockedKeys {
         names: of.names(),
         keys: &named,
         parents: keys.len(),
