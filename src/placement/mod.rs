@@ -9,7 +9,7 @@ mod stats;
 mod stripe;
 mod threads;
 
-/// The claims' locks. `tests/model` compiles the same claims over the locks of its random schedules.
+/// The claims' locks. `tests/model` compiles the same claims over the model checker's locks.
 mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard, PoisonError};
 }

@@ -4,7 +4,7 @@
 //! the code, on a [`Database`](database::Database) of rows, locks and transactions. Connections may be killed before COMMIT, and cut
 //! while it is in flight. The [`properties`] hold in every state. Each [`Fix`] can be left out, to see the fault that it prevents.
 //!
-//! Beside it, [`pooler`] is a model of kept statements behind a pooler, and [`schedules`] run the library's own threads at random.
+//! Beside it, [`pooler`] is a model of kept statements behind a pooler, and [`ranks`] runs the library's own claims.
 
 #![deny(missing_docs)]
 
@@ -19,12 +19,12 @@ pub mod operations;
 pub mod outcome;
 pub mod pooler;
 pub mod properties;
+// The source of the library in it has unit tests of its own, which want real threads.
+#[cfg(not(test))]
+pub mod ranks;
 pub mod rows;
 pub mod rules;
 pub mod scenario;
-// The sources of the library in it have unit tests of their own, which want real threads.
-#[cfg(not(test))]
-pub mod schedules;
 pub mod session;
 pub mod turn;
 

@@ -1,4 +1,5 @@
-//! The hand-off of the coalescer: the interleavings of a few threads, by a model checker; and many threads for real.
+//! The hand-off of the coalescer and the claims of ranks: the interleavings of a few threads, by a model checker; and many threads for
+//! real.
 
 #![expect(
     clippy::duplicate_mod,
@@ -17,6 +18,8 @@ mod sync {
 
 use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
+
+use diesel_sharded_model::ranks;
 
 use self::handoff::{Bell, Queue, Refused, Ticket, TimedOut, Urgency};
 use self::sync::{Arc, Condvar, Mutex};
@@ -234,6 +237,24 @@ fn what_was_let_in_before_the_close_is_taken() {
     });
 }
 
+/// Room never comes.
+#[test]
+fn who_waits_for_room_is_refused_by_a_close() {
+    model(|| {
+        let model = Model::new();
+        let callers = [(); 2].map(|()| {
+            spawn(&model, |model| {
+                let queue = &model.queue;
+                queue.add(far(), |_| false, |added, _| added.push(1))
+            })
+        });
+        model.queue.close();
+        for caller in callers {
+            assert_eq!(caller.join().unwrap(), Err(Refused::Closed));
+        }
+    });
+}
+
 #[test]
 fn a_worker_that_lets_go_of_a_flight_leaves_nobody_waiting() {
     model(|| {
@@ -267,6 +288,21 @@ fn no_bell_is_lost() {
         bell.ring(Urgency::Later);
         assert!(bell.wait(Duration::ZERO, None));
     });
+}
+
+#[test]
+fn as_many_ranks_as_threads() {
+    model(ranks::as_many_ranks_as_threads);
+}
+
+#[test]
+fn fewer_ranks_than_threads() {
+    model(ranks::fewer_ranks_than_threads);
+}
+
+#[test]
+fn threads_that_keep_their_ranks() {
+    model(ranks::threads_that_keep_their_ranks);
 }
 
 /// The same code as the library runs it.

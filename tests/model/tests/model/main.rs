@@ -1,8 +1,7 @@
-//! The model's properties, with each fix and without it; and the library's own threads, by every interleaving and by random schedules.
+//! The model's properties, with each fix and without it; and every interleaving of the library's own threads.
 
 mod faults;
 mod interleavings;
 mod larger;
 mod pooler;
 mod protocols;
-mod schedules;
