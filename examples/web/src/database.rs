@@ -10,7 +10,6 @@ use diesel_sharded::shard_choice::ShardChoice;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use crate::conflicts;
 use crate::error::PageError;
 use crate::source::{Kind, shown};
 use crate::{Result, schema};
@@ -81,8 +80,7 @@ impl Database {
         spawn_blocking(move || {
             let _turn = turn; // is over when the connection is back in the pool
             let mut conn = connections.get()?;
-            let done = work(&mut conn);
-            Ok(done.map_err(conflicts::noted)?)
+            Ok(work(&mut conn).map_err(diesel_sharded::Error::from)?)
         })
         .await?
     }

@@ -1,10 +1,8 @@
 //! A video site whose views and likes are sharded counters: a library, so that its tests start it in their own process.
 
 mod config;
-mod conflicts;
 mod database;
 mod error;
-mod folding;
 mod live;
 mod load;
 mod metrics;
@@ -18,7 +16,7 @@ mod source;
 mod trending;
 mod visitor;
 
-pub use config::Config;
+pub use config::{Arguments, Config};
 pub use site::Site;
 pub use source::{Server, Source};
 

@@ -2,15 +2,12 @@
 
 use std::process::ExitCode;
 
-use diesel_sharded_web::{Config, Result, Site};
+use clap::Parser;
+use diesel_sharded_web::{Arguments, Config, Result, Site};
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    if std::env::args().any(|argument| argument == "--help") {
-        print!("{}", Config::HELP);
-        return ExitCode::SUCCESS;
-    }
-    match serve().await {
+    match serve(&Arguments::parse().into()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -19,10 +16,9 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn serve() -> Result<()> {
-    let config = Config::read(std::env::args().skip(1), |name| std::env::var(name).ok())?;
+async fn serve(config: &Config) -> Result<()> {
     let stopping = asked_to_stop()?; // before there is anything to be stopped
-    let site = Site::start(&config).await?;
+    let site = Site::start(config).await?;
     println!("http://{} (Ctrl-C stops it)", site.address());
     stopping.await?;
     site.stop().await?;

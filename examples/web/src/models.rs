@@ -165,24 +165,6 @@ impl Shards {
     }
 }
 
-/// The views of all videos that no fold has moved into the plain column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unfolded {
-    pub views: i64,
-    pub videos: u64,
-}
-
-impl Unfolded {
-    pub fn now(conn: &mut AnyConnection) -> QueryResult<Self> {
-        let both: Vec<(i64, i64)> = all.select((views, views.total())).load(conn)?;
-        let of_each = both.iter().map(|(base, total)| total - base);
-        Ok(Unfolded {
-            views: of_each.clone().sum(),
-            videos: of_each.filter(|amount| *amount != 0).count() as u64,
-        })
-    }
-}
-
 /// The amounts that a fold moved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoldedAll {

@@ -6,7 +6,6 @@ mod drawing;
 mod forms;
 mod grid;
 mod layout;
-mod machinery;
 mod number;
 mod panels;
 mod ranking;

@@ -8,19 +8,21 @@ use std::time::Duration;
 use diesel::prelude::*;
 use diesel_sharded::cached::{Cached, MokaCache};
 use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::fold;
+use diesel_sharded::operation::Folder;
 use diesel_sharded::shard_counts::{self, Following};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::database::{AnyConnection, Database};
-use crate::folding::Folding;
 use crate::live::Live;
 use crate::load::Load;
 use crate::models::{Totals, pages_served};
 use crate::private_server::PrivateServer;
+use crate::schema::videos::dsl::videos;
 use crate::source::Source;
-use crate::{Config, Result, conflicts, metrics, pages, trending};
+use crate::{Config, Result, metrics, pages, trending};
 
 /// The live parts of `/admin`: HTML by the id of its element.
 pub type Panels = BTreeMap<&'static str, String>;
@@ -34,7 +36,6 @@ pub struct Shared {
     pub totals: Arc<Live<Totals>>,
     pub panels: Arc<Live<Panels>>,
     pub load: Arc<Load>,
-    pub folding: Arc<Folding>,
     /// The last results of the forms of `/admin`, by the status of the form.
     notes: Mutex<HashMap<&'static str, String>>,
 }
@@ -73,7 +74,14 @@ pub struct Site {
     stop: oneshot::Sender<()>,
     server: JoinHandle<std::io::Result<()>>,
     tidying: JoinHandle<()>,
+    background: Background,
+}
+
+/// The work beside the pages.
+struct Background {
     following: Following,
+    /// `None` if nothing folds by itself.
+    folder: Option<Folder>,
     private: Option<PrivateServer>,
 }
 
@@ -85,16 +93,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Site {
     pub async fn start(config: &Config) -> Result<Self> {
-        conflicts::note_process_wide();
         metrics::record();
-        // All that can fail before something is created comes first.
-        config.database.check()?;
+        // Before something is created.
         let listener = TcpListener::bind(config.address)
             .await
             .map_err(|error| format!("{}: {error}; set PORT or ADDR", config.address))?;
         let address = listener.local_addr()?;
         let opened = config.clone();
-        let (shared, following, private) = spawn_blocking(move || open(&opened)).await??;
+        let (shared, background) = spawn_blocking(move || open(&opened)).await??;
         let shared = Arc::new(shared);
         let tidying = tokio::spawn(tidy(shared.database.clone()));
         let (stop, stopped) = oneshot::channel();
@@ -108,8 +114,7 @@ impl Site {
             stop,
             server: tokio::spawn(server.into_future()),
             tidying,
-            following,
-            private,
+            background,
         })
     }
 
@@ -129,10 +134,14 @@ impl Site {
         self.shared.load.stop().await;
         let coalescer = self.shared.coalescer.clone();
         spawn_blocking(move || {
-            drop(self.following);
-            self.shared.folding.stop();
+            let Background {
+                following,
+                folder,
+                private,
+            } = self.background;
+            drop((following, folder)); // may wait for the batch that is under way
             let closed = coalescer.close();
-            drop(self.private); // after all that is committed there
+            drop(private); // after all that is committed there
             closed
         })
         .await??;
@@ -156,7 +165,7 @@ async fn tidy(database: Database) {
 }
 
 /// May wait for the database.
-fn open(config: &Config) -> Result<(Shared, Following, Option<PrivateServer>)> {
+fn open(config: &Config) -> Result<(Shared, Background)> {
     let (url, private) = match &config.database {
         Source::Url(url) => (url.clone(), None),
         Source::Private(server) => {
@@ -170,7 +179,12 @@ fn open(config: &Config) -> Result<(Shared, Following, Option<PrivateServer>)> {
     // Another process of this site may resize too.
     let connections = background.clone();
     let following = shard_counts::follow(Duration::from_secs(10), move || connections.get())?;
-    let folding = Folding::start(config.fold_every, background)?;
+    let folder = |every| {
+        let folding = fold(videos).every(every);
+        let folding = folding.on_error(|error| eprintln!("a fold: {error}"));
+        folding.start(move || background.get())
+    };
+    let folder = config.fold_every.map(folder).transpose()?;
     let shared = Shared {
         database,
         coalescer,
@@ -178,8 +192,12 @@ fn open(config: &Config) -> Result<(Shared, Following, Option<PrivateServer>)> {
         totals: Live::new(Duration::from_millis(500)),
         panels: Live::new(Duration::from_millis(500)),
         load: Arc::default(),
-        folding,
         notes: Mutex::default(),
     };
-    Ok((shared, following, private))
+    let background = Background {
+        following,
+        folder,
+        private,
+    };
+    Ok((shared, background))
 }

@@ -1,8 +1,5 @@
 //! The database that the site is to run on, as its operator names it.
 
-use std::fs::OpenOptions;
-use std::path::Path;
-
 use crate::Result;
 
 /// The kinds of databases.
@@ -67,13 +64,6 @@ impl Server {
         }
     }
 
-    pub fn is_built_in(self) -> bool {
-        match self {
-            Server::Postgres => cfg!(feature = "postgres"),
-            Server::Mariadb => cfg!(feature = "mysql"),
-        }
-    }
-
     /// The command that starts the site on it, whatever this program is built for.
     pub fn command(self) -> String {
         let feature = match self {
@@ -92,58 +82,6 @@ pub enum Source {
     Url(String),
     /// In a temporary folder, for as long as the site runs.
     Private(Server),
-}
-
-impl Source {
-    /// Finds out what can be known before anything is created.
-    pub fn check(&self) -> Result<()> {
-        match self {
-            Source::Url(url) => match Kind::of(url)? {
-                Kind::Sqlite => check_file(url),
-                Kind::Postgres | Kind::Mysql => Ok(()),
-            },
-            Source::Private(server) if !server.is_built_in() => {
-                let (argument, command) = (server.argument(), server.command());
-                Err(format!("{argument} is not built in: {command}").into())
-            }
-            Source::Private(server) if cfg!(not(unix)) => {
-                let argument = server.argument();
-                Err(format!("{argument} needs Unix: start a server, and set DATABASE_URL").into())
-            }
-            Source::Private(_) => Ok(()),
-        }
-    }
-}
-
-fn check_file(url: &str) -> Result<()> {
-    let name = url.strip_prefix("sqlite://").unwrap_or(url);
-    if name.is_empty() || name.contains(":memory:") {
-        let text = "is no file: each connection would have a database of its own; name a file";
-        return Err(format!("DATABASE_URL: {name:?} {text}").into());
-    }
-    let file = Path::new(name);
-    if file.is_dir() {
-        return Err(format!("DATABASE_URL: {name} is a folder: name a file in it").into());
-    }
-    if file.exists() {
-        let opened = OpenOptions::new().append(true).open(file);
-        return match opened {
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("DATABASE_URL: {name} cannot be written: {error}").into()),
-        };
-    }
-    let folder = file
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    match folder.is_dir() {
-        true => Ok(()),
-        false => Err(format!(
-            "DATABASE_URL: {name}: there is no folder {}: create it, or name a file in another one",
-            folder.display()
-        )
-        .into()),
-    }
 }
 
 /// A URL without its password.
@@ -177,49 +115,6 @@ mod tests {
             ("/tmp/a@b.db", "/tmp/a@b.db"),
         ] {
             assert_eq!(shown(url), expected);
-        }
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_one_is_told_and_not_created() {
-        let folder = tempfile::TempDir::new().expect("a temporary folder");
-        let at = |name: &str| folder.path().join(name).display().to_string();
-        std::fs::write(at("file"), "").expect("a file");
-        for (url, reason) in [
-            (at(""), "is a folder"),
-            (at("missing/site.db"), "there is no folder"),
-            (at("file/site.db"), "there is no folder"),
-            (":memory:".to_owned(), "name a file"),
-            ("sqlite://".to_owned(), "name a file"),
-        ] {
-            let error = Source::Url(url.clone()).check().unwrap_err().to_string();
-            assert!(
-                error.contains(reason) && error.starts_with("DATABASE_URL: "),
-                "{error}"
-            );
-        }
-        for url in [
-            at("file"),
-            at("site.db"),
-            format!("sqlite://{}", at("site.db")),
-            "site.db".to_owned(),
-        ] {
-            Source::Url(url).check().unwrap();
-        }
-        assert_eq!(
-            std::fs::read_dir(folder.path()).expect("a folder").count(),
-            1
-        );
-    }
-
-    #[test]
-    fn a_server_that_is_not_built_in_has_a_command() {
-        for server in Server::ALL {
-            let checked = Source::Private(server).check();
-            assert_eq!(checked.is_ok(), server.is_built_in());
-            if let Err(error) = checked {
-                assert!(error.to_string().ends_with(&server.command()), "{error}");
-            }
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The machinery: shards, conflicts, the coalescer, and a load that shows why they exist. It has no login: the site is
-//! meant for the machine that it runs on.
+//! The shards of a video, and a load that shows why they exist. It has no login: the site is meant for the machine that it runs on.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use tokio_stream::{Stream, StreamExt};
 
 use super::forms::{SECONDS, WRITERS};
 use super::layout::Page;
-use super::panels::{self, FOLD_STATUS, LOAD, LOAD_STATUS, MACHINERY, RESIZE_STATUS, SHARDS};
+use super::panels::{self, FOLD_STATUS, LOAD, LOAD_STATUS, RESIZE_STATUS, SHARDS};
 use super::video_id;
 use crate::error::PageError;
 use crate::load::Mode;
@@ -71,7 +70,6 @@ pub async fn page(
             (resize(chosen, number, &panels))
             (fold(chosen, &panels))
         }
-        div.pair id=(MACHINERY) { (html_of(MACHINERY, &panels)) }
     };
     let page = Page::new("Admin", main).script(include_str!("admin.js"));
     Ok(page.served(served))

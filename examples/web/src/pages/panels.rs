@@ -4,10 +4,9 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Json, Redirect, Response};
 use diesel_sharded::shard_counts::ShardCount;
 
-use super::{comparison, machinery, shards};
-use crate::conflicts::Conflicts;
+use super::{comparison, shards};
 use crate::error::{PageError, asks_for_json};
-use crate::models::{Shards, Unfolded};
+use crate::models::Shards;
 use crate::schema::videos::dsl::views;
 use crate::site::{Panels, Shared};
 
@@ -18,14 +17,13 @@ pub const FOLD_STATUS: &str = "fold-status";
 
 pub const LOAD: &str = "load-panel";
 pub const SHARDS: &str = "shards-panel";
-pub const MACHINERY: &str = "machinery-panel";
 
 pub async fn read(shared: &Shared, video: i64) -> Result<Panels, PageError> {
     let read = move |conn: &mut _| {
         let number = ShardCount::of(views).get(conn)?;
-        Ok((Shards::of(video, conn)?, Unfolded::now(conn)?, number))
+        Ok((Shards::of(video, conn)?, number))
     };
-    let (of_video, unfolded, number) = shared.database.run(read).await?;
+    let (of_video, number) = shared.database.run(read).await?;
     let progress = shared.load.progress();
     let coalescers = progress.shard_of_coalescer(video, &of_video);
     let noted = |status, otherwise: &str| {
@@ -38,15 +36,6 @@ pub async fn read(shared: &Shared, video: i64) -> Result<Panels, PageError> {
         (FOLD_STATUS, noted(FOLD_STATUS, "Not folded from here yet.")),
         (LOAD, comparison::picture(&progress)),
         (SHARDS, shards::of_video(&of_video, number, coalescers)),
-        (
-            MACHINERY,
-            machinery::sections(
-                &shared.folding,
-                unfolded,
-                Conflicts::so_far(),
-                &shared.coalescer.stats(),
-            ),
-        ),
     ];
     let parts = parts.into_iter();
     Ok(parts.map(|(id, html)| (id, html.into_string())).collect())

@@ -24,7 +24,6 @@ async fn look(test: impl AsyncFnOnce(&Started, &Browser)) {
 async fn a_view_is_counted_in_two_tabs() {
     look(async |site, browser| {
         browser.open(site.url("/")).await;
-        browser.screenshot("grid.png").await;
         browser.click("a[href='/watch/7']").await;
         let views = browser.number("#views").await;
         assert_eq!(views, 3_541_121);
@@ -45,7 +44,6 @@ async fn a_view_is_counted_in_two_tabs() {
             .expect("it is there");
         let is_live = async || browser.number("#views").await == views + 1;
         eventually("the first tab shows the second one's view", is_live).await;
-        browser.screenshot("watch.png").await;
     })
     .await;
 }
@@ -88,7 +86,6 @@ async fn a_like_is_given_and_taken_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_is_seen_and_a_fold_keeps_the_total() {
     look(async |site, browser| {
-        browser.size(1280, 1500, 1).await;
         browser.open(site.url("/admin")).await;
         let total = browser.number("#total").await;
         let seconds = browser.find("input[name=seconds]").await;
@@ -129,37 +126,13 @@ async fn a_load_is_seen_and_a_fold_keeps_the_total() {
         // The panel changes by itself.
         let is_over = async || browser.text("#load-status").await.starts_with("Finished: ");
         eventually("all three ran", is_over).await;
-        assert_eq!(
-            browser.text("#load-status").await,
-            "Finished: 32 writers for 1 second in each mode."
-        );
-        for mode in ["one-row", "sharded", "coalesced"] {
-            assert!(browser.number(&format!("#speed-{mode}")).await > 0);
-            for percentile in ["p50", "p99"] {
-                let wait = browser.text(&format!("#{percentile}-{mode}")).await;
-                assert!(wait.ends_with(" ms"), "{wait}");
-            }
-        }
         assert_eq!(browser.eval::<String>(has_focus).await, "all");
         assert!(
             browser.eval::<bool>("window.sameDocument").await,
             "without a reload"
         );
-        let of_coalescer = "document.querySelectorAll('#coalescers-shard').length";
-        assert_eq!(
-            browser.eval::<i64>(of_coalescer).await,
-            1,
-            "it is drawn apart"
-        );
         let counted = browser.number("#total").await;
         assert!(counted > total);
-        let [base, on_shards] = [
-            browser.number("#base").await,
-            browser.number("#on-shards").await,
-        ];
-        assert_eq!(base + on_shards, counted);
-        assert!(on_shards > 0);
-
         browser.click("form[action='/admin/fold'] button").await;
         eventually("the fold is shown", async || {
             browser.number("#on-shards").await == 0
@@ -167,61 +140,6 @@ async fn a_load_is_seen_and_a_fold_keeps_the_total() {
         .await;
         assert_eq!(browser.number("#base").await, counted);
         assert_eq!(browser.number("#total").await, counted);
-        assert!(
-            browser
-                .text("#fold-status")
-                .await
-                .starts_with("Folded 1 video in")
-        );
-        assert_eq!(browser.number("#unfolded").await, 0);
-
-        browser.click("button[value=sharded]").await;
-        eventually("its shards are drawn", async || {
-            browser
-                .eval::<i64>("document.querySelectorAll('.shards li').length")
-                .await
-                > 1
-        })
-        .await;
-        eventually("it is over", is_over).await;
-        browser.screenshot("admin.png").await;
-
-        let shards = browser.find("input[name=shards]").await;
-        shards.clear().await.expect("it is empty");
-        shards.send_keys("4").await.expect("a number");
-        browser.click("form[action='/admin/resize'] button").await;
-        eventually("the number is shown", async || {
-            browser.text("#number").await == "4"
-        })
-        .await;
-        assert_eq!(
-            browser.text("#resize-status").await,
-            "Writers choose from 4 shards now."
-        );
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_phone_shows_every_page_without_scrolling_sideways() {
-    look(async |site, browser| {
-        browser.size(360, 740, 2).await;
-        for path in ["/", "/top", "/trending", "/watch/7", "/admin", "/nothing"] {
-            browser.open(site.url(path)).await;
-            let width: i64 = browser.eval("document.documentElement.scrollWidth").await;
-            assert_eq!(width, 360, "{path}");
-            // Large enough to hit with a finger.
-            let small: Vec<String> = browser.eval(
-                "[...document.querySelectorAll('button, input:not([type=hidden]), select, nav a')]
-                     .filter(control => control.getBoundingClientRect().height < 38).map(control => control.outerHTML)",
-            ).await;
-            assert!(small.is_empty(), "{path}: {small:?}");
-        }
-        // The browser reports each page that is not there, and nothing else.
-        let complaints = browser.driver.browser_log().await.expect("a log");
-        assert_eq!(complaints.len(), 1, "{complaints:?}");
-        browser.open(site.url("/watch/7")).await;
-        browser.screenshot("phone.png").await;
     })
     .await;
 }
@@ -257,23 +175,6 @@ async fn keys_are_enough() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn who_prefers_dark_has_it_dark() {
-    look(async |site, browser| {
-        let ground = async |scheme: &str| -> String {
-            browser.prefer(scheme).await;
-            browser
-                .eval("getComputedStyle(document.body).backgroundColor")
-                .await
-        };
-        browser.open(site.url("/")).await;
-        assert_eq!(ground("light").await, "rgb(255, 255, 255)");
-        assert_eq!(ground("dark").await, "rgb(15, 17, 21)");
-        browser.screenshot("dark.png").await;
-    })
-    .await;
-}
-
 /// The pictures are in `target/screenshots`, for people to look at.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_page_fits_a_desktop_and_a_phone_in_light_and_in_dark() {
@@ -294,14 +195,22 @@ async fn every_page_fits_a_desktop_and_a_phone_in_light_and_in_dark() {
             ("admin", "/admin"),
             ("missing", "/nothing"),
         ];
-        for (width, scale) in [(1280, 1), (390, 2)] {
-            for scheme in ["light", "dark"] {
+        for (width, scale) in [(1280, 1), (360, 2)] {
+            for (scheme, ground) in [("light", "rgb(255, 255, 255)"), ("dark", "rgb(15, 17, 21)")] {
                 browser.prefer(scheme).await;
                 for (name, path) in pages {
                     browser.size(width, 800, scale).await;
                     browser.open(site.url(path)).await;
                     let of_page: u32 = browser.eval("document.documentElement.scrollWidth").await;
                     assert_eq!(of_page, width, "{path}");
+                    let color: String = browser.eval("getComputedStyle(document.body).backgroundColor").await;
+                    assert_eq!(color, ground, "{path}");
+                    // Large enough to hit with a finger.
+                    let small: Vec<String> = browser.eval(
+                        "[...document.querySelectorAll('button, input:not([type=hidden]), select, nav a')]
+                             .filter(control => control.getBoundingClientRect().height < 38).map(control => control.outerHTML)",
+                    ).await;
+                    assert!(small.is_empty(), "{path}: {small:?}");
                     // No text leaves the box that it is in.
                     let outside: Vec<String> = browser.eval(
                         "[...document.querySelectorAll('main *:not(svg *, .hidden, option)')].filter(element => {
