@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use thiserror::Error;
 
 use crate::lives::Seen;
 
@@ -30,9 +31,10 @@ impl fmt::Display for Counted {
 }
 
 /// A violation of a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Finding {
     /// No order of the operations explains a total. The bounds are those of the last era.
+    #[error("{at}: {counted} is {value}, outside of {lowest} to {highest}")]
     OutOfBounds {
         at: String,
         counted: Counted,
@@ -41,6 +43,9 @@ pub enum Finding {
         highest: i64,
     },
     /// A total at the end is not the sum of the acknowledged amounts and some of those that may belong to another life.
+    #[error(
+        "{counted} ends with {value}, which is not {acknowledged} plus some of {unknown} counts that may belong to another life"
+    )]
     WrongTotal {
         counted: Counted,
         value: i64,
@@ -48,64 +53,18 @@ pub enum Finding {
         unknown: usize,
     },
     /// The growth of all lives together is not the sum of the acknowledged amounts.
+    #[error("all lives together have grown by {grown}, where {acknowledged} was acknowledged")]
     WrongSum { grown: i64, acknowledged: i64 },
     /// A row was reported missing, or not returned, and was there all along.
+    #[error("{at}: row {key} is missing and was there all along")]
     NotThere { at: String, key: i64 },
     /// A row was reported where it cannot have been.
+    #[error("{at}: row {key} is there and cannot be")]
     CannotBeThere { at: String, key: i64 },
     /// A total is outside the bounds of all counts.
+    #[error("{at}: life {life} is {value}, outside the bounds of all counts")]
     BeyondBounds { at: String, life: i64, value: i64 },
     /// Nothing explains an error, or it does not tell the outcome.
+    #[error("{at}: an error that does not tell the outcome, or that nothing explains: {error}")]
     Unclassified { at: String, error: String },
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Finding::OutOfBounds {
-                at,
-                counted,
-                value,
-                lowest,
-                highest,
-            } => write!(
-                f,
-                "{at}: {counted} is {value}, outside of {lowest} to {highest}"
-            ),
-            Finding::WrongTotal {
-                counted,
-                value,
-                acknowledged,
-                unknown,
-            } => write!(
-                f,
-                "{counted} ends with {value}, which is not {acknowledged} plus some of {unknown} counts that may belong to another life"
-            ),
-            Finding::WrongSum {
-                grown,
-                acknowledged,
-            } => write!(
-                f,
-                "all lives together have grown by {grown}, where {acknowledged} was acknowledged"
-            ),
-            Finding::NotThere { at, key } => {
-                write!(f, "{at}: row {key} is missing and was there all along")
-            }
-            Finding::CannotBeThere { at, key } => {
-                write!(f, "{at}: row {key} is there and cannot be")
-            }
-            Finding::BeyondBounds { at, life, value } => {
-                write!(
-                    f,
-                    "{at}: life {life} is {value}, outside the bounds of all counts"
-                )
-            }
-            Finding::Unclassified { at, error } => {
-                write!(
-                    f,
-                    "{at}: an error that does not tell the outcome, or that nothing explains: {error}"
-                )
-            }
-        }
-    }
 }
