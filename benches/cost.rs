@@ -1,16 +1,16 @@
-//! The cost of a counting update on one connection, compared with Diesel's own update of the same row: blocking, with an
-//! idempotency key, and awaited beside `diesel_async`'s.
+//! The cost of one operation on one connection, compared with Diesel's own update of the same row: a count, with an idempotency key,
+//! within bounds and by name; a total from the database and from the cache; and an awaited count beside `diesel_async`'s.
 //!
 //!     cargo bench -p diesel_sharded_benches --bench cost
 //!
-//! The difference between two builds shows the cost of the features `tracing` and `metrics` when nobody listens:
+//! The private servers do not wait for the disk, so that the client's share of the time is as large as it can be. Overhead shows the most
+//! on SQLite in memory: `-- memory` measures a count there and, if valgrind is installed, its instructions. The difference between two
+//! builds is the cost of the features `tracing` and `metrics` when nobody listens:
 //!
 //!     cargo bench -p diesel_sharded_benches --bench cost -- memory
 //!     cargo bench -p diesel_sharded_benches --bench cost --features observability -- memory
-//!
-//! Prints the wall time on every database and, if valgrind is installed, the client's instructions on PostgreSQL. The private
-//! servers do not wait for the disk, so that the client's share of the time is as large as it can be.
 
+use std::cell::RefCell;
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,60 +18,81 @@ use diesel::prelude::*;
 use diesel_async::sync_connection_wrapper::SyncConnectionWrapper;
 use diesel_async::{AsyncConnection, AsyncMysqlConnection, AsyncPgConnection};
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::{MIGRATIONS, asynchronous, update};
-use diesel_sharded_benches::side_by_side;
+use diesel_sharded::cached::{Cached, MokaCache};
+use diesel_sharded::{Counter, MIGRATIONS, RowCounter, asynchronous, update};
+use diesel_sharded_benches::{all_side_by_side, side_by_side};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection, schema};
 use tokio::runtime::Builder;
 
-const UPDATES: usize = 1000;
+const OPERATIONS: u32 = 1000;
+const ROUNDS: usize = 31;
+
+/// An operation, which returns whether it did what it should.
+type Operation<'a, Conn> = (&'static str, Box<dyn FnMut(&mut Conn) -> bool + 'a>);
+
+fn operation<'a, Conn>(
+    name: &'static str,
+    operation: impl FnMut(&mut Conn) -> bool + 'a,
+) -> Operation<'a, Conn> {
+    (name, Box::new(operation))
+}
 
 macro_rules! wall_time {
     ($name:literal, $connection:ty) => {
         let database = <$connection>::database();
-        let [conn, other, third] = &mut [(), (), ()].map(|()| <$connection>::connect(&database));
-        schema::create(conn);
+        let mut conn = <$connection>::connect(&database);
+        schema::create(&mut conn);
         conn.run_pending_migrations(MIGRATIONS).expect("migrations");
         let mut request = 0_u64;
-        let [plain, sharded, keyed] = side_by_side(
-            31,
-            [
-                &mut || {
-                    times(UPDATES, || {
-                        diesel::update(videos.find(1))
-                            .set(views.eq(views + 1))
-                            .execute(conn)
-                    })
-                },
-                &mut || {
-                    times(UPDATES, || {
-                        update(videos.find(1))
-                            .set(views.eq(views + 1))
-                            .execute(other)
-                    })
-                },
-                &mut || {
-                    times(UPDATES, || {
-                        request += 1;
-                        update(videos.find(1))
-                            .set(views.eq(views + 1))
-                            .idempotency_key(request.to_be_bytes())
-                            .execute(third)
-                    })
-                },
-            ],
-        );
-        let ratio = |time: Duration| time.as_secs_f64() / plain.as_secs_f64();
-        println!(
-            "| {} | {:?} | {:?} | {:.2} | {:?} | {:.2} |",
-            $name,
-            plain / UPDATES as u32,
-            sharded / UPDATES as u32,
-            ratio(sharded),
-            keyed / UPDATES as u32,
-            ratio(keyed),
-        );
+        let named = Counter::named("hot");
+        let row = RowCounter::of(views, 1);
+        let stock = RowCounter::of(views, 2)
+            .never_below(0)
+            .never_above(1_000_000_000);
+        let cached = Cached::new(MokaCache::new(1000));
+        let operations: Vec<Operation<'_, $connection>> = vec![
+            operation("`diesel::update`", |conn| {
+                let count = diesel::update(videos.find(1)).set(views.eq(views + 1));
+                count.execute(conn) == Ok(1)
+            }),
+            operation("`update`", |conn| {
+                let count = update(videos.find(1)).set(views.eq(views + 1));
+                count.execute(conn) == Ok(1)
+            }),
+            operation("with `.idempotency_key(..)`", |conn| {
+                request += 1;
+                let count = update(videos.find(1)).set(views.eq(views + 1));
+                count.idempotency_key(request.to_be_bytes()).execute(conn) == Ok(1)
+            }),
+            operation("within bounds", |conn| stock.add(1, conn) == Ok(true)),
+            operation("by name", |conn| named.increment(conn).is_ok()),
+            operation("a total", |conn| row.get(conn).is_ok()),
+            operation("a cached total", |conn| cached.get(&row, conn).is_ok()),
+        ];
+        tell($name, conn, operations);
     };
+}
+
+/// Measures the operations in turn, and prints a row for each.
+fn tell<Conn>(database: &str, conn: Conn, operations: Vec<Operation<'_, Conn>>) {
+    let conn = &RefCell::new(conn);
+    let (names, operations): (Vec<_>, Vec<_>) = operations.into_iter().unzip();
+    let works = operations.into_iter().map(|mut operation| {
+        move || (0..OPERATIONS).for_each(|_| assert!(operation(&mut conn.borrow_mut())))
+    });
+    let times = all_side_by_side(ROUNDS, &mut works.collect::<Vec<_>>());
+    for (name, time) in names.iter().zip(&times) {
+        println!(
+            "| {database} | {name} | {:?} | {:.2} |",
+            *time / OPERATIONS,
+            ratio(*time, times[0])
+        );
+    }
+}
+
+fn ratio(time: Duration, other: Duration) -> f64 {
+    time.as_secs_f64() / other.as_secs_f64()
 }
 
 macro_rules! wall_time_awaited {
@@ -82,11 +103,11 @@ macro_rules! wall_time_awaited {
         let runtime = runtime.expect("a runtime");
         let [conn, other] = &mut [(), ()].map(|()| runtime.block_on($connect(&database)));
         let [plain, sharded] = side_by_side(
-            31,
+            ROUNDS,
             [
                 &mut || {
                     runtime.block_on(async {
-                        for _ in 0..UPDATES {
+                        for _ in 0..OPERATIONS {
                             let update = diesel::update(videos.find(1)).set(views.eq(views + 1));
                             let counted = diesel_async::RunQueryDsl::execute(update, conn);
                             assert_eq!(counted.await, Ok(1));
@@ -95,7 +116,7 @@ macro_rules! wall_time_awaited {
                 },
                 &mut || {
                     runtime.block_on(async {
-                        for _ in 0..UPDATES {
+                        for _ in 0..OPERATIONS {
                             let update =
                                 asynchronous::update(videos.find(1)).set(views.eq(views + 1));
                             assert_eq!(update.execute(other).await, Ok(1));
@@ -107,9 +128,9 @@ macro_rules! wall_time_awaited {
         println!(
             "| {} | {:?} | {:?} | {:.2} |",
             $name,
-            plain / UPDATES as u32,
-            sharded / UPDATES as u32,
-            sharded.as_secs_f64() / plain.as_secs_f64(),
+            plain / OPERATIONS,
+            sharded / OPERATIONS,
+            ratio(sharded, plain),
         );
     };
 }
@@ -118,29 +139,23 @@ async fn awaited<Conn: AsyncConnection>(database: &Database) -> Conn {
     Conn::establish(database.url()).await.expect("a connection")
 }
 
-fn times(n: usize, work: impl FnMut() -> QueryResult<usize>) {
-    let mut work = work;
-    for _ in 0..n {
-        assert_eq!(work(), Ok(1));
-    }
-}
-
 fn main() {
     let arguments: Vec<String> = std::env::args().filter(|a| a != "--bench").collect();
     match arguments.as_slice() {
-        [_, url, kind, number] => return run(url, kind, number.parse().expect("a number")),
-        [_, memory] if memory == MEMORY => return in_memory(),
+        [_, memory, kind, number] if memory == MEMORY => {
+            let counts = number.parse().expect("a number");
+            return count(&mut in_memory(), kind, counts);
+        }
+        [_, memory] if memory == MEMORY => return tell_memory(),
         _ => {}
     }
-    println!("One update of one row, one connection, median of 31 × {UPDATES}\n");
-    println!(
-        "| database | `diesel::update` | `diesel_sharded::update` | ratio | with `.idempotency_key(..)` | ratio |\n|---|---|---|---|---|---|"
-    );
+    println!("One operation on one connection, median of {ROUNDS} × {OPERATIONS}\n");
+    println!("| database | operation | time | to `diesel::update` |\n|---|---|---|---|");
     wall_time!("PostgreSQL", PgConnection);
     wall_time!("MySQL/MariaDB", MysqlConnection);
     wall_time!("SQLite", SqliteConnection);
     println!(
-        "\nThe same, awaited\n\n| database | `diesel_async`'s | `asynchronous::update` | ratio |\n|---|---|---|---|"
+        "\nAwaited\n\n| database | `diesel_async`'s | `asynchronous::update` | ratio |\n|---|---|---|---|"
     );
     wall_time_awaited!("PostgreSQL", PgConnection, awaited::<AsyncPgConnection>);
     wall_time_awaited!(
@@ -151,101 +166,56 @@ fn main() {
     wall_time_awaited!("SQLite", SqliteConnection, async |database| {
         SyncConnectionWrapper::<SqliteConnection>::new(SqliteConnection::connect(database))
     });
-    instructions();
 }
 
-/// The argument that measures only SQLite in memory. It also stands for the address of that database in [`run`].
+/// The argument that measures SQLite in memory.
 const MEMORY: &str = "memory";
+const PLAIN: &str = "plain";
+const SHARDED: &str = "sharded";
 
-/// Runs `$number` updates of one kind.
-macro_rules! count {
-    ($conn:expr, $kind:expr, $number:expr) => {{
-        let conn = $conn;
-        match $kind {
-            "plain" => times($number, || {
-                diesel::update(videos.find(1))
-                    .set(views.eq(views + 1))
-                    .execute(conn)
-            }),
-            _ => times($number, || {
-                update(videos.find(1))
-                    .set(views.eq(views + 1))
-                    .execute(conn)
-            }),
-        }
-    }};
+fn in_memory() -> SqliteConnection {
+    let mut conn = SqliteConnection::establish(":memory:").expect("a connection");
+    schema::create(&mut conn);
+    conn
 }
 
-/// The process that callgrind observes.
-fn run(url: &str, kind: &str, number: usize) {
-    match url {
-        MEMORY => {
-            let conn = &mut SqliteConnection::establish(":memory:").expect("a connection");
-            schema::create(conn);
-            count!(conn, kind, number);
-        }
-        _ => {
-            let conn = &mut PgConnection::establish(url).expect("a connection");
-            count!(conn, kind, number);
-        }
+/// Counts so often, in one of two ways.
+fn count(conn: &mut SqliteConnection, kind: &str, counts: u32) {
+    for _ in 0..counts {
+        let change = views.eq(views + 1);
+        let counted = match kind {
+            PLAIN => diesel::update(videos.find(1)).set(change).execute(conn),
+            _ => update(videos.find(1)).set(change).execute(conn),
+        };
+        assert_eq!(counted, Ok(1));
     }
 }
 
-/// Returns the instructions of one update: the difference between many updates and few, divided by their number.
-fn instructions_of_one(url: &str, kind: &str) -> Option<u64> {
-    let watched = |number: usize| {
+fn tell_memory() {
+    let conn = &mut in_memory();
+    let [time] = side_by_side(101, [&mut || count(conn, SHARDED, OPERATIONS)]);
+    println!("One count on SQLite in memory: {:?}", time / OPERATIONS);
+    match [PLAIN, SHARDED].map(instructions) {
+        [Some(plain), Some(sharded)] => println!(
+            "Its instructions (callgrind): {sharded}, by `diesel::update` {plain}: {:.2}",
+            sharded as f64 / plain as f64
+        ),
+        _ => println!("Its instructions were not counted: install valgrind"),
+    }
+}
+
+/// Returns the instructions of one count: the difference between many and few, divided by their number.
+fn instructions(kind: &str) -> Option<u64> {
+    let watched = |number: &str| {
         let output = Command::new("valgrind")
             .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
             .arg(std::env::current_exe().ok()?)
-            .args([url, kind, &number.to_string()])
+            .args([MEMORY, kind, number])
             .output()
             .ok()?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let (_, collected) = text.split_once("Collected : ")?;
         collected.split_whitespace().next()?.parse::<u64>().ok()
     };
-    Some((watched(1100)? - watched(100)?) / 1000)
-}
-
-fn instructions() {
-    let database = PgConnection::database();
-    schema::create(&mut PgConnection::connect(&database));
-    run(database.url(), "sharded", 200); // creates all shards
-    tell_instructions("PostgreSQL", database.url());
-}
-
-fn tell_instructions(name: &str, url: &str) {
-    match (
-        instructions_of_one(url, "plain"),
-        instructions_of_one(url, "sharded"),
-    ) {
-        (Some(plain), Some(sharded)) => {
-            let ratio = sharded as f64 / plain as f64;
-            println!(
-                "\nClient instructions of one update on {name} (callgrind): {plain} / {sharded} = {ratio:.2}"
-            );
-        }
-        _ => println!("\nClient instructions were not counted: install valgrind"),
-    }
-}
-
-/// Measures one update on SQLite in memory, the fastest database: overhead shows the most there.
-fn in_memory() {
-    let conn = &mut SqliteConnection::establish(":memory:").expect("a connection");
-    schema::create(conn);
-    let [time] = side_by_side(
-        101,
-        [&mut || {
-            times(UPDATES, || {
-                update(videos.find(1))
-                    .set(views.eq(views + 1))
-                    .execute(conn)
-            })
-        }],
-    );
-    println!(
-        "One update on SQLite in memory: {:?}",
-        time / UPDATES as u32
-    );
-    tell_instructions("SQLite", MEMORY);
+    Some((watched("1100")? - watched("100")?) / 1000)
 }

@@ -3,20 +3,15 @@
 //!
 //!     cargo bench -p diesel_sharded_benches --bench soak [-- OPTION …]
 //!
-//! | option | |
-//! |---|---|
-//! | `--minutes N` | so long instead of 30 minutes |
-//! | `--database postgres\|mysql` | on this database instead of PostgreSQL |
-//! | `--publish` | replaces the soak of this database in `docs/benchmarks/report.json` |
-//!
-//! Of the requests 90 % watch one video, 5 % watch others, and 5 % read: lists, top lists, and a video without a view. The site
-//! folds what was watched every 10 s. The run fails if the totals rise by anything but the views that the site acknowledged.
+//! `--help` lists the options. Of the requests 90 % watch one video, 5 % watch others, and 5 % read: lists, top lists, and a video
+//! without a view. The site folds what was watched every 10 s. The run fails if the totals rise by anything but the views that the site
+//! acknowledged.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use clap::{Parser, value_parser};
 use diesel::prelude::*;
 use diesel::sql_types::{BigInt, Nullable};
 use diesel_sharded_benches::machine;
@@ -259,82 +254,44 @@ fn sample(
     }
 }
 
-/// The arguments.
-struct Plan {
+/// Soaks the web example on a private server.
+#[derive(Parser)]
+struct Options {
+    #[arg(long, default_value_t = 30, value_parser = value_parser!(u64).range(1..))]
     minutes: u64,
-    database: &'static str,
+    #[arg(long, default_value = "postgres", value_parser = ["postgres", "mysql"])]
+    database: String,
+    /// Replaces the soak of this database in the report that is published
+    #[arg(long)]
     publish: bool,
+    /// Cargo adds it.
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
-impl Plan {
-    fn from_arguments() -> Result<Self, String> {
-        let mut plan = Plan {
-            minutes: 30,
-            database: POSTGRESQL,
-            publish: false,
-        };
-        let mut arguments = std::env::args().skip(1);
-        while let Some(argument) = arguments.next() {
-            let mut value = || arguments.next().unwrap_or_default();
-            match argument.as_str() {
-                "--bench" => {} // Cargo adds it
-                "--publish" => plan.publish = true,
-                "--minutes" => {
-                    let minutes = value();
-                    let number = minutes.parse().ok().filter(|&number| number > 0);
-                    plan.minutes = number
-                        .ok_or_else(|| format!("--minutes {minutes}: not a positive number"))?;
-                }
-                "--database" => {
-                    plan.database = match value().as_str() {
-                        "postgres" => POSTGRESQL,
-                        "mysql" => MARIADB,
-                        other => return Err(format!("--database {other}: postgres or mysql")),
-                    }
-                }
-                _ => {
-                    return Err(format!(
-                        "{argument}: known are --minutes N, --database postgres|mysql, --publish"
-                    ));
-                }
-            }
-        }
-        Ok(plan)
+fn main() {
+    let options = Options::parse();
+    match options.database.as_str() {
+        "postgres" => measure::<PgConnection>(POSTGRESQL, &options),
+        _ => measure::<MysqlConnection>(MARIADB, &options),
     }
 }
 
-fn main() -> ExitCode {
-    let plan = match Plan::from_arguments() {
-        Ok(plan) => plan,
-        Err(wrong) => {
-            eprintln!("{wrong}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let (soak, machine) = match plan.database {
-        POSTGRESQL => (
-            soak::<PgConnection>(plan.minutes),
-            machine::with::<PgConnection>(),
-        ),
-        _ => (
-            soak::<MysqlConnection>(plan.minutes),
-            machine::with::<MysqlConnection>(),
-        ),
-    };
+fn measure<Conn: Soaked>(database: &str, options: &Options) {
+    let soak = soak::<Conn>(options.minutes);
     println!(
         "{} requests, {} failed; {} views acknowledged, and the totals rose by {}",
         soak.requests, soak.failed, soak.acknowledged, soak.rose_by
     );
-    if plan.publish {
+    if options.publish {
         let pace = Pace {
-            quick: plan.minutes < 30,
+            quick: options.minutes < 30,
             rounds: 1,
             slice_ms: INTERVAL.as_millis() as u64,
         };
         Report::publish([Part {
             soak: Some(soak),
-            ..Part::new(SOAK, plan.database, machine, pace)
+            ..Part::new(SOAK, database, machine::with::<Conn>(), pace)
         }]);
     }
-    ExitCode::SUCCESS
 }
