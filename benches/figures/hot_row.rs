@@ -1,7 +1,7 @@
 //! Blocks on one hot row.
 
 use super::numbers::{rate, ratio, times};
-use super::text::{paragraph, row, table as render_table};
+use super::text::paragraph;
 use crate::median;
 use crate::names::*;
 use crate::report::{Cell, Missing, Report};
@@ -48,25 +48,24 @@ pub fn rate_and_latencies(cell: &Cell) -> String {
     format!("{}{latencies}{failed}", rate(cell.per_second))
 }
 
-fn rows(
-    report: &Report,
-    head: &str,
-    ways: &[(&str, &str)],
-    places: &[Place],
-) -> Result<String, Missing> {
-    let mut rows = vec![row![head]];
-    rows[0].extend(places.iter().map(|&(database, disk)| match disk {
-        SLOW_DISK => format!("{database}, commits slowed to 1 ms"),
-        _ => database.to_owned(),
-    }));
-    for (title, entrant) in ways {
-        let mut row = row![title];
-        for &place in places {
-            row.push(entry(report, place, entrant)?);
-        }
-        rows.push(row);
-    }
-    Ok(render_table(&rows))
+/// Fills a table: `{}` in its head stands for the names of the places, and `{ENTRANT}` below for its cells there.
+fn fill(report: &Report, places: &[Place], table: &str) -> Result<String, Missing> {
+    let cell = |&place: &Place, entrant: &str| match (entrant, place) {
+        ("", (database, SLOW_DISK)) => Ok(format!("{database}, commits slowed to 1 ms")),
+        ("", (database, _)) => Ok(database.to_owned()),
+        _ => entry(report, place, entrant),
+    };
+    let lines = table.lines().map(|line| {
+        let (before, rest) = line.split_once('{').expect("cells to fill");
+        let (entrant, after) = rest.split_once('}').expect("a brace is closed");
+        let cells = places.iter().map(|place| cell(place, entrant));
+        let cells: Vec<String> = cells.collect::<Result<_, Missing>>()?;
+        Ok(format!("{before}{}{after}", cells.join(" | ")))
+    });
+    let mut lines: Vec<String> = lines.collect::<Result<_, Missing>>()?;
+    let columns = lines[0].matches('|').count() - 1;
+    lines.insert(1, format!("|{}", "---|".repeat(columns)));
+    Ok(lines.join("\n"))
 }
 
 pub fn lead(report: &Report) -> Result<String, Missing> {
@@ -95,16 +94,13 @@ pub fn lead(report: &Report) -> Result<String, Missing> {
 }
 
 pub fn why(report: &Report) -> Result<String, Missing> {
-    let ways = [
-        ("`diesel::update`, one row", ONE_ROW),
-        ("the same, prepared by hand", PREPARED),
-        ("[`update`](crate::update()) of this crate", DEFAULT),
-        (
-            "[`Coalescer`](crate::coalescer), each count acknowledged",
-            COALESCED,
-        ),
-    ];
-    rows(report, "counts a second<br>p50 / p99", &ways, &PLACES)
+    const TABLE: &str = "\
+| counts a second<br>p50 / p99 | {} |
+| `diesel::update`, one row | {one row, diesel::update} |
+| the same, prepared by hand | {one row, prepared by hand} |
+| [`update`](crate::update()) of this crate | {sharded, default} |
+| [`Coalescer`](crate::coalescer), each count acknowledged | {coalesced, acknowledged} |";
+    fill(report, &PLACES, TABLE)
 }
 
 pub fn machine(report: &Report) -> Result<String, Missing> {
@@ -151,31 +147,20 @@ fn spread(report: &Report) -> Result<f64, Missing> {
 }
 
 pub fn table(report: &Report) -> Result<String, Missing> {
-    let ways = [
-        ("one row, `diesel::update`", ONE_ROW),
-        ("one row, prepared by hand", PREPARED),
-        ("100 slots, Diesel's upsert", SLOTTED),
-        ("100 slots, prepared by hand", SLOTTED_PREPARED),
-        ("append-only `INSERT` by Diesel", APPEND_ONLY),
-        (
-            "append-only `INSERT`, prepared by hand",
-            APPEND_ONLY_PREPARED,
-        ),
-        ("**`diesel_sharded::update`**", DEFAULT),
-        ("**`Coalescer::add`**", COALESCED),
-        ("without waiting: Redis `INCR`, in memory", WRITE_BEHIND),
-        (
-            "without waiting: Redis `INCR`, `appendfsync everysec`",
-            WRITE_BEHIND_LOGGED,
-        ),
-        ("without waiting: **`Coalescer::add_later`**", BUFFERED),
-    ];
-    rows(
-        report,
-        "64 threads: counts a second<br>p50 / p99 of one call",
-        &ways,
-        &PLACES,
-    )
+    const TABLE: &str = "\
+| 64 threads: counts a second<br>p50 / p99 of one call | {} |
+| one row, `diesel::update` | {one row, diesel::update} |
+| one row, prepared by hand | {one row, prepared by hand} |
+| 100 slots, Diesel's upsert | {slotted counters, Diesel's upsert} |
+| 100 slots, prepared by hand | {slotted counters, prepared by hand} |
+| append-only `INSERT` by Diesel | {append-only INSERT} |
+| append-only `INSERT`, prepared by hand | {append-only INSERT, prepared by hand} |
+| **`diesel_sharded::update`** | {sharded, default} |
+| **`Coalescer::add`** | {coalesced, acknowledged} |
+| without waiting: Redis `INCR`, in memory | {Redis INCR, written behind} |
+| without waiting: Redis `INCR`, `appendfsync everysec` | {Redis INCR with appendfsync everysec, written behind} |
+| without waiting: **`Coalescer::add_later`** | {coalesced, buffered} |";
+    fill(report, &PLACES, TABLE)
 }
 
 pub fn more_and_fewer_threads(report: &Report) -> Result<String, Missing> {
@@ -212,97 +197,20 @@ pub fn more_and_fewer_threads(report: &Report) -> Result<String, Missing> {
 }
 
 pub fn comparison(report: &Report) -> Result<String, Missing> {
-    const NEVER: [&str; 2] = ["yes", "nothing"];
-    let ways = [
-        (
-            "a plain column, `diesel::update`",
-            NEVER,
-            "a column, with an index",
-            ONE_ROW,
-        ),
-        (
-            "a plain column, prepared by hand",
-            NEVER,
-            "the same",
-            PREPARED,
-        ),
-        (
-            "slotted counters, 100 slots, Diesel's upsert",
-            NEVER,
-            "a sum of up to 100 rows",
-            SLOTTED,
-        ),
-        (
-            "slotted counters, prepared by hand",
-            NEVER,
-            "the same",
-            SLOTTED_PREPARED,
-        ),
-        (
-            "event rows, `INSERT` by Diesel",
-            NEVER,
-            "a count over all events, or a roll-up",
-            APPEND_ONLY,
-        ),
-        (
-            "event rows, prepared by hand",
-            NEVER,
-            "the same",
-            APPEND_ONLY_PREPARED,
-        ),
-        (
-            "**[`update`](crate::update())**",
-            NEVER,
-            "a sum of as many rows as writers met",
-            DEFAULT,
-        ),
-        (
-            "**[`Coalescer::add`](crate::coalescer::Coalescer::add)**",
-            NEVER,
-            "the same, one row for a cold key",
-            COALESCED,
-        ),
-        (
-            "Redis `INCR` in memory, written behind",
-            ["until something crashes", "everything not yet written"],
-            "Redis",
-            WRITE_BEHIND,
-        ),
-        (
-            "Redis `INCR` with `appendfsync everysec`, written behind",
-            [
-                "until something crashes",
-                "about a second, and the sums of an interrupted job",
-            ],
-            "Redis",
-            WRITE_BEHIND_LOGGED,
-        ),
-        (
-            "**[`Coalescer::add_later`](crate::coalescer::Coalescer::add_later)**",
-            ["until the process crashes", "about 100 ms"],
-            "the same as `add`",
-            BUFFERED,
-        ),
-    ];
-    let mut rows = vec![row![
-        "",
-        "exact",
-        "a crash loses",
-        "reading",
-        POSTGRESQL,
-        MARIADB
-    ]];
-    for (title, [exact, loses], reading, entrant) in ways {
-        rows.push(row![
-            title,
-            exact,
-            loses,
-            reading,
-            entry(report, ON_POSTGRESQL, entrant)?,
-            entry(report, ON_MARIADB, entrant)?,
-        ]);
-    }
-    Ok(render_table(&rows))
+    const TABLE: &str = "\
+|  | exact | a crash loses | reading | {} |
+| a plain column, `diesel::update` | yes | nothing | a column, with an index | {one row, diesel::update} |
+| a plain column, prepared by hand | yes | nothing | the same | {one row, prepared by hand} |
+| slotted counters, 100 slots, Diesel's upsert | yes | nothing | a sum of up to 100 rows | {slotted counters, Diesel's upsert} |
+| slotted counters, prepared by hand | yes | nothing | the same | {slotted counters, prepared by hand} |
+| event rows, `INSERT` by Diesel | yes | nothing | a count over all events, or a roll-up | {append-only INSERT} |
+| event rows, prepared by hand | yes | nothing | the same | {append-only INSERT, prepared by hand} |
+| **[`update`](crate::update())** | yes | nothing | a sum of as many rows as writers met | {sharded, default} |
+| **[`Coalescer::add`](crate::coalescer::Coalescer::add)** | yes | nothing | the same, one row for a cold key | {coalesced, acknowledged} |
+| Redis `INCR` in memory, written behind | until something crashes | everything not yet written | Redis | {Redis INCR, written behind} |
+| Redis `INCR` with `appendfsync everysec`, written behind | until something crashes | about a second, and the sums of an interrupted job | Redis | {Redis INCR with appendfsync everysec, written behind} |
+| **[`Coalescer::add_later`](crate::coalescer::Coalescer::add_later)** | until the process crashes | about 100 ms | the same as `add` | {coalesced, buffered} |";
+    fill(report, &[ON_POSTGRESQL, ON_MARIADB], TABLE)
 }
 
 pub fn coalescer(report: &Report) -> Result<String, Missing> {
