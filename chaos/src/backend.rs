@@ -12,6 +12,7 @@ use diesel::r2d2::R2D2Connection;
 use diesel::sql_types::BigInt;
 use diesel_async::AsyncPgConnection;
 use diesel_migrations::MigrationHarness;
+use diesel_sharded::backend::BackendOf;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::Isolation;
@@ -71,7 +72,9 @@ macro_rules! with_connection {
 }
 
 /// A connection of a client, or of the checker.
-pub trait ChaosConnection: LoadConnection + R2D2Connection + Sized + 'static {
+pub trait ChaosConnection:
+    LoadConnection<Backend: BackendOf<Self>> + R2D2Connection + Send + Sized + 'static
+{
     /// The SQL expression of the number of other connections to this database; `None` if there is no server.
     const OTHERS: Option<&'static str>;
 

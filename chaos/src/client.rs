@@ -105,10 +105,7 @@ pub fn conflicts(logs: &Path) -> io::Result<Conflicts> {
     Ok(all)
 }
 
-fn work<Conn: ChaosConnection + Send>(orders: &Orders, stop: &AtomicBool) -> io::Result<()>
-where
-    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
-{
+fn work<Conn: ChaosConnection>(orders: &Orders, stop: &AtomicBool) -> io::Result<()> {
     let coalesces = orders
         .mix
         .iter()

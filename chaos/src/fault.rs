@@ -14,5 +14,5 @@ pub struct Fault {
     pub backends: &'static [Backend],
     /// The number of rounds of a full run and of a short one.
     pub rounds: (u32, u32),
-    pub run: fn(&Extent, Backend) -> Line,
+    pub run: fn(&Extent, Backend, &mut Line),
 }

@@ -1,7 +1,7 @@
 //! Runs faults while clients count: see the README.
 
 use std::io;
-use std::panic;
+use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -90,16 +90,16 @@ fn main() -> ExitCode {
                 seed,
             };
             // A panic in one fault must not lose the results of the others.
-            let line = panic::catch_unwind(|| (fault.run)(&extent, backend));
-            lines.push(line.unwrap_or_else(|reason| {
+            let mut line = Line::new(fault.name, backend);
+            let run = AssertUnwindSafe(|| (fault.run)(&extent, backend, &mut line));
+            if let Err(reason) = panic::catch_unwind(run) {
                 let reason = reason.downcast_ref::<String>().cloned();
-                let mut line = Line::new(fault.name, backend);
                 line.find(format!(
                     "the fault panicked: {}",
                     reason.unwrap_or_default()
                 ));
-                line.finish()
-            }));
+            }
+            lines.push(line.finish());
         }
     }
     println!("{}", report::table(&lines));

@@ -33,11 +33,15 @@ pub struct Place {
 
 impl Place {
     /// Starts the server and creates the tables.
-    pub fn new(backend: Backend) -> Result<Self, String> {
-        let folder = TempDir::new().map_err(|error| error.to_string())?;
+    ///
+    /// # Panics
+    /// If the server is not installed.
+    pub fn new(backend: Backend) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let start = |server| OwnServer::start(server).unwrap_or_else(|missing| panic!("{missing}"));
         let server = match backend {
-            Backend::Postgres => Some(OwnServer::start(Server::SyncedPostgres)?),
-            Backend::Mariadb => Some(OwnServer::start(Server::Mysql)?),
+            Backend::Postgres => Some(start(Server::SyncedPostgres)),
+            Backend::Mariadb => Some(start(Server::Mysql)),
             Backend::Sqlite => None,
         };
         let url = match &server {
@@ -51,7 +55,7 @@ impl Place {
             folder,
         };
         place.create();
-        Ok(place)
+        place
     }
 
     /// Creates the tables in an empty database on servers that the fault keeps by itself.

@@ -37,18 +37,26 @@ pub struct Process {
     pub mix: Mix,
 }
 
+impl Process {
+    pub fn new(clients: u16, mix: Mix) -> Self {
+        Process {
+            clients,
+            awaited: false,
+            mix,
+        }
+    }
+}
+
 impl Crew {
     /// Processes with two clients each, which run all operations.
     pub fn of_all_trades(processes: usize) -> Self {
+        Crew::of(vec![Process::new(2, everything()); processes])
+    }
+
+    /// These processes, with the usual settings.
+    pub fn of(processes: Vec<Process>) -> Self {
         Crew {
-            processes: vec![
-                Process {
-                    clients: 2,
-                    awaited: false,
-                    mix: everything(),
-                };
-                processes
-            ],
+            processes,
             deadline: Duration::from_secs(10),
             attempts: None,
             shards: None,

@@ -125,13 +125,10 @@ pub(crate) fn refused(error: &Error) -> Refused {
 }
 
 /// Creates a coalescer with a pool of its own.
-pub fn coalescer<Conn: ChaosConnection + Send>(
+pub fn coalescer<Conn: ChaosConnection>(
     url: &str,
     deadline: Duration,
-) -> Result<Coalescer<Conn>, Box<dyn std::error::Error + Send + Sync>>
-where
-    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
-{
+) -> Result<Coalescer<Conn>, Box<dyn std::error::Error + Send + Sync>> {
     let pool = Pool::builder()
         .max_size(2)
         .min_idle(Some(0))

@@ -20,33 +20,18 @@ pub const FAULT: Fault = Fault {
     run,
 };
 
-fn run(extent: &Extent, backend: Backend) -> Line {
-    let mut line = Line::new(FAULT.name, backend);
-    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+fn run(extent: &Extent, backend: Backend, line: &mut Line) {
+    let mut place = Place::new(backend);
     // Many folds at once would only wait for each other's locks.
     let is_writing = |kind| !matches!(kind, Kind::Fold | Kind::ReadRows | Kind::ReadNamed);
     let (writing, other) = everything()
         .into_iter()
         .partition(|(kind, _)| is_writing(*kind));
-    let crew = Crew {
-        processes: vec![
-            Process {
-                clients: 64,
-                awaited: false,
-                mix: writing,
-            },
-            Process {
-                clients: 2,
-                awaited: false,
-                mix: other,
-            },
-        ],
-        ..Crew::of_all_trades(0)
-    };
+    let crew = Crew::of(vec![Process::new(64, writing), Process::new(2, other)]);
     let time = extent.choose(Duration::from_secs(5), Duration::from_secs(3));
     let (mut terminated, mut tried) = (0, 0);
     while extent.goes_on(line.rounds) {
-        play(&mut place, &crew, extent, &mut line, |place, playing| {
+        play(&mut place, &crew, extent, line, |place, playing| {
             playing.wait_for(100);
             with_connection!(backend, Conn => {
                 let mut conn = place.connect::<Conn>();
@@ -71,5 +56,4 @@ fn run(extent: &Extent, backend: Backend) -> Line {
     }
     line.remarks
         .push(format!("{terminated} connections were ended"));
-    line.finish()
 }

@@ -24,7 +24,7 @@ pub const FAULT: Fault = Fault {
     about: "the Redis server that caches totals is flushed, killed and stopped; counts and reads still work",
     backends: &Backend::ALL,
     rounds: (15, 1),
-    run,
+    run: |extent, backend, line| with_connection!(backend, Conn => run_on::<Conn>(extent, backend, line)),
 };
 
 const BASE: i64 = 1000;
@@ -37,17 +37,12 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// answer before it is bypassed, and a reserve for the database on a busy machine.
 const LONGEST: Duration = Duration::from_secs(3);
 
-fn run(extent: &Extent, backend: Backend) -> Line {
-    with_connection!(backend, Conn => run_on::<Conn>(extent, backend))
-}
-
-fn run_on<Conn: ChaosConnection>(extent: &Extent, backend: Backend) -> Line
+fn run_on<Conn: ChaosConnection>(extent: &Extent, backend: Backend, line: &mut Line)
 where
     RowCounter<views>: CachedCounter<Conn>,
     Counter: CachedCounter<Conn>,
 {
-    let mut line = Line::new(FAULT.name, backend);
-    let place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+    let place = Place::new(backend);
     let mut redis = RedisServer::start();
     let mut slowest = Duration::ZERO;
     let mut failures = 0;
@@ -80,7 +75,7 @@ where
             round.strike(&mut redis);
             round.stop.store(true, Ordering::SeqCst);
         });
-        round.judge(&mut conn, &redis, &mut line);
+        round.judge(&mut conn, &redis, line);
         line.rounds += 1;
         line.ok += round.counts.into_inner() as usize;
         line.reads += round.reads.into_inner() as usize;
@@ -97,7 +92,6 @@ where
         "the slowest call took {} ms; Redis failed {failures} times",
         slowest.as_millis()
     ));
-    line.finish()
 }
 
 /// The state that the clients of a round share.

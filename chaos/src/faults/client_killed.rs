@@ -18,13 +18,12 @@ pub const FAULT: Fault = Fault {
     run,
 };
 
-fn run(extent: &Extent, backend: Backend) -> Line {
-    let mut line = Line::new(FAULT.name, backend);
-    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+fn run(extent: &Extent, backend: Backend, line: &mut Line) {
+    let mut place = Place::new(backend);
     let crew = Crew::of_all_trades(2);
     let operations = extent.choose(100, 20);
     while extent.goes_on(line.rounds) {
-        play(&mut place, &crew, extent, &mut line, |_, playing| {
+        play(&mut place, &crew, extent, line, |_, playing| {
             playing.wait_for(operations);
             thread::sleep(Duration::from_micros(rand::random_range(0..20_000)));
             playing.kill(0);
@@ -32,5 +31,4 @@ fn run(extent: &Extent, backend: Backend) -> Line {
         });
         line.progress(extent);
     }
-    line.finish()
 }

@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::connection::LoadConnection;
 use diesel_sharded::Error;
 use diesel_sharded::retry::RetryPolicy;
 
@@ -32,7 +31,7 @@ pub const FAULT: Fault = Fault {
     about: "clocks jump by up to centuries, both ways, under conflicts; no drift, and every call ends",
     backends: &Backend::ALL,
     rounds: (30, 1),
-    run,
+    run: |extent, backend, line| with_connection!(backend, Conn => run_on::<Conn>(extent, backend, line)),
 };
 
 /// The counts that each client makes in a round.
@@ -40,16 +39,8 @@ const COUNTS: u64 = 60;
 /// The longest sleep of a policy.
 const CAP: Duration = Duration::from_millis(20);
 
-fn run(extent: &Extent, backend: Backend) -> Line {
-    with_connection!(backend, Conn => run_on::<Conn>(extent, backend))
-}
-
-fn run_on<Conn: Timed + LoadConnection + Send>(extent: &Extent, backend: Backend) -> Line
-where
-    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
-{
-    let mut line = Line::new(FAULT.name, backend);
-    let place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+fn run_on<Conn: Timed>(extent: &Extent, backend: Backend, line: &mut Line) {
+    let place = Place::new(backend);
     let mut conflicts = 0;
     let mut jumps = 0;
     while extent.goes_on(line.rounds) {
@@ -69,8 +60,8 @@ where
             working: AtomicUsize::new(0),
         };
         jumps += round.play::<Conn>();
-        round.judge(&mut conn, &mut line);
-        judge_database_clock(&place, &mut conn, first, &mut line);
+        round.judge(&mut conn, line);
+        judge_database_clock(&place, &mut conn, first, line);
         line.rounds += 1;
         line.ok += round.ok.into_inner() as usize;
         line.failed += round.failed.into_inner() as usize;
@@ -79,7 +70,6 @@ where
     }
     let remark = format!("{jumps} jumps of the clock, {conflicts} conflicts");
     line.remarks.push(remark);
-    line.finish()
 }
 
 /// The state that the clients of a round share.
@@ -117,10 +107,7 @@ impl Round<'_> {
     }
 
     /// Plays the round, and returns the number of jumps.
-    fn play<Conn: Timed + LoadConnection + Send>(&self) -> u64
-    where
-        Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
-    {
+    fn play<Conn: Timed>(&self) -> u64 {
         let before = RetryPolicy::global();
         self.policy(u32::MAX).set_global();
         let deadline = Duration::from_secs(60);

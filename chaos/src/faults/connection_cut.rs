@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::connection::LoadConnection;
 use diesel_sharded::Error;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded_tests::proxy::{Cut, Proxy};
@@ -33,7 +32,7 @@ pub const FAULT: Fault = Fault {
     about: "a proxy cuts the connection at every request of a call; with an idempotency key it counts exactly once, without one never twice",
     backends: &Backend::SERVERS,
     rounds: (1000, 60),
-    run,
+    run: |extent, backend, line| with_connection!(backend, Conn => run_on::<Conn>(extent, backend, line)),
 };
 
 /// How a call is made, and where it is cut.
@@ -79,16 +78,8 @@ impl Way {
     }
 }
 
-fn run(extent: &Extent, backend: Backend) -> Line {
-    with_connection!(backend, Conn => run_on::<Conn>(extent, backend))
-}
-
-fn run_on<Conn: Cuttable + LoadConnection + Send>(extent: &Extent, backend: Backend) -> Line
-where
-    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
-{
-    let mut line = Line::new(FAULT.name, backend);
-    let place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+fn run_on<Conn: Cuttable>(extent: &Extent, backend: Backend, line: &mut Line) {
+    let place = Place::new(backend);
     let (proxy, url) = Proxy::before(&place.url);
     let mut judge = Judge::<Conn> {
         conn: place.connect(),
@@ -106,7 +97,7 @@ where
     while extent.goes_on(line.rounds) {
         let way = ways.next().expect("a circle");
         let mut request = 0;
-        while judge.play(way, request, &mut line) {
+        while judge.play(way, request, line) {
             request += 1;
             line.rounds += 1;
             *cut_at.entry(way.call).or_default() += 1;
@@ -115,7 +106,7 @@ where
             }
         }
     }
-    judge.look_again(&mut line);
+    judge.look_again(line);
     if judge.commits == 0 && !extent.short {
         line.find("no COMMIT was cut".into());
     }
@@ -125,7 +116,6 @@ where
     let cut_at = cut_at.collect::<Vec<_>>().join(", ");
     line.remarks
         .push(format!("cuts: {cut_at}; {} at a COMMIT", judge.commits));
-    line.finish()
 }
 
 /// Whether the loss of a request may show at a COMMIT: the request is the COMMIT, or one that surrounds it on MySQL. One of those has
@@ -158,10 +148,7 @@ struct Judge<Conn: Cuttable> {
     told: Vec<(Way, Target, State)>,
 }
 
-impl<Conn: Cuttable + LoadConnection + Send> Judge<Conn>
-where
-    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
-{
+impl<Conn: Cuttable> Judge<Conn> {
     fn target(&mut self, call: Call) -> Target {
         self.targets += 1;
         let target = Target(self.targets);

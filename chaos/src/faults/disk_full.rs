@@ -13,17 +13,16 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::prelude::*;
-use diesel_sharded::{Error, update};
+use diesel_sharded::Error;
 
 use crate::backend::{Backend, ChaosConnection};
 use crate::extent::Extent;
 use crate::fault::Fault;
 use crate::history::Outcome;
+use crate::operation::Operation;
 use crate::place::Place;
 use crate::report::Line;
 use crate::round::{Crew, play};
-use crate::schema::chaos_rows::dsl::*;
 use crate::with_connection;
 
 pub const FAULT: Fault = Fault {
@@ -31,7 +30,7 @@ pub const FAULT: Fault = Fault {
     about: "the disk of the database is full for a while (a small tmpfs; needs root); clear errors, no drift, then counts continue",
     backends: &Backend::ALL,
     rounds: (10, 1),
-    run,
+    run: |extent, backend, line| with_connection!(backend, Conn => run_on::<Conn>(extent, backend, line)),
 };
 
 /// A mounted tmpfs. Dropping it unmounts it, even if files on it are open.
@@ -130,35 +129,8 @@ fn give_to_the_owner_of(other: &Path, folder: &Path) -> io::Result<()> {
     chown(folder, Some(owner.uid()), Some(owner.gid()))
 }
 
-fn run(extent: &Extent, backend: Backend) -> Line {
-    with_connection!(backend, Conn => run_on::<Conn>(extent, backend))
-}
-
-/// A connection with the statements of this fault.
-trait OnDisk: ChaosConnection {
-    /// Counts on a row, and inserts it if it is not there.
-    fn counts(&mut self, row: i64) -> Result<(), Error>;
-}
-
-macro_rules! on_disk {
-    ($($Conn:ty),+) => {$(
-        impl OnDisk for $Conn {
-            fn counts(&mut self, row: i64) -> Result<(), Error> {
-                let counted = update(chaos_rows.find(row))
-                    .set(views.eq(views + 1))
-                    .or_insert((id.eq(row), views.eq(0), likes.eq(0)))
-                    .execute(self);
-                Ok(counted.map(drop)?)
-            }
-        }
-    )+};
-}
-
-on_disk!(PgConnection, MysqlConnection, SqliteConnection);
-
-fn run_on<Conn: OnDisk>(extent: &Extent, backend: Backend) -> Line {
-    let mut line = Line::new(FAULT.name, backend);
-    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+fn run_on<Conn: ChaosConnection>(extent: &Extent, backend: Backend, line: &mut Line) {
+    let mut place = Place::new(backend);
     let disk = put_on_a_small_disk(&mut place).unwrap_or_else(|missing| panic!("{missing}"));
     let crew = Crew {
         deadline: Duration::from_secs(5),
@@ -169,7 +141,7 @@ fn run_on<Conn: OnDisk>(extent: &Extent, backend: Backend) -> Line {
         let number = i64::from(line.rounds) + 1;
         let mut findings = vec![];
         let conn = place.connect::<Conn>(); // before the clients hold locks
-        let played = play(&mut place, &crew, extent, &mut line, |_, playing| {
+        let played = play(&mut place, &crew, extent, line, |_, playing| {
             let mut conn = conn; // dropped before the round is judged, which waits for all connections to close
             playing.wait_for(50);
             disk.fill().expect("a file on the disk");
@@ -177,8 +149,8 @@ fn run_on<Conn: OnDisk>(extent: &Extent, backend: Backend) -> Line {
             let patience = Instant::now() + Duration::from_secs(60);
             let mut row = 1000 * number + 500_000_000;
             let told = loop {
-                match conn.counts(row) {
-                    Ok(()) => row += 1,
+                match conn.run(&Operation::CountOrInsert { row, n: 1 }) {
+                    Ok(_) => row += 1,
                     // On SQLite others are writing.
                     Err(Error::ConflictPersisted { .. }) => {}
                     Err(error) => break error,
@@ -189,7 +161,7 @@ fn run_on<Conn: OnDisk>(extent: &Extent, backend: Backend) -> Line {
             disk.free().expect("a file on the disk");
             playing.wait_for(50);
             // The call that failed succeeds on the same connection.
-            let again = conn.counts(row);
+            let again = conn.run(&Operation::CountOrInsert { row, n: 1 });
             if !matches!(told, Error::DiskFull { .. }) || again.is_err() {
                 findings.push(format!("without space {told:?}, and with space {again:?}"));
             }
@@ -216,7 +188,6 @@ fn run_on<Conn: OnDisk>(extent: &Extent, backend: Backend) -> Line {
         crate::report::tally(&kinds)
     ));
     drop(disk); // before the server, which deletes its folder
-    line.finish()
 }
 
 /// Removes the digits, which differ between errors of the same kind.

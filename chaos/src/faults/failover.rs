@@ -20,7 +20,7 @@ use crate::operation::Operation;
 use crate::place::Place;
 use crate::report::Line;
 use crate::round::{Crew, Played, Playing, Process, judged, play};
-use crate::workload::{Kind, everything};
+use crate::workload::{Kind, Mix, everything};
 
 pub const FAULT: Fault = Fault {
     name: "failover",
@@ -71,8 +71,7 @@ const AWAY: Duration = Duration::from_millis(1500);
 /// How long a primary goes on alone before it is killed.
 const ALONE: Duration = Duration::from_millis(500);
 
-fn run(extent: &Extent, backend: Backend) -> Line {
-    let mut line = Line::new(FAULT.name, backend);
+fn run(extent: &Extent, backend: Backend, line: &mut Line) {
     let mut pair = Pair::start().unwrap_or_else(|missing| panic!("{missing}"));
     create_database(&pair);
     let mut place = Place::at(backend, pair.url(DATABASE));
@@ -93,7 +92,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
         };
         pair.replicate(replication);
         let mut struck = 0;
-        let played = play(&mut place, &crew, extent, &mut line, |_, playing| {
+        let played = play(&mut place, &crew, extent, line, |_, playing| {
             playing.wait_for(operations);
             thread::sleep(Duration::from_micros(rand::random_range(0..20_000)));
             struck = now();
@@ -102,15 +101,14 @@ fn run(extent: &Extent, backend: Backend) -> Line {
             playing.wait_for(operations);
         });
         pauses.measure(blow, struck, &played);
-        judge_coalesced(&played, &mut line);
+        judge_coalesced(&played, line);
         line.progress(extent);
     }
     line.remarks.push(pauses.describe());
     if !extent.short {
         place.url = pair.url(DATABASE);
-        lose(&mut pair, &mut place, extent, &mut line);
+        lose(&mut pair, &mut place, extent, line);
     }
-    line.finish()
 }
 
 fn create_database(pair: &Pair) {
@@ -120,19 +118,21 @@ fn create_database(pair: &Pair) {
         .expect("a database");
 }
 
-/// Two processes, one of which waits for futures.
+/// All operations.
 fn crew() -> Crew {
     let mut mix = everything();
     mix.push((Kind::CountBounded, 8));
-    let process = |awaited| Process {
-        clients: 3,
-        awaited,
-        mix: mix.clone(),
+    one_awaited(mix)
+}
+
+/// Two processes of three clients, one of which waits for futures.
+fn one_awaited(mix: Mix) -> Crew {
+    let process = Process::new(3, mix);
+    let awaited = Process {
+        awaited: true,
+        ..process.clone()
     };
-    Crew {
-        processes: vec![process(false), process(true)],
-        ..Crew::of_all_trades(0)
-    }
+    Crew::of(vec![process, awaited])
 }
 
 /// Strikes while clients count, and returns when the pair is complete again.
@@ -232,15 +232,7 @@ const ASYNCHRONOUS: u32 = 7;
 /// Measures how many acknowledged transactions a failover loses if commits do not wait for the standby. A transaction is lost as a whole,
 /// and nothing else is wrong.
 fn lose(pair: &mut Pair, place: &mut Place, extent: &Extent, line: &mut Line) {
-    let process = |awaited| Process {
-        clients: 3,
-        awaited,
-        mix: vec![(Kind::Transaction, 1)],
-    };
-    let crew = Crew {
-        processes: vec![process(false), process(true)],
-        ..Crew::of_all_trades(0)
-    };
+    let crew = one_awaited(vec![(Kind::Transaction, 1)]);
     for silent in [Duration::ZERO, ALONE] {
         let (mut lost, mut acknowledged) = (vec![], vec![]);
         for _ in 0..ASYNCHRONOUS {

@@ -29,7 +29,7 @@ pub const FAULT: Fault = Fault {
     about: "a process that folds, sets, resizes, repairs or drops is killed at every step, while others count and read",
     backends: &Backend::ALL,
     rounds: (6, 1),
-    run,
+    run: |extent, backend, line| with_connection!(backend, Conn => run_on::<Conn>(extent, backend, line)),
 };
 
 /// Kills an action at one step after the other until it completes or fails. Returns the number of kills.
@@ -44,27 +44,17 @@ fn sweep(extent: &Extent, mut play: impl FnMut(u32) -> Ended) -> u32 {
     kills
 }
 
-fn run(extent: &Extent, backend: Backend) -> Line {
-    with_connection!(backend, Conn => run_on::<Conn>(extent, backend))
-}
-
-fn run_on<Conn: Stepping>(extent: &Extent, backend: Backend) -> Line {
-    let mut line = Line::new(FAULT.name, backend);
-    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+fn run_on<Conn: Stepping>(extent: &Extent, backend: Backend, line: &mut Line) {
+    let mut place = Place::new(backend);
     let is_of_clients =
         |(kind, _): &(Kind, u32)| !matches!(kind, Kind::Fold | Kind::Resize | Kind::SetOwn);
+    let mix = everything().into_iter().filter(is_of_clients).collect();
+    let process = Process::new(extent.choose(2, 1), mix);
+    // SQLite has one writer at a time and makes the others wait.
+    let processes = if backend == Backend::Sqlite { 1 } else { 2 };
     let crew = Crew {
-        processes: vec![
-            Process {
-                clients: extent.choose(2, 1),
-                awaited: false,
-                mix: everything().into_iter().filter(is_of_clients).collect(),
-            };
-            // SQLite has one writer at a time and makes the others wait.
-            if backend == Backend::Sqlite { 1 } else { 2 }
-        ],
         deadline: PATIENCE,
-        ..Crew::of_all_trades(0)
+        ..Crew::of(vec![process; processes])
     };
     let mut kills = vec![0; Action::UNDER_LOAD.len() + 1];
     while extent.goes_on(line.rounds) {
@@ -75,7 +65,7 @@ fn run_on<Conn: Stepping>(extent: &Extent, backend: Backend) -> Line {
         // Before the clients hold locks.
         let mut conn = place.connect::<Conn>();
         set_up(&mut conn);
-        play(&mut place, &crew, extent, &mut line, |place, playing| {
+        play(&mut place, &crew, extent, line, |place, playing| {
             let mut conn = conn; // dropped before the round is judged, which waits for all connections to close
             playing.wait_for(50);
             for (n, action) in Action::UNDER_LOAD.into_iter().enumerate() {
@@ -111,7 +101,6 @@ fn run_on<Conn: Stepping>(extent: &Extent, backend: Backend) -> Line {
     if kills.contains(&0) {
         line.find("some action was never killed".into());
     }
-    line.finish()
 }
 
 /// The delay of the kills: none in the first round and every second one after it.

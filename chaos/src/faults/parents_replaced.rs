@@ -26,7 +26,7 @@ pub const FAULT: Fault = Fault {
     about: "rows are deleted, inserted again and renamed beside counts, folds, sets and repairs; no count is lost or doubled",
     backends: &Backend::ALL,
     rounds: (30 * SCENES, SCENES),
-    run: |extent, backend| with_connection!(backend, Conn => run_on::<Conn>(extent, backend)),
+    run: |extent, backend, line| with_connection!(backend, Conn => run_on::<Conn>(extent, backend, line)),
 };
 
 /// The number of scenes. Each round plays one of them.
@@ -41,9 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A round goes on until rows were replaced this often and folds moved something this often.
 const ENOUGH: usize = 5;
 
-fn run_on<Conn: LivesConnection + Send>(extent: &Extent, backend: Backend) -> Line {
-    let mut line = Line::new(FAULT.name, backend);
-    let place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+fn run_on<Conn: LivesConnection>(extent: &Extent, backend: Backend, line: &mut Line) {
+    let place = Place::new(backend);
     if backend == Backend::Sqlite {
         place.execute("PRAGMA journal_mode = WAL"); // readers wait for nobody
     }
@@ -61,7 +60,7 @@ fn run_on<Conn: LivesConnection + Send>(extent: &Extent, backend: Backend) -> Li
             scene: Scene::ALL[n],
             number: i64::from(line.rounds) + 1,
         };
-        play::<Conn>(&place, round, extent, &mut line, &mut played[n]);
+        play::<Conn>(&place, round, extent, line, &mut played[n]);
         line.progress(extent);
     }
     before.set_global();
@@ -75,7 +74,6 @@ fn run_on<Conn: LivesConnection + Send>(extent: &Extent, backend: Backend) -> Li
             "{scene}: {replaced} times deleted or renamed beside {folded} folds that moved something, {findings} findings"
         ));
     }
-    line.finish()
 }
 
 /// The sums over all rounds of a scene.
@@ -131,7 +129,7 @@ impl Shared {
     }
 }
 
-fn play<Conn: LivesConnection + Send>(
+fn play<Conn: LivesConnection>(
     place: &Place,
     round: Round,
     extent: &Extent,

@@ -18,9 +18,8 @@ pub const FAULT: Fault = Fault {
     run,
 };
 
-fn run(extent: &Extent, backend: Backend) -> Line {
-    let mut line = Line::new(FAULT.name, backend);
-    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+fn run(extent: &Extent, backend: Backend, line: &mut Line) {
+    let mut place = Place::new(backend);
     let crew = match backend {
         Backend::Sqlite => Crew::of_all_trades(1),
         _ => Crew::of_all_trades(2),
@@ -32,7 +31,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
             let journal = ["DELETE", "WAL"][line.rounds as usize % 2];
             place.execute(&format!("PRAGMA journal_mode = {journal}"));
         }
-        play(&mut place, &crew, extent, &mut line, |place, playing| {
+        play(&mut place, &crew, extent, line, |place, playing| {
             playing.wait_for(operations);
             thread::sleep(Duration::from_micros(rand::random_range(0..20_000)));
             if backend == Backend::Sqlite {
@@ -46,5 +45,4 @@ fn run(extent: &Extent, backend: Backend) -> Line {
         });
         line.progress(extent);
     }
-    line.finish()
 }

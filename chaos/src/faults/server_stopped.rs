@@ -28,29 +28,22 @@ pub const FAULT: Fault = Fault {
 /// The clients of each process.
 const CLIENTS: u16 = 4;
 
-fn run(extent: &Extent, backend: Backend) -> Line {
-    let mut line = Line::new(FAULT.name, backend);
-    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+fn run(extent: &Extent, backend: Backend, line: &mut Line) {
+    let mut place = Place::new(backend);
     if backend == Backend::Sqlite {
         place.execute("PRAGMA journal_mode = WAL"); // without it, readers would wait for a writer that is stopped in its commit
     }
     let (coalescing, others): (Mix, Mix) = everything()
         .into_iter()
         .partition(|(kind, _)| *kind == Kind::CountCoalesced);
-    let process = |mix: &Mix| Process {
-        clients: CLIENTS,
-        awaited: false,
-        mix: mix.clone(),
-    };
+    let [coalescing, others] = [coalescing, others].map(|mix| Process::new(CLIENTS, mix));
+    let mut processes = vec![coalescing, others.clone()];
+    if backend == Backend::Sqlite {
+        processes.insert(0, others); // without a server, the first process is the one that is stopped
+    }
     let crew = Crew {
-        // Without a server, the first process is the one that is stopped.
-        processes: match backend {
-            Backend::Sqlite => vec![process(&others), process(&coalescing), process(&others)],
-            _ => vec![process(&coalescing), process(&others)],
-        },
         deadline: extent.choose(Duration::from_secs(2), Duration::from_secs(1)),
-        attempts: None,
-        shards: None,
+        ..Crew::of(processes)
     };
     let bound = crew.deadline.mul_f64(1.1);
     let mut longest: BTreeMap<String, Duration> = BTreeMap::new();
@@ -62,7 +55,7 @@ fn run(extent: &Extent, backend: Backend) -> Line {
             false => rand::random_range(5.0..20.0),
         };
         let meter = Meter::start();
-        let played = play(&mut place, &crew, extent, &mut line, |place, playing| {
+        let played = play(&mut place, &crew, extent, line, |place, playing| {
             playing.wait_for(20);
             let began = Instant::now();
             stop(place, playing, Duration::from_secs_f64(seconds));
@@ -97,7 +90,6 @@ fn run(extent: &Extent, backend: Backend) -> Line {
             .collect::<Vec<_>>()
             .join(", ")
     ));
-    line.finish()
 }
 
 /// Measures how late the machine wakes sleeping threads. Every deadline is late by as much.

@@ -19,7 +19,7 @@ pub const DEADLOCKS: Fault = Fault {
     about: "transactions lock two rows in opposite orders; 99.99 % succeed within the deadline",
     backends: &Backend::ALL,
     rounds: (10, 1),
-    run: |extent, backend| run(DEADLOCKS.name, Begin::Plainly, extent, backend),
+    run: |extent, backend, line| run(Begin::Plainly, extent, backend, line),
 };
 
 pub const SERIALIZATION: Fault = Fault {
@@ -27,28 +27,21 @@ pub const SERIALIZATION: Fault = Fault {
     about: "SERIALIZABLE transactions read two totals and count on both; 99.99 % succeed within the deadline",
     backends: &Backend::ALL,
     rounds: (10, 1),
-    run: |extent, backend| run(SERIALIZATION.name, Begin::Serializable, extent, backend),
+    run: |extent, backend, line| run(Begin::Serializable, extent, backend, line),
 };
 
 /// One transaction in so many may fail.
 const ONE_IN: usize = 10_000;
 
-fn run(name: &'static str, begin: Begin, extent: &Extent, backend: Backend) -> Line {
-    let mut line = Line::new(name, backend);
-    let mut place = Place::new(backend).unwrap_or_else(|missing| panic!("{missing}"));
+fn run(begin: Begin, extent: &Extent, backend: Backend, line: &mut Line) {
+    let mut place = Place::new(backend);
     if backend == Backend::Postgres {
         // PostgreSQL looks for deadlocks after 1 s by default, which makes too few for a storm.
         place.execute("ALTER DATABASE chaos SET deadlock_timeout = '10ms'");
     }
+    let process = Process::new(4, vec![(Kind::Crossing(begin), 40), (Kind::ReadRows, 1)]);
     let crew = Crew {
-        processes: vec![
-            Process {
-                clients: 4,
-                awaited: false,
-                mix: vec![(Kind::Crossing(begin), 40), (Kind::ReadRows, 1)],
-            };
-            2
-        ],
+        processes: vec![process; 2],
         deadline: Duration::from_secs(extent.choose(10, 30)), // CI's machines are slow
         attempts: Some(u32::MAX),
         shards: Some(1), // with more, few transactions would meet
@@ -58,7 +51,7 @@ fn run(name: &'static str, begin: Begin, extent: &Extent, backend: Backend) -> L
     let mut conflicts: BTreeMap<String, u64> = BTreeMap::new();
     let mut longest = Duration::ZERO;
     while extent.goes_on(line.rounds) {
-        let played = play(&mut place, &crew, extent, &mut line, |_, playing| {
+        let played = play(&mut place, &crew, extent, line, |_, playing| {
             playing.wait_for(operations);
         });
         for done in &played.history.operations {
@@ -93,5 +86,4 @@ fn run(name: &'static str, begin: Begin, extent: &Extent, backend: Backend) -> L
         crew.deadline,
         tally(&conflicts)
     ));
-    line.finish()
 }

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 
 use super::ways::{BASE, LONGEST, OLD_BATCHES, OLD_KEYS, Timed};
@@ -16,14 +15,12 @@ use crate::sql_store::coalescer;
 const MONTHS: i64 = 100 * 24 * 3600;
 
 /// Moves the dates of idempotency keys and of the coalescer's batches, and checks that keys and counts are right.
-pub(super) fn judge_database_clock<Conn: Timed + LoadConnection + Send>(
+pub(super) fn judge_database_clock<Conn: Timed>(
     place: &Place,
     conn: &mut Conn,
     first: i64,
     line: &mut Line,
-) where
-    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
-{
+) {
     let age = Duration::from_secs(30 * 24 * 3600);
     let row = first + OLD_KEYS;
     let key = format!("clocks {first}");
@@ -49,14 +46,7 @@ pub(super) fn judge_database_clock<Conn: Timed + LoadConnection + Send>(
 }
 
 /// Checks that a coalescer keeps counting while its row is dated months back or ahead, and others remove old rows.
-fn judge_batches<Conn: Timed + LoadConnection + Send>(
-    place: &Place,
-    conn: &mut Conn,
-    row: i64,
-    line: &mut Line,
-) where
-    Conn::Backend: diesel_sharded::backend::BackendOf<Conn>,
-{
+fn judge_batches<Conn: Timed>(place: &Place, conn: &mut Conn, row: i64, line: &mut Line) {
     let deadline = Duration::from_secs(60);
     let make = || coalescer::<Conn>(&place.url, deadline).expect("a coalescer");
     let at_work = make();
