@@ -130,6 +130,12 @@ impl<O, A> Done<O, A> {
         matches!(self.outcome, Outcome::Ok(_))
     }
 
+    /// Names it, an operation of this kind, by its place in the logs.
+    pub fn at(&self, kind: &str) -> String {
+        let (number, client) = (self.number, &self.client);
+        format!("operation {number} of client {client}, {kind}")
+    }
+
     pub fn may_have_happened(&self) -> bool {
         !matches!(self.outcome, Outcome::Failed(_))
     }

@@ -49,11 +49,7 @@ impl Line {
     }
 
     /// Adds a round.
-    pub fn add<O, A, F: fmt::Display>(
-        &mut self,
-        history: &History<O, A>,
-        judgement: &Judgement<F>,
-    ) {
+    pub fn add<O, A>(&mut self, history: &History<O, A>, judgement: &Judgement) {
         for done in &history.operations {
             let error = match &done.outcome {
                 Outcome::Ok(_) | Outcome::Unknown(None) => continue,
@@ -109,47 +105,28 @@ impl Line {
 
 /// Formats the table of all lines, followed by their errors, measurements and findings.
 pub fn table(lines: &[Line]) -> String {
-    let mut rows = vec![
-        [
-            "fault", "database", "rounds", "ok", "failed", "unknown", "reads", "drift", "verdict",
-            "seconds",
-        ]
-        .map(str::to_owned),
-    ];
-    rows.extend(lines.iter().map(|line| {
-        [
-            line.fault.to_owned(),
-            line.backend.to_string(),
-            line.rounds.to_string(),
-            line.ok.to_string(),
-            line.failed.to_string(),
-            line.unknown.to_string(),
-            line.reads.to_string(),
-            line.findings.len().to_string(),
-            (if line.is_good() { "good" } else { "BAD" }).to_owned(),
-            format!("{:.0}", line.took.as_secs_f64()),
-        ]
-    }));
-    let mut widths = [0; 10];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.len().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for (n, row) in rows.iter().enumerate() {
-        for (column, (width, cell)) in widths.iter().zip(row).enumerate() {
-            let is_text = column < 2 || column == 8;
-            let _ = match is_text {
-                true => write!(text, "| {cell:width$} "),
-                false => write!(text, "| {cell:>width$} "),
-            };
-        }
-        text.push_str("|\n");
-        if n == 0 {
-            let rule: Vec<_> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
-            let _ = writeln!(text, "|{}|", rule.join("|"));
-        }
+    let mut text = String::from(
+        "| fault               | database   |  rounds |       ok |  failed | unknown |    reads |  drift | verdict | seconds |\n\
+         |---------------------|------------|---------|----------|---------|---------|----------|--------|---------|---------|\n",
+    );
+    for line in lines {
+        let Line {
+            fault,
+            backend,
+            rounds,
+            ok,
+            failed,
+            unknown,
+            reads,
+            ..
+        } = line;
+        let drift = line.findings.len();
+        let verdict = if line.is_good() { "good" } else { "BAD" };
+        let seconds = line.took.as_secs_f64();
+        let _ = writeln!(
+            text,
+            "| {fault:19} | {backend:10} | {rounds:7} | {ok:8} | {failed:7} | {unknown:7} | {reads:8} | {drift:6} | {verdict:7} | {seconds:7.0} |"
+        );
     }
     for line in lines {
         let findings = counted(&line.findings);

@@ -306,7 +306,7 @@ fn is_wrong_total(finding: &Finding) -> bool {
 }
 
 fn is_out_of_bounds(finding: &Finding) -> bool {
-    matches!(finding, Finding::ReadOutOfBounds { .. })
+    matches!(finding, Finding::OutOfBounds { .. })
 }
 
 #[test]

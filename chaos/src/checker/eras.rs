@@ -1,5 +1,8 @@
 //! The values that a counter may have, by the changes that happened and those that may have.
 
+use std::fmt::Display;
+
+use super::finding::Finding;
 use crate::history::Moment;
 
 /// An amount that was added, or may have been.
@@ -27,8 +30,25 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Whether a counter that began with `base` may have this total at the end of the round.
-    pub(crate) fn may_end_with(&self, base: i64, value: i64) -> bool {
+    /// Checks the total at the end of the round of a counter that began with `base`.
+    pub(crate) fn judge_end(
+        &self,
+        counter: &dyn Display,
+        base: i64,
+        value: i64,
+        findings: &mut Vec<Finding>,
+    ) {
+        if !self.may_end_with(base, value) {
+            findings.push(Finding::WrongTotal {
+                counter: counter.to_string(),
+                value,
+                acknowledged: self.acknowledged(base),
+                unknown: self.adds.iter().filter(|add| !add.happened).count(),
+            });
+        }
+    }
+
+    fn may_end_with(&self, base: i64, value: i64) -> bool {
         if !self.sets.is_empty() {
             return Eras::of(base, self)
                 .explain(Moment::MAX, Moment::MAX, value)
@@ -41,14 +61,9 @@ impl Changes {
     }
 
     /// The sum of `base` and the amounts that were certainly added.
-    pub(crate) fn acknowledged(&self, base: i64) -> i64 {
+    fn acknowledged(&self, base: i64) -> i64 {
         let certain = self.adds.iter().filter(|add| add.happened);
         base + certain.map(|add| add.amount).sum::<i64>()
-    }
-
-    /// The number of amounts that may have been added.
-    pub(crate) fn unknown(&self) -> usize {
-        self.adds.iter().filter(|add| !add.happened).count()
     }
 }
 
@@ -68,13 +83,28 @@ impl Eras {
         Eras(eras.collect())
     }
 
-    /// Checks that a read between two moments may return this value. If not, returns the bounds of the last era that may hold then.
-    pub(crate) fn explain(
+    /// Checks a read between two moments.
+    pub(crate) fn judge(
         &self,
-        began: Moment,
-        ended: Moment,
+        at: impl FnOnce() -> String,
+        counter: &dyn Display,
+        (began, ended): (Moment, Moment),
         value: i64,
-    ) -> Result<(), (i64, i64)> {
+        findings: &mut Vec<Finding>,
+    ) {
+        if let Err((lowest, highest)) = self.explain(began, ended, value) {
+            findings.push(Finding::OutOfBounds {
+                at: at(),
+                counter: counter.to_string(),
+                value,
+                lowest,
+                highest,
+            });
+        }
+    }
+
+    /// Whether a read between two moments may return this value. If not, returns the bounds of the last era that may hold then.
+    fn explain(&self, began: Moment, ended: Moment, value: i64) -> Result<(), (i64, i64)> {
         let intervals = self.0.iter();
         let intervals = intervals.filter_map(|era| era.bounds(began, ended));
         let intervals: Vec<_> = intervals.collect();

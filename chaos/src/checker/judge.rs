@@ -41,18 +41,18 @@ pub fn judge(rules: &Rules, history: &History, aftermath: &Aftermath) -> Judgeme
     let reads = reads_of(history, &counters);
     judgement.reads = reads.len();
     for read in &reads {
-        let (client, number) = (&read.done.client, read.done.number);
-        judge_teams(rules, client, number, &read.totals, &mut judgement.findings);
+        let at = || read.done.at(read.done.operation.name());
+        judge_teams(rules, at, &read.totals, &mut judgement.findings);
     }
     let end = aftermath.totals.iter();
     let end = end.map(|(counter, value)| (counter, *value)).collect();
-    judge_teams(rules, "at the end", 0, &end, &mut judgement.findings);
+    judge_teams(rules, || "at the end".into(), &end, &mut judgement.findings);
     for (counter, changes) in &counters {
         let base = rules.base(counter);
         judge_reads(counter, base, changes, &reads, &mut judgement.findings);
         let value = aftermath.totals.iter().find(|(other, _)| other == counter);
         let value = value.map_or(0, |(_, value)| *value);
-        judge_total(counter, base, changes, value, &mut judgement.findings);
+        changes.judge_end(counter, base, value, &mut judgement.findings);
     }
     judgement
 }
@@ -149,9 +149,7 @@ fn judge_errors(history: &History, findings: &mut Vec<Finding>) {
         );
         if !TOLD.contains(&refused.kind.as_str()) && !any_is_right {
             findings.push(Finding::Unclassified {
-                client: done.client.clone(),
-                number: done.number,
-                operation: done.operation.name(),
+                at: done.at(done.operation.name()),
                 error: format!("{}: {}", refused.kind, refused.text),
             });
         }
@@ -212,8 +210,7 @@ fn counters_of(
 
 fn judge_teams(
     rules: &Rules,
-    client: &str,
-    number: u64,
+    at: impl Fn() -> String,
     totals: &BTreeMap<&Counter, i64>,
     findings: &mut Vec<Finding>,
 ) {
@@ -228,8 +225,7 @@ fn judge_teams(
                 Some(((*counter).clone(), *value))
             });
             findings.push(Finding::TeamTorn {
-                client: client.to_owned(),
-                number,
+                at: at(),
                 totals: totals.collect(),
             });
         }
@@ -257,44 +253,18 @@ fn judge_reads(
         largest[n].1 = largest[n].1.max(largest[n - 1].1);
     }
     for (done, value) in values {
-        if let Err((lowest, highest)) = eras.explain(done.began, done.ended, value) {
-            findings.push(Finding::ReadOutOfBounds {
-                client: done.client.clone(),
-                number: done.number,
-                counter: counter.clone(),
-                value,
-                lowest,
-                highest,
-            });
-        }
+        let at = || done.at(done.operation.name());
+        eras.judge(at, counter, (done.began, done.ended), value, findings);
         let earlier = largest.partition_point(|(ended, _)| *ended < done.began);
         if let (true, Some((_, before))) = (only_grows, largest[..earlier].last())
             && value < *before
         {
             findings.push(Finding::WentBack {
-                client: done.client.clone(),
-                number: done.number,
-                counter: counter.clone(),
+                at: at(),
+                counter: counter.to_string(),
                 value,
                 before: *before,
             });
         }
-    }
-}
-
-fn judge_total(
-    counter: &Counter,
-    base: i64,
-    changes: &Changes,
-    value: i64,
-    findings: &mut Vec<Finding>,
-) {
-    if !changes.may_end_with(base, value) {
-        findings.push(Finding::WrongTotal {
-            counter: counter.clone(),
-            value,
-            acknowledged: changes.acknowledged(base),
-            unknown: changes.unknown(),
-        });
     }
 }

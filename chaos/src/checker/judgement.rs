@@ -6,8 +6,8 @@ use crate::store::NO_CONNECTION;
 
 /// The checker's findings, and the numbers of operations that it checked.
 #[derive(Debug, Clone)]
-pub struct Judgement<F = Finding> {
-    pub findings: Vec<F>,
+pub struct Judgement {
+    pub findings: Vec<Finding>,
     pub ok: usize,
     pub failed: usize,
     pub unknown: usize,
@@ -15,7 +15,7 @@ pub struct Judgement<F = Finding> {
     pub reads: usize,
 }
 
-impl<F> Judgement<F> {
+impl Judgement {
     /// Counts the operations of a history, with no findings yet.
     pub(crate) fn of<O, A>(history: &History<O, A>) -> Self {
         let mut judgement = Judgement {

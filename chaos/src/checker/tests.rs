@@ -82,7 +82,7 @@ fn readable_with(operations: &[Done], tokens: &[&str], began: Moment, ended: Mom
         let read = done(read, began, ended, Outcome::Ok(vec![(ROW, *value)]));
         let all = operations.iter().cloned().chain([read]).collect();
         let found = findings(all, 100, tokens);
-        let strange = |finding: &Finding| matches!(finding, Finding::ReadOutOfBounds { .. });
+        let strange = |finding: &Finding| matches!(finding, Finding::OutOfBounds { .. });
         !found.iter().any(strange)
     };
     (0..200).filter(is_explained).collect()

@@ -18,11 +18,9 @@
 //! - *Named counters* read 0 after a delete, as if they were set to 0.
 //! - *Bounds* hold in every read.
 
-mod finding;
 mod judge;
 mod life;
 #[cfg(test)]
 mod tests;
 
-pub use self::finding::{Aftermath, Counted, Finding};
-pub use self::judge::judge;
+pub use self::judge::{Aftermath, judge};

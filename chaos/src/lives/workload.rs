@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::checker::{Aftermath, Finding, judge};
+use super::checker::{Aftermath, judge};
 use super::{Answer, History, Operation};
 use crate::checker::Judgement;
 use crate::store::Store;
@@ -110,7 +110,7 @@ impl Round {
     }
 
     /// Judges the history of the round.
-    pub fn judge(self, history: &History, aftermath: &Aftermath) -> Judgement<Finding> {
+    pub fn judge(self, history: &History, aftermath: &Aftermath) -> Judgement {
         judge(self.scene.bounds(), history, aftermath)
     }
 }

@@ -6,10 +6,9 @@ mod turns;
 use std::sync::Mutex;
 use std::thread;
 
-use diesel_sharded_chaos::checker::Judgement;
+use diesel_sharded_chaos::checker::{Finding, Judgement};
 use diesel_sharded_chaos::history::Log;
 use diesel_sharded_chaos::lives::History;
-use diesel_sharded_chaos::lives::checker::Finding;
 use diesel_sharded_chaos::lives::workload::{Role, Round, Scene, Workload};
 use diesel_sharded_chaos::store::Store;
 use tempfile::TempDir;
@@ -25,7 +24,7 @@ const OPERATIONS: u32 = 3000;
 const READS: u32 = 200;
 
 /// Runs the clients of a scene until the bug has shown several times, and judges their history.
-fn judged(bug: Bug, scene: Scene, seed: u64) -> Judgement<Finding> {
+fn judged(bug: Bug, scene: Scene, seed: u64) -> Judgement {
     let round = Round { scene, number: 1 };
     let roles = Role::of(scene);
     let world = Mutex::new(World::with(bug));

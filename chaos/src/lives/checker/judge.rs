@@ -3,18 +3,26 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use super::finding::{Aftermath, Counted, Finding};
+use serde::Serialize;
+
 use super::life::{END, Lives, Span, at, span};
-use crate::checker::{Add, Changes, Eras, Judgement, Set, TOLD};
+use crate::checker::{Add, Changes, Eras, Finding, Judgement, Set, TOLD};
 use crate::history::Outcome;
 use crate::lives::{Answer, History, Operation, Seen};
+
+/// The state of the database after all clients have stopped.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Aftermath {
+    pub lives: Vec<Seen>,
+    pub named: Vec<(String, i64)>,
+}
 
 /// Judges a history, with the state at its end. All counts keep every row within `bounds`.
 pub fn judge(
     bounds: Option<RangeInclusive<i64>>,
     history: &History,
     aftermath: &Aftermath,
-) -> Judgement<Finding> {
+) -> Judgement {
     let mut judgement = Judgement::of(history);
     let findings = &mut judgement.findings;
     judge_errors(history, findings);
@@ -67,6 +75,7 @@ pub fn judge(
     for (n, life) in lives.0.iter_mut().enumerate() {
         let of_it = views.iter().filter(|view| view.life == n);
         let eras = Eras::of(life.base, &life.changes);
+        let name = format!("life {}", life.number);
         for View {
             at,
             meanwhile,
@@ -74,15 +83,8 @@ pub fn judge(
             ..
         } in of_it
         {
-            if let Err((lowest, highest)) = eras.explain(meanwhile.began, meanwhile.ended, *value) {
-                findings.push(Finding::OutOfBounds {
-                    at: at.clone(),
-                    counted: Counted::Life(life.number),
-                    value: *value,
-                    lowest,
-                    highest,
-                });
-            }
+            let Span { began, ended } = *meanwhile;
+            eras.judge(|| at.clone(), &name, (began, ended), *value, findings);
             if bounds
                 .as_ref()
                 .is_some_and(|bounds| !bounds.contains(value))
@@ -97,13 +99,7 @@ pub fn judge(
         let left = aftermath.lives.iter().find(|seen| seen.life == life.number);
         life.end = life.end.or(left.map(|seen| seen.total));
         if let Some(end) = life.end {
-            judge_end(
-                Counted::Life(life.number),
-                life.base,
-                &life.changes,
-                end,
-                findings,
-            );
+            life.changes.judge_end(&name, life.base, end, findings);
         }
     }
     judge_sum(&lives, counted, findings);
@@ -222,23 +218,6 @@ fn views_of(
     views
 }
 
-fn judge_end(
-    counted: Counted,
-    base: i64,
-    changes: &Changes,
-    end: i64,
-    findings: &mut Vec<Finding>,
-) {
-    if !changes.may_end_with(base, end) {
-        findings.push(Finding::WrongTotal {
-            counted,
-            value: end,
-            acknowledged: changes.acknowledged(base),
-            unknown: changes.unknown(),
-        });
-    }
-}
-
 /// Checks that every count fell on exactly one life.
 fn judge_sum(lives: &Lives, acknowledged: i64, findings: &mut Vec<Finding>) {
     if lives.0.iter().any(|life| !life.changes.sets.is_empty()) {
@@ -278,19 +257,12 @@ fn judge_named(
         };
         reads += 1;
         let eras = eras.get(name.as_str()).unwrap_or(&unused);
-        if let Err((lowest, highest)) = eras.explain(done.began, done.ended, *value) {
-            findings.push(Finding::OutOfBounds {
-                at: at(done),
-                counted: Counted::Named(name.clone()),
-                value: *value,
-                lowest,
-                highest,
-            });
-        }
+        let began_and_ended = (done.began, done.ended);
+        eras.judge(|| at(done), name, began_and_ended, *value, findings);
     }
     for (name, end) in &aftermath.named {
         let changes = named.get(name.as_str()).unwrap_or(&none);
-        judge_end(Counted::Named(name.clone()), 0, changes, *end, findings);
+        changes.judge_end(name, 0, *end, findings);
     }
     reads
 }

@@ -1,7 +1,6 @@
 //! The lives of a history: where each row was, and the changes that fell on it.
 
-use super::finding::Finding;
-use crate::checker::{Add, Changes, Set};
+use crate::checker::{Add, Changes, Finding, Set};
 use crate::history::{Moment, Outcome};
 use crate::lives::{Answer, History, Operation};
 
@@ -188,9 +187,5 @@ pub(super) fn span(done: &Done) -> Span {
 
 /// Names an operation by its place in the logs.
 pub(super) fn at(done: &Done) -> String {
-    let (client, number) = (&done.client, done.number);
-    format!(
-        "operation {number} of client {client}, {}",
-        done.operation.name()
-    )
+    done.at(done.operation.name())
 }

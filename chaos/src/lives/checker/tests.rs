@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::life::Done;
-use super::{Aftermath, Finding, judge};
+use super::{Aftermath, judge};
+use crate::checker::Finding;
 use crate::history::{Moment, Outcome};
 use crate::lives::{Answer, History, Operation, Seen};
 use crate::operation::Refused;
