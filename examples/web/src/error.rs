@@ -19,7 +19,6 @@ pub enum PageError {
     BadRequest(String),
     Forbidden(&'static str),
     Conflict(&'static str),
-    Stopping,
     /// Details that only the site's operator should read.
     Internal(crate::Error),
 }
@@ -56,11 +55,6 @@ impl IntoResponse for PageError {
             PageError::BadRequest(text) => (StatusCode::BAD_REQUEST, "That did not work", text),
             PageError::Forbidden(text) => (StatusCode::FORBIDDEN, "Refused", text.to_owned()),
             PageError::Conflict(text) => (StatusCode::CONFLICT, "Not now", text.to_owned()),
-            PageError::Stopping => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "Stopping",
-                "The site is being stopped.".to_owned(),
-            ),
             PageError::Internal(error) => {
                 eprintln!("500: {error}");
                 (

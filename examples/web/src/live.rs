@@ -1,134 +1,61 @@
-//! Live totals: the site reads them once for all browsers that look at them.
+//! Live numbers, for as long as a browser looks at them.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio_stream::wrappers::WatchStream;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
 
 use crate::error::PageError;
 
-/// Polls the videos that browsers look at, and no others: one task for each video, however many browsers look at it.
-pub struct Live<T> {
-    every: Duration,
-    /// By video; `None` once it is closed.
-    feeds: Mutex<Option<Feeds<T>>>,
-}
+/// The time between two reads.
+const EVERY: Duration = Duration::from_millis(500);
 
-type Feeds<T> = HashMap<i64, Feed<T>>;
+/// Ends all streams once it is closed: they would otherwise keep their connections open for ever.
+pub struct Live(watch::Sender<bool>);
 
-struct Feed<T> {
-    sender: watch::Sender<T>,
-    /// How often others pushed newer data to the feed. A read that was under way at that moment returns older data.
-    shown: u64,
-}
-
-impl<T: Clone + PartialEq + Send + Sync + 'static> Live<T> {
-    pub fn new(every: Duration) -> Arc<Self> {
-        Arc::new(Live {
-            every,
-            feeds: Mutex::new(Some(HashMap::new())),
-        })
+impl Live {
+    pub fn new() -> Self {
+        Live(watch::Sender::new(false))
     }
 
-    /// Starts with `now`, and sends the result of `read` whenever it has changed. Ends when `read` fails, or it is closed; browsers
+    /// Starts with `first`, and sends the result of `read` whenever it has changed. Ends when `read` fails, or it is closed; browsers
     /// then reconnect by themselves.
-    pub fn look<R>(
-        self: &Arc<Self>,
-        video: i64,
-        now: T,
-        read: impl Fn() -> R + Send + 'static,
-    ) -> Result<WatchStream<T>, PageError>
+    pub fn look<T, R>(&self, first: T, read: impl Fn() -> R + Send + 'static) -> ReceiverStream<T>
     where
+        T: Clone + PartialEq + Send + 'static,
         R: Future<Output = Result<T, PageError>> + Send + 'static,
     {
-        let mut feeds = self.feeds();
-        let feeds = feeds.as_mut().ok_or(PageError::Stopping)?;
-        let receiver = match feeds.entry(video) {
-            Entry::Occupied(mut feed) => {
-                feed.get_mut().show(now);
-                feed.get().sender.subscribe()
-            }
-            Entry::Vacant(place) => {
-                let (sender, receiver) = watch::channel(now);
-                place.insert(Feed { sender, shown: 0 });
-                tokio::spawn(Arc::clone(self).feed(video, read));
-                receiver
-            }
-        };
-        Ok(WatchStream::new(receiver))
-    }
-
-    /// Sends data that has just been read to all browsers that look.
-    pub fn show(&self, video: i64, now: T) {
-        if let Some(feed) = self
-            .feeds()
-            .as_mut()
-            .and_then(|feeds| feeds.get_mut(&video))
-        {
-            feed.show(now);
-        }
-    }
-
-    async fn feed<R>(self: Arc<Self>, video: i64, read: impl Fn() -> R)
-    where
-        R: Future<Output = Result<T, PageError>>,
-    {
-        loop {
-            tokio::time::sleep(self.every).await;
-            let Some(shown) = self.shown(video) else {
-                return;
-            };
-            let now = read().await;
-            let mut feeds = self.feeds();
-            let Some(feeds) = feeds.as_mut() else { return };
-            match now {
-                Ok(now) => {
-                    if let Some(feed) = feeds.get_mut(&video).filter(|feed| feed.shown == shown) {
-                        feed.show(now);
+        let (sender, receiver) = mpsc::channel(1);
+        let mut closing = self.0.subscribe();
+        tokio::spawn(async move {
+            let (mut shown, mut now) = (None, Ok(first));
+            loop {
+                match now {
+                    Ok(now) if shown.as_ref() == Some(&now) => {}
+                    Ok(now) => {
+                        shown = Some(now.clone());
+                        if sender.send(now).await.is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) => {
+                        eprintln!("no longer live, until somebody asks again: {error:?}");
+                        return;
                     }
                 }
-                Err(error) => {
-                    eprintln!("no longer live, until somebody asks again: {error:?}");
-                    feeds.remove(&video);
-                    return;
+                tokio::select! {
+                    () = tokio::time::sleep(EVERY) => {}
+                    () = sender.closed() => return,
+                    _ = closing.wait_for(|is_closed| *is_closed) => return,
                 }
+                now = read().await;
             }
-        }
-    }
-
-    /// How often others have pushed data to the feed. If nobody looks, removes the feed and returns `None`.
-    fn shown(&self, video: i64) -> Option<u64> {
-        let mut feeds = self.feeds();
-        let feeds = feeds.as_mut()?;
-        let feed = feeds.get(&video)?;
-        if feed.sender.receiver_count() == 0 {
-            feeds.remove(&video);
-            return None;
-        }
-        Some(feed.shown)
-    }
-
-    /// Ends all streams, which would otherwise keep their connections open for ever.
-    pub fn close(&self) {
-        *self.feeds() = None;
-    }
-
-    fn feeds(&self) -> MutexGuard<'_, Option<Feeds<T>>> {
-        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<T: PartialEq> Feed<T> {
-    fn show(&mut self, now: T) {
-        self.shown += 1;
-        self.sender.send_if_modified(|before| {
-            let is_new = *before != now;
-            *before = now;
-            is_new
         });
+        ReceiverStream::new(receiver)
+    }
+
+    pub fn close(&self) {
+        self.0.send_replace(true);
     }
 }
 
@@ -139,65 +66,24 @@ mod tests {
     use tokio_stream::StreamExt;
 
     #[tokio::test(start_paused = true)]
-    async fn many_look_and_one_reads_until_nobody_looks() {
-        let live = Live::new(Duration::from_secs(1));
-        let reads = Arc::new(AtomicU64::new(0));
-        let read = {
-            let reads = Arc::clone(&reads);
-            move || {
-                let number = reads.fetch_add(1, Ordering::Relaxed) + 1;
-                async move { Ok(number) }
+    async fn changes_are_sent_until_a_read_fails_or_it_is_closed() {
+        let live = Live::new();
+        let reads = AtomicU64::new(0);
+        let read = move || {
+            let number = reads.fetch_add(1, Ordering::Relaxed);
+            async move {
+                match number {
+                    0 | 1 => Ok(7),
+                    2 => Ok(9),
+                    _ => Err(PageError::NotFound),
+                }
             }
         };
-        let mut streams = vec![];
-        for _ in 0..100 {
-            streams.push(live.look(7, 0, read.clone()).unwrap());
-        }
-        for stream in &mut streams {
-            assert_eq!(stream.next().await, Some(0));
-        }
-        for stream in &mut streams {
-            assert_eq!(stream.next().await, Some(1));
-        }
-        assert_eq!(reads.load(Ordering::Relaxed), 1);
-        drop(streams);
-        tokio::time::sleep(Duration::from_secs(10)).await;
-        assert!(reads.load(Ordering::Relaxed) <= 2);
-        assert!(live.feeds().as_ref().is_some_and(HashMap::is_empty));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nobody_sees_what_is_older_than_what_was_there() {
-        let live = Live::new(Duration::from_secs(1));
-        let slow = || async {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            Ok(1) // as it was when the read began
-        };
-        let mut stream = live.look(7, 1, slow).unwrap();
-        assert_eq!(stream.next().await, Some(1));
-        tokio::time::sleep(Duration::from_millis(1500)).await; // the read is under way
-        let mut later = live.look(7, 2, slow).unwrap();
-        assert_eq!(stream.next().await, Some(2));
-        assert_eq!(later.next().await, Some(2));
-        tokio::time::sleep(Duration::from_millis(400)).await;
-        live.show(7, 3);
-        assert_eq!(later.next().await, Some(3));
-        let until_read = tokio::time::timeout(Duration::from_millis(500), later.next());
-        assert!(until_read.await.is_err(), "something older came");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_failure_or_the_end_ends_the_streams() {
-        let live = Live::new(Duration::from_secs(1));
-        let mut failing = live
-            .look(7, 0, || async { Err(PageError::NotFound) })
-            .unwrap();
-        let mut stream = live.look(8, 0, || async { Ok(0) }).unwrap();
-        assert_eq!(failing.next().await, Some(0));
-        assert_eq!(failing.next().await, None);
-        assert_eq!(stream.next().await, Some(0));
+        let sent: Vec<u64> = live.look(7, read).collect().await;
+        assert_eq!(sent, [7, 9]);
+        let mut stream = live.look(8, || async { Ok(8) });
+        assert_eq!(stream.next().await, Some(8));
         live.close();
         assert_eq!(stream.next().await, None);
-        assert!(live.look(8, 0, || async { Ok(0) }).is_err());
     }
 }

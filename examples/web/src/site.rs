@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use crate::database::{AnyConnection, Database};
 use crate::live::Live;
 use crate::load::Load;
-use crate::models::{Totals, pages_served};
+use crate::models::pages_served;
 use crate::private_server::PrivateServer;
 use crate::schema::videos::dsl::videos;
 use crate::source::Source;
@@ -33,8 +33,7 @@ pub struct Shared {
     pub coalescer: Coalescer<AnyConnection>,
     /// Caches the counter that is on every page, so that not every page reads it.
     cached: Cached<MokaCache>,
-    pub totals: Arc<Live<Totals>>,
-    pub panels: Arc<Live<Panels>>,
+    pub live: Live,
     pub load: Arc<Load>,
     /// The last results of the forms of `/admin`, by the status of the form.
     notes: Mutex<HashMap<&'static str, String>>,
@@ -125,8 +124,7 @@ impl Site {
     /// Answers the requests that are under way, and commits the counts that the coalescer still holds.
     pub async fn stop(self) -> Result<()> {
         let _ = self.stop.send(()); // an error says that the server has ended already
-        self.shared.totals.close();
-        self.shared.panels.close();
+        self.shared.live.close();
         let abort = self.server.abort_handle();
         let served = tokio::time::timeout(PATIENCE, self.server).await;
         abort.abort(); // whoever is still reading then
@@ -189,8 +187,7 @@ fn open(config: &Config) -> Result<(Shared, Background)> {
         database,
         coalescer,
         cached: Cached::new(MokaCache::new(10)).with_ttl(Duration::from_secs(1)),
-        totals: Live::new(Duration::from_millis(500)),
-        panels: Live::new(Duration::from_millis(500)),
+        live: Live::new(),
         load: Arc::default(),
         notes: Mutex::default(),
     };

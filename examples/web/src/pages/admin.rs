@@ -180,7 +180,7 @@ pub async fn events(
         async move { panels::read(&shared, video).await }
     };
     let first = read().await?;
-    let panels = shared.panels.look(video, first, read)?;
+    let panels = shared.live.look(first, read);
     let events = panels.map(|panels| Event::default().json_data(panels));
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }

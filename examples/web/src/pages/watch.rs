@@ -122,7 +122,7 @@ pub async fn events(
         async move { database.run(move |conn| Totals::of(video, conn)).await }
     };
     let first = read().await?;
-    let totals = shared.totals.look(video, first, read)?;
+    let totals = shared.live.look(first, read);
     let events = totals.map(|totals| Event::default().json_data(Texts::from(totals)));
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
@@ -160,7 +160,6 @@ pub async fn like(
         Totals::of(video, conn)
     };
     let totals = shared.database.run(write).await?;
-    shared.totals.show(video, totals); // before something older is, which was read before the like
     Ok(match asks_for_json(&headers) {
         true => Json(Texts::from(totals)).into_response(),
         false => Redirect::to(&format!("/watch/{video}?from=like")).into_response(),

@@ -333,7 +333,9 @@ pub async fn other_sites_post_nothing(database: &Database) {
     for (header, value) in [
         ("sec-fetch-site", "cross-site"),
         ("sec-fetch-site", "same-site"),
+        ("sec-fetch-site", ""),
         ("origin", "http://example.org"),
+        ("origin", "null"),
     ] {
         for post in [site.like(7, true, 1), site.post("/admin/fold", "video=7")] {
             let page = answer(post.header(header, value), StatusCode::FORBIDDEN).await;
@@ -346,6 +348,9 @@ pub async fn other_sites_post_nothing(database: &Database) {
         .header("sec-fetch-site", "same-origin");
     answer(ours, StatusCode::SEE_OTHER).await;
     assert_eq!(site.likes(7).await, before + 1);
+    let by_an_older_browser = site.like(7, false, 1).header("origin", site.url(""));
+    answer(by_an_older_browser, StatusCode::SEE_OTHER).await;
+    assert_eq!(site.likes(7).await, before);
     site.stop().await;
 }
 
