@@ -22,7 +22,7 @@ use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::{Counter, RowCounter, ShardedField, ShardsTable, update};
 use library_tables::with_library_tables;
-use support::{AnyConnection, Result, connect, database_url, join};
+use support::{AnyConnection, Result, connect, join};
 
 const THREADS: usize = 64;
 const VIEWS: usize = 50;
@@ -49,21 +49,14 @@ struct Video {
 }
 
 fn main() -> Result<ExitCode> {
-    let url = database_url("coalescer");
-    let conn = &mut connect(&url)?;
-    drop_tables(conn)?; // of a run that was interrupted
-    let all_right = with_library_tables(conn, |conn| {
+    let tables = ["demo_hot_videos_shards", "demo_hot_videos"];
+    support::run("coalescer", &tables, |url, conn| {
         conn.batch_execute(
             "CREATE TABLE demo_hot_videos (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)",
         )?;
         diesel::insert_into(videos).values(id.eq(7)).execute(conn)?;
         ShardsTable::of(videos).create(conn)?;
-        count(&url, conn)
-    });
-    drop_tables(conn)?;
-    Ok(match all_right? {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+        with_library_tables(conn, |conn| count(url, conn))
     })
 }
 
@@ -136,9 +129,4 @@ impl CustomizeConnection<AnyConnection, diesel::r2d2::Error> for Settings {
     fn on_acquire(&self, conn: &mut AnyConnection) -> std::result::Result<(), diesel::r2d2::Error> {
         support::set_up(conn).map_err(diesel::r2d2::Error::QueryError)
     }
-}
-
-fn drop_tables(conn: &mut AnyConnection) -> QueryResult<()> {
-    conn.batch_execute("DROP TABLE IF EXISTS demo_hot_videos_shards")?;
-    conn.batch_execute("DROP TABLE IF EXISTS demo_hot_videos")
 }

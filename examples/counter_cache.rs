@@ -17,7 +17,7 @@ use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{CounterCache, ShardsTable};
-use support::{AnyConnection, Result, connect, database_url, join};
+use support::{AnyConnection, Result, connect, join};
 
 const THREADS: i64 = 8;
 const COMMENTS: i64 = 60;
@@ -66,20 +66,19 @@ fn words() -> CounterCache<posts::words, comments::table> {
 }
 
 fn main() -> Result<ExitCode> {
-    let url = database_url("counter_cache");
-    let conn = &mut connect(&url)?;
-    create_tables(conn)?;
+    let tables = ["demo_comments", "demo_posts_shards", "demo_posts"];
+    support::run("counter_cache", &tables, count_comments)
+}
 
+fn count_comments(url: &str, conn: &mut AnyConnection) -> Result<bool> {
+    create_tables(conn)?;
     comments_count().create(conn)?;
     words().create(conn)?;
 
     println!("{THREADS} threads write {COMMENTS} comments each, move and delete some of them");
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
-            .map(|number| {
-                let url = &url;
-                scope.spawn(move || write(url, number))
-            })
+            .map(|number| scope.spawn(move || write(url, number)))
             .collect();
         threads.into_iter().try_for_each(join)
     })?;
@@ -95,12 +94,9 @@ fn main() -> Result<ExitCode> {
     let drifts =
         comments_count().verify().drifts(conn)?.len() + words().verify().drifts(conn)?.len();
     println!("{drifts} totals differ from a recount");
-    drop_tables(conn)?;
-    Ok(if drifts == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    comments_count().drop(conn)?;
+    words().drop(conn)?;
+    Ok(drifts == 0)
 }
 
 /// The application's own code.
@@ -132,7 +128,6 @@ fn write(url: &str, number: i64) -> Result<()> {
 
 /// The tables, as an application has them already; and the shards table.
 fn create_tables(conn: &mut AnyConnection) -> Result<()> {
-    drop_tables(conn)?;
     conn.batch_execute(
         "CREATE TABLE demo_posts (id BIGINT PRIMARY KEY, comments_count BIGINT NOT NULL DEFAULT 0, words BIGINT NOT NULL DEFAULT 0)",
     )?;
@@ -145,13 +140,4 @@ fn create_tables(conn: &mut AnyConnection) -> Result<()> {
             .execute(conn)?;
     }
     Ok(ShardsTable::of(posts::table).create(conn)?)
-}
-
-fn drop_tables(conn: &mut AnyConnection) -> Result<()> {
-    comments_count().drop(conn)?;
-    words().drop(conn)?;
-    for table in ["demo_comments", "demo_posts_shards", "demo_posts"] {
-        conn.batch_execute(&format!("DROP TABLE IF EXISTS {table}"))?;
-    }
-    Ok(())
 }

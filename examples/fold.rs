@@ -22,7 +22,7 @@ use diesel::prelude::*;
 use diesel_sharded::operation::Folded;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{ShardsTable, fold, update};
-use support::{AnyConnection, Result, connect, database_url, join};
+use support::{AnyConnection, Result, connect, join};
 
 const VIDEOS: i64 = 50;
 const THREADS: i64 = 4;
@@ -52,18 +52,12 @@ struct Video {
 }
 
 fn main() -> Result<ExitCode> {
-    let url = database_url("fold");
-    let conn = &mut connect(&url)?;
-    drop_tables(conn)?; // of a run that was interrupted
-    let all_right = create(conn).and_then(|backlog| count_and_fold(&url, backlog, conn));
-    drop_tables(conn)?;
-    Ok(match all_right? {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    let tables = ["demo_folded_videos_shards", "demo_folded_videos"];
+    support::run("fold", &tables, count_and_fold)
 }
 
-fn count_and_fold(url: &str, backlog: i64, conn: &mut AnyConnection) -> Result<bool> {
+fn count_and_fold(url: &str, conn: &mut AnyConnection) -> Result<bool> {
+    let backlog = create(conn)?;
     println!("{THREADS} threads count views of {VIDEOS} videos, one watches the totals, one folds");
     let stop = &AtomicBool::new(false);
     let (counted, looks) = std::thread::scope(|scope| {
@@ -177,9 +171,4 @@ fn create(conn: &mut AnyConnection) -> Result<i64> {
         backlog += seen;
     }
     Ok(backlog)
-}
-
-fn drop_tables(conn: &mut AnyConnection) -> QueryResult<()> {
-    conn.batch_execute("DROP TABLE IF EXISTS demo_folded_videos_shards")?;
-    conn.batch_execute("DROP TABLE IF EXISTS demo_folded_videos")
 }

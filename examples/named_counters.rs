@@ -18,7 +18,7 @@ use std::sync::Barrier;
 
 use diesel_sharded::Counter;
 use library_tables::with_library_tables;
-use support::{AnyConnection, Result, connect, database_url, join};
+use support::{AnyConnection, Result, connect, join};
 
 const THREADS: usize = 8;
 const VISITORS: usize = 400;
@@ -28,19 +28,13 @@ const SITE: &str = "demo.example:";
 const PAGES: [&str; 6] = ["/", "/about", "/blog", "/contact", "/jobs", "/press"];
 
 fn main() -> Result<ExitCode> {
-    let url = database_url("named_counters");
-    let conn = &mut connect(&url)?;
-
-    let all_right = with_library_tables(conn, |conn| {
-        delete_counters(conn)?; // of a run that was interrupted
-        let all_right = statistics(&url, conn);
-        delete_counters(conn)?;
-        all_right
-    });
-
-    Ok(match all_right? {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    support::run("named_counters", &[], |url, conn| {
+        with_library_tables(conn, |conn| {
+            delete_counters(conn)?; // of a run that was interrupted
+            let all_right = statistics(url, conn);
+            delete_counters(conn)?;
+            all_right
+        })
     })
 }
 

@@ -18,7 +18,7 @@ use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{ShardsTable, update};
-use support::{AnyConnection, Result, connect, database_url, join};
+use support::{AnyConnection, Result, connect, join};
 
 const THREADS: i64 = 8;
 const VIEWS: i64 = 500;
@@ -56,8 +56,11 @@ struct Video {
 }
 
 fn main() -> Result<ExitCode> {
-    let url = database_url("video_views");
-    let conn = &mut connect(&url)?;
+    let tables = ["demo_videos_shards", "demo_videos"];
+    support::run("video_views", &tables, count_views)
+}
+
+fn count_views(url: &str, conn: &mut AnyConnection) -> Result<bool> {
     let video = create(conn)?;
 
     // SQLite has one writer at a time, and would use one shard: this one draws more on each database.
@@ -69,7 +72,7 @@ fn main() -> Result<ExitCode> {
     );
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
-            .map(|_| scope.spawn(|| watch(&url, video.id)))
+            .map(|_| scope.spawn(|| watch(url, video.id)))
             .collect();
         threads.into_iter().try_for_each(join)
     })?;
@@ -81,13 +84,7 @@ fn main() -> Result<ExitCode> {
         .first(conn)?;
     let expected = THREADS * VIEWS;
     println!("total {} of {expected}", video.views);
-    ShardsTable::of(demo_videos::table).drop(conn)?;
-    conn.batch_execute("DROP TABLE demo_videos")?;
-    Ok(if video.views == expected {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(video.views == expected)
 }
 
 /// The application's own code: nothing in it names a database.
@@ -103,8 +100,6 @@ fn watch(url: &str, video: i64) -> Result<()> {
 
 /// The parent's table, as an application has it already, with one video; and its shards table.
 fn create(conn: &mut AnyConnection) -> Result<Video> {
-    conn.batch_execute("DROP TABLE IF EXISTS demo_videos_shards")?;
-    conn.batch_execute("DROP TABLE IF EXISTS demo_videos")?;
     conn.batch_execute(
         "CREATE TABLE demo_videos (id BIGINT PRIMARY KEY, title VARCHAR(100) NOT NULL, views BIGINT NOT NULL DEFAULT 0)",
     )?;

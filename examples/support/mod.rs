@@ -1,5 +1,6 @@
 //! Support for every example: a connection to whichever database is configured, and the results of its threads.
 
+use std::process::ExitCode;
 use std::thread::ScopedJoinHandle;
 
 use diesel::connection::SimpleConnection;
@@ -25,8 +26,31 @@ diesel_sharded::multi_connection!(AnyConnection {
     Sqlite: Sqlite,
 });
 
+/// Runs an example, which returns whether nothing was lost. Drops its tables before, as an interrupted run may have left some, and after.
+pub fn run(
+    example: &str,
+    tables: &[&str],
+    work: impl FnOnce(&str, &mut AnyConnection) -> Result<bool>,
+) -> Result<ExitCode> {
+    let url = database_url(example);
+    let conn = &mut connect(&url)?;
+    drop_tables(tables, conn)?;
+    let all_right = work(&url, conn);
+    drop_tables(tables, conn)?;
+    Ok(match all_right? {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+fn drop_tables(tables: &[&str], conn: &mut AnyConnection) -> QueryResult<()> {
+    tables
+        .iter()
+        .try_for_each(|table| conn.batch_execute(&format!("DROP TABLE IF EXISTS {table}")))
+}
+
 /// `DATABASE_URL`, or else a SQLite file in the temporary folder.
-pub fn database_url(example: &str) -> String {
+fn database_url(example: &str) -> String {
     std::env::var("DATABASE_URL").unwrap_or_else(|_| {
         let file = std::env::temp_dir().join(format!("diesel_sharded_{example}.db"));
         file.display().to_string()
