@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::{FileBasedMigrations, MigrationHarness};
 use diesel_sharded::backend::Dialect;
@@ -14,7 +13,7 @@ use diesel_sharded_tests::schema::{self, comments, videos};
 
 use super::Conn;
 use super::doctor::{findings, levels};
-use super::{command, dialect, empty_database, refused, run, run_noting};
+use super::{Script, assert_says, command, dialect, empty_database, refused, run, run_noting};
 
 type Backend = <Conn as Connection>::Backend;
 
@@ -43,9 +42,9 @@ fn the_text_is_the_librarys() {
         printed,
         format!("-- count_videos_likes/up.sql\n{up};\n\n-- count_videos_likes/down.sql\n{down};\n")
     );
-    assert!(
-        notes.contains("diesel-sharded backfill videos likes --recount 'SELECT "),
-        "{notes}"
+    assert_says(
+        &notes,
+        "diesel-sharded backfill videos likes --recount 'SELECT ",
     );
 
     let cache = CounterCache::of(videos::views)
@@ -115,15 +114,14 @@ fn a_migration_counts_and_is_filled_by_the_note() {
         &["backfill", "videos", "likes", "--recount", recount],
         0,
     );
-    conn.batch_execute("INSERT INTO comments VALUES (10, 1), (11, 3)")
-        .unwrap();
+    conn.script("INSERT INTO comments VALUES (10, 1), (11, 3)");
     let totals = |conn: &mut Conn| {
         let totals = videos::table.select(videos::likes.total());
         totals.order(videos::id).load::<i32>(conn).unwrap()
     };
     assert_eq!(totals(conn), [1, 0, 3]);
     conn.revert_last_migration(source).unwrap();
-    conn.batch_execute("DELETE FROM comments").unwrap();
+    conn.script("DELETE FROM comments");
     assert_eq!(totals(conn), [1, 0, 3]);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
 }
@@ -143,7 +141,7 @@ fn a_cache_that_lacks_a_trigger() {
         Dialect::Postgres => format!("{drop} ON comments"),
         _ => drop.to_owned(),
     };
-    conn.batch_execute(&drop).unwrap();
+    conn.script(&drop);
     let says = "lacks comments_video_id_videos_likes_delete";
     let found = findings(&database, "counter caches", 3);
     assert!(
@@ -179,10 +177,7 @@ fn a_function_for_triggers() {
 #[test]
 fn what_cannot_count_is_refused() {
     let (database, mut conn) = database();
-    conn.batch_execute(
-        "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(10), n BIGINT NOT NULL)",
-    )
-    .unwrap();
+    conn.script("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(10), n BIGINT NOT NULL)");
     for (arguments, says) in [
         (
             &["videos", "likes", "views", "--counts=comments.video_id"][..],
@@ -225,6 +220,6 @@ fn what_cannot_count_is_refused() {
     }
     for option in ["--view", "--view=totals"] {
         let (_, says) = run_noting(&database, &[&COUNTS[..], &[option]].concat(), 2);
-        assert!(says.contains("cannot be used with"), "{says}");
+        assert_says(&says, "cannot be used with");
     }
 }

@@ -1,11 +1,10 @@
 //! `doctor`: each check, and that it changes nothing.
 
-use diesel::connection::SimpleConnection;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded_tests::Database;
 use serde_json::Value;
 
-use super::{dialect, empty_database, posts, run, videos};
+use super::{Script, assert_says, dialect, empty_database, posts, run, videos};
 
 /// The findings of a check: level, text and remedy.
 pub fn findings(database: &Database, check: &str, code: i32) -> Vec<(String, String, String)> {
@@ -31,24 +30,23 @@ fn a_database_where_all_is_well() {
     let (database, mut conn) = videos(3, 2);
     run(&database, &["setup"], 0);
     run(&database, &["fold"], 0);
-    conn.batch_execute("CREATE INDEX a ON videos (views); CREATE INDEX b ON videos (likes)")
-        .unwrap();
+    conn.script("CREATE INDEX a ON videos (views); CREATE INDEX b ON videos (likes)");
     if dialect() == Dialect::Sqlite {
-        conn.batch_execute("PRAGMA journal_mode = WAL").unwrap();
+        conn.script("PRAGMA journal_mode = WAL");
     }
     let shown = run(&database, &["doctor"], 0);
     assert!(
         shown.ends_with(" ok, 0 to be looked at, 0 wrong\n"),
         "{shown}"
     );
-    assert!(shown.contains("ok       integrity: "), "{shown}");
-    assert!(
-        shown.contains("ok       fold: videos has 0.0% of views, 0.0% of likes on 6 shards"),
-        "{shown}"
+    assert_says(&shown, "ok       integrity: ");
+    assert_says(
+        &shown,
+        "ok       fold: videos has 0.0% of views, 0.0% of likes on 6 shards",
     );
     if dialect() != Dialect::Sqlite {
-        assert!(shown.contains(" may count on videos"), "{shown}");
-        assert!(shown.contains(" may fold videos"), "{shown}");
+        assert_says(&shown, " may count on videos");
+        assert_says(&shown, " may fold videos");
     }
 }
 
@@ -56,7 +54,7 @@ fn a_database_where_all_is_well() {
 fn missing_library_tables_are_created_by_setup() {
     let (database, mut conn) = empty_database();
     let shown = run(&database, &["doctor"], 0);
-    assert!(shown.contains("there is no sharded table"), "{shown}");
+    assert_says(&shown, "there is no sharded table");
     assert_eq!(
         shown.matches("diesel-sharded setup\n").count(),
         3,
@@ -67,15 +65,13 @@ fn missing_library_tables_are_created_by_setup() {
     run(&database, &["setup"], 0);
     assert_eq!(levels(&database, "library tables", 0), ["ok"; 3]);
 
-    conn.batch_execute("DELETE FROM __diesel_schema_migrations WHERE version LIKE '%02'")
-        .unwrap();
+    conn.script("DELETE FROM __diesel_schema_migrations WHERE version LIKE '%02'");
     let found = findings(&database, "library tables", 0);
     assert_eq!(found[1].0, "warning");
-    conn.batch_execute(&found[1].2).unwrap();
+    conn.script(&found[1].2);
     assert_eq!(levels(&database, "library tables", 0), ["ok"; 3]);
 
-    conn.batch_execute("DROP TABLE diesel_sharded_shard_numbers")
-        .unwrap();
+    conn.script("DROP TABLE diesel_sharded_shard_numbers");
     let found = findings(&database, "library tables", 3);
     assert_eq!(found[0].0, "problem");
     assert!(
@@ -101,14 +97,13 @@ fn missing_triggers_are_a_problem() {
     let (database, mut conn) = posts("--no-foreign-key");
     let integrity = |code| findings(&database, "integrity", code).remove(0);
     assert!(integrity(0).1.starts_with("triggers keep posts_shards"));
-    conn.batch_execute(match dialect() {
+    conn.script(match dialect() {
         Dialect::Postgres => "DROP TRIGGER posts_shards_delete ON posts",
         _ => "DROP TRIGGER posts_shards_delete",
-    })
-    .unwrap();
+    });
     let (level, _, sql) = integrity(3);
     assert_eq!(level, "problem");
-    conn.batch_execute(&sql).unwrap();
+    conn.script(&sql);
     assert_eq!(integrity(0).0, "ok");
 }
 
@@ -132,7 +127,7 @@ fn columns_that_have_drifted() {
             "views is integer",
         ),
     };
-    conn.batch_execute(narrow).unwrap();
+    conn.script(narrow);
     let found = findings(&database, "columns", 0);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
@@ -140,7 +135,7 @@ fn columns_that_have_drifted() {
         "{found:?}"
     );
     if dialect() != Dialect::Sqlite {
-        conn.batch_execute(&found[0].2).unwrap();
+        conn.script(&found[0].2);
         assert_eq!(levels(&database, "columns", 0), ["ok"]);
     }
 }
@@ -201,7 +196,7 @@ fn rules_that_have_drifted() {
             has_foreign_key.then_some("problem"),
         ),
     ] {
-        conn.batch_execute(&shards(&views, key)).unwrap();
+        conn.script(&shards(&views, key));
         let code = if level == Some("problem") { 3 } else { 0 };
         let found = findings(&database, "rules", code);
         let Some(level) = level else {
@@ -212,7 +207,7 @@ fn rules_that_have_drifted() {
         assert_eq!(found[0].0, level, "{found:?}");
         assert!(found[0].1.contains(says), "{found:?}");
         if dialect() != Dialect::Sqlite && level != "ok" {
-            conn.batch_execute(&found[0].2).unwrap();
+            conn.script(&found[0].2);
             assert_eq!(levels(&database, "rules", 0), ["ok"], "{found:?}");
         }
     }
@@ -223,14 +218,13 @@ fn indexes_that_lack_and_that_are_too_many() {
     let (database, mut conn) = videos(1, 1);
     assert_eq!(levels(&database, "index", 0), ["ok", "warning", "warning"]);
     for (_, _, sql) in findings(&database, "index", 0).iter().skip(1) {
-        conn.batch_execute(sql).unwrap();
+        conn.script(sql);
     }
     assert_eq!(levels(&database, "index", 0), ["ok", "ok", "ok"]);
-    conn.batch_execute("CREATE INDEX hot ON videos_shards (views)")
-        .unwrap();
+    conn.script("CREATE INDEX hot ON videos_shards (views)");
     let found = findings(&database, "index", 0);
     assert_eq!(found[1].0, "warning");
-    conn.batch_execute(&found[1].2).unwrap();
+    conn.script(&found[1].2);
     assert_eq!(levels(&database, "index", 0), ["ok", "ok", "ok"]);
 }
 
@@ -243,19 +237,17 @@ fn printed_commands_run_as_they_are() {
         Dialect::Mysql => format!("`{name}`"),
         _ => format!("\"{name}\""),
     };
-    conn.batch_execute(&format!(
+    conn.script(&format!(
         "CREATE TABLE {quoted} (id BIGINT NOT NULL PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)"
-    ))
-    .unwrap();
+    ));
     super::shard(&database, &mut conn, name, &["views"]);
     let shards = quoted.replace("table", "table_shards");
-    conn.batch_execute(&format!(
+    conn.script(&format!(
         "INSERT INTO {quoted} (id) VALUES (1); INSERT INTO {shards} VALUES (1, 0, 5)"
-    ))
-    .unwrap();
+    ));
     let fold = findings(&database, "fold", 0).remove(0).2;
     let folded = super::run_printed(&database, fold.lines().next().unwrap());
-    assert!(folded.contains("1 row folded (views +5)"), "{folded}");
+    assert_says(&folded, "1 row folded (views +5)");
     let (_, says) = super::run_noting(
         &database,
         &[
@@ -267,19 +259,18 @@ fn printed_commands_run_as_they_are() {
         ],
         1,
     );
-    assert!(says.contains("no key"), "{says}");
+    assert_says(&says, "no key");
 
     // A table that is not sharded.
     let (database, mut conn) = empty_database();
-    conn.batch_execute(&format!(
+    conn.script(&format!(
         "CREATE TABLE {quoted} (id BIGINT NOT NULL PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)"
-    ))
-    .unwrap();
+    ));
     let (_, says) = super::run_noting(&database, &["fold", name], 1);
     let command = says
         .split('`')
         .find(|part| part.starts_with("diesel-sharded generate"));
     let generate = command.unwrap().replace("COLUMN", "views --print");
     let printed = super::run_printed(&database, &generate);
-    assert!(printed.contains("CREATE TABLE"), "{printed}");
+    assert_says(&printed, "CREATE TABLE");
 }

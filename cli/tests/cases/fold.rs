@@ -13,7 +13,7 @@ use diesel_sharded_tests::schema::videos::dsl;
 use diesel_sharded_tests::{Database, TestConnection};
 
 use super::Conn;
-use super::{on, run, run_noting, totals, videos};
+use super::{Script, assert_says, on, run, run_noting, totals, videos};
 
 /// Counts on ten videos from `first` on by the library until it is told to stop; what was acknowledged.
 fn count(database: &Database, first: i64, stop: &AtomicBool, counted: &AtomicI64) {
@@ -131,10 +131,7 @@ fn interrupted_it_finishes_its_batch_and_tells_where_to_go_on() {
     );
     let rest: Vec<_> = go_on.split(' ').collect();
     let printed = run(&database, &rest, 0);
-    assert!(
-        printed.contains(&format!("{} rows folded", 400 - folded)),
-        "{printed}"
-    );
+    assert_says(&printed, &format!("{} rows folded", 400 - folded));
     assert_eq!(sum(&mut conn), (400, 400));
 }
 
@@ -162,11 +159,11 @@ fn a_dry_run_changes_nothing() {
     );
     assert_eq!(printed, "videos: 1 row to fold (views +2, likes +4)\n");
     let (_, says) = run_noting(&database, &["fold", "--after", "2"], 1);
-    assert!(says.contains("name it"), "{says}");
+    assert_says(&says, "name it");
     let (_, says) = run_noting(&database, &["fold", "comments"], 1);
-    assert!(says.contains("there is no table `comments`"), "{says}");
+    assert_says(&says, "there is no table `comments`");
     let (_, says) = run_noting(&database, &["fold", "videos_shards"], 1);
-    assert!(says.contains("itself a shards table"), "{says}");
+    assert_says(&says, "itself a shards table");
 }
 
 #[test]
@@ -180,23 +177,20 @@ fn a_rate_is_a_number_from_one_on() {
     ] {
         let arguments = [&command[..], &["--at-most-per-second=0"]].concat();
         let (_, says) = run_noting(&database, &arguments, 2);
-        assert!(says.contains("give a number of rows from 1 on"), "{says}");
+        assert_says(&says, "give a number of rows from 1 on");
     }
 }
 
 /// Two tables, whose rows fit into one second each and not together.
 #[test]
 fn a_rate_is_that_of_all_tables() {
-    use diesel::connection::SimpleConnection as _;
     let (database, mut conn) = videos(60, 1);
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE words (word BIGINT PRIMARY KEY, uses BIGINT NOT NULL DEFAULT 0);
          INSERT INTO words SELECT id, 0 FROM videos",
-    )
-    .unwrap();
+    );
     super::shard(&database, &mut conn, "words", &["uses"]);
-    conn.batch_execute("INSERT INTO words_shards SELECT word, 0, 5 FROM words")
-        .unwrap();
+    conn.script("INSERT INTO words_shards SELECT word, 0, 5 FROM words");
     let started = Instant::now();
     let folded = run(&database, &["fold", "--at-most-per-second=100"], 0);
     assert_eq!(folded.matches(": 60 rows folded").count(), 2, "{folded}");
@@ -206,21 +200,18 @@ fn a_rate_is_that_of_all_tables() {
 /// A name with a dot that is no schema's.
 #[test]
 fn a_dot_in_a_tables_own_name() {
-    use diesel::connection::SimpleConnection as _;
     let (database, mut conn) = super::empty_database();
     let [name, shards] = match super::dialect() {
         Dialect::Mysql => ["`a.b`", "`a.b_shards`"],
         _ => ["\"a.b\"", "\"a.b_shards\""],
     };
-    conn.batch_execute(&format!(
+    conn.script(&format!(
         "CREATE TABLE {name} (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0)"
-    ))
-    .unwrap();
+    ));
     super::shard(&database, &mut conn, "a.b", &["n"]);
-    conn.batch_execute(&format!(
+    conn.script(&format!(
         "INSERT INTO {name} VALUES (1, 2); INSERT INTO {shards} VALUES (1, 0, 3)"
-    ))
-    .unwrap();
+    ));
     let recount = ["--recount", "SELECT 1, 6"];
     for (arguments, code, says) in [
         (&["status", "a.b"][..], 0, "a.b"),
@@ -251,7 +242,7 @@ fn a_dot_in_a_tables_own_name() {
     }
     // Neither a schema nor a table.
     let (_, says) = run_noting(&database, &["fold", "a.c"], 1);
-    assert!(says.contains("did you mean `a.b`?"), "{says}");
+    assert_says(&says, "did you mean `a.b`?");
 }
 
 #[test]
@@ -262,10 +253,7 @@ fn a_base_that_is_full_keeps_its_shards() {
         .execute(&mut conn)
         .unwrap();
     let (folded, says) = run_noting(&database, &["fold", "videos"], 3);
-    assert!(
-        folded.contains("2 rows folded (views +2, likes +4)"),
-        "{folded}"
-    );
+    assert_says(&folded, "2 rows folded (views +2, likes +4)");
     let reason = "the row 2 has a column whose range does not hold the total";
     assert!(says.contains(reason), "{says}");
     let base: i32 = dsl::videos
@@ -316,7 +304,7 @@ fn results_are_told_as_json_or_not_at_all() {
     );
     let (printed, says) = run_noting(&database, &["fold", "videos", "--quiet"], 3);
     assert_eq!(printed, "");
-    assert!(says.contains("not folded: the row 2"), "{says}");
+    assert_says(&says, "not folded: the row 2");
     run(&database, &["fold", "--quiet", "--json"], 2);
     let (empty, _conn) = super::empty_database();
     assert_eq!(run(&empty, &["fold", "--json"], 0), "[]\n");
@@ -326,16 +314,13 @@ fn results_are_told_as_json_or_not_at_all() {
 /// Two tables, interrupted in the first one: the line that goes on folds the second one too.
 #[test]
 fn an_interrupted_fold_of_all_tables_names_the_others() {
-    use diesel::connection::SimpleConnection as _;
     let (database, mut conn) = videos(200, 1);
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE words (word BIGINT PRIMARY KEY, uses BIGINT NOT NULL DEFAULT 0);
          INSERT INTO words VALUES (1, 0), (2, 0)",
-    )
-    .unwrap();
+    );
     super::shard(&database, &mut conn, "words", &["uses"]);
-    conn.batch_execute("INSERT INTO words_shards SELECT word, 0, 5 FROM words")
-        .unwrap();
+    conn.script("INSERT INTO words_shards SELECT word, 0, 5 FROM words");
     let arguments = ["fold", "--at-most-per-second=20", "--json"];
     let mut fold = on(&database, &arguments);
     let mut fold = fold
@@ -364,15 +349,13 @@ fn an_interrupted_fold_of_all_tables_names_the_others() {
 /// After an error in its middle the line that goes on is the last one.
 #[test]
 fn an_error_ends_with_how_to_go_on() {
-    use diesel::connection::SimpleConnection as _;
     let (database, mut conn) = videos(30, 1);
     let slow = ["fold", "videos", "--batch=10", "--at-most-per-second=10"];
     let fold = spawn(on(&database, &slow).stdout(Stdio::null()));
     while sum(&mut conn).1 < 10 {
         thread::sleep(Duration::from_millis(5));
     }
-    conn.batch_execute("ALTER TABLE videos_shards RENAME TO gone")
-        .unwrap();
+    conn.script("ALTER TABLE videos_shards RENAME TO gone");
     let ended = fold.wait_with_output().unwrap();
     let says = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(1), "{says}");
@@ -386,32 +369,24 @@ fn an_error_ends_with_how_to_go_on() {
 
 /// A row whose update is suppressed keeps its shards, in a fold and in a backfill. `suppress`: statements for video 2.
 pub fn what_suppresses_updates_is_told(suppress: &[&str]) {
-    use diesel::connection::SimpleConnection as _;
     let (database, mut conn) = videos(3, 1);
     for sql in suppress {
-        conn.batch_execute(sql).unwrap(); // MySQL prepares no CREATE TRIGGER
+        conn.script(sql); // MySQL prepares no CREATE TRIGGER
     }
     let (folded, says) = run_noting(&database, &["fold", "videos"], 3);
-    assert!(
-        folded.contains("2 rows folded (views +2, likes +4)"),
-        "{folded}"
-    );
+    assert_says(&folded, "2 rows folded (views +2, likes +4)");
     let reason = "the row 2 did not take the update of `views`";
     assert!(says.contains(reason), "{says}");
     let recount = ["--recount", "SELECT id, 7 FROM videos"];
     let backfill = [&["backfill", "videos", "views"][..], &recount].concat();
     let (printed, _) = run_noting(&database, &backfill, 3);
-    assert!(
-        printed.contains("not repaired: the row did not take"),
-        "{printed}"
-    );
+    assert_says(&printed, "not repaired: the row did not take");
     assert_eq!(totals(&mut conn), [(1, 7, 7), (2, 1, 0), (3, 7, 7)]);
 }
 
 /// `aaa` comes first, and its shards table has lost a column meanwhile.
 #[test]
 fn one_tables_failure_keeps_no_other_from_being_folded() {
-    use diesel::connection::SimpleConnection as _;
     let (database, mut conn) = videos(3, 1);
     let broken = match super::dialect() {
         Dialect::Postgres => {
@@ -426,22 +401,20 @@ fn one_tables_failure_keeps_no_other_from_being_folded() {
         }
     };
     for table in ["aaa", "bbb"] {
-        conn.batch_execute(&format!(
+        conn.script(&format!(
             "CREATE TABLE {table} (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
              INSERT INTO {table} VALUES (1, 0)"
-        ))
-        .unwrap();
+        ));
         super::shard(&database, &mut conn, table, &["n"]);
-        conn.batch_execute(&format!("INSERT INTO {table}_shards VALUES (1, 0, 5)"))
-            .unwrap();
+        conn.script(&format!("INSERT INTO {table}_shards VALUES (1, 0, 5)"));
         let broken = broken.replace("FUNCTION fails", &format!("FUNCTION fails_{table}"));
-        conn.batch_execute(&broken.replace("NAME", table)).unwrap();
+        conn.script(&broken.replace("NAME", table));
     }
     let output = super::tool(&database, &["fold"]);
     let folded = String::from_utf8(output.stdout).unwrap();
     let says = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{says}");
-    assert!(folded.contains("videos: 3 rows folded"), "{folded}");
+    assert_says(&folded, "videos: 3 rows folded");
     for table in ["aaa", "bbb"] {
         let error = format!("error: {table}: ");
         let line = says.lines().find(|line| line.starts_with(&error));
@@ -456,19 +429,16 @@ fn one_tables_failure_keeps_no_other_from_being_folded() {
 /// A wider type would not help.
 #[test]
 fn a_check_that_holds_a_row_back_is_named() {
-    use diesel::connection::SimpleConnection as _;
     let (database, mut conn) = super::empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0, CONSTRAINT few_views CHECK (views < 100));
          INSERT INTO posts VALUES (1, 0), (2, 99)",
-    )
-    .unwrap();
+    );
     super::shard(&database, &mut conn, "posts", &["views"]);
-    conn.batch_execute("INSERT INTO posts_shards VALUES (1, 0, 5), (2, 0, 5)")
-        .unwrap();
+    conn.script("INSERT INTO posts_shards VALUES (1, 0, 5), (2, 0, 5)");
     let (folded, says) = run_noting(&database, &["fold", "posts"], 3);
-    assert!(folded.contains("1 row folded (views +5)"), "{folded}");
-    assert!(says.contains("the row 2 does not pass a CHECK"), "{says}");
+    assert_says(&folded, "1 row folded (views +5)");
+    assert_says(&says, "the row 2 does not pass a CHECK");
     assert!(
         says.contains("few_views") && !says.contains("wider type"),
         "{says}"
@@ -476,9 +446,6 @@ fn a_check_that_holds_a_row_back_is_named() {
     let recount = ["--recount", "SELECT id, 200 FROM posts"];
     let backfill = [&["backfill", "posts", "views"][..], &recount].concat();
     let (printed, says) = run_noting(&database, &backfill, 3);
-    assert!(
-        printed.contains("not repaired: the row does not pass a CHECK"),
-        "{printed}"
-    );
-    assert!(says.contains("change the CHECK"), "{says}");
+    assert_says(&printed, "not repaired: the row does not pass a CHECK");
+    assert_says(&says, "change the CHECK");
 }

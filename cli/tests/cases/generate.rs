@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use diesel::connection::SimpleConnection;
 use diesel::migration::MigrationSource;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
@@ -17,7 +16,7 @@ use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::{self, downloads, videos};
 
 use super::Conn;
-use super::{command, empty_database, on, refused, run, run_noting, shard};
+use super::{Script, assert_says, command, empty_database, on, refused, run, run_noting, shard};
 
 type Backend = <Conn as Connection>::Backend;
 
@@ -138,7 +137,7 @@ fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
 
     let (code, says) = generate(&database, &below, &["--locked"]);
     assert_eq!(code, Some(3), "{says}");
-    assert!(says.contains("there is no migration"), "{says}");
+    assert_says(&says, "there is no migration");
     let (code, says) = generate(&database, &below, &[]); // finds the folder above
     assert_eq!(code, Some(0), "{says}");
     let migration = only_migration(&migrations);
@@ -165,14 +164,14 @@ fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
     // Sharded now: no second migration, and the first one is up to date.
     let (code, says) = generate(&database, project.path(), &[]);
     assert_eq!(code, Some(1), "{says}");
-    assert!(says.contains("sharded already"), "{says}");
+    assert_says(&says, "sharded already");
     let (code, says) = generate(&database, project.path(), &["--locked"]);
     assert_eq!(code, Some(0), "{says}");
-    assert!(says.contains("is up to date"), "{says}");
+    assert_says(&says, "is up to date");
     let other = ["generate", "videos", "views", "--locked", "--migration-dir"];
     let folder = migrations.to_str().unwrap();
     let (_, says) = run_noting(&database, &[&other[..], &[folder]].concat(), 1);
-    assert!(says.contains("fields views, likes"), "{says}");
+    assert_says(&says, "fields views, likes");
 
     conn.revert_last_migration(source).unwrap();
     assert_eq!(
@@ -185,10 +184,7 @@ fn a_migration_is_written_run_and_reverted_without_losing_a_count() {
     fs::write(&up, text.replacen("BIGINT", "INTEGER", 1)).unwrap();
     let (code, says) = generate(&database, project.path(), &["--locked"]);
     assert_eq!(code, Some(3), "{says}");
-    assert!(
-        says.contains("up.sql is not what would be written now"),
-        "{says}"
-    );
+    assert_says(&says, "up.sql is not what would be written now");
 }
 
 #[test]
@@ -202,12 +198,10 @@ fn names_and_folders_are_those_that_are_asked_for() {
     let (code, says) = generate(&database, project.path(), &arguments);
     assert_eq!(code, Some(0), "{says}");
     let migration = only_migration(&project.path().join("db/steps"));
-    conn.batch_execute(&fs::read_to_string(migration.join("up.sql")).unwrap())
-        .unwrap();
+    conn.script(&fs::read_to_string(migration.join("up.sql")).unwrap());
     let status = run(&database, &["status", "--json"], 0);
     assert!(status.contains(r#""parts \"of\" `it`""#), "{status}");
-    conn.batch_execute(&fs::read_to_string(migration.join("down.sql")).unwrap())
-        .unwrap();
+    conn.script(&fs::read_to_string(migration.join("down.sql")).unwrap());
 }
 
 #[test]
@@ -223,7 +217,7 @@ fn the_folder_is_the_one_of_diesel_toml() {
     fs::write(&config, "[migrations_directory]\ndir = 1\n").unwrap();
     let (code, says) = generate(&database, project.path(), &[]);
     assert_eq!(code, Some(1), "{says}");
-    assert!(says.contains("diesel.toml: "), "{says}");
+    assert_says(&says, "diesel.toml: ");
 }
 
 /// The schema of the tables themselves, by which each of them can be named too.
@@ -239,13 +233,12 @@ fn own_schema(database: &Database) -> &str {
 #[test]
 fn a_name_with_its_schema_leads_to_its_table() {
     let (database, mut conn) = empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE t (id BIGINT NOT NULL PRIMARY KEY, m BIGINT NOT NULL);
          CREATE TABLE u (id BIGINT NOT NULL PRIMARY KEY, t_id BIGINT NOT NULL);
          INSERT INTO t VALUES (1, 10);
          INSERT INTO t VALUES (2, 20)",
-    )
-    .unwrap();
+    );
     let schema = own_schema(&database);
     let name = format!("{schema}.t");
     let (counted, view) = (format!("{schema}.u.t_id"), "t_totals");
@@ -255,28 +248,27 @@ fn a_name_with_its_schema_leads_to_its_table() {
         &name,
         &["m", &format!("--view={view}")],
     );
-    conn.batch_execute("INSERT INTO t_shards (id, shard, m) VALUES (1, 0, 5)")
-        .unwrap();
+    conn.script("INSERT INTO t_shards (id, shard, m) VALUES (1, 0, 5)");
     let status = run(&database, &["status", &name], 0);
     assert!(status.contains(&name) && status.contains("35"), "{status}");
     let arguments = ["generate", "--counts", &counted, &name, "m", "--print"];
     let triggers = run(&database, &arguments, 0);
     assert!(triggers.contains(schema), "{triggers}");
     let folded = run(&database, &["fold", &name], 0);
-    assert!(folded.contains("1 row folded"), "{folded}");
+    assert_says(&folded, "1 row folded");
     let base = diesel::dsl::sql::<diesel::sql_types::BigInt>("SELECT m FROM t_totals WHERE id = 1");
     assert_eq!(base.get_result::<i64>(&mut conn), Ok(15));
     let recount = ["verify", &name, "m", "--recount", "SELECT id, m FROM t"];
     run(&database, &recount, 0);
     // The same table by its plain name.
     let status = run(&database, &["status", "t"], 0);
-    assert!(status.contains("35"), "{status}");
+    assert_says(&status, "35");
 }
 
 #[test]
 fn what_cannot_work_is_refused() {
     let (database, mut conn) = unsharded();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE no_key (id BIGINT, n BIGINT NOT NULL);
          CREATE TABLE shards_of_its_own (id BIGINT PRIMARY KEY, shard BIGINT NOT NULL, n BIGINT NOT NULL);
          CREATE TABLE double_key (id DOUBLE PRECISION PRIMARY KEY, n BIGINT NOT NULL);
@@ -284,8 +276,7 @@ fn what_cannot_work_is_refused() {
          CREATE TABLE taken (id BIGINT PRIMARY KEY, n BIGINT NOT NULL);
          CREATE TABLE taken_shards (id BIGINT PRIMARY KEY);
          CREATE VIEW v AS SELECT * FROM t",
-    )
-    .unwrap();
+    );
     for (arguments, says) in [
         (&["nothing", "n"][..], "there is no table `nothing`"),
         (&["Taken", "n"], "did you mean `taken`"),
@@ -335,7 +326,7 @@ fn without_a_foreign_key_it_is_found_by_its_name() {
             .execute(&mut conn);
         assert_eq!(counted, Ok(1));
         let folded = run(&database, &["fold", "videos"], 0);
-        assert!(folded.contains("views"), "{folded}");
+        assert_says(&folded, "views");
         let removed = run(&database, &["remove-orphans", "videos"], 0);
         assert_eq!(removed, "videos: removed 0 shards without a row\n");
     }

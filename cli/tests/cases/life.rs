@@ -1,6 +1,5 @@
 //! `status` and `resize`, named counters among them.
 
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::{Dialect, ShardedBackend};
@@ -8,7 +7,7 @@ use diesel_sharded::{Counter, MIGRATIONS};
 use diesel_sharded_tests::schema::videos::dsl;
 
 use super::Conn;
-use super::{empty_database, run, run_noting, shard, totals, videos};
+use super::{Script, assert_says, empty_database, run, run_noting, shard, totals, videos};
 
 #[test]
 fn status_shows_tables_and_named_counters() {
@@ -30,9 +29,9 @@ fn status_shows_tables_and_named_counters() {
         ["videos", "views", "3", "3", "7", "116", "106", "91.4%"],
         "{shown}"
     );
-    assert!(shown.contains("Hottest keys of videos"), "{shown}");
-    assert!(shown.contains("Hottest named counters"), "{shown}");
-    assert!(shown.contains("page:/é"), "{shown}");
+    assert_says(&shown, "Hottest keys of videos");
+    assert_says(&shown, "Hottest named counters");
+    assert_says(&shown, "page:/é");
 
     let json = run(&database, &["status", "--json", "--hottest=1"], 0);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -76,17 +75,17 @@ fn status_names_fields_without_an_index() {
 fn a_database_without_shards_says_so() {
     let (database, _conn) = empty_database();
     let shown = run(&database, &["status"], 0);
-    assert!(shown.contains("diesel-sharded generate"), "{shown}");
+    assert_says(&shown, "diesel-sharded generate");
     assert_eq!(run(&database, &["status", "--json"], 0), "[]\n");
     let folded = run(&database, &["fold"], 0);
-    assert!(folded.contains("no sharded table"), "{folded}");
+    assert_says(&folded, "no sharded table");
 }
 
 #[test]
 fn fewer_shards_are_folded_away_once_every_field_has_a_number() {
     let (database, mut conn) = videos(3, 6);
     let (_, says) = run_noting(&database, &["resize", "videos", "views", "--to=4"], 1);
-    assert!(says.contains("diesel_sharded::MIGRATIONS"), "{says}");
+    assert_says(&says, "diesel_sharded::MIGRATIONS");
     conn.run_pending_migrations(MIGRATIONS).unwrap();
 
     run(
@@ -96,10 +95,10 @@ fn fewer_shards_are_folded_away_once_every_field_has_a_number() {
     );
     assert_eq!(shards(&mut conn), 18);
     let printed = run(&database, &["resize", "videos", "views", "--to=2"], 0);
-    assert!(printed.contains("now 2"), "{printed}");
+    assert_says(&printed, "now 2");
     assert_eq!(shards(&mut conn), 18); // the other field's number is not known
     let printed = run(&database, &["resize", "videos", "likes", "--to=4"], 0);
-    assert!(printed.contains("6 empty shards removed"), "{printed}");
+    assert_says(&printed, "6 empty shards removed");
     assert_eq!(shards(&mut conn), 12);
     assert_eq!(totals(&mut conn), [(1, 6, 6), (2, 6, 6), (3, 6, 6)]);
     // More than before leaves nothing over.
@@ -110,7 +109,7 @@ fn fewer_shards_are_folded_away_once_every_field_has_a_number() {
     assert_eq!(number.get(&mut conn), Ok(3));
 
     let (_, says) = run_noting(&database, &["resize", "videos", "title", "--to=2"], 1);
-    assert!(says.contains("these are: views, likes"), "{says}");
+    assert_says(&says, "these are: views, likes");
     run(&database, &["resize", "videos", "views", "--to=4097"], 2);
     run(&database, &["resize", "--to=4"], 2);
 }
@@ -119,15 +118,15 @@ fn fewer_shards_are_folded_away_once_every_field_has_a_number() {
 fn named_counters_are_resized_folded_and_verified() {
     let (database, mut conn) = empty_database();
     let (_, says) = run_noting(&database, &["resize", "--counter", "a b", "--to=3"], 1);
-    assert!(says.contains("diesel_sharded::MIGRATIONS"), "{says}");
+    assert_says(&says, "diesel_sharded::MIGRATIONS");
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     for name in ["a b", "c"] {
         Counter::named(name).add(5, &mut conn).unwrap();
     }
     let (_, says) = run_noting(&database, &["resize", "--counter", "a", "--to=3"], 1);
-    assert!(says.contains("there is no counter `a`"), "{says}");
+    assert_says(&says, "there is no counter `a`");
     let (_, says) = run_noting(&database, &["resize", "--counter", "a_b", "--to=3"], 1);
-    assert!(says.contains("did you mean `a b`?"), "{says}");
+    assert_says(&says, "did you mean `a b`?");
     let printed = run(&database, &["resize", "--counter", "a b", "--to=3"], 0);
     assert_eq!(printed, "a b: 128 shards before, now 3\n");
     assert_eq!(Counter::named("a b").shards(&mut conn), Ok(3));
@@ -146,7 +145,7 @@ fn named_counters_are_resized_folded_and_verified() {
     let recount = "SELECT name, 7 FROM diesel_sharded_counters";
     let arguments = ["diesel_sharded_counters", "value", "--recount", recount];
     let found = run(&database, &[&["verify"][..], &arguments].concat(), 3);
-    assert!(found.contains("a b: total 5, recounted 7 (+2)"), "{found}");
+    assert_says(&found, "a b: total 5, recounted 7 (+2)");
     run(&database, &[&["backfill"][..], &arguments].concat(), 0);
     assert_eq!(Counter::named("a b").get(&mut conn), Ok(7));
 }
@@ -163,12 +162,11 @@ fn shards(conn: &mut Conn) -> i64 {
 fn triggers_and_checks_on_counted_tables_are_named() {
     let (database, mut conn) = empty_database();
     let dialect = <Conn as Connection>::Backend::default().dialect();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE posts (id BIGINT PRIMARY KEY, title VARCHAR(20) NOT NULL, edits INTEGER NOT NULL DEFAULT 0, \
              views BIGINT NOT NULL DEFAULT 0, likes INTEGER NOT NULL DEFAULT 0, \
              CONSTRAINT few_views CHECK (views < 1000), CONSTRAINT few_edits CHECK (edits < 1000))",
-    )
-    .unwrap();
+    );
     let trigger = |condition: &str| {
         match dialect {
         Dialect::Postgres => format!(
@@ -192,34 +190,23 @@ fn triggers_and_checks_on_counted_tables_are_named() {
         ),
     }
     };
-    conn.batch_execute(&trigger("")).unwrap();
+    conn.script(&trigger(""));
     if dialect == Dialect::Sqlite {
-        conn.batch_execute(
+        conn.script(
             "CREATE TRIGGER retitled AFTER UPDATE OF title ON posts BEGIN SELECT 1; END; \
              CREATE TRIGGER added AFTER INSERT ON posts BEGIN SELECT 1; END",
-        )
-        .unwrap();
+        );
     }
     let (_, notes) = run_noting(&database, &["generate", "posts", "views", "--print"], 0);
-    assert!(
-        notes.contains("An UPDATE of posts fires: touch."),
-        "{notes}"
-    );
-    assert!(
-        notes.contains("CHECKs on counted columns of posts: few_views."),
-        "{notes}"
-    );
+    assert_says(&notes, "An UPDATE of posts fires: touch.");
+    assert_says(&notes, "CHECKs on counted columns of posts: few_views.");
 
     shard(&database, &mut conn, "posts", &["views"]);
-    conn.batch_execute(
+    conn.script(
         "INSERT INTO posts (id, title) VALUES (1, 'a'); INSERT INTO posts_shards VALUES (1, 0, 5)",
-    )
-    .unwrap();
-    let shown = run(&database, &["status"], 0);
-    assert!(
-        shown.contains("An UPDATE of posts fires: touch."),
-        "{shown}"
     );
+    let shown = run(&database, &["status"], 0);
+    assert_says(&shown, "An UPDATE of posts fires: touch.");
     let json = run(&database, &["status", "--json"], 0);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json[0]["update_triggers"], serde_json::json!(["touch"]));
@@ -230,14 +217,14 @@ fn triggers_and_checks_on_counted_tables_are_named() {
     let condition = shown
         .lines()
         .find_map(|line| line.split_once("let them act only "));
-    conn.batch_execute(&trigger(condition.unwrap().1)).unwrap();
+    conn.script(&trigger(condition.unwrap().1));
     let edits = |conn: &mut Conn| {
         let edits = diesel::dsl::sql::<diesel::sql_types::Integer>("(SELECT edits FROM posts)");
         diesel::select(edits).get_result::<i32>(conn)
     };
     let folded = run(&database, &["fold", "posts"], 0);
-    assert!(folded.contains("views +5"), "{folded}");
+    assert_says(&folded, "views +5");
     assert_eq!(edits(&mut conn), Ok(0));
-    conn.batch_execute("UPDATE posts SET title = 'b'").unwrap();
+    conn.script("UPDATE posts SET title = 'b'");
     assert_eq!(edits(&mut conn), Ok(1));
 }

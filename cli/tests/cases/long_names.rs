@@ -1,6 +1,5 @@
 //! Shards tables whose names are as long as the database takes them: all that is named after them fits too, and stays apart.
 
-use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
@@ -9,7 +8,7 @@ use diesel_sharded_tests::Database;
 
 use super::Conn;
 use super::doctor::findings;
-use super::{empty_database, run};
+use super::{Script, empty_database, run};
 
 fn dialect() -> Dialect {
     <Conn as Connection>::Backend::default().dialect()
@@ -55,40 +54,34 @@ fn everything_that_is_named_after_a_table_fits() {
         let mut downs = vec![];
         for table in names() {
             let shards = format!("{table}_shards");
-            conn.batch_execute(&format!(
+            conn.script(&format!(
                 "CREATE TABLE {table} (id BIGINT NOT NULL PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0); INSERT INTO {table} (id) VALUES (1)"
-            ))
-            .unwrap();
+            ));
             let arguments = [&*table, "n"].into_iter().chain(form);
             let (up, down) = generated(&database, &arguments.collect::<Vec<_>>());
-            conn.batch_execute(&up)
-                .unwrap_or_else(|error| panic!("{up}: {error}"));
+            conn.script(&up);
             downs.push(down);
             if dialect() != Dialect::Sqlite {
                 let (up, down) = generated(&database, &[&*table, "--function"]);
-                conn.batch_execute(&up)
-                    .unwrap_or_else(|error| panic!("{up}: {error}"));
+                conn.script(&up);
                 downs.push(down);
             }
-            conn.batch_execute(&format!(
+            conn.script(&format!(
                 "INSERT INTO {shards} VALUES (1, 0, 5); DELETE FROM {table}"
-            ))
-            .unwrap();
+            ));
             assert_eq!(number(&mut conn, &shards), 0, "{shards}");
         }
         for (level, says, _) in findings(&database, "integrity", 0) {
             assert_eq!(level, "ok", "{says}");
         }
         let indexes = findings(&database, "index", 0);
-        for (_, says, create) in indexes.iter().filter(|(_, _, create)| !create.is_empty()) {
-            conn.batch_execute(create)
-                .unwrap_or_else(|error| panic!("{says}: {create}: {error}"));
+        for (.., create) in indexes.iter().filter(|(_, _, create)| !create.is_empty()) {
+            conn.script(create);
         }
         assert!(levels_are_ok(&database, "index"));
         assert!(findings(&database, "triggers", 0).is_empty());
         for down in downs.iter().rev() {
-            conn.batch_execute(down)
-                .unwrap_or_else(|error| panic!("{down}: {error}"));
+            conn.script(down);
         }
     }
 }

@@ -62,6 +62,22 @@ pub fn run(database: &Database, arguments: &[&str], code: i32) -> String {
     run_noting(database, arguments, code).0
 }
 
+#[track_caller]
+pub fn assert_says(text: &str, part: &str) {
+    assert!(text.contains(part), "no {part:?} in {text}");
+}
+
+/// Statements that have to succeed.
+pub trait Script: SimpleConnection {
+    #[track_caller]
+    fn script(&mut self, sql: &str) {
+        let done = self.batch_execute(sql);
+        done.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+}
+
+impl<C: SimpleConnection> Script for C {}
+
 /// Runs a command line as it was printed; what it prints.
 pub fn run_printed(database: &Database, line: &str) -> String {
     let tool = Path::new(env!("CARGO_BIN_EXE_diesel-sharded"));
@@ -109,18 +125,16 @@ pub fn shard(database: &Database, conn: &mut Conn, table: &str, fields: &[&str])
     let (up, _) = printed.split_once("/down.sql").unwrap();
     let (_, up) = up.split_once('\n').unwrap();
     let up = up.trim_end_matches(|c: char| c != ';');
-    conn.batch_execute(up)
-        .unwrap_or_else(|e| panic!("{up}: {e}"));
+    conn.script(up);
 }
 
 /// A database with so many videos, whose views and likes are all on shards: 1 and 2 on each of them.
 pub fn videos(number: usize, shards: usize) -> (Database, Conn) {
     let (database, mut conn) = empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE videos (id BIGINT PRIMARY KEY, slug VARCHAR(100) NOT NULL, title VARCHAR(100) NOT NULL, \
              views BIGINT NOT NULL DEFAULT 0, likes INTEGER NOT NULL DEFAULT 0, channel VARCHAR(100))",
-    )
-    .unwrap();
+    );
     ShardsTable::of(table::table).create(&mut conn).unwrap();
     let ids: Vec<_> = (1..=number).collect();
     for ids in ids.chunks(500) {
@@ -129,11 +143,11 @@ pub fn videos(number: usize, shards: usize) -> (Database, Conn) {
             .map(|i| format!("({i}, 's{i}', '', 0, 0, NULL)"))
             .collect();
         let insert = format!("INSERT INTO videos VALUES {}", rows.join(", "));
-        conn.batch_execute(&insert).unwrap();
+        conn.script(&insert);
     }
     for shard in 0..shards {
         let insert = format!("INSERT INTO videos_shards SELECT id, {shard}, 1, 2 FROM videos");
-        conn.batch_execute(&insert).unwrap();
+        conn.script(&insert);
     }
     (database, conn)
 }
@@ -141,10 +155,7 @@ pub fn videos(number: usize, shards: usize) -> (Database, Conn) {
 /// A database with posts, without rows, whose views `generate` has given shards with this option.
 pub fn posts(option: &str) -> (Database, Conn) {
     let (database, mut conn) = empty_database();
-    conn.batch_execute(
-        "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)",
-    )
-    .unwrap();
+    conn.script("CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0)");
     shard(&database, &mut conn, "posts", &["views", option]);
     (database, conn)
 }

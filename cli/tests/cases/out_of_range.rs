@@ -1,22 +1,20 @@
 //! Totals that their columns do not hold: they are read, named and repaired, and stop no command.
 
-use diesel::connection::SimpleConnection;
 use diesel_sharded_tests::Database;
 use serde_json::{Value, json};
 
 use super::Conn;
 use super::doctor::{findings, levels};
-use super::{dialect, run, run_noting, shard, totals, videos};
+use super::{Script, assert_says, dialect, run, run_noting, shard, totals, videos};
 use diesel_sharded::backend::Dialect;
 
 /// Three videos. The likes of 2 and the views of 3 are one shard beyond their columns.
 fn beyond() -> (Database, Conn) {
     let (database, mut conn) = videos(3, 1);
-    conn.batch_execute(
+    conn.script(
         "UPDATE videos SET likes = 2147483647 WHERE id = 2;
          UPDATE videos SET views = 9223372036854775807 WHERE id = 3",
-    )
-    .unwrap();
+    );
     (database, conn)
 }
 
@@ -31,7 +29,7 @@ fn status_names_the_rows() {
         ] {
             assert!(shown.contains(row), "{shown}");
         }
-        assert!(shown.contains("9223372036854775810"), "{shown}"); // all views
+        assert_says(&shown, "9223372036854775810"); // all views
     }
     let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 3)).unwrap();
     assert_eq!(
@@ -54,8 +52,7 @@ fn doctor_names_the_rows() {
         found[0].1.contains("videos.likes of the row 2"),
         "{found:?}"
     );
-    conn.batch_execute("UPDATE videos SET likes = 0, views = 0")
-        .unwrap();
+    conn.script("UPDATE videos SET likes = 0, views = 0");
     assert_eq!(levels(&database, "range", 0), ["ok"]);
 }
 
@@ -67,9 +64,9 @@ fn a_recount_compares_and_repairs_them() {
         [command, "videos", field, "--recount", recount]
     };
     let found = run(&database, &arguments("verify", "views"), 3);
-    assert!(
-        found.contains("3: total 9223372036854775808, recounted 1 (-9223372036854775807)"),
-        "{found}"
+    assert_says(
+        &found,
+        "3: total 9223372036854775808, recounted 1 (-9223372036854775807)",
     );
     let found = run(&database, &arguments("verify", "likes"), 3);
     assert!(found.contains("2: total 2147483649, recounted 1 (-2147483648)"));
@@ -86,19 +83,16 @@ fn a_recount_compares_and_repairs_them() {
 fn the_bounds_are_exact() {
     let (database, mut conn) = videos(1, 0);
     let mut set = |field: &str, base: i64, shards: &[i64]| {
-        conn.batch_execute("DELETE FROM videos_shards; UPDATE videos SET views = 0, likes = 0")
-            .unwrap();
+        conn.script("DELETE FROM videos_shards; UPDATE videos SET views = 0, likes = 0");
         let likes = if field == "likes" { base } else { 0 };
         let views = if field == "views" { base } else { 0 };
-        conn.batch_execute(&format!(
+        conn.script(&format!(
             "UPDATE videos SET views = {views}, likes = {likes}"
-        ))
-        .unwrap();
+        ));
         for (number, shard) in shards.iter().enumerate() {
-            conn.batch_execute(&format!(
+            conn.script(&format!(
                 "INSERT INTO videos_shards (id, shard, {field}) VALUES (1, {number}, {shard})"
-            ))
-            .unwrap();
+            ));
         }
     };
     let (big, int) = (i64::MAX, i64::from(i32::MAX));
@@ -141,63 +135,50 @@ fn the_bounds_are_exact() {
 #[test]
 fn shards_beyond_every_integer() {
     let (database, mut conn) = videos(2, 0);
-    conn.batch_execute(
+    conn.script(
         "INSERT INTO videos_shards (id, shard, views) VALUES (1, 0, 9223372036854775807), (1, 1, 9223372036854775807), (2, 0, 5)",
-    )
-    .unwrap();
+    );
     let dry = run(&database, &["fold", "--dry-run"], 0);
     assert_eq!(
         dry,
         "videos: 2 rows to fold (views +18446744073709551619)\n"
     );
     let shown = run(&database, &["status"], 3);
-    assert!(shown.contains("row 1: 18446744073709551614"), "{shown}");
+    assert_says(&shown, "row 1: 18446744073709551614");
     let backfill = ["--recount", "SELECT id, 7 FROM videos"];
     let backfill = [&["backfill", "videos", "views"][..], &backfill].concat();
     let (repaired, _) = run_noting(&database, &backfill, 3);
-    assert!(
-        repaired.contains("1: total 18446744073709551614, recounted 7 (-18446744073709551607, not repaired: out of range)"),
-        "{repaired}"
+    assert_says(
+        &repaired,
+        "1: total 18446744073709551614, recounted 7 (-18446744073709551607, not repaired: out of range)",
     );
-    assert!(
-        repaired.contains("2 were not as recounted, 1 repaired"),
-        "{repaired}"
-    );
+    assert_says(&repaired, "2 were not as recounted, 1 repaired");
     let (folded, says) = run_noting(&database, &["fold"], 3);
-    assert!(folded.contains("1 row folded (views +5)"), "{folded}");
-    assert!(
-        says.contains("the row 1 has a column whose range"),
-        "{says}"
-    );
+    assert_says(&folded, "1 row folded (views +5)");
+    assert_says(&says, "the row 1 has a column whose range");
 }
 
 #[test]
 fn a_base_that_is_null_is_named() {
     let (database, mut conn) = super::empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE posts (high BIGINT NOT NULL, added VARCHAR(20) NOT NULL, views BIGINT NOT NULL, PRIMARY KEY (high, added));
          INSERT INTO posts VALUES (1, 'de', 0), (1, 'it''s', 0)",
-    )
-    .unwrap();
+    );
     shard(&database, &mut conn, "posts", &["views"]);
-    conn.batch_execute(match dialect() {
+    conn.script(match dialect() {
         Dialect::Postgres => "ALTER TABLE posts ALTER COLUMN views DROP NOT NULL",
         Dialect::Mysql => "ALTER TABLE posts MODIFY views BIGINT NULL",
         _ => {
             "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, 'views BIGINT NOT NULL', 'views BIGINT') \
              WHERE name = 'posts'; PRAGMA writable_schema = RESET"
         }
-    })
-    .unwrap();
-    conn.batch_execute(
+    });
+    conn.script(
         "UPDATE posts SET views = NULL WHERE added <> 'de'; INSERT INTO posts_shards SELECT high, added, 0, 1 FROM posts",
-    )
-    .unwrap();
-    let shown = run(&database, &["status"], 3);
-    assert!(
-        shown.contains("posts.views of the row 1, it's: no number"),
-        "{shown}"
     );
+    let shown = run(&database, &["status"], 3);
+    assert_says(&shown, "posts.views of the row 1, it's: no number");
     assert_eq!(levels(&database, "range", 3), ["problem"]);
     for command in ["verify", "backfill"] {
         let arguments = [command, "posts", "views", "--recount", "SELECT 1, 'de', 1"];
@@ -211,14 +192,12 @@ fn a_base_that_is_null_is_named() {
 #[test]
 fn doubles_and_decimals() {
     let (database, mut conn) = super::empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE costs (id BIGINT PRIMARY KEY, weight DOUBLE PRECISION NOT NULL, cost DECIMAL(10, 2) NOT NULL);
          INSERT INTO costs VALUES (1, 1e308, 99999999.99), (2, 1e308, 0.5), (3, 0.25, 0)",
-    )
-    .unwrap();
+    );
     shard(&database, &mut conn, "costs", &["weight", "cost"]);
-    conn.batch_execute("INSERT INTO costs_shards VALUES (1, 0, 0, 0.01), (2, 0, -1e308, 0.25)")
-        .unwrap();
+    conn.script("INSERT INTO costs_shards VALUES (1, 0, 0, 0.01), (2, 0, -1e308, 0.25)");
     // SQLite's decimals are doubles.
     let cut = dialect() != Dialect::Sqlite;
     let code = if cut { 3 } else { 0 };

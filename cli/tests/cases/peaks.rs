@@ -6,7 +6,7 @@ use diesel_sharded::update;
 use diesel_sharded_tests::players::players::dsl::{best_score, players};
 use diesel_sharded_tests::players::{self as tables};
 
-use super::{empty_database, run_noting};
+use super::{assert_says, empty_database, run_noting};
 
 #[test]
 fn a_greatest_value_is_no_sum() {
@@ -20,14 +20,12 @@ fn a_greatest_value_is_no_sum() {
     }
     for command in ["fold", "status"] {
         let (_, says) = run_noting(&database, &[command, "players"], 1);
-        assert!(
-            says.contains(
-                "`players_shards` keeps the greatest or the least value of `players.best_score`"
-            ),
-            "{says}"
+        assert_says(
+            &says,
+            "`players_shards` keeps the greatest or the least value of `players.best_score`",
         );
         let (printed, noted) = run_noting(&database, &[command], 0);
-        assert!(noted.contains("use the library for this table"), "{noted}");
+        assert_says(&noted, "use the library for this table");
         assert!(!printed.contains("players"), "{printed}");
     }
     let total = players.find(1).select(best_score.total()).first(&mut conn);

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::retry::{self, RetryPolicy};
@@ -14,7 +13,9 @@ use diesel_sharded_tests::schema::videos::dsl;
 use diesel_sharded_tests::{Database, TestConnection};
 
 use super::Conn;
-use super::{dialect, empty_database, on, run, run_noting, shard, totals, videos};
+use super::{
+    Script, assert_says, dialect, empty_database, on, run, run_noting, shard, totals, videos,
+};
 
 const RECOUNT: &str = "SELECT video_id, COUNT(*) FROM events GROUP BY video_id";
 
@@ -25,12 +26,11 @@ fn arguments(command: &'static str) -> [&'static str; 5] {
 /// So many videos, two views of each on shards, and events: video 1 has one, 2 two, 3 three, and the others two.
 fn recountable(number: usize) -> (Database, Conn) {
     let (database, mut conn) = videos(number, 2);
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE events (video_id BIGINT NOT NULL);
          INSERT INTO events SELECT id FROM videos; INSERT INTO events SELECT id FROM videos WHERE id <> 1;
          INSERT INTO events SELECT id FROM videos WHERE id = 3",
-    )
-    .unwrap();
+    );
     (database, conn)
 }
 
@@ -51,26 +51,22 @@ fn drifts_are_found_and_repaired() {
         );
     }
     let repaired = run(&database, &arguments("backfill"), 0);
-    assert!(
-        repaired.contains("2 were not as recounted, 2 repaired"),
-        "{repaired}"
-    );
+    assert_says(&repaired, "2 were not as recounted, 2 repaired");
     assert_eq!(totals(&mut conn)[..3], [(1, 1, -1), (2, 2, 0), (3, 3, 1)]);
     run(&database, &arguments("verify"), 0);
     // A row without events is expected to have none; others go on behind a key.
-    conn.batch_execute("DELETE FROM events WHERE video_id = 9")
-        .unwrap();
+    conn.script("DELETE FROM events WHERE video_id = 9");
     let mut behind = arguments("verify").to_vec();
     behind.push("--after=9");
     run(&database, &behind, 0);
     let found = run(&database, &arguments("verify"), 3);
-    assert!(found.contains("9: total 2, recounted 0 (-2)"), "{found}");
+    assert_says(&found, "9: total 2, recounted 0 (-2)");
 }
 
 #[test]
 fn what_is_counted_meanwhile_stays_counted() {
     let (database, mut conn) = recountable(200);
-    conn.batch_execute("UPDATE videos SET views = 17").unwrap(); // all are wrong
+    conn.script("UPDATE videos SET views = 17"); // all are wrong
     let (stop, counted) = (AtomicBool::new(false), AtomicI64::new(0));
     thread::scope(|scope| {
         for thread in 0..3 {
@@ -96,10 +92,7 @@ fn what_is_counted_meanwhile_stays_counted() {
         let mut backfill = arguments("backfill").to_vec();
         backfill.push("--batch=20");
         let repaired = run(&database, &backfill, 0);
-        assert!(
-            repaired.contains("200 rows compared, 200 were not"),
-            "{repaired}"
-        );
+        assert_says(&repaired, "200 rows compared, 200 were not");
         while counted.load(Ordering::SeqCst) < 50 {
             thread::sleep(Duration::from_millis(1));
         }
@@ -113,7 +106,7 @@ fn what_is_counted_meanwhile_stays_counted() {
 #[test]
 fn a_backfill_is_interrupted_and_goes_on() {
     let (database, mut conn) = recountable(200);
-    conn.batch_execute("UPDATE videos SET views = 17").unwrap();
+    conn.script("UPDATE videos SET views = 17");
     let mut slow = arguments("backfill").to_vec();
     slow.extend(["--batch=10", "--at-most-per-second=50", "--show=0"]);
     let mut backfill = on(&database, &slow);
@@ -146,10 +139,7 @@ fn a_backfill_is_interrupted_and_goes_on() {
     let mut rest = arguments("backfill").to_vec();
     rest.push(after);
     let repaired = run(&database, &rest, 0);
-    assert!(
-        repaired.contains(&format!("{} repaired", 200 - last)),
-        "{repaired}"
-    );
+    assert_says(&repaired, &format!("{} repaired", 200 - last));
     run(&database, &arguments("verify"), 0);
 }
 
@@ -182,8 +172,8 @@ fn a_recount_that_makes_no_sense_is_an_error() {
         "SELECT id, 2147483648 FROM videos",
     ];
     let (printed, stderr) = run_noting(&database, &arguments, 3);
-    assert!(printed.contains("not repaired: out of range"), "{printed}");
-    assert!(stderr.contains("3 could not be repaired"), "{stderr}");
+    assert_says(&printed, "not repaired: out of range");
+    assert_says(&stderr, "3 could not be repaired");
 }
 
 #[test]
@@ -201,7 +191,7 @@ fn a_recount_gives_whole_numbers() {
     };
     let verify = ["verify", "videos", "views", "--recount", no_number];
     let (_, says) = run_noting(&database, &verify, 1);
-    assert!(says.contains("for the key 1, which is no number"), "{says}");
+    assert_says(&says, "for the key 1, which is no number");
 }
 
 /// A query that changes what it should only look at.
@@ -211,11 +201,10 @@ fn a_recount_cannot_write() {
     let recount = match dialect() {
         Dialect::Postgres => "DELETE FROM events RETURNING video_id, 1",
         Dialect::Mysql => {
-            conn.batch_execute(
+            conn.script(
                 // `DETERMINISTIC` is for MySQL's binary log.
                 "CREATE FUNCTION take_away () RETURNS BIGINT DETERMINISTIC MODIFIES SQL DATA BEGIN DELETE FROM events; RETURN 1; END",
-            )
-            .unwrap();
+            );
             "SELECT id, take_away() FROM videos"
         }
         // None of its functions writes, but such a text does, in place of the tool's.
@@ -231,7 +220,7 @@ fn a_recount_cannot_write() {
     }
     // Every event is there, and the session of a repair writes again.
     let found = run(&database, &arguments("verify"), 3);
-    assert!(found.contains("3: total 2, recounted 3 (+1)"), "{found}");
+    assert_says(&found, "3: total 2, recounted 3 (+1)");
     run(&database, &arguments("backfill"), 0);
 }
 
@@ -239,18 +228,15 @@ fn a_recount_cannot_write() {
 #[test]
 fn keys_with_quotes_and_line_ends() {
     let (database, mut conn) = empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE tags (lang VARCHAR(20) NOT NULL, tag VARCHAR(50) NOT NULL, uses INTEGER NOT NULL, PRIMARY KEY (lang, tag))",
-    )
-    .unwrap();
+    );
     let line_end = "two\nlines";
-    conn.batch_execute(&format!(
+    conn.script(&format!(
         "INSERT INTO tags VALUES ('de', '', 0), ('de', '{line_end}', 0), ('it''s', '\"x\"; DROP', -3)"
-    ))
-    .unwrap();
+    ));
     shard(&database, &mut conn, "tags", &["uses"]);
-    conn.batch_execute("INSERT INTO tags_shards SELECT lang, tag, 0, -2 FROM tags")
-        .unwrap();
+    conn.script("INSERT INTO tags_shards SELECT lang, tag, 0, -2 FROM tags");
     let recount = ["--recount", "SELECT lang, tag, -7 FROM tags", "--batch=1"];
     let with = |command| [&[command, "tags", "uses"][..], &recount].concat();
     let found = run(&database, &with("verify"), 3);
@@ -265,9 +251,9 @@ fn keys_with_quotes_and_line_ends() {
     run(&database, &with("verify"), 0);
     let behind = ["--after=de", "--after=two\nlines"];
     let compared = run(&database, &[&with("verify")[..], &behind].concat(), 0);
-    assert!(compared.contains("1 row compared, 0 differ"), "{compared}");
+    assert_says(&compared, "1 row compared, 0 differ");
     let folded = run(&database, &["fold", "tags", "--batch=1"], 0);
-    assert!(folded.contains("3 rows folded (uses -6)"), "{folded}");
+    assert_says(&folded, "3 rows folded (uses -6)");
     run(&database, &with("verify"), 0);
 }
 
@@ -326,9 +312,9 @@ fn every_row_is_repaired_by_its_own_amount() {
     recount[2] = "likes";
     recount[4] = "SELECT id, CASE id WHEN 120 THEN 2147483648 ELSE 3 * id END FROM videos";
     let repaired = run(&database, &recount, 3);
-    assert!(
-        repaired.contains("250 rows compared, 250 were not as recounted, 249 repaired"),
-        "{repaired}"
+    assert_says(
+        &repaired,
+        "250 rows compared, 250 were not as recounted, 249 repaired",
     );
     let bases: Vec<(i64, i32)> = dsl::videos
         .select((dsl::id, dsl::likes))
@@ -352,7 +338,7 @@ fn fields_of_every_type_are_filled_by_the_note() {
         "INSERT INTO shops (id) VALUES (1), (2), (3)",
         "INSERT INTO orders VALUES (1, 1, 9.30, 0.75), (2, 2, 100.75, 0.1), (3, 2, NULL, 0.2)",
     ] {
-        conn.batch_execute(sql).unwrap();
+        conn.script(sql);
     }
     shard(&database, &mut conn, "shops", &["spent", "weight", "n"]);
     for (field, sums, drifts) in [
@@ -401,10 +387,7 @@ fn fields_of_every_type_are_filled_by_the_note() {
         assert!(drifts.iter().all(|drift| found.contains(drift)), "{found}");
         let backfill: Vec<_> = words.split(' ').chain(["--recount", recount]).collect();
         let repaired = run(&database, &backfill, 0);
-        assert!(
-            repaired.contains("2 were not as recounted, 2 repaired"),
-            "{repaired}"
-        );
+        assert_says(&repaired, "2 were not as recounted, 2 repaired");
         run(&database, &verify, 0);
     }
 }
@@ -436,22 +419,18 @@ fn keys_compare_as_the_database_compares_them() {
         "INSERT INTO tags VALUES ('Rust', 5), ('go', 0)",
         "INSERT INTO taggings VALUES (1, 'rust'), (2, 'Rust'), (3, 'RUST'), (4, 'none')",
     ] {
-        conn.batch_execute(sql).unwrap();
+        conn.script(sql);
     }
     shard(&database, &mut conn, "tags", &["uses"]);
     let recount = "SELECT tag, COUNT(*) FROM taggings GROUP BY tag";
     let by_id = "SELECT tag, COUNT(*) FROM taggings GROUP BY tag, id";
     let with = |command, recount| [command, "tags", "uses", "--recount", recount];
     let found = run(&database, &with("verify", by_id), 3);
-    assert!(found.contains("Rust: total 5, recounted 3 (-2)"), "{found}");
+    assert_says(&found, "Rust: total 5, recounted 3 (-2)");
     run(&database, &with("backfill", recount), 0);
     run(&database, &with("verify", recount), 0);
     // Two numbers for one and the same key are a mistake still.
-    conn.batch_execute("INSERT INTO taggings VALUES (5, 'Rust')")
-        .unwrap();
+    conn.script("INSERT INTO taggings VALUES (5, 'Rust')");
     let (_, says) = run_noting(&database, &with("verify", by_id), 1);
-    assert!(
-        says.contains("more than one number for the key Rust"),
-        "{says}"
-    );
+    assert_says(&says, "more than one number for the key Rust");
 }

@@ -11,7 +11,7 @@ use diesel_sharded::{Counter, MIGRATIONS};
 use diesel_sharded_tests::{Database, TestConnection};
 
 use super::Conn;
-use super::{command, empty_database, run, run_noting};
+use super::{Script, assert_says, command, empty_database, run, run_noting};
 
 fn versions(conn: &mut Conn) -> Vec<String> {
     let mut versions: Vec<_> = conn.applied_migrations().unwrap();
@@ -42,7 +42,7 @@ fn setup_runs_what_the_application_would() {
 
     let (database, mut conn) = empty_database();
     let (_, says) = run_noting(&database, &["resize", "--counter", "a", "--to=3"], 1);
-    assert!(says.contains("`diesel-sharded setup`"), "{says}");
+    assert_says(&says, "`diesel-sharded setup`");
     let ran = run(&database, &["setup"], 0);
     assert_eq!(
         ran.matches("Ran 00000000000000-diesel-sharded-").count(),
@@ -125,10 +125,7 @@ fn written_migrations_are_those_that_setup_runs() {
             .join("m/00000000000000-diesel-sharded-02_batches/up.sql");
         fs::write(changed, "-- nothing").unwrap();
         let says = setup_in(folder.path(), &database, &write, 3);
-        assert!(
-            says.contains("02_batches/up.sql is not what would be written now"),
-            "{says}"
-        );
+        assert_says(&says, "02_batches/up.sql is not what would be written now");
     }
 }
 
@@ -136,17 +133,16 @@ fn written_migrations_are_those_that_setup_runs() {
 #[test]
 fn tables_without_a_record_are_named() {
     let (database, mut conn) = empty_database();
-    conn.batch_execute("CREATE TABLE diesel_sharded_batches (coalescer INTEGER)")
-        .unwrap();
+    conn.script("CREATE TABLE diesel_sharded_batches (coalescer INTEGER)");
     let (ran, says) = run_noting(&database, &["setup"], 1);
     assert_eq!(ran, "");
-    assert!(says.contains("`diesel_sharded_batches` already"), "{says}");
+    assert_says(&says, "`diesel_sharded_batches` already");
     for table in ["diesel_sharded_counters", "__diesel_schema_migrations"] {
         let there = conn.batch_execute(&format!("SELECT 1 FROM {table}"));
         assert!(there.is_err(), "{table}");
     }
     let (_, record) = says.trim_end().split_once("record it: ").unwrap();
-    conn.batch_execute(record).unwrap();
+    conn.script(record);
     run(&database, &["setup"], 0);
     let mut other = Conn::connect(&database);
     assert!(!other.has_pending_migration(MIGRATIONS).unwrap());
@@ -157,11 +153,11 @@ fn tables_without_a_record_are_named() {
 fn the_record_makes_its_own_table() {
     let (database, mut conn) = empty_database();
     for text in migration_texts(MIGRATIONS, &<Conn as Connection>::Backend::default()).unwrap() {
-        conn.batch_execute(&text.up).unwrap();
+        conn.script(&text.up);
     }
     for (level, _, record) in super::doctor::findings(&database, "library tables", 0) {
         assert_eq!(level, "warning");
-        conn.batch_execute(&record).unwrap();
+        conn.script(&record);
     }
     assert!(run(&database, &["setup"], 0).contains("nothing to do"));
     assert!(!conn.has_pending_migration(MIGRATIONS).unwrap());
@@ -171,19 +167,17 @@ fn the_record_makes_its_own_table() {
 #[test]
 fn a_part_of_a_migrations_tables_is_told_from_all_of_them() {
     let (database, mut conn) = empty_database();
-    conn.batch_execute("CREATE TABLE diesel_sharded_counters (name INTEGER)")
-        .unwrap();
+    conn.script("CREATE TABLE diesel_sharded_counters (name INTEGER)");
     let (ran, says) = run_noting(&database, &["setup"], 1);
     assert_eq!(ran, "");
-    assert!(
-        says.contains("diesel_sharded_counter_shards, diesel_sharded_shard_numbers"),
-        "{says}"
+    assert_says(
+        &says,
+        "diesel_sharded_counter_shards, diesel_sharded_shard_numbers",
     );
     let found = super::doctor::findings(&database, "library tables", 3).remove(0);
     assert_eq!(found.0, "problem");
     assert!(found.2.contains("01_counters/up.sql"), "{found:?}");
-    conn.batch_execute("DROP TABLE diesel_sharded_counters")
-        .unwrap();
+    conn.script("DROP TABLE diesel_sharded_counters");
     run(&database, &["setup"], 0);
 }
 
@@ -191,27 +185,22 @@ fn a_part_of_a_migrations_tables_is_told_from_all_of_them() {
 fn recorded_tables_that_were_dropped_are_noticed() {
     let (database, mut conn) = empty_database();
     run(&database, &["setup"], 0);
-    conn.batch_execute("DROP TABLE diesel_sharded_batches")
-        .unwrap();
+    conn.script("DROP TABLE diesel_sharded_batches");
     let (_, says) = run_noting(&database, &["setup"], 1);
-    assert!(says.contains("diesel_sharded_batches: not there"), "{says}");
+    assert_says(&says, "diesel_sharded_batches: not there");
     let remedy = super::doctor::findings(&database, "library tables", 3)
         .remove(1)
         .2;
     let (forget, command) = remedy.split_once('\n').unwrap();
     assert!(says.contains(forget), "{says}");
-    conn.batch_execute(forget).unwrap();
+    conn.script(forget);
     let ran = super::run_printed(&database, command);
-    assert!(
-        ran.contains("Ran 00000000000000-diesel-sharded-02"),
-        "{ran}"
-    );
+    assert_says(&ran, "Ran 00000000000000-diesel-sharded-02");
     assert!(run(&database, &["setup"], 0).contains("nothing to do"));
 
-    conn.batch_execute("DROP TABLE diesel_sharded_shard_numbers")
-        .unwrap();
+    conn.script("DROP TABLE diesel_sharded_shard_numbers");
     let (_, says) = run_noting(&database, &["setup"], 1);
-    assert!(says.contains("01_counters/up.sql"), "{says}");
+    assert_says(&says, "01_counters/up.sql");
 }
 
 /// A migration that fails last leaves nothing of those before it, where a transaction takes tables back. (On MySQL the names of
@@ -222,18 +211,17 @@ fn a_setup_that_fails_changes_nothing() {
     if <Conn as Connection>::Backend::default().dialect() == Dialect::Mysql {
         return;
     }
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE t (id INTEGER); CREATE INDEX diesel_sharded_idempotency_keys_created ON t (id)",
-    )
-    .unwrap();
+    );
     let (ran, says) = run_noting(&database, &["setup"], 1);
     assert_eq!(ran, "");
-    assert!(says.contains("idempotency_keys_created"), "{says}");
+    assert_says(&says, "idempotency_keys_created");
     for table in ["diesel_sharded_counters", "__diesel_schema_migrations"] {
         let there = conn.batch_execute(&format!("SELECT 1 FROM {table}"));
         assert!(there.is_err(), "{table}");
     }
-    conn.batch_execute("DROP TABLE t").unwrap();
+    conn.script("DROP TABLE t");
     run(&database, &["setup"], 0);
 }
 

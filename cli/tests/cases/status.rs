@@ -3,11 +3,10 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use diesel::connection::SimpleConnection;
 use diesel_sharded::backend::Dialect;
 use serde_json::{Value, json};
 
-use super::{dialect, on, posts, run, videos};
+use super::{Script, assert_says, dialect, on, posts, run, videos};
 
 #[test]
 fn a_large_table_is_not_read_as_a_whole() {
@@ -16,13 +15,12 @@ fn a_large_table_is_not_read_as_a_whole() {
         let arguments = [&["status", "--json", "--hottest=1"], arguments].concat();
         serde_json::from_str(&run(&database, &arguments, 0)).unwrap()
     };
-    conn.batch_execute("INSERT INTO videos_shards SELECT 10400, id, 1, 2 FROM videos WHERE id < 3")
-        .unwrap();
+    conn.script("INSERT INTO videos_shards SELECT 10400, id, 1, 2 FROM videos WHERE id < 3");
     let analyze = match dialect() {
         Dialect::Mysql => "ANALYZE TABLE videos, videos_shards",
         _ => "ANALYZE",
     };
-    conn.batch_execute(analyze).unwrap();
+    conn.script(analyze);
     let short = &all(&[])[0];
     for (size, number) in [("rows", 10_500.0), ("shards", 10_502.0)] {
         assert_eq!(short[size]["accuracy"], "estimate", "{short}");
@@ -36,11 +34,8 @@ fn a_large_table_is_not_read_as_a_whole() {
     let hottest = json!({"key": [10_400], "shards": 3, "totals": [3, 6]});
     assert_eq!(short["hottest"][0], hottest);
     let shown = run(&database, &["status"], 0);
-    assert!(shown.contains("--exact reads every row"), "{shown}");
-    assert!(
-        shown.contains("among the last 10000 shards by key"),
-        "{shown}"
-    );
+    assert_says(&shown, "--exact reads every row");
+    assert_says(&shown, "among the last 10000 shards by key");
 
     let exact = &all(&["--exact"])[0];
     for (size, number) in [
@@ -55,8 +50,7 @@ fn a_large_table_is_not_read_as_a_whole() {
     assert_eq!(exact["hottest"][0], hottest);
 
     // Few shards beside many rows: their sums are exact.
-    conn.batch_execute("DELETE FROM videos_shards WHERE id > 100")
-        .unwrap();
+    conn.script("DELETE FROM videos_shards WHERE id > 100");
     let few = &all(&[])[0];
     assert_eq!(few["shards"], json!({"number": 100, "accuracy": "exact"}));
     assert_eq!(
@@ -72,8 +66,7 @@ fn a_large_table_is_not_read_as_a_whole() {
 fn a_large_table_without_statistics() {
     let (database, mut conn) = videos(10_500, 0);
     if dialect() == Dialect::Postgres {
-        conn.batch_execute("ALTER TABLE videos SET (autovacuum_enabled = off)")
-            .unwrap();
+        conn.script("ALTER TABLE videos SET (autovacuum_enabled = off)");
     }
     let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 0)).unwrap();
     let accuracy = &json[0]["rows"]["accuracy"];
@@ -104,10 +97,10 @@ fn missing_triggers_in_place_of_a_foreign_key_are_named() {
     let drop = |name: &str| format!("DROP TRIGGER {name}{on}");
     for dropped in [&[renames][..], &[renames, "posts_shards_delete"]] {
         for name in dropped {
-            conn.batch_execute(&drop(name)).unwrap();
+            conn.script(&drop(name));
         }
         let shown = run(&database, &["status"], 3);
-        assert!(shown.contains("Triggers of posts_shards"), "{shown}");
+        assert_says(&shown, "Triggers of posts_shards");
         let json = read(3);
         let sql = json[0]["missing_triggers"].as_str().unwrap();
         assert_eq!(
@@ -115,7 +108,7 @@ fn missing_triggers_in_place_of_a_foreign_key_are_named() {
             dropped.len(),
             "{sql}"
         );
-        conn.batch_execute(sql).unwrap();
+        conn.script(sql);
         assert_eq!(read(0)[0]["missing_triggers"], Value::Null);
     }
 }
@@ -128,15 +121,11 @@ fn a_shards_table_without_foreign_key_and_triggers_is_the_applications() {
         assert!(!shown.contains("triggers"), "{shown}"); // it has its own
         return;
     }
-    assert!(
-        shown.contains("has neither a foreign key nor triggers"),
-        "{shown}"
-    );
+    assert_says(&shown, "has neither a foreign key nor triggers");
     let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 0)).unwrap();
     assert_eq!(json[0]["kept_by"], "application");
     // They can be created from there.
-    conn.batch_execute(json[0]["missing_triggers"].as_str().unwrap())
-        .unwrap();
+    conn.script(json[0]["missing_triggers"].as_str().unwrap());
     let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 0)).unwrap();
     assert_eq!(json[0]["kept_by"], "triggers");
     assert_eq!(json[0]["missing_triggers"], Value::Null);
@@ -151,8 +140,7 @@ fn in_intervals_until_it_is_interrupted() {
         let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
         let mut blocks = lines.by_ref().map(Result::unwrap);
         assert!(blocks.any(|line| line.starts_with(mark)));
-        conn.batch_execute("UPDATE videos_shards SET views = views + 100000")
-            .unwrap();
+        conn.script("UPDATE videos_shards SET views = views + 100000");
         assert!(blocks.any(|line| line.contains("00001")));
         let mut interrupted = Command::new("kill");
         interrupted.args(["-INT", &watch.id().to_string()]);
@@ -178,18 +166,13 @@ fn shares_end_at_all_of_it() {
             .collect::<String>()
     };
     let says = fold(0);
-    assert!(
-        says.contains("videos has 0.0% of views, 0.0% of likes on 0 shards"),
-        "{says}"
-    );
-    conn.batch_execute("INSERT INTO videos_shards SELECT id, 0, 1, 1 FROM videos WHERE id < 3")
-        .unwrap();
+    assert_says(&says, "videos has 0.0% of views, 0.0% of likes on 0 shards");
+    conn.script("INSERT INTO videos_shards SELECT id, 0, 1, 1 FROM videos WHERE id < 3");
     let says = fold(0);
-    assert!(says.contains("rows, too many to add them up"), "{says}");
-    conn.batch_execute(
+    assert_says(&says, "rows, too many to add them up");
+    conn.script(
         "DELETE FROM videos WHERE id > 3; UPDATE videos SET views = -1 WHERE id = 1; UPDATE videos_shards SET views = 3 WHERE id = 1",
-    )
-    .unwrap();
+    );
     let json: Value = serde_json::from_str(&run(&database, &["status", "--json"], 0)).unwrap();
     assert_eq!(json[0]["fields"][0]["total"], 3, "{json}");
     assert_eq!(json[0]["fields"][0]["unfolded_share"], 0.8, "{json}");

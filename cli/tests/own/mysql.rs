@@ -1,8 +1,7 @@
 //! The tool on MariaDB or MySQL.
 
-use super::cases::{self, run};
+use super::cases::{self, Script, assert_says, run};
 use super::servers;
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded_tests::Server;
 use diesel_sharded_tests::own_server::OwnServer;
@@ -10,21 +9,19 @@ use diesel_sharded_tests::own_server::OwnServer;
 #[test]
 fn keys_and_fields_of_mysqls_own_types() {
     let (database, mut conn) = cases::empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE files (id BIGINT UNSIGNED PRIMARY KEY, reads_of BIGINT UNSIGNED NOT NULL DEFAULT 0);
          INSERT INTO files (id, reads_of) VALUES (1, 10), (9223372036854775807, 0), (18446744073709551615, 5);
          CREATE TABLE tags (tag VARCHAR(50) CHARACTER SET latin1 COLLATE latin1_bin, day DATE, uses INT NOT NULL DEFAULT 0, \
              cost DECIMAL(10, 2) NOT NULL DEFAULT 0, PRIMARY KEY (tag, day));
          INSERT INTO tags (tag, day) VALUES ('a', '2026-01-01'), ('A', '2026-01-01'), ('\u{e9}', '2026-01-02')",
-    )
-    .unwrap();
+    );
     cases::shard(&database, &mut conn, "files", &["reads_of"]);
     cases::shard(&database, &mut conn, "tags", &["uses", "cost"]);
-    conn.batch_execute(
+    conn.script(
         "INSERT INTO files_shards VALUES (1, 0, -4), (18446744073709551615, 0, 7), (18446744073709551615, 1, -2);
          INSERT INTO tags_shards SELECT tag, day, 0, 3, 0.25 FROM tags",
-    )
-    .unwrap();
+    );
     run(&database, &["fold", "--batch=1"], 0);
     let wrong: i64 = diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(
         "(SELECT COUNT(*) FROM files WHERE reads_of <> CASE id WHEN 1 THEN 6 WHEN 18446744073709551615 THEN 10 ELSE 0 END)
@@ -39,10 +36,7 @@ fn keys_and_fields_of_mysqls_own_types() {
         &["verify", "files", "reads_of", "--recount", recount],
         3,
     );
-    assert!(
-        found.contains("18446744073709551615: total 10, recounted 6 (-4)"),
-        "{found}"
-    );
+    assert_says(&found, "18446744073709551615: total 10, recounted 6 (-4)");
     run(
         &database,
         &["backfill", "files", "reads_of", "--recount", recount],
@@ -58,17 +52,15 @@ fn keys_and_fields_of_mysqls_own_types() {
 #[test]
 fn a_base_that_would_be_cut_keeps_its_shards() {
     let (database, mut conn) = cases::empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE costs (id BIGINT PRIMARY KEY, cost DECIMAL(10, 2) NOT NULL DEFAULT 0);
          INSERT INTO costs VALUES (1, 0), (2, 0)",
-    )
-    .unwrap();
+    );
     cases::shard(&database, &mut conn, "costs", &["cost"]);
-    conn.batch_execute(
+    conn.script(
         "ALTER TABLE costs_shards MODIFY cost DECIMAL(20, 4) NOT NULL DEFAULT 0;
          INSERT INTO costs_shards VALUES (1, 0, 0.1234), (2, 0, 0.5)",
-    )
-    .unwrap();
+    );
     run(&database, &["fold", "costs"], 3);
     let kept: i64 = diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(
         "(SELECT COUNT(*) FROM costs_shards WHERE (id = 1 AND cost = 0.1234) OR (id = 2 AND cost = 0))",
@@ -81,12 +73,11 @@ fn a_base_that_would_be_cut_keeps_its_shards() {
 #[test]
 fn tables_that_cannot_be_referred_to_are_refused() {
     let (database, mut conn) = cases::empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE old (id BIGINT PRIMARY KEY, n BIGINT NOT NULL) ENGINE = MyISAM;
          CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT NOT NULL, twice BIGINT AS (n * 2) STORED, f FLOAT NOT NULL);
          CREATE TABLE long_key (id TEXT, n BIGINT NOT NULL, PRIMARY KEY (id(10)))",
-    )
-    .unwrap();
+    );
     for (arguments, says) in [
         (["old", "n"], "InnoDB"),
         (["t", "f"], "`float`"),
@@ -119,8 +110,7 @@ fn server_with_shop(option: &str) -> (OwnServer, MysqlConnection) {
     let server = OwnServer::start_with(Server::Mysql, option).unwrap();
     let url = format!("{}/mysql", server.address());
     let mut conn = MysqlConnection::establish(&url).unwrap();
-    conn.batch_execute("CREATE DATABASE shop; USE shop")
-        .unwrap();
+    conn.script("CREATE DATABASE shop; USE shop");
     (server, conn)
 }
 
@@ -132,12 +122,11 @@ const POSTS: &str = "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT
 #[test]
 fn doctor_reads_the_settings_of_its_server() {
     let (server, mut conn) = server_with_shop("--log-bin");
-    conn.batch_execute("CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL); \
-         CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard)) ENGINE = MyISAM")
-        .unwrap();
+    conn.script("CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL); \
+         CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard)) ENGINE = MyISAM");
     let url = format!("{}/shop", server.address());
     let mut doctor = |check: &str, set: &str| {
-        conn.batch_execute(&format!("SET GLOBAL {set}")).unwrap();
+        conn.script(&format!("SET GLOBAL {set}"));
         let mut doctor = cases::command(&std::env::temp_dir());
         let output = doctor
             .args(["doctor", "--json", "--database-url", &url])
@@ -206,12 +195,11 @@ fn doctor_reads_the_settings_of_its_server() {
 #[test]
 fn doctor_does_not_judge_a_user_by_a_role() {
     let (server, mut conn) = server_with_shop("--skip-log-bin");
-    conn.batch_execute(POSTS).unwrap();
-    conn.batch_execute(
+    conn.script(POSTS);
+    conn.script(
         "CREATE ROLE counter; CREATE USER app; GRANT counter TO app; SET DEFAULT ROLE counter FOR app;
          GRANT SELECT ON shop.posts TO counter; GRANT SELECT, INSERT, UPDATE ON shop.posts_shards TO counter",
-    )
-    .unwrap();
+    );
     let url = server.address().replace("root@", "app@") + "/shop";
     let mut doctor = cases::command(&std::env::temp_dir());
     let output = doctor
@@ -220,23 +208,19 @@ fn doctor_does_not_judge_a_user_by_a_role() {
         .unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{shown}");
-    assert!(
-        shown.contains("what its roles may do the catalogs do not show"),
-        "{shown}"
-    );
-    assert!(shown.contains("SHOW GRANTS FOR `counter`;"), "{shown}");
-    assert!(shown.contains("ok       fold: "), "{shown}");
+    assert_says(&shown, "what its roles may do the catalogs do not show");
+    assert_says(&shown, "SHOW GRANTS FOR `counter`;");
+    assert_says(&shown, "ok       fold: ");
 }
 
 /// The wait for a table ends when the server says so, and then as an error that says how to go on.
 #[test]
 fn a_fold_waits_for_a_locked_table_as_long_as_the_server_lets_it() {
     let (server, mut conn) = server_with_shop("--lock-wait-timeout=1");
-    conn.batch_execute(POSTS).unwrap();
-    conn.batch_execute(
+    conn.script(POSTS);
+    conn.script(
         "INSERT INTO posts VALUES (1, 0); INSERT INTO posts_shards VALUES (1, 0, 1); LOCK TABLES posts_shards WRITE",
-    )
-    .unwrap();
+    );
     let url = format!("{}/shop", server.address());
     let mut fold = cases::command(&std::env::temp_dir());
     let fold = fold
@@ -245,20 +229,19 @@ fn a_fold_waits_for_a_locked_table_as_long_as_the_server_lets_it() {
         .unwrap();
     let says = String::from_utf8(fold.stderr).unwrap();
     assert_eq!(fold.status.code(), Some(1), "{says}");
-    assert!(says.contains("Lock wait timeout exceeded"), "{says}");
+    assert_says(&says, "Lock wait timeout exceeded");
 }
 
 #[test]
 fn doctor_finds_tables_of_other_engines() {
     let (database, mut conn) = cases::videos(1, 1);
     assert_eq!(cases::doctor::levels(&database, "engine", 0), ["ok"]);
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL);
          CREATE TABLE posts_shards (id BIGINT, shard INT, views BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id, shard)) ENGINE = MyISAM",
-    )
-    .unwrap();
+    );
     let found = cases::doctor::findings(&database, "engine", 3);
-    conn.batch_execute(&found[0].2).unwrap();
+    conn.script(&found[0].2);
     assert_eq!(cases::doctor::levels(&database, "engine", 0), ["ok"]);
 }
 
@@ -267,10 +250,9 @@ fn advise_names_the_hot_column() {
     let (server, mut conn) = server_with_shop("--performance-schema=ON");
     let url = format!("{}/shop", server.address());
     servers::advise::names_are_those_of_the_database(&url, '`');
-    conn.batch_execute(
+    conn.script(
         "DROP TABLE `My Posts`; TRUNCATE performance_schema.events_statements_summary_by_digest",
-    )
-    .unwrap();
+    );
     servers::advise::names_the_hot_column(&url, "DO 0", "times on MariaDB");
 }
 
@@ -282,8 +264,8 @@ fn an_address_without_a_database_is_refused() {
         let mut doctor = cases::on(&database, &["doctor", "--database-url", &address]);
         let output = doctor.output().unwrap();
         let says = String::from_utf8(output.stderr).unwrap();
-        assert!(says.contains("no database behind"), "{says}");
-        assert!(says.contains("mysql://"), "{says}");
+        assert_says(&says, "no database behind");
+        assert_says(&says, "mysql://");
     }
 }
 

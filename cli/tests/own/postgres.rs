@@ -1,9 +1,8 @@
 //! The tool on PostgreSQL.
 
 use super::Conn;
-use super::cases::{self, run, tool};
+use super::cases::{self, Script, assert_says, run, tool};
 use super::servers;
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::pgbouncer::{PgBouncer, PoolMode};
@@ -11,7 +10,7 @@ use diesel_sharded_tests::pgbouncer::{PgBouncer, PoolMode};
 #[test]
 fn keys_of_postgresqls_own_types() {
     let (database, mut conn) = cases::empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE visits (site UUID, day DATE, hits BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (site, day));
          CREATE TABLE tags (tag TEXT COLLATE \"C\" PRIMARY KEY, uses SMALLINT NOT NULL DEFAULT 0);
          CREATE TABLE blobs (digest BYTEA PRIMARY KEY, reads NUMERIC(12, 2) NOT NULL DEFAULT 0);
@@ -19,8 +18,7 @@ fn keys_of_postgresqls_own_types() {
              ('00000000-0000-0000-0000-000000000001', '2026-01-02'), ('00000000-0000-0000-0000-000000000002', '2025-01-01');
          INSERT INTO tags VALUES ('a'), ('B'), ('it''s');
          INSERT INTO blobs VALUES ('\\x00'), ('\\xff00')",
-    )
-    .unwrap();
+    );
     for (table, field, n) in [
         ("visits", "hits", "1"),
         ("tags", "uses", "1"),
@@ -32,10 +30,9 @@ fn keys_of_postgresqls_own_types() {
             "tags" => "tag",
             _ => "digest",
         };
-        conn.batch_execute(&format!(
+        conn.script(&format!(
             "INSERT INTO {table}_shards SELECT {key}, s, {n} FROM {table}, generate_series(0, 3) AS s"
-        ))
-        .unwrap();
+        ));
         run(&database, &["fold", table, "--batch=1"], 0);
         let left: i64 = diesel::select(diesel::dsl::sql::<diesel::sql_types::BigInt>(&format!(
             "(SELECT COUNT(*) FROM {table} WHERE {field} <> 4 * {n})"
@@ -45,10 +42,9 @@ fn keys_of_postgresqls_own_types() {
         assert_eq!(left, 0, "{table}");
     }
     let up = run(&database, &["status", "tags"], 0);
-    assert!(up.contains("it's"), "{up}");
+    assert_says(&up, "it's");
     // Goes on behind a composite key.
-    conn.batch_execute("UPDATE visits_shards SET hits = 1")
-        .unwrap();
+    conn.script("UPDATE visits_shards SET hits = 1");
     let after = [
         "fold",
         "visits",
@@ -81,14 +77,12 @@ fn keys_of_postgresqls_own_types() {
 #[test]
 fn a_base_that_is_no_number_is_named() {
     let (database, mut conn) = cases::empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE costs (id BIGINT PRIMARY KEY, cost NUMERIC NOT NULL, weight DOUBLE PRECISION NOT NULL);
          INSERT INTO costs VALUES (1, 'NaN', 0), (2, 1e200, 'Infinity'), (3, 0, 'NaN')",
-    )
-    .unwrap();
+    );
     cases::shard(&database, &mut conn, "costs", &["cost", "weight"]);
-    conn.batch_execute("INSERT INTO costs_shards SELECT id, 0, 0.5, 0.5 FROM costs")
-        .unwrap();
+    conn.script("INSERT INTO costs_shards SELECT id, 0, 0.5, 0.5 FROM costs");
     for (arguments, weights) in [(&["status"][..], 2), (&["doctor"], 1)] {
         let shown = run(&database, arguments, 3);
         let named = |field: &str| shown.matches(&format!("costs.{field} of the row ")).count();
@@ -100,14 +94,13 @@ fn a_base_that_is_no_number_is_named() {
 #[test]
 fn relations_that_are_no_tables_are_refused() {
     let (database, mut conn) = cases::empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT NOT NULL, twice BIGINT GENERATED ALWAYS AS (n * 2) STORED NOT NULL, \
              code REAL NOT NULL);
          CREATE MATERIALIZED VIEW m AS SELECT * FROM t;
          CREATE TABLE padded (id CHAR(3) PRIMARY KEY, n BIGINT NOT NULL);
          CREATE SCHEMA other; CREATE TABLE other.hidden (id BIGINT PRIMARY KEY, n BIGINT NOT NULL)",
-    )
-    .unwrap();
+    );
     for (arguments, says) in [
         (["m", "n"], "materialized view"),
         (["t", "twice"], "generated"),
@@ -123,37 +116,33 @@ fn relations_that_are_no_tables_are_refused() {
 #[test]
 fn included_columns_are_not_in_the_key() {
     let (database, mut conn) = cases::empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE t (id BIGINT, title TEXT, n BIGINT NOT NULL DEFAULT 0, m BIGINT NOT NULL DEFAULT 0, PRIMARY KEY (id) INCLUDE (title, m));
          INSERT INTO t VALUES (1, 'a', 2)",
-    )
-    .unwrap();
+    );
     cases::shard(&database, &mut conn, "t", &["n", "m"]);
-    conn.batch_execute("INSERT INTO t_shards (id, shard, n) VALUES (1, 0, 5)")
-        .unwrap();
+    conn.script("INSERT INTO t_shards (id, shard, n) VALUES (1, 0, 5)");
     let folded = run(&database, &["fold", "t"], 0);
-    assert!(folded.contains("1 row folded (n +5)"), "{folded}");
+    assert_says(&folded, "1 row folded (n +5)");
 }
 
 #[test]
 fn names_with_dots_lead_to_their_tables() {
     let (database, mut conn) = cases::empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE SCHEMA shop; CREATE SCHEMA \"shop.eu\";
          CREATE TABLE shop.\"a.b\" (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
          CREATE TABLE \"shop.eu\".\"c.d\" (id BIGINT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0);
          INSERT INTO shop.\"a.b\" VALUES (1); INSERT INTO \"shop.eu\".\"c.d\" VALUES (1)",
-    )
-    .unwrap();
+    );
     for (name, quoted) in [
         ("shop.a.b", "\"shop\".\"a.b_shards\""),
         ("shop.eu.c.d", "\"shop.eu\".\"c.d_shards\""),
     ] {
         cases::shard(&database, &mut conn, name, &["n"]);
-        conn.batch_execute(&format!("INSERT INTO {quoted} VALUES (1, 0, 5)"))
-            .unwrap();
+        conn.script(&format!("INSERT INTO {quoted} VALUES (1, 0, 5)"));
         let folded = run(&database, &["fold", name], 0);
-        assert!(folded.contains("1 row folded (n +5)"), "{folded}");
+        assert_says(&folded, "1 row folded (n +5)");
         run(&database, &["doctor", name], 0);
     }
     cases::refused(&database, &["shop.c", "n"], "there is no table `shop.c`");
@@ -173,9 +162,7 @@ fn counts_go_on_while_a_fold_waits_for_its_table() {
     use std::process::Stdio;
     let (database, mut conn) = cases::videos(3, 2);
     let mut holder = Conn::connect(&database);
-    holder
-        .batch_execute("BEGIN; LOCK TABLE videos IN SHARE MODE")
-        .unwrap();
+    holder.script("BEGIN; LOCK TABLE videos IN SHARE MODE");
     let mut fold = cases::on(&database, &["fold", "videos"]);
     let mut fold = fold.stdout(Stdio::null()).spawn().unwrap();
     let waits =
@@ -185,13 +172,13 @@ fn counts_go_on_while_a_fold_waits_for_its_table() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     // Without an end of that wait every count would meet its timeout.
-    conn.batch_execute("SET statement_timeout = '10s'").unwrap();
+    conn.script("SET statement_timeout = '10s'");
     for shard in [0, 1] {
         let count = format!("UPDATE videos_shards SET views = views + 1 WHERE shard = {shard}");
-        conn.batch_execute(&count).unwrap();
+        conn.script(&count);
     }
     assert_eq!(fold.try_wait().unwrap(), None);
-    holder.batch_execute("COMMIT").unwrap();
+    holder.script("COMMIT");
     let ended = fold.wait().unwrap().code();
     assert!(matches!(ended, Some(0 | 3)), "{ended:?}");
     let totals = cases::totals(&mut conn);
@@ -203,10 +190,9 @@ fn counts_go_on_while_a_fold_waits_for_its_table() {
 fn doctor_reads_the_settings_of_its_role() {
     let (database, mut conn) = cases::videos(1, 1);
     let mut set = |setting: &str| {
-        conn.batch_execute(&format!(
+        conn.script(&format!(
             "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I {setting}', current_database()); END $$"
-        ))
-        .unwrap();
+        ));
     };
     for (check, setting, level, code) in [
         (
@@ -248,22 +234,20 @@ fn doctor_reads_the_settings_of_its_role() {
 #[test]
 fn doctor_finds_rules_of_rows() {
     let (database, mut conn) = cases::videos(1, 1);
-    conn.batch_execute(
+    conn.script(
         "ALTER TABLE videos ENABLE ROW LEVEL SECURITY;
          CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
          CREATE TRIGGER watch BEFORE UPDATE ON videos_shards FOR EACH ROW EXECUTE FUNCTION nothing()",
-    )
-    .unwrap();
+    );
     assert_eq!(
         cases::doctor::levels(&database, "row security", 0),
         ["warning"]
     );
     assert_eq!(cases::doctor::levels(&database, "triggers", 0), ["warning"]);
-    conn.batch_execute("ALTER TABLE videos_shards DISABLE TRIGGER ALL")
-        .unwrap();
+    conn.script("ALTER TABLE videos_shards DISABLE TRIGGER ALL");
     let found = cases::doctor::findings(&database, "triggers", 3);
     assert_eq!(found[0].0, "problem");
-    conn.batch_execute(&found[0].2).unwrap();
+    conn.script(&found[0].2);
     assert_eq!(cases::doctor::levels(&database, "triggers", 0), ["warning"]);
 }
 
@@ -281,17 +265,14 @@ fn doctor_sees_a_pooler_by_its_session() {
     };
     // A new session of the server shows the port alone.
     let new = doctor();
-    assert!(new.contains("the server listens on port"), "{new}");
+    assert_says(&new, "the server listens on port");
     std::thread::sleep(std::time::Duration::from_secs(3));
     let kept = doctor();
-    assert!(kept.contains("a pooler keeps it"), "{kept}");
+    assert_says(&kept, "a pooler keeps it");
     let mut other = PgConnection::establish(&url).unwrap();
-    other.batch_execute("PREPARE mine AS SELECT 1").unwrap();
+    other.script("PREPARE mine AS SELECT 1");
     let shared = doctor();
-    assert!(
-        shared.contains("came with 1 prepared statement"),
-        "{shared}"
-    );
+    assert_says(&shared, "came with 1 prepared statement");
 }
 
 #[test]
@@ -308,8 +289,7 @@ fn advise_names_the_hot_column() {
 #[test]
 fn advise_names_tables_and_columns_as_they_are() {
     let (database, mut conn) = cases::empty_database();
-    conn.batch_execute("CREATE EXTENSION pg_stat_statements")
-        .unwrap();
+    conn.script("CREATE EXTENSION pg_stat_statements");
     servers::advise::names_are_those_of_the_database(database.url(), '"');
 }
 

@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use super::cases::{self, command, run};
-use diesel::connection::SimpleConnection;
+use super::cases::{self, Script, assert_says, command, run};
 use diesel_sharded_tests::Database;
 
 #[test]
@@ -18,7 +17,7 @@ fn a_database_is_found_as_the_diesel_cli_finds_it() {
     let none = status().output().unwrap();
     assert_eq!(none.status.code(), Some(1));
     let says = String::from_utf8_lossy(&none.stderr);
-    assert!(says.contains("set DATABASE_URL"), "{says}");
+    assert_says(&says, "set DATABASE_URL");
 
     let there = status().arg("--database-url").arg(database.url()).output();
     assert!(there.unwrap().status.success());
@@ -83,7 +82,7 @@ fn bad_lines_of_dot_env_are_warnings() {
         let status = command(&below).arg("status").output().unwrap();
         assert_eq!(status.status.code(), Some(0), "{status:?}");
         let says = String::from_utf8(status.stderr).unwrap();
-        assert!(says.contains(".env, line 2: "), "{says}");
+        assert_says(&says, ".env, line 2: ");
     }
     // As some editors begin a file.
     let text = [b"\xef\xbb\xbfDATABASE_URL=", database.url().as_bytes()].concat();
@@ -95,8 +94,8 @@ fn bad_lines_of_dot_env_are_warnings() {
     fs::write(below.join(".env"), text).unwrap();
     let status = command(&below).arg("status").output().unwrap();
     let says = String::from_utf8(status.stderr).unwrap();
-    assert!(says.contains(".env is UTF-16"), "{says}");
-    assert!(says.contains("set DATABASE_URL"), "{says}");
+    assert_says(&says, ".env is UTF-16");
+    assert_says(&says, "set DATABASE_URL");
 }
 
 /// One message names the forms that work, and where the address came from.
@@ -127,19 +126,16 @@ fn addresses_that_lead_nowhere() {
         " ",
     ] {
         let by_option = says(status().arg("--database-url").arg(address));
-        assert!(by_option.contains("--database-url"), "{by_option}");
+        assert_says(&by_option, "--database-url");
         let by_environment = says(status().env("DATABASE_URL", address));
-        assert!(
-            by_environment.contains("the environment"),
-            "{by_environment}"
-        );
+        assert_says(&by_environment, "the environment");
         fs::write(
             folder.path().join(".env"),
             format!("DATABASE_URL='{address}'\n"),
         )
         .unwrap();
         let by_file = says(&mut status());
-        assert!(by_file.contains("/.env"), "{by_file}");
+        assert_says(&by_file, "/.env");
         fs::remove_file(folder.path().join(".env")).unwrap();
     }
     fs::write(
@@ -163,10 +159,7 @@ fn addresses_that_lead_nowhere() {
         .output()
         .unwrap();
     let says = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        says.contains("from DATABASE_URL in the environment"),
-        "{says}"
-    );
+    assert_says(&says, "from DATABASE_URL in the environment");
     assert!(!says.contains("secret"), "{says}");
 }
 
@@ -191,7 +184,7 @@ fn what_needs_no_database() {
 #[test]
 fn keys_and_fields_of_sqlites_own_types() {
     let (database, mut conn) = cases::empty_database();
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE tags (tag TEXT COLLATE NOCASE PRIMARY KEY, day DATE, uses BIGINT NOT NULL DEFAULT 0, \
              weight DOUBLE NOT NULL DEFAULT 0) WITHOUT ROWID;
          INSERT INTO tags (tag) VALUES ('a'), ('B'), ('c');
@@ -199,8 +192,7 @@ fn keys_and_fields_of_sqlites_own_types() {
              twice BIGINT NOT NULL GENERATED ALWAYS AS (n * 2) STORED);
          CREATE VIRTUAL TABLE words USING fts5 (word);
          CREATE TABLE gone (id INTEGER); CREATE VIEW broken AS SELECT * FROM gone; DROP TABLE gone",
-    )
-    .unwrap();
+    );
     cases::refused(&database, &["t", "f"], "`real`");
     cases::refused(
         &database,
@@ -211,27 +203,22 @@ fn keys_and_fields_of_sqlites_own_types() {
     cases::refused(&database, &["words", "word"], "virtual table");
     cases::refused(&database, &["broken", "id"], "a view");
     let printed = run(&database, &["generate", "tags", "uses", "--print"], 0);
-    assert!(
-        printed.contains("`tag` TEXT COLLATE \"NOCASE\" NOT NULL"),
-        "{printed}"
-    );
+    assert_says(&printed, "`tag` TEXT COLLATE \"NOCASE\" NOT NULL");
     cases::shard(&database, &mut conn, "tags", &["uses", "weight"]);
-    conn.batch_execute("INSERT INTO tags_shards SELECT tag, 3, 2, 0.5 FROM tags")
-        .unwrap();
+    conn.script("INSERT INTO tags_shards SELECT tag, 3, 2, 0.5 FROM tags");
     let folded = run(&database, &["fold", "tags", "--keep-shards=0"], 0);
-    assert!(
-        folded.contains("3 rows folded (uses +6, weight +1.5); 3 empty shards removed"),
-        "{folded}"
+    assert_says(
+        &folded,
+        "3 rows folded (uses +6, weight +1.5); 3 empty shards removed",
     );
 }
 
 #[test]
 fn keys_that_a_recount_gives_as_texts_are_the_same_keys() {
     let (database, mut conn) = cases::videos(30, 1);
-    conn.batch_execute(
+    conn.script(
         "CREATE TABLE events (video_id TEXT NOT NULL); INSERT INTO events SELECT id FROM videos",
-    )
-    .unwrap();
+    );
     let recount = "SELECT video_id, COUNT(*) FROM events GROUP BY video_id";
     let arguments = [
         "verify",
@@ -242,22 +229,17 @@ fn keys_that_a_recount_gives_as_texts_are_the_same_keys() {
         recount,
     ];
     let compared = run(&database, &arguments, 0);
-    assert!(
-        compared.contains("30 rows compared, 0 differ"),
-        "{compared}"
-    );
+    assert_says(&compared, "30 rows compared, 0 differ");
 }
 
 /// A table `t` with a key of this type, and rows with these keys, each of which has 7 on a shard.
 fn counted_rows(key: &str, keys: &str) -> Database {
     let (database, mut conn) = cases::empty_database();
-    conn.batch_execute(&format!(
+    conn.script(&format!(
         "CREATE TABLE t (id {key} PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0); INSERT INTO t (id) VALUES {keys}"
-    ))
-    .unwrap();
+    ));
     cases::shard(&database, &mut conn, "t", &["n"]);
-    conn.batch_execute("INSERT INTO t_shards SELECT id, 0, 7 FROM t")
-        .unwrap();
+    conn.script("INSERT INTO t_shards SELECT id, 0, 7 FROM t");
     database
 }
 
@@ -281,7 +263,7 @@ fn keys_of_another_type_than_their_column() {
         );
     }
     let folded = run(&database, &["fold", "t", "--batch=2"], 0);
-    assert!(folded.contains("5 rows folded (n +35)"), "{folded}");
+    assert_says(&folded, "5 rows folded (n +35)");
 }
 
 /// Bytes that are read as a text, and are not found by it: no command goes on for ever.
@@ -299,7 +281,7 @@ fn a_key_behind_which_no_row_is_found() {
     let fold = ["fold", "t", "--batch=2"];
     for arguments in [&verify[..], &fold] {
         let (_, says) = cases::run_noting(&database, arguments, 1);
-        assert!(says.contains("does not come back as it is read"), "{says}");
+        assert_says(&says, "does not come back as it is read");
     }
 }
 
@@ -314,18 +296,14 @@ fn a_suppressed_update_is_told() {
 fn status_tells_which_triggers_are_missing() {
     let (database, mut conn) = cases::videos(2, 1);
     run(&database, &["status"], 0);
-    conn.batch_execute("DROP TRIGGER videos_shards_update; DROP TRIGGER videos_shards_insert")
-        .unwrap();
+    conn.script("DROP TRIGGER videos_shards_update; DROP TRIGGER videos_shards_insert");
     let shown = run(&database, &["status"], 3);
-    assert!(
-        shown.contains("Triggers of videos_shards are missing"),
-        "{shown}"
-    );
+    assert_says(&shown, "Triggers of videos_shards are missing");
     let json = run(&database, &["status", "--json"], 3);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let sql = json[0]["missing_triggers"].as_str().unwrap();
     assert_eq!(sql.matches("CREATE TRIGGER").count(), 2, "{sql}");
-    conn.batch_execute(sql).unwrap();
+    conn.script(sql);
     run(&database, &["status"], 0);
 }
 

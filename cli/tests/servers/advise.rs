@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded_tests::TestConnection;
 use serde_json::Value;
 
+use super::super::cases::{Script, assert_says};
 use super::Conn;
 use super::cases::command;
 
@@ -56,14 +56,13 @@ fn beside_counts(url: &str, look: impl FnOnce()) {
 /// On a server whose statistics are on; `ratio` is the beginning of the sentence with the ratio in the reference page on benchmarks.
 pub fn names_the_hot_column(url: &str, prepare: &str, ratio: &str) {
     let mut conn = Conn::establish(url).unwrap();
-    conn.batch_execute(prepare).unwrap();
-    conn.batch_execute(
+    conn.script(prepare);
+    conn.script(
         "CREATE TABLE posts (id BIGINT PRIMARY KEY, views BIGINT NOT NULL DEFAULT 0);
          INSERT INTO posts VALUES (1, 0)",
-    )
-    .unwrap();
+    );
     let none = advise(url, &["--seconds=1"]);
-    assert!(none.contains("No statement counts on a row"), "{none}");
+    assert_says(&none, "No statement counts on a row");
     beside_counts(url, || {
         let json: Value = serde_json::from_str(&advise(url, &["--json", "--seconds=3"])).unwrap();
         let column = &json["columns"][0];
@@ -80,7 +79,7 @@ pub fn names_the_hot_column(url: &str, prepare: &str, ratio: &str) {
             assert!(is_there, "{number}: {json}");
         }
         let shown = advise(url, &["--seconds=3"]);
-        assert!(shown.contains("sessions wait for its rows"), "{shown}");
+        assert_says(&shown, "sessions wait for its rows");
         // The ratios are those that are published.
         let (_, behind) = PAGE.split_once("With 32 threads, `update` makes ").unwrap();
         let (sentence, _) = behind.split_once("; compared").unwrap();
@@ -96,12 +95,11 @@ pub fn names_the_hot_column(url: &str, prepare: &str, ratio: &str) {
         );
     });
     // Of a table that has shards, the code is to be changed.
-    conn.batch_execute("CREATE TABLE posts_shards (id BIGINT NOT NULL, shard INTEGER NOT NULL, views BIGINT NOT NULL DEFAULT 0, \
-         PRIMARY KEY (id, shard), FOREIGN KEY (id) REFERENCES posts (id) ON UPDATE CASCADE ON DELETE CASCADE)")
-        .unwrap();
+    conn.script("CREATE TABLE posts_shards (id BIGINT NOT NULL, shard INTEGER NOT NULL, views BIGINT NOT NULL DEFAULT 0, \
+         PRIMARY KEY (id, shard), FOREIGN KEY (id) REFERENCES posts (id) ON UPDATE CASCADE ON DELETE CASCADE)");
     beside_counts(url, || {
         let shown = advise(url, &["--seconds=1"]);
-        assert!(shown.contains("`use diesel_sharded::update`"), "{shown}");
+        assert_says(&shown, "`use diesel_sharded::update`");
     });
 }
 
@@ -120,8 +118,7 @@ pub fn names_are_those_of_the_database(url: &str, quote: char) {
         let sql = sql
             .replace('|', &quote.to_string())
             .replace("SCHEMA_NAME", &schema);
-        conn.batch_execute(&sql)
-            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+        conn.script(&sql);
     };
     let is_postgres = quote == '"';
     let other = if is_postgres { "Hits" } else { "other" };

@@ -3,7 +3,6 @@
 use std::error::Error as StdError;
 use std::process::Command;
 
-use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::shard_counts::ShardCount;
@@ -13,6 +12,7 @@ use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::{Database, TestConnection};
 
+use super::super::cases::{Script, assert_says};
 use super::Conn;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn StdError + Send + Sync>>;
@@ -65,7 +65,7 @@ fn needs(sections: &[&str], prepare: fn(&mut Conn) -> Result, operation: fn(&str
 fn status() {
     needs(&["The tool: status"], counted_and_resized, |url| {
         let status = run(url, &["status", "videos"], 0)?;
-        assert!(status.contains("615"), "{status}");
+        assert_says(&status, "615");
         Ok(())
     });
 }
@@ -74,7 +74,7 @@ fn status() {
 fn fold() {
     needs(&["The tool: fold"], counted_and_resized, |url| {
         let folded = run(url, &["fold", "videos"], 0)?;
-        assert!(folded.contains("3 rows folded (views +15"), "{folded}");
+        assert_says(&folded, "3 rows folded (views +15");
         Ok(())
     });
 }
@@ -96,7 +96,7 @@ fn fold_of_all_tables() {
     let refusals = [REFUSALS, &["left out"]].concat();
     role::needs(&sections, &refusals, database, counted_by_name, |url| {
         let folded = run(url, &["fold"], 0)?;
-        assert!(folded.contains("3 rows folded (views +15"), "{folded}");
+        assert_says(&folded, "3 rows folded (views +15");
         match folded.contains("1 row folded (value +7)") {
             true => Ok(()),
             false => Err(format!("the named counters are left out: {folded}").into()),
@@ -114,10 +114,10 @@ fn fold_of_all_tables_but_one() {
     let folded = run(&role.url(), &["fold"], 0);
     if conn.version().contains("PostgreSQL") {
         let refused = folded.unwrap_err().to_string();
-        assert!(refused.contains("ON diesel_sharded_counter"), "{refused}");
+        assert_says(&refused, "ON diesel_sharded_counter");
     } else {
         let folded = folded.unwrap();
-        assert!(folded.contains("3 rows folded (views +15"), "{folded}");
+        assert_says(&folded, "3 rows folded (views +15");
         assert!(!folded.contains("diesel_sharded_counters"), "{folded}");
     }
 }
@@ -128,8 +128,7 @@ fn fold_of_all_tables_but_one() {
 fn numbers_that_may_not_be_read() {
     let (database, mut conn) = database();
     counted_and_resized(&mut conn).unwrap();
-    conn.batch_execute("INSERT INTO videos_shards (id, shard) VALUES (1, 9)")
-        .unwrap();
+    conn.script("INSERT INTO videos_shards (id, shard) VALUES (1, 9)");
     let mut privileges = Privilege::of_sections(&["The tool: fold"], &conn.version());
     privileges.retain(|privilege| !privilege.to_string().contains("shard_numbers"));
     let role = Role::with(&database, &privileges);
@@ -138,15 +137,15 @@ fn numbers_that_may_not_be_read() {
     if conn.version().contains("PostgreSQL") {
         for refused in [status, folded] {
             let refused = refused.unwrap_err().to_string();
-            assert!(refused.contains("permission denied"), "{refused}");
+            assert_says(&refused, "permission denied");
         }
     } else {
         let (status, folded) = (status.unwrap(), folded.unwrap());
-        assert!(status.contains(" - "), "{status}");
-        assert!(folded.contains("; 0 empty shards removed"), "{folded}");
+        assert_says(&status, " - ");
+        assert_says(&folded, "; 0 empty shards removed");
     }
     let folded = run(database.url(), &["fold", "videos"], 0).unwrap();
-    assert!(folded.contains("; 1 empty shard removed"), "{folded}");
+    assert_says(&folded, "; 1 empty shard removed");
 }
 
 /// The GRANTs that it prints are those that counting and folding lack.
@@ -165,19 +164,18 @@ fn doctor() {
             .map(|f| f["remedy"].as_str().unwrap_or_default().to_owned())
             .collect()
     };
-    conn.batch_execute(&format!(
+    conn.script(&format!(
         "GRANT SELECT (id, views, likes) ON videos TO {}",
         role.name()
-    ))
-    .unwrap();
+    ));
     let grants = lacking(3);
     assert!(grants[0].contains("GRANT INSERT, UPDATE ON "), "{grants:?}");
-    conn.batch_execute(&grants[0]).unwrap();
+    conn.script(&grants[0]);
     let grants = lacking(0);
     assert_eq!(grants[0], "");
     assert!(grants[1].contains("GRANT UPDATE ("), "{grants:?}");
     assert!(grants[1].contains("GRANT DELETE ON "), "{grants:?}");
-    conn.batch_execute(&grants[1]).unwrap();
+    conn.script(&grants[1]);
     assert_eq!(lacking(0), ["", ""]);
     counted(&mut conn).unwrap();
     run(&role.url(), &["fold", "videos", "--keep-shards=0"], 0).unwrap();
@@ -188,7 +186,7 @@ fn verify() {
     needs(&["The tool: verify"], counted, |url| {
         let arguments = ["verify", "videos", "likes", "--recount", RECOUNT];
         let verified = run(url, &arguments, 3)?;
-        assert!(verified.contains("3 rows compared, 3 differ"), "{verified}");
+        assert_says(&verified, "3 rows compared, 3 differ");
         Ok(())
     });
 }
@@ -198,7 +196,7 @@ fn backfill() {
     needs(&["The tool: backfill"], counted, |url| {
         let arguments = ["backfill", "videos", "likes", "--recount", RECOUNT];
         let repaired = run(url, &arguments, 0)?;
-        assert!(repaired.contains("3 repaired"), "{repaired}");
+        assert_says(&repaired, "3 repaired");
         Ok(())
     });
 }
@@ -220,7 +218,7 @@ fn a_privilege_that_is_lacking_is_named_and_granted() {
             .unwrap_or_else(|| panic!("{refused}"));
         assert!(!rest.contains("go on"), "{rest}");
         let (grant, _) = rest.split_once('\n').unwrap();
-        conn.batch_execute(grant).unwrap();
+        conn.script(grant);
         run(&role.url(), &[&backfill[..], &["--dry-run"]].concat(), 3).unwrap();
     }
     let repaired = Role::with(&database, &all);
@@ -247,8 +245,7 @@ fn all_privileges_that_are_lacking_are_named_at_once() {
     let privileges = Privilege::of_sections(&["The tool: verify"], &conn.version());
     let numbers = "GRANT SELECT ON diesel_sharded_shard_numbers TO";
     let role = Role::with(&database, &privileges);
-    conn.batch_execute(&format!("{numbers} {}", role.name()))
-        .unwrap();
+    conn.script(&format!("{numbers} {}", role.name()));
     let refused = run(&role.url(), &["fold", "videos"], 0);
     let refused = refused.unwrap_err().to_string();
     let lacking = "error: this role may not UPDATE (views, likes) ON videos and UPDATE, DELETE ON videos_shards: GRANT ";
@@ -257,7 +254,7 @@ fn all_privileges_that_are_lacking_are_named_at_once() {
         .unwrap_or_else(|| panic!("{refused}"));
     let (grants, _) = grants.split_once('\n').unwrap();
     for grant in format!("GRANT {grants}").split("; ") {
-        conn.batch_execute(grant).unwrap();
+        conn.script(grant);
     }
     run(&role.url(), &["fold", "videos"], 0).unwrap();
 }
@@ -283,7 +280,7 @@ fn setup() {
                 .strip_prefix("error: this role may not ")
                 .unwrap_or_else(|| panic!("{refused}"));
             let (grant, _) = named.split_once(": ").unwrap().1.split_once('\n').unwrap();
-            conn.batch_execute(grant).unwrap();
+            conn.script(grant);
             granted += 1;
             assert!(granted < 5, "{refused}");
         }
@@ -343,11 +340,10 @@ fn a_privilege_to_look_is_named_and_granted() {
         let role = Role::with(&database, &privileges);
         for language in ["C", "de_DE.UTF-8"] {
             if postgres {
-                conn.batch_execute(&format!(
+                conn.script(&format!(
                     "ALTER ROLE {} SET lc_messages = '{language}'",
                     role.name()
-                ))
-                .unwrap();
+                ));
             }
             let refused = run(&role.url(), arguments, 0).unwrap_err().to_string();
             let named = format!("error: this role may not {lacking}: GRANT ");
@@ -360,7 +356,7 @@ fn a_privilege_to_look_is_named_and_granted() {
         let refused = run(&role.url(), arguments, 0).unwrap_err().to_string();
         let (_, grant) = refused.split_once(": GRANT ").unwrap();
         let (grant, _) = grant.split_once('\n').unwrap();
-        conn.batch_execute(&format!("GRANT {grant}")).unwrap();
+        conn.script(&format!("GRANT {grant}"));
         let dry_run = (arguments == backfill).then_some("--dry-run");
         let again: Vec<_> = arguments.iter().copied().chain(dry_run).collect();
         run(&role.url(), &again, if dry_run.is_some() { 3 } else { 0 }).unwrap();
@@ -376,9 +372,8 @@ fn a_privilege_to_resize_and_to_remove_is_named_and_granted() {
         true => "SET session_replication_role = replica",
         false => "SET foreign_key_checks = OFF",
     };
-    conn.batch_execute(off).unwrap();
-    conn.batch_execute("INSERT INTO videos_shards (id, shard) VALUES (99, 0)")
-        .unwrap();
+    conn.script(off);
+    conn.script("INSERT INTO videos_shards (id, shard) VALUES (99, 0)");
     let all = ["The tool: resize", "The tool: fold"];
     let all = Privilege::of_sections(&all, &conn.version());
     for (arguments, lacking) in [
@@ -394,7 +389,7 @@ fn a_privilege_to_resize_and_to_remove_is_named_and_granted() {
         let named = format!("error: this role may not {lacking}: ");
         let grant = refused.strip_prefix(&named).expect(&refused);
         let (grant, _) = grant.split_once('\n').unwrap();
-        conn.batch_execute(grant).unwrap();
+        conn.script(grant);
         run(&role.url(), arguments, 0).unwrap();
     }
 }
@@ -409,7 +404,7 @@ fn an_error_of_another_cause_is_not_a_privilege() {
     let recount = "SELECT comments, nothing FROM comments";
     let verify = ["verify", "videos", "likes", "--recount", recount];
     let says = run(&role.url(), &verify, 0).unwrap_err().to_string();
-    assert!(says.contains("the recount cannot be run"), "{says}");
+    assert_says(&says, "the recount cannot be run");
     assert!(!says.contains("GRANT"), "{says}");
 }
 
@@ -419,7 +414,7 @@ fn resize() {
     needs(&sections, counted, |url| {
         for number in ["2", "3"] {
             let resized = run(url, &["resize", "videos", "views", "--to", number], 0)?;
-            assert!(resized.contains(&format!("now {number}")), "{resized}");
+            assert_says(&resized, &format!("now {number}"));
         }
         Ok(())
     });
@@ -442,8 +437,8 @@ fn generate() {
         assert!(printed.unwrap().contains("CREATE TABLE"));
     } else {
         let refused = printed.unwrap_err().to_string();
-        assert!(refused.contains("that this role may see"), "{refused}");
+        assert_says(&refused, "that this role may see");
         let printed = run(&may_read("videos").url(), &arguments, 0).unwrap();
-        assert!(printed.contains("CREATE TABLE"), "{printed}");
+        assert_says(&printed, "CREATE TABLE");
     }
 }

@@ -11,7 +11,7 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded_tests::TestConnection;
 
 use super::Conn;
-use super::cases::{self, run_noting, videos};
+use super::cases::{self, Script, assert_says, run_noting, videos};
 
 #[test]
 fn a_fold_waits_for_nobody_and_names_what_is_busy() {
@@ -23,12 +23,9 @@ fn a_fold_waits_for_nobody_and_names_what_is_busy() {
                 "UPDATE videos_shards SET likes = likes WHERE id = 2 AND shard = 1",
             )?;
             let (folded, notes) = run_noting(&database, &["fold", "videos"], 3);
-            assert!(notes.contains("fold them again later: 2"), "{notes}");
+            assert_says(&notes, "fold them again later: 2");
             // Of the busy one the shard that nobody holds.
-            assert!(
-                folded.contains("3 rows folded (views +5, likes +10)"),
-                "{folded}"
-            );
+            assert_says(&folded, "3 rows folded (views +5, likes +10)");
             QueryResult::Ok(())
         })
         .unwrap();
@@ -52,7 +49,7 @@ fn a_fold_waits_for_a_table_that_is_locked() {
         ),
         _ => ("LOCK TABLES videos_shards WRITE", "UNLOCK TABLES"),
     };
-    holder.batch_execute(lock).unwrap();
+    holder.script(lock);
     let mut fold = cases::on(&database, &["fold", "videos"]);
     let mut fold = fold
         .stdout(Stdio::piped())
@@ -61,20 +58,19 @@ fn a_fold_waits_for_a_table_that_is_locked() {
         .unwrap();
     thread::sleep(Duration::from_millis(1500)); // longer than any pause between attempts
     assert_eq!(fold.try_wait().unwrap(), None);
-    holder.batch_execute(release).unwrap();
+    holder.script(release);
     let ended = fold.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     assert_eq!(cases::totals(&mut conn), [(1, 2, 2), (2, 2, 2), (3, 2, 2)]);
 
     if cases::dialect() == Dialect::Postgres {
-        conn.batch_execute(
+        conn.script(
             "UPDATE videos_shards SET views = 1;
              DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = ''20ms''', current_database()); END $$",
-        )
-        .unwrap();
-        holder.batch_execute(lock).unwrap();
+        );
+        holder.script(lock);
         let (_, says) = run_noting(&database, &["fold", "videos"], 1);
-        assert!(says.contains("lock timeout"), "{says}");
+        assert_says(&says, "lock timeout");
     }
 }
 
@@ -102,13 +98,12 @@ fn every_command_takes_a_table_inside_a_schema() {
     let name = schema.name.clone();
     let conn = &mut schema.conn;
     conn.run_pending_migrations(MIGRATIONS).unwrap();
-    conn.batch_execute(&format!(
+    conn.script(&format!(
         "CREATE SCHEMA {name};
          CREATE TABLE {name}.stats (id BIGINT NOT NULL PRIMARY KEY, hits BIGINT NOT NULL DEFAULT 0);
          CREATE TABLE {name}.events (id BIGINT NOT NULL PRIMARY KEY, stat_id BIGINT NOT NULL);
          INSERT INTO {name}.stats VALUES (1, 10), (2, 20)"
-    ))
-    .unwrap();
+    ));
     let stats = &format!("{name}.stats");
     cases::refused(
         &database,
@@ -116,10 +111,9 @@ fn every_command_takes_a_table_inside_a_schema() {
         &format!("did you mean `{stats}`?"),
     );
     cases::shard(&database, conn, stats, &["hits"]);
-    conn.batch_execute(&format!(
+    conn.script(&format!(
         "INSERT INTO {name}.stats_shards (id, shard, hits) VALUES (1, 0, 5), (1, 7, 0)"
-    ))
-    .unwrap();
+    ));
     let (recount, events) = (
         &format!("SELECT id, 16 FROM {name}.stats"),
         &format!("{name}.events.stat_id"),
