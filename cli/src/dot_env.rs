@@ -83,71 +83,39 @@ const UNCLOSED: Why = "its quote has no end";
 /// The variable, blank line or comment that begins here, with the number of its lines.
 fn item(lines: &[Option<&str>]) -> Result<(String, usize), Why> {
     let mut text = String::new();
-    let mut quote = None;
     for (line, number) in lines.iter().zip(1..) {
         let line = line.ok_or(if number == 1 { NOT_UTF_8 } else { UNCLOSED })?;
-        let after = quotes(line, quote);
-        if after.closed.is_some_and(|at| !ends_value(line, at)) {
-            return Err(UNCLOSED);
+        let mut quotes = line.match_indices(QUOTES);
+        let closes = |at: usize| is_read(&(text.clone() + &line[..=at]));
+        match quotes.find(|(at, _)| closes(*at)) {
+            Some((at, _)) if number > 1 && !ends_value(line, at) => return Err(UNCLOSED),
+            None if number == 1 && !is_read(line) && !is_open(line) => return Err(NO_VARIABLE),
+            _ => text += line,
         }
-        text += line;
-        quote = after.open;
-        if quote.is_none() {
-            // The last line may have no end, and dotenvy wants one behind a blank.
-            let text = text.trim_end_matches(['\r', '\n']).to_owned() + "\n";
-            return match is_read(&text) {
-                true => Ok((text, number)),
-                false => Err(NO_VARIABLE),
-            };
+        if is_read(&text) {
+            return Ok((ended(&text), number));
         }
     }
     Err(UNCLOSED)
 }
 
-/// The quotes of a line.
-struct Quotes {
-    /// The one that is open at its end.
-    open: Option<char>,
-    /// The place where the one ends that was open at its begin.
-    closed: Option<usize>,
-}
+const QUOTES: [char; 2] = ['"', '\''];
 
-fn quotes(line: &str, mut open: Option<char>) -> Quotes {
-    let mut closed = None;
-    let was_open = open.is_some();
-    let mut comment_may_begin = true;
-    let mut chars = line.char_indices();
-    while let Some((at, c)) = chars.next() {
-        match (open, c) {
-            (_, '\\') => {
-                chars.next();
-            }
-            (Some(quote), c) if c == quote => {
-                open = None;
-                closed = closed.or(Some(at).filter(|_| was_open));
-            }
-            (None, '#') if comment_may_begin => break,
-            (None, '"' | '\'') => open = Some(c),
-            _ => {}
-        }
-        comment_may_begin = c.is_whitespace();
-    }
-    Quotes { open, closed }
+/// Whether the line begins a value between quotes.
+fn is_open(line: &str) -> bool {
+    line.contains('=') && line.contains(QUOTES)
 }
 
 /// Whether the quote here ends a value of several lines: nothing follows, and it is not the one that begins the value of another name.
 fn ends_value(line: &str, quote: usize) -> bool {
-    let (before, behind) = line.split_at(quote);
-    let behind = behind[1..].trim_start();
-    let name = before.trim().strip_suffix('=').map(str::trim_end);
-    let is_name = |name: &str| {
-        let name = name.strip_prefix("export ").unwrap_or(name).trim();
-        !name.is_empty()
-            && name
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "_.".contains(c))
-    };
-    (behind.is_empty() || behind.starts_with('#')) && !name.is_some_and(is_name)
+    let (before, behind) = (line[..quote].trim_end(), line[quote + 1..].trim_start());
+    let begins_another = before.ends_with('=') && is_read(before);
+    (behind.is_empty() || behind.starts_with('#')) && !begins_another
+}
+
+/// The last line may have no end, and dotenvy wants one behind a blank.
+fn ended(text: &str) -> String {
+    text.trim_end_matches(['\r', '\n']).to_owned() + "\n"
 }
 
 /// Whether it is a variable that the environment takes, or nothing at all.
@@ -155,7 +123,7 @@ fn is_read(text: &str) -> bool {
     let is_fine = |item: dotenvy::Result<(String, String)>| {
         item.is_ok_and(|(name, value)| !name.contains('\0') && !value.contains('\0'))
     };
-    dotenvy::from_read_iter(text.as_bytes()).all(is_fine)
+    dotenvy::from_read_iter(ended(text).as_bytes()).all(is_fine)
 }
 
 #[cfg(test)]
