@@ -5,7 +5,10 @@ use diesel_sharded::backend::Dialect;
 use serde::Serialize;
 
 use crate::connection::AnyConnection;
+use crate::key::Keyed;
 use crate::live::LiveTable;
+use crate::output::Note;
+use crate::sharded::names;
 use crate::statement::quoted;
 
 /// Triggers and constraints by their names.
@@ -15,10 +18,28 @@ pub struct Beside {
     pub update_triggers: Vec<String>,
     /// `CHECK`s that mention a counted column.
     pub checks: Vec<String>,
+    /// Why they matter, and what to do.
+    #[serde(skip)]
+    pub notes: Vec<Note>,
 }
 
 impl Beside {
-    /// Those of a table; the library's own triggers are left out.
+    /// Those of a counted table.
+    pub fn of(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Self> {
+        let sharded = keyed.sharded;
+        let Some(table) = keyed.live.tables.get(sharded.table().name()) else {
+            return Ok(Beside::default());
+        };
+        let fields = names(sharded.fields());
+        let shards_table = sharded.shards_table().name();
+        let mut beside = keyed.within(conn, |conn| {
+            Beside::read(conn, table, &fields, shards_table)
+        })?;
+        beside.notes = beside.notes(keyed.dialect, table, &fields);
+        Ok(beside)
+    }
+
+    /// Those that concern these columns of any table; the library's own triggers are left out.
     pub fn read(
         conn: &mut AnyConnection,
         table: &LiveTable,
@@ -32,26 +53,24 @@ impl Beside {
         }
     }
 
-    /// Why they matter, and what to do.
-    pub fn notes(&self, dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Vec<String> {
+    fn notes(&self, dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Vec<Note> {
+        let name = &table.name;
         let mut notes = vec![];
         if !self.update_triggers.is_empty() {
-            let mut note = format!(
-                "An UPDATE of {} fires: {}. A fold updates the base, so that they see it as an edit.",
-                table.name,
+            let says = format!(
+                "An UPDATE of {name} fires: {}",
                 self.update_triggers.join(", ")
             );
+            let mut remedy = "A fold updates the base, so that they see it as an edit.".to_owned();
             if let Some(condition) = unless_folded(dialect, table, fields) {
-                note += &format!(" To leave folds out, let them act only {condition}");
+                remedy += &format!(" To leave folds out, let them act only {condition}");
             }
-            notes.push(note);
+            notes.push(Note::new(says, remedy));
         }
         if !self.checks.is_empty() {
-            notes.push(format!(
-                "CHECKs on counted columns of {}: {}. They hold for the base alone; a count on a shard passes them, and a fold \
-                 leaves a row that would violate one on its shards.",
-                table.name,
-                self.checks.join(", ")
+            notes.push(Note::new(
+                format!("CHECKs on counted columns of {name}: {}", self.checks.join(", ")),
+                "They hold for the base alone; a count on a shard passes them, and a fold leaves a row that would violate one on its shards.",
             ));
         }
         notes
@@ -60,29 +79,20 @@ impl Beside {
 
 /// The condition of a trigger that no fold meets: another column has changed.
 fn unless_folded(dialect: Dialect, table: &LiveTable, fields: &[&str]) -> Option<String> {
-    let others = table
-        .columns
-        .iter()
-        .filter(|column| !fields.contains(&column.name.as_str()) && !column.generated);
+    let columns = table.columns.iter();
+    let others = columns.filter(|c| !fields.contains(&c.name.as_str()) && !c.generated);
     let names: Vec<_> = others.map(|column| quoted(dialect, &column.name)).collect();
-    let of = |row: &str| {
-        let columns: Vec<_> = names.iter().map(|name| format!("{row}.{name}")).collect();
-        columns.join(", ")
+    let each = |separator: &str, write: &dyn Fn(&String) -> String| {
+        let columns: Vec<_> = names.iter().map(write).collect();
+        columns.join(separator)
     };
-    let same: Vec<_> = names
-        .iter()
-        .map(|name| format!("OLD.{name} <=> NEW.{name}"))
-        .collect();
+    let old = each(", ", &|name| format!("OLD.{name}"));
+    let new = each(", ", &|name| format!("NEW.{name}"));
+    let same = each(" AND ", &|name| format!("OLD.{name} <=> NEW.{name}"));
     (!names.is_empty()).then(|| match dialect {
-        Dialect::Postgres => {
-            format!(
-                "WHEN (ROW({}) IS DISTINCT FROM ROW({}))",
-                of("OLD"),
-                of("NEW")
-            )
-        }
-        Dialect::Mysql => format!("IF NOT ({}) THEN … END IF", same.join(" AND ")),
-        _ => format!("WHEN ({}) IS NOT ({})", of("OLD"), of("NEW")),
+        Dialect::Postgres => format!("WHEN (ROW({old}) IS DISTINCT FROM ROW({new}))"),
+        Dialect::Mysql => format!("IF NOT ({same}) THEN … END IF"),
+        _ => format!("WHEN ({old}) IS NOT ({new})"),
     })
 }
 
@@ -108,6 +118,7 @@ fn on_postgres(
     Ok(Beside {
         update_triggers: conn.texts(&triggers, &names)?,
         checks: conn.texts(&checks, &names)?,
+        ..Beside::default()
     })
 }
 
@@ -137,6 +148,7 @@ fn on_mysql(conn: &mut AnyConnection, table: &LiveTable, fields: &[&str]) -> Que
     Ok(Beside {
         update_triggers,
         checks: named,
+        ..Beside::default()
     })
 }
 
@@ -146,7 +158,7 @@ fn on_sqlite(
     fields: &[&str],
     shards_table: &str,
 ) -> QueryResult<Beside> {
-    let own = sqlites_triggers(shards_table);
+    let own = ["delete", "update", "insert"].map(|action| format!("{shards_table}_{action}"));
     let schema = "SELECT type, name, sql FROM sqlite_master \
          WHERE type IN ('table', 'trigger') AND lower(tbl_name) = lower(?) AND sql IS NOT NULL ORDER BY name";
     let mut beside = Beside::default();
@@ -162,11 +174,6 @@ fn on_sqlite(
         }
     }
     Ok(beside)
-}
-
-/// The names of the triggers that the library creates.
-pub fn sqlites_triggers(shards_table: &str) -> [String; 3] {
-    ["delete", "update", "insert"].map(|action| format!("{shards_table}_{action}"))
 }
 
 /// Whether `CREATE TRIGGER …` is of UPDATE, of any column or of one of these.
@@ -219,10 +226,13 @@ impl Token {
         !self.quoted && self.text.eq_ignore_ascii_case(word)
     }
 
-    pub fn names(&self, columns: &[&str]) -> bool {
-        columns
-            .iter()
-            .any(|column| self.text.eq_ignore_ascii_case(column))
+    pub fn is_any(&self, words: &[&str]) -> bool {
+        words.iter().any(|word| self.is(word))
+    }
+
+    fn names(&self, columns: &[&str]) -> bool {
+        let mut columns = columns.iter();
+        columns.any(|column| self.text.eq_ignore_ascii_case(column))
     }
 }
 

@@ -78,36 +78,23 @@ fn column_type(dialect: Dialect, column: &LiveColumn) -> Option<ColumnType> {
             }
         }
         // As `diesel print-schema` reads what SQLite lets anybody write.
-        _ => match sql_type {
-            "" => None,
-            "date" => Some(ColumnType::Date),
-            "bool" | "boolean" | "tinyint" | "datetime" | "timestamp" | "time" | "timestamptz" => {
-                None
+        _ => {
+            let has = |parts: &[&str]| parts.iter().any(|part| sql_type.contains(part));
+            match sql_type {
+                "" | "bool" | "boolean" | "tinyint" => None,
+                "datetime" | "timestamp" | "time" | "timestamptz" => None,
+                "date" => Some(ColumnType::Date),
+                _ if has(&["smallint", "int2"]) => Some(ColumnType::SmallInt),
+                _ if has(&["bigint", "int8"]) => Some(ColumnType::BigInt),
+                _ if has(&["int"]) => Some(ColumnType::Integer),
+                _ if has(&["char", "clob", "text"]) => Some(ColumnType::Text),
+                _ if has(&["blob"]) => Some(ColumnType::Binary),
+                // `Float` to Diesel, which is no sharded field.
+                _ if has(&["float", "real"]) => None,
+                _ if has(&["double", "num", "dec"]) => Some(ColumnType::Double),
+                _ => None,
             }
-            _ if sql_type.contains("smallint") || sql_type.contains("int2") => {
-                Some(ColumnType::SmallInt)
-            }
-            _ if sql_type.contains("bigint") || sql_type.contains("int8") => {
-                Some(ColumnType::BigInt)
-            }
-            _ if sql_type.contains("int") => Some(ColumnType::Integer),
-            _ if ["char", "clob", "text"]
-                .iter()
-                .any(|t| sql_type.contains(t)) =>
-            {
-                Some(ColumnType::Text)
-            }
-            _ if sql_type.contains("blob") => Some(ColumnType::Binary),
-            // `Float` to Diesel, which is no sharded field.
-            _ if sql_type.contains("float") || sql_type.contains("real") => None,
-            _ if ["double", "num", "dec"]
-                .iter()
-                .any(|t| sql_type.contains(t)) =>
-            {
-                Some(ColumnType::Double)
-            }
-            _ => None,
-        },
+        }
     }
 }
 

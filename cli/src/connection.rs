@@ -1,14 +1,17 @@
-//! The database at `DATABASE_URL`.
+//! The database at `DATABASE_URL`, and sessions for a while: plain names that lead to a schema, and looks that cannot write.
 
+use diesel::connection::SimpleConnection;
 #[cfg(feature = "mysql")]
 use diesel::dsl::sql;
 use diesel::prelude::*;
+use diesel::result::Error as DieselError;
 #[cfg(feature = "mysql")]
 use diesel::sql_types::Bool;
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 
 use crate::address::Address;
 use crate::error::Error;
+use crate::statement::quoted;
 
 #[derive(diesel::MultiConnection)]
 pub enum AnyConnection {
@@ -79,9 +82,6 @@ impl AnyConnection {
 
 #[cfg(feature = "sqlite")]
 fn open_sqlite(file: &str, address: Address<'_>) -> Result<SqliteConnection, Error> {
-    use diesel::connection::SimpleConnection;
-    use diesel::result::Error as DieselError;
-
     // SQLite would create an empty database.
     let is_path = !file.starts_with("file:") && file != ":memory:";
     if is_path && !std::path::Path::new(file).is_file() {
@@ -97,5 +97,69 @@ fn open_sqlite(file: &str, address: Address<'_>) -> Result<SqliteConnection, Err
             Err(address.refused("this file is no SQLite database"))
         }
         opened => opened.map(|()| conn).map_err(Error::from),
+    }
+}
+
+/// Does something while plain names lead to this schema alone, if there is one: the catalogs are asked for plain names.
+pub fn within<T>(
+    schema: Option<&str>,
+    conn: &mut AnyConnection,
+    work: impl FnOnce(&mut AnyConnection) -> QueryResult<T>,
+) -> QueryResult<T> {
+    let (Some(schema), false) = (schema, conn.dialect() == Dialect::Sqlite) else {
+        return work(conn);
+    };
+    let dialect = conn.dialect();
+    let (asked, lead) = match dialect {
+        Dialect::Postgres => ("SELECT current_setting('search_path')", "SET search_path ="),
+        _ => ("SELECT CAST(DATABASE() AS CHAR)", "USE"),
+    };
+    let before = conn.text(asked, &[])?.map(|before| match dialect {
+        Dialect::Mysql => quoted(dialect, &before),
+        _ if before.is_empty() => "''".to_owned(),
+        _ => before,
+    });
+    conn.batch_execute(&format!("{lead} {}", quoted(dialect, schema)))?;
+    let done = work(conn);
+    // To MySQL without a database no statement leads back.
+    if let Some(before) = before {
+        conn.batch_execute(&format!("{lead} {before}"))?;
+    }
+    done
+}
+
+/// Whether there is a schema of this name. On SQLite the tool attaches no database.
+pub fn is_schema(name: &str, conn: &mut AnyConnection) -> QueryResult<bool> {
+    let find = match conn.dialect() {
+        Dialect::Postgres => "SELECT '1' FROM pg_namespace WHERE nspname = ?",
+        Dialect::Mysql => "SELECT '1' FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?",
+        _ => "SELECT '1' FROM pragma_database_list WHERE name = ?",
+    };
+    Ok(conn.text(find, &[name])?.is_some())
+}
+
+/// Runs `look` in a transaction that is read only, or on SQLite on a connection that is. Nothing of the session stays changed.
+pub fn read_only<T, E: From<DieselError>>(
+    conn: &mut AnyConnection,
+    look: impl FnOnce(&mut AnyConnection) -> Result<T, E>,
+) -> Result<T, E> {
+    const SET: &str = "SET TRANSACTION READ ONLY";
+    match conn.dialect() {
+        Dialect::Postgres => conn.transaction(|conn| {
+            conn.batch_execute(SET)?;
+            look(conn)
+        }),
+        Dialect::Mysql => {
+            conn.batch_execute(SET)?; // of the next transaction alone
+            conn.transaction(look)
+        }
+        _ => {
+            let asked = "SELECT CAST(query_only AS TEXT) FROM pragma_query_only";
+            let before = conn.text(asked, &[])?.unwrap_or_default();
+            conn.batch_execute("PRAGMA query_only = ON")?;
+            let looked = look(conn);
+            conn.batch_execute(&format!("PRAGMA query_only = {before}"))?;
+            looked
+        }
     }
 }

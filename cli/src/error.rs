@@ -48,6 +48,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub fn refused(text: impl Into<String>) -> Self {
+        Error::Refused(text.into())
+    }
+
     pub fn file(path: &Path, source: std::io::Error) -> Self {
         Error::File {
             path: path.to_owned(),

@@ -13,6 +13,13 @@ pub enum Ended {
 }
 
 impl Ended {
+    pub fn left_over_if(something: bool) -> Self {
+        match something {
+            true => Ended::LeftOver,
+            false => Ended::Done,
+        }
+    }
+
     /// The worse of two.
     pub fn and(self, other: Self) -> Self {
         match (self, other) {

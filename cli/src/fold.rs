@@ -4,28 +4,27 @@ use std::mem;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use bigdecimal::BigDecimal;
+use bigdecimal::{BigDecimal, Zero};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::described::{
     DescribedTable, FoldSettings, FoldedRows, Pace, amounts, fold, looked_at, nothing_folded,
 };
+use diesel_sharded::model::ShardsColumn;
 use serde::Serialize;
-use serde_json::Value as JsonValue;
 
 use crate::args::{FoldArgs, Form};
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::interrupt::Interrupt;
-use crate::key::{Key, Keyed, as_text};
-use crate::live::LiveTables;
-use crate::output::{Output, plural};
+use crate::key::{Key, KeyValues, Keyed, as_text};
+use crate::output::{Output, bar, plural};
 use crate::privilege::{Need, explained};
-use crate::progress::bar;
-use crate::statement::{Statement, Value};
-use crate::sums::{self, Number, as_decimal, moved};
-use crate::{shard_counts, sharded, shell};
+use crate::resize::{needs_of_counts, shard_counts};
+use crate::statement::{sql, unreadable};
+use crate::sums::{self, Number};
+use crate::{sharded, shell};
 
 pub fn run(
     args: &FoldArgs,
@@ -34,38 +33,35 @@ pub fn run(
     interrupt: &Interrupt,
     out: &mut Output,
 ) -> Result<Ended, Error> {
-    let dialect = conn.dialect();
     let named = sharded::named(&args.tables, conn)?;
     let tables = &named.tables;
     let after = match (&**tables, &*args.after) {
         (_, []) => None,
-        ([(_, sharded)], after) if !args.tables.is_empty() => Some(Key::parse(sharded, after)?),
-        _ => {
-            let text = "--after goes on in one table: name it";
-            return Err(Error::Refused(text.to_owned()));
-        }
+        ([one], after) if !args.tables.is_empty() => Some(Key::parse(&one.table, after)?),
+        _ => return Err(Error::refused("--after goes on in one table: name it")),
     };
     named.note_left_out(out);
-    if tables.is_empty() && !args.form.json && !args.form.quiet {
+    if tables.is_empty() && args.form.is_text() {
         out.line("There is no sharded table in this database.")?;
     }
     let mut reports = FoldReports::of(args.form, out);
     let mut pauses = Pauses::at_most_per_second(args.at_most_per_second, args.batch, interrupt);
     let (mut ended, mut failed) = (Ended::Done, vec![]);
-    for (i, (live, sharded)) in tables.iter().enumerate() {
-        let others = tables.iter().skip(i + 1);
-        let others = others.map(|(_, sharded)| sharded.table().to_string());
+    for (i, sharded) in tables.iter().enumerate() {
+        let others = tables[i + 1..].iter();
         let mut folding = Folding {
-            keyed: Keyed { sharded, dialect },
+            keyed: sharded.keyed(),
             keep_shards: args.keep_shards,
             form: args.form,
             interrupt,
             options,
-            others: others.collect(),
+            others: others
+                .map(|other| other.table.table().to_string())
+                .collect(),
         };
         let mut fold = || {
             if args.keep_shards.is_none() {
-                folding.keep_shards = folding.wished(live, args.dry_run, conn)?;
+                folding.keep_shards = folding.wished(args.dry_run, conn)?;
             }
             match args.dry_run {
                 true => folding.dry_run(after.as_ref(), conn, &mut reports),
@@ -77,7 +73,7 @@ pub fn run(
             Err(error) if tables.len() == 1 => failed.push(error),
             // The others are folded all the same.
             Err(error) => {
-                failed.push(error.of_table(sharded.table()));
+                failed.push(error.of_table(sharded.table.table()));
                 if interrupt.came() {
                     break;
                 }
@@ -88,13 +84,10 @@ pub fn run(
         }
     }
     reports.end()?;
-    match (failed.pop(), failed.is_empty()) {
-        (None, _) => Ok(ended),
-        (Some(error), true) => Err(error),
-        (Some(last), false) => {
-            failed.push(last);
-            Err(Error::Several(failed))
-        }
+    match failed.len() {
+        0 => Ok(ended),
+        1 => Err(failed.remove(0)),
+        _ => Err(Error::Several(failed)),
     }
 }
 
@@ -149,26 +142,22 @@ impl Folding<'_> {
         });
         bar.finish_and_clear();
         let error = result.err().map(|error| self.explained(error, conn));
-        let error = error.or(stuck);
-        let error = match error {
+        let error = match error.or(stuck) {
             Some(error) if rows == 0 && folded.parents == 0 => return Err(error),
             error => error,
         };
         let is_left = !folded.finished || !self.others.is_empty();
         let interrupted = error.is_none() && self.interrupt.came() && is_left;
         let go_on = (error.is_some() || interrupted).then(|| self.go_on(&folded));
-        let sums = amounts(&folded).iter().map(as_decimal);
-        let sums: Vec<_> = sums.collect::<QueryResult<_>>()?;
-        let report = FoldReport::of(sharded, &folded, &sums, go_on.clone(), interrupted);
+        let report = FoldReport::folded(sharded, &folded, go_on.clone(), interrupted)?;
         reports.add(report)?;
         if let (Some(error), Some(go_on)) = (error, go_on) {
             return Err(error.unfinished(go_on));
         }
         let left_over = !folded.unfit.is_empty() || !folded.busy.is_empty();
-        Ok(match (interrupted, left_over) {
-            (true, _) => Ended::Interrupted,
-            (false, true) => Ended::LeftOver,
-            (false, false) => Ended::Done,
+        Ok(match interrupted {
+            true => Ended::Interrupted,
+            false => Ended::left_over_if(left_over),
         })
     }
 
@@ -193,23 +182,16 @@ impl Folding<'_> {
     }
 
     /// The number below which a fold keeps the shards of this table, if every field has one.
-    fn wished(
-        &self,
-        live: &LiveTables,
-        dry_run: bool,
-        conn: &mut AnyConnection,
-    ) -> Result<Option<u16>, Error> {
-        let sharded = self.keyed.sharded;
-        let numbers = shard_counts::of_table(conn, live, sharded);
-        let numbers = numbers.map_err(|error| {
+    fn wished(&self, dry_run: bool, conn: &mut AnyConnection) -> Result<Option<u16>, Error> {
+        let numbers = shard_counts(self.keyed, conn).map_err(|error| {
             let mut needs = match dry_run {
                 true => self.needs_to_look().to_vec(),
                 false => self.needs(true),
             };
-            needs.extend(shard_counts::needs());
+            needs.extend(needs_of_counts());
             explained(error.into(), &needs, conn)
         })?;
-        Ok(sharded.wished(&numbers))
+        Ok(self.keyed.sharded.wished(&numbers))
     }
 
     /// The privileges that a dry run needs.
@@ -224,9 +206,7 @@ impl Folding<'_> {
         let mut needs = Need::to_read(sharded).to_vec();
         needs.extend(Need::to_update(sharded.fields(), table));
         needs.push(Need::of("UPDATE", shards));
-        if removes {
-            needs.push(Need::of("DELETE", shards));
-        }
+        needs.extend(removes.then(|| Need::of("DELETE", shards)));
         needs
     }
 
@@ -240,12 +220,54 @@ impl Folding<'_> {
         conn: &mut AnyConnection,
         reports: &mut FoldReports<'_>,
     ) -> Result<Ended, Error> {
-        let sharded = self.keyed.sharded;
-        let foldable = self.foldable(after, conn);
-        let (rows, sums) =
-            foldable.map_err(|error| explained(error.into(), &self.needs_to_look(), conn))?;
-        reports.add(FoldReport::dry(sharded, rows, sums))?;
+        let (rows, sums) = self
+            .foldable(after, conn)
+            .map_err(|error| explained(error.into(), &self.needs_to_look(), conn))?;
+        reports.add(FoldReport {
+            dry_run: true,
+            ..FoldReport::of(self.keyed.sharded, rows, sums)
+        })?;
         Ok(Ended::Done)
+    }
+
+    /// How many parents have something to fold, and how much of each field it is.
+    fn foldable(
+        &self,
+        after: Option<&Key>,
+        conn: &mut AnyConnection,
+    ) -> QueryResult<(u64, Vec<BigDecimal>)> {
+        let (keyed, shards) = (self.keyed, self.keyed.shards());
+        let fields = keyed.fields();
+        let column = |field: &ShardsColumn| keyed.column(&shards, field.name());
+        let work = fields.iter().map(|field| format!("{} <> 0", column(field)));
+        let empty = self.keep_shards;
+        let empty = empty.map(|first| format!("{} >= {first}", keyed.column(&shards, "shard")));
+        let work: Vec<_> = work.chain(empty).collect();
+        let with_work = || {
+            let after = after.map(|key| sql!(" AND ", keyed.is_behind(&shards, key)));
+            sql!(
+                format!(" FROM {shards} WHERE ({})", work.join(" OR ")),
+                after
+            )
+        };
+        let sums = fields
+            .iter()
+            .map(|field| sums::sum(keyed.dialect, field, &column(field)));
+        let sums: Vec<_> = sums.collect();
+        let count = as_text(keyed.dialect, "COUNT(*)");
+        let rows = sql!(
+            format!("SELECT (SELECT {count} FROM (SELECT 1 AS parent"),
+            with_work(),
+            format!(" GROUP BY {}) AS foldable), ", keyed.key(&shards)),
+            sums.join(", "),
+            with_work()
+        );
+        let rows = rows.rows(conn)?;
+        let Some(row) = rows.first() else {
+            return Ok((0, vec![]));
+        };
+        let sums = (1..=fields.len()).map(|i| Ok(sums::read(row, i)?.unwrap_or_default()));
+        Ok((row.parse(0)?, sums.collect::<QueryResult<_>>()?))
     }
 }
 
@@ -263,16 +285,12 @@ pub struct FoldReport {
     fields: Vec<FieldReport>,
     shards_removed: u64,
     /// The keys of rows whose shards others held all the time.
-    busy: Vec<Vec<JsonValue>>,
+    busy: Vec<KeyValues>,
     unfit: Vec<UnfitReport>,
     /// The command line that folds the rest, if there is one.
     go_on: Option<String>,
     #[serde(skip)]
     interrupted: bool,
-    #[serde(skip)]
-    text: String,
-    #[serde(skip)]
-    notes: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -283,105 +301,101 @@ struct FieldReport {
 
 #[derive(Debug, Serialize)]
 struct UnfitReport {
-    key: Vec<JsonValue>,
+    key: KeyValues,
     reason: String,
 }
 
 impl FoldReport {
-    pub fn dry(sharded: &DescribedTable, rows: u64, sums: Vec<Option<BigDecimal>>) -> Self {
-        let sums: Vec<_> = sums.into_iter().map(Option::unwrap_or_default).collect();
-        FoldReport {
-            dry_run: true,
-            rows,
-            text: format!(
-                "{}: {} to fold{}",
-                sharded.table(),
-                plural(rows, "row"),
-                moved(sharded, &sums.iter().collect::<Vec<_>>())
-            ),
-            ..FoldReport::empty(sharded, &sums)
-        }
-    }
-
-    pub fn of(
-        sharded: &DescribedTable,
-        folded: &FoldedRows<Key>,
-        sums: &[BigDecimal],
-        go_on: Option<String>,
-        interrupted: bool,
-    ) -> Self {
-        let unfit = folded.unfit.iter().map(|(key, reason)| UnfitReport {
-            key: key.json(sharded),
-            reason: reason.to_string(),
-        });
-        FoldReport {
-            rows: folded.parents,
-            shards_removed: folded.shards_removed,
-            busy: folded.busy.iter().map(|key| key.json(sharded)).collect(),
-            unfit: unfit.collect(),
-            go_on,
-            interrupted,
-            text: format!(
-                "{}: {} folded{}; {} removed",
-                sharded.table(),
-                plural(folded.parents, "row"),
-                moved(sharded, &sums.iter().collect::<Vec<_>>()),
-                plural(folded.shards_removed, "empty shard"),
-            ),
-            notes: notes(sharded, folded),
-            ..FoldReport::empty(sharded, sums)
-        }
-    }
-
-    fn empty(sharded: &DescribedTable, sums: &[BigDecimal]) -> Self {
-        let fields = sharded.fields().iter().zip(sums);
-        let fields = fields.map(|(field, sum)| FieldReport {
+    fn of(sharded: &DescribedTable, rows: u64, moved: Vec<BigDecimal>) -> Self {
+        let fields = sharded.fields().iter().zip(moved);
+        let fields = fields.map(|(field, moved)| FieldReport {
             field: field.name().to_owned(),
-            moved: Number(sum.clone()),
+            moved: Number(moved),
         });
         FoldReport {
             table: sharded.table().to_string(),
             shards_table: sharded.shards_table().to_string(),
             dry_run: false,
-            rows: 0,
+            rows,
             fields: fields.collect(),
             shards_removed: 0,
             busy: vec![],
             unfit: vec![],
             go_on: None,
             interrupted: false,
-            text: String::new(),
-            notes: vec![],
         }
     }
-}
 
-/// The rows that were left, and why.
-fn notes(sharded: &DescribedTable, folded: &FoldedRows<Key>) -> Vec<String> {
-    let table = sharded.table();
-    let more = |keys: usize| match keys {
-        0..=NAMED => String::new(),
-        n => format!(" and {} more", n - NAMED),
-    };
-    let mut notes = vec![];
-    if !folded.busy.is_empty() {
-        let shown = folded.busy.iter().take(NAMED);
-        let shown: Vec<_> = shown.map(|key| key.display(sharded)).collect();
-        notes.push(format!(
-            "{table}: others held shards of these rows all the time, fold them again later: {}{}",
-            shown.join("; "),
-            more(folded.busy.len())
-        ));
+    fn folded(
+        sharded: &DescribedTable,
+        folded: &FoldedRows<Key>,
+        go_on: Option<String>,
+        interrupted: bool,
+    ) -> QueryResult<Self> {
+        let moved = amounts(folded).iter().map(|amount| {
+            let digits = amount.to_string();
+            let moved = digits.parse::<BigDecimal>();
+            moved.map_err(|_| unreadable(format!("`{digits}` is no number")))
+        });
+        let moved = moved.collect::<QueryResult<_>>()?;
+        let busy = folded.busy.iter().map(|key| key.values(sharded));
+        let unfit = folded.unfit.iter().map(|(key, reason)| UnfitReport {
+            key: key.values(sharded),
+            reason: reason.to_string(),
+        });
+        Ok(FoldReport {
+            shards_removed: folded.shards_removed,
+            busy: busy.collect(),
+            unfit: unfit.collect(),
+            go_on,
+            interrupted,
+            ..FoldReport::of(sharded, folded.parents, moved)
+        })
     }
-    let shown = folded.unfit.iter().take(NAMED);
-    notes.extend(shown.map(|(key, reason)| {
-        let key = key.display(sharded);
-        format!("{table}: not folded: the row {key} {reason}")
-    }));
-    if folded.unfit.len() > NAMED {
-        notes.push(format!("{table}: not folded:{}", more(folded.unfit.len())));
+
+    fn text(&self) -> String {
+        let moved = self.fields.iter().filter(|field| !field.moved.0.is_zero());
+        let moved = moved.map(|field| format!("{} {:+}", field.field, field.moved));
+        let moved = match moved.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => none,
+            moved => format!(" ({moved})"),
+        };
+        let (table, rows) = (&self.table, plural(self.rows, "row"));
+        let removed = plural(self.shards_removed, "empty shard");
+        match self.dry_run {
+            true => format!("{table}: {rows} to fold{moved}"),
+            false => format!("{table}: {rows} folded{moved}; {removed} removed"),
+        }
     }
-    notes
+
+    /// The rows that were left, and why.
+    fn notes(&self) -> Vec<String> {
+        let table = &self.table;
+        let more = |keys: usize| match keys {
+            0..=NAMED => String::new(),
+            n => format!(" and {} more", n - NAMED),
+        };
+        let mut notes = vec![];
+        if !self.busy.is_empty() {
+            let shown = self.busy.iter().take(NAMED).map(KeyValues::to_string);
+            notes.push(format!(
+                "{table}: others held shards of these rows all the time, fold them again later: {}{}",
+                shown.collect::<Vec<_>>().join("; "),
+                more(self.busy.len())
+            ));
+        }
+        for UnfitReport { key, reason } in self.unfit.iter().take(NAMED) {
+            notes.push(format!("{table}: not folded: the row {key} {reason}"));
+        }
+        if self.unfit.len() > NAMED {
+            notes.push(format!("{table}: not folded:{}", more(self.unfit.len())));
+        }
+        // An error names it itself.
+        if let (true, Some(go_on)) = (self.interrupted, &self.go_on) {
+            notes.push(format!("interrupted: go on with: {go_on}"));
+        }
+        notes
+    }
 }
 
 /// The results for some tables: text at once, JSON at the end.
@@ -393,78 +407,26 @@ pub struct FoldReports<'o> {
 
 impl<'o> FoldReports<'o> {
     pub fn of(form: Form, out: &'o mut Output) -> Self {
-        FoldReports {
-            form,
-            out,
-            json: vec![],
-        }
+        let json = vec![];
+        FoldReports { form, out, json }
     }
 
-    pub fn add(&mut self, report: FoldReport) -> Result<(), Error> {
-        if !self.form.json && !self.form.quiet {
-            self.out.line(&report.text)?;
+    fn add(&mut self, report: FoldReport) -> Result<(), Error> {
+        if self.form.is_text() {
+            self.out.line(&report.text())?;
         }
-        for note in &report.notes {
-            self.out.note(note);
-        }
-        // An error names it itself.
-        if let (true, Some(go_on)) = (report.interrupted, &report.go_on) {
-            self.out.note(&format!("interrupted: go on with: {go_on}"));
+        for note in report.notes() {
+            self.out.note(&note);
         }
         self.json.push(report);
         Ok(())
     }
 
-    pub fn end(self) -> Result<(), Error> {
+    fn end(self) -> Result<(), Error> {
         match self.form.json {
             true => self.out.json(&self.json),
             false => Ok(()),
         }
-    }
-}
-
-impl Folding<'_> {
-    /// How many parents have something to fold, and how much of each field it is.
-    pub fn foldable(
-        &self,
-        after: Option<&Key>,
-        conn: &mut AnyConnection,
-    ) -> QueryResult<(u64, Vec<Option<BigDecimal>>)> {
-        let (keyed, shards) = (self.keyed, self.keyed.sharded.shards_table());
-        let fields = keyed.sharded.fields();
-        let with_work = |statement: Statement| {
-            let of = statement.sql(" FROM ").table(shards).sql(" WHERE (");
-            let of = of.each(" OR ", fields, |of, field| {
-                of.column(shards, field.name()).sql(" <> 0")
-            });
-            let of = match self.keep_shards {
-                Some(first) => {
-                    let of = of.sql(" OR ").column(shards, "shard").sql(" >= ");
-                    of.bind(Value::Integer(first.into()))
-                }
-                None => of,
-            };
-            let of = of.sql(")");
-            match after {
-                Some(key) => keyed.is_beyond(of.sql(" AND "), shards, ">", false, key),
-                None => of,
-            }
-        };
-        let count = Statement::default().sql("SELECT (SELECT CAST(COUNT(*)");
-        let count = count.sql(as_text(keyed.dialect));
-        let count = with_work(count.sql(" FROM (SELECT 1 AS parent")).sql(" GROUP BY ");
-        let count = keyed.key(count, shards).sql(") AS foldable)");
-        let count = fields.iter().fold(count, |count, field| {
-            sums::select(count.sql(", "), keyed.dialect, field, |count| {
-                count.column(shards, field.name())
-            })
-        });
-        let rows = with_work(count).rows(conn)?;
-        let Some(row) = rows.first() else {
-            return Ok((0, vec![]));
-        };
-        let amounts = (1..=fields.len()).map(|i| sums::read(row, i));
-        Ok((row.parse(0)?, amounts.collect::<QueryResult<_>>()?))
     }
 }
 

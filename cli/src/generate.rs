@@ -14,12 +14,12 @@ use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::integrity::Cache;
+use crate::key::Keyed;
 use crate::live::{LiveColumn, LiveTable, LiveTables};
 use crate::migration_files::{Files, deliver, file_name};
 use crate::output::Output;
 use crate::sharded::{self, is_integer};
 use crate::shell;
-use crate::within::within;
 
 pub fn run(
     args: &GenerateArgs,
@@ -42,18 +42,19 @@ fn shards(args: &GenerateArgs, conn: &mut AnyConnection, out: &mut Output) -> Re
         up: described.create_sql(&backend)? + ";\n",
         down: described.drop_sql(&backend)? + ";\n",
     };
-    let fields = sharded::names(described.fields());
     if let Some(view) = view_name(args, conn.dialect(), &live, table)? {
         let columns: Vec<_> = table.columns.iter().map(|c| c.name.as_str()).collect();
         let create = described.create_view_sql(&view, &columns, &backend)?;
         files.up += &format!("{create};\n");
         files.down = described.drop_view_sql(&view, &backend)? + ";\n" + &files.down;
     }
-    let beside = within(live.schema(), conn, |conn| {
-        Beside::read(conn, table, &fields, described.shards_table().name())
-    })?;
-    for note in beside.notes(conn.dialect(), table, &fields) {
-        out.note(&note);
+    let keyed = Keyed {
+        sharded: &described,
+        live: &live,
+        dialect: conn.dialect(),
+    };
+    for note in Beside::of(keyed, conn)?.notes {
+        out.note(&note.sentences());
     }
     let name = format!("shard_{}", file_name(&args.table));
     deliver(&files, &name, args, out)
@@ -94,15 +95,12 @@ fn describe(
     };
     check_length(&shards_table, dialect)?;
     let sharded = sharded::all(dialect, live);
-    if sharded
-        .iter()
-        .any(|other| other.shards_table().name() == table.name)
-    {
+    let is_shards = |other: &DescribedTable| other.shards_table().name() == table.name;
+    if sharded.iter().any(is_shards) {
         return Err(sharded::is_shards_table(&table.name));
     }
-    let there = sharded
-        .iter()
-        .find(|other| other.table().name() == table.name);
+    let mut sharded = sharded.iter();
+    let there = sharded.find(|other| other.table().name() == table.name);
     // `--locked` looks at the migration also after it has run, as it would be written now.
     let is_same = |there: &DescribedTable| {
         let fields = sharded::names(there.fields());
@@ -141,25 +139,20 @@ fn key(dialect: Dialect, table: &LiveTable) -> Result<Vec<ShardsColumn>, Error> 
             table.name
         )));
     }
-    key.into_iter()
-        .map(|column| {
-            check_name(table, column)?;
-            let (column_type, sql_type) =
-                key_type(dialect, column).ok_or_else(|| {
-                    of_column(
-                        table,
-                        column,
-                        &format!(
-                            "has the type `{}`, which cannot be the key of a shards table: keys are 16, 32 or 64 bit integers, varying text or \
-                             bytes of a length that can be indexed, dates, and UUIDs on PostgreSQL",
-                            column.sql_type
-                        ),
-                    )
-                })?;
-            let name = column.name.clone();
-            Ok(described::column(name, column_type, sql_type))
-        })
-        .collect()
+    let columns = key.into_iter().map(|column| {
+        check_name(table, column)?;
+        let Some((column_type, sql_type)) = key_type(dialect, column) else {
+            let why = format!(
+                "has the type `{}`, which cannot be the key of a shards table: keys are 16, 32 or 64 bit integers, varying text or \
+                 bytes of a length that can be indexed, dates, and UUIDs on PostgreSQL",
+                column.sql_type
+            );
+            return Err(of_column(table, column, &why));
+        };
+        let name = column.name.clone();
+        Ok(described::column(name, column_type, sql_type))
+    });
+    columns.collect()
 }
 
 fn fields(
@@ -245,18 +238,16 @@ fn check_length(name: &str, dialect: Dialect) -> Result<(), Error> {
 }
 
 fn counts(args: &GenerateArgs, conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
-    let (live, parent) = LiveTables::of(&args.table, conn)?;
+    let found = sharded::find(&args.table, conn)?;
+    let (parent, live) = (&found.table, &*found.live);
     let [field] = args.columns.as_slice() else {
         let text = "with --counts the command takes one column, the one that holds the number";
-        return Err(Error::Refused(text.to_owned()));
+        return Err(Error::refused(text));
     };
-    let parent = sharded::find(conn.dialect(), &live, &parent)?;
-    sharded::field(&parent, field)?;
+    sharded::field(parent, field)?;
+    let there = Cache::read(found.keyed(), Some(field), conn)?.pop();
     // `--locked` looks at the migration also after it has run.
-    if let (Some(cache), false) = (
-        Cache::read(&parent, Some(field), live.schema(), conn)?.pop(),
-        args.locked,
-    ) {
+    if let (Some(cache), false) = (there, args.locked) {
         return Err(Error::Refused(format!(
             "{}.{field} has a counter cache already, `{}`, and each field has one: drop it by its migration's down.sql, or count into \
              another field",
@@ -264,7 +255,7 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection, out: &mut Output) -> Re
             cache.name
         )));
     }
-    let (child, by) = counted(args, conn, &live, &parent)?;
+    let (child, by) = counted(args, conn, live, parent)?;
     let sums = args.sums.as_ref().map(|amount| child.named(amount));
     let sums = sums.transpose()?;
     let by: Vec<_> = by.into_iter().map(|column| column.name.clone()).collect();
@@ -280,13 +271,13 @@ fn counts(args: &GenerateArgs, conn: &mut AnyConnection, out: &mut Output) -> Re
     };
     let backend = conn.backend();
     if let Some(sums) = sums {
-        cache.check_sum(&parent, &sums.sql_type, &backend)?;
+        cache.check_sum(parent, &sums.sql_type, &backend)?;
     }
     let files = Files {
-        up: cache.create_sql(&parent, &backend)? + ";\n",
-        down: cache.drop_sql(&parent, &backend)? + ";\n",
+        up: cache.create_sql(parent, &backend)? + ";\n",
+        down: cache.drop_sql(parent, &backend)? + ";\n",
     };
-    for note in notes(&cache, &parent, child, conn)? {
+    for note in notes(&cache, parent, child, conn)? {
         out.note(&note);
     }
     let name = format!("count_{}_{}", file_name(&args.table), file_name(field));
@@ -404,8 +395,7 @@ fn function(
     conn: &mut AnyConnection,
     out: &mut Output,
 ) -> Result<Ended, Error> {
-    let (live, table) = LiveTables::of(&args.table, conn)?;
-    let sharded = sharded::find(conn.dialect(), &live, &table)?;
+    let sharded = sharded::find(&args.table, conn)?.table;
     let backend = conn.backend();
     let files = Files {
         up: sharded.add_function_sql(&backend)? + ";\n",

@@ -3,10 +3,11 @@
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::fitting_name;
-use diesel_sharded::model::TableName;
 
 use crate::connection::AnyConnection;
-use crate::statement::{quoted, quoted_table};
+use crate::key::Keyed;
+use crate::output::Note;
+use crate::statement::quoted;
 
 /// The columns of a table with which an index begins that can sort all rows by them.
 pub fn sorted_columns(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<String>> {
@@ -51,32 +52,44 @@ pub fn other_indexes(conn: &mut AnyConnection, table: &str) -> QueryResult<Vec<S
 }
 
 /// The cost of a missing index, and the statement that creates it.
-pub fn note(dialect: Dialect, table: TableName<'_>, field: &str) -> String {
-    let quoted = |name: &str| quoted(dialect, name);
-    let index = fitting_name(dialect, format!("{}_{field}", table.name()));
-    format!(
-        "No index begins with {table}.{field}: the library's `top` reads all bases of the table for a list by this field. \
-         Create one if you read such lists:\nCREATE INDEX {} ON {} ({});",
-        quoted(&index),
-        quoted_table(dialect, table),
-        quoted(field)
+pub fn note(keyed: Keyed<'_>, field: &str) -> Note {
+    let table = keyed.sharded.table();
+    let quoted = |name: &str| quoted(keyed.dialect, name);
+    let index = fitting_name(keyed.dialect, format!("{}_{field}", table.name()));
+    let (index, parent, column) = (quoted(&index), keyed.parent(), quoted(field));
+    Note::new(
+        format!(
+            "No index begins with {table}.{field}: the library's `top` reads all bases of the table for a list by this field. \
+             Create one if you read such lists:"
+        ),
+        format!("CREATE INDEX {index} ON {parent} ({column});"),
     )
 }
 
 #[cfg(test)]
 mod tests {
+    use diesel_sharded::described::{DescribedTable, column};
+    use diesel_sharded::model::ColumnType;
+
     use super::*;
+    use crate::live::LiveTables;
 
     #[test]
     fn the_note_quotes_names() {
+        let columns = |name: &str| vec![column(name.into(), ColumnType::BigInt, None)];
+        let sharded = &DescribedTable::new(None, "a`\"b", "s", columns("id"), columns("n"));
+        let live = &LiveTables::default();
         let created = |dialect| {
-            note(dialect, TableName::new("a`\"b"), "n")
-                .rsplit_once('\n')
-                .map(|(_, sql)| sql.to_owned())
+            let keyed = Keyed {
+                sharded,
+                live,
+                dialect,
+            };
+            note(keyed, "n").remedy
         };
         let sql = r#"CREATE INDEX "a`""b_n" ON "a`""b" ("n");"#;
-        assert_eq!(created(Dialect::Postgres).as_deref(), Some(sql));
+        assert_eq!(created(Dialect::Postgres), sql);
         let sql = "CREATE INDEX `a``\"b_n` ON `a``\"b` (`n`);";
-        assert_eq!(created(Dialect::Mysql).as_deref(), Some(sql));
+        assert_eq!(created(Dialect::Mysql), sql);
     }
 }

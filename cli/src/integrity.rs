@@ -6,8 +6,9 @@ use diesel_sharded::described::{DescribedTable, found_caches};
 use serde::Serialize;
 
 use crate::connection::AnyConnection;
+use crate::key::Keyed;
+use crate::output::Note;
 use crate::shell;
-use crate::within::within;
 
 /// The means that delete and rename the shards of a row with it.
 #[derive(Debug, Serialize)]
@@ -29,40 +30,31 @@ pub enum KeptBy {
 }
 
 impl Integrity {
-    pub fn read(
-        sharded: &DescribedTable,
-        schema: Option<&str>,
-        conn: &mut AnyConnection,
-    ) -> QueryResult<Self> {
-        if conn.dialect() == Dialect::Sqlite {
-            let found = sqlites_triggers(conn)?;
-            return Ok(Integrity {
-                kept_by: KeptBy::Triggers,
-                missing_triggers: sharded.missing_triggers(&conn.backend(), &found)?,
-                missing_names: vec![],
-            });
+    pub fn read(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Self> {
+        let sharded = keyed.sharded;
+        let mut integrity = Integrity {
+            kept_by: KeptBy::ForeignKey,
+            missing_triggers: None,
+            missing_names: vec![],
+        };
+        if keyed.dialect == Dialect::Sqlite {
+            let triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger'";
+            let found = conn.texts(triggers, &[])?;
+            integrity.kept_by = KeptBy::Triggers;
+            integrity.missing_triggers = sharded.missing_triggers(&conn.backend(), &found)?;
+        } else if !sharded.has_foreign_key() {
+            let tables = [sharded.table().name(), sharded.shards_table().name()];
+            let found = keyed.within(conn, |conn| triggers_on(tables, conn))?;
+            integrity.kept_by = KeptBy::Triggers;
+            if let Some(missing) = sharded.missing_parent_triggers(&conn.backend(), &found)? {
+                if missing.all {
+                    integrity.kept_by = KeptBy::Application;
+                }
+                integrity.missing_triggers = Some(missing.sql);
+                integrity.missing_names = missing.names;
+            }
         }
-        if sharded.has_foreign_key() {
-            return Ok(Integrity {
-                kept_by: KeptBy::ForeignKey,
-                missing_triggers: None,
-                missing_names: vec![],
-            });
-        }
-        let tables = [sharded.table().name(), sharded.shards_table().name()];
-        let found = within(schema, conn, |conn| triggers_on(tables, conn))?;
-        let missing = sharded.missing_parent_triggers(&conn.backend(), &found)?;
-        Ok(Integrity {
-            kept_by: match missing.as_ref().is_some_and(|missing| missing.all) {
-                true => KeptBy::Application,
-                false => KeptBy::Triggers,
-            },
-            missing_names: missing
-                .as_ref()
-                .map(|missing| missing.names.clone())
-                .unwrap_or_default(),
-            missing_triggers: missing.map(|missing| missing.sql),
-        })
+        Ok(integrity)
     }
 
     /// Whether triggers are missing among others that are there.
@@ -71,7 +63,7 @@ impl Integrity {
     }
 
     /// The damage that comes of it, and the statements that repair it.
-    pub fn note(&self, sharded: &DescribedTable) -> Option<(String, &str)> {
+    pub fn note(&self, sharded: &DescribedTable) -> Option<Note> {
         let sql = self.missing_triggers.as_deref()?;
         let (table, shards_table) = (sharded.table(), sharded.shards_table());
         let note = match (self.kept_by, self.missing_names.is_empty()) {
@@ -90,13 +82,8 @@ impl Integrity {
                 self.missing_names.join(", ")
             ),
         };
-        Some((note, sql))
+        Some(Note::new(note, sql))
     }
-}
-
-fn sqlites_triggers(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
-    let triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger'";
-    conn.texts(triggers, &[])
 }
 
 /// The names of the triggers on two tables of the schema to which plain names lead.
@@ -125,34 +112,27 @@ pub struct Cache {
 impl Cache {
     /// Those of all fields, or of one.
     pub fn read(
-        sharded: &DescribedTable,
+        keyed: Keyed<'_>,
         field: Option<&str>,
-        schema: Option<&str>,
         conn: &mut AnyConnection,
     ) -> QueryResult<Vec<Self>> {
-        let triggers = sharded.cache_triggers_sql(field, &conn.backend())?;
-        let triggers = within(schema, conn, |conn| conn.texts(&triggers, &[]))?;
-        let found = found_caches(conn.dialect(), &triggers).into_iter();
-        let cache = found.map(|cache| Cache {
+        let triggers = keyed.sharded.cache_triggers_sql(field, &conn.backend())?;
+        let triggers = keyed.within(conn, |conn| conn.texts(&triggers, &[]))?;
+        let found = found_caches(keyed.dialect, &triggers).into_iter();
+        let caches = found.map(|cache| Cache {
             name: cache.name,
             missing_triggers: cache.missing,
         });
-        Ok(cache.collect())
+        Ok(caches.collect())
     }
 
     /// What is wrong with it, and what to do.
-    pub fn note(&self) -> Option<(String, &'static str)> {
-        if self.missing_triggers.is_empty() {
-            return None;
-        }
+    pub fn note(&self) -> Option<Note> {
+        let (name, lacks) = (&self.name, self.missing_triggers.join(", "));
         let says = format!(
-            "the counter cache {} lacks {}: some changes of its rows are not counted",
-            self.name,
-            self.missing_triggers.join(", ")
+            "the counter cache {name} lacks {lacks}: some changes of its rows are not counted"
         );
-        Some((
-            says,
-            "Drop the rest of it and create it again, by its migration's down.sql and up.sql, and run `backfill`",
-        ))
+        let remedy = "Drop the rest of it and create it again, by its migration's down.sql and up.sql, and run `backfill`";
+        (!lacks.is_empty()).then(|| Note::new(says, remedy))
     }
 }

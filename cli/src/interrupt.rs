@@ -10,27 +10,6 @@ use indicatif::ProgressBar;
 
 use crate::error::Error;
 
-/// The end of a command that a signal brings about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// The open batch is finished.
-    Batch,
-    /// The measurements so far are shown.
-    Measurement,
-    /// No further look is taken.
-    Watch,
-}
-
-impl Ending {
-    fn answer(self) -> &'static str {
-        match self {
-            Ending::Batch => "finishing the batch",
-            Ending::Measurement => "showing what was seen so far",
-            Ending::Watch => "ending the watch",
-        }
-    }
-}
-
 #[derive(Debug)]
 pub struct Interrupt {
     came: Arc<AtomicBool>,
@@ -40,8 +19,8 @@ pub struct Interrupt {
 
 impl Interrupt {
     /// From now on signals are asked for here. A second one ends the process at once, which loses nothing either: the database
-    /// takes the open batch back.
-    pub fn handle(ending: Ending) -> Result<Self, Error> {
+    /// takes the open batch back. `answer` says how the command ends.
+    pub fn handle(answer: &'static str) -> Result<Self, Error> {
         let interrupt = Interrupt {
             came: Arc::new(AtomicBool::new(false)),
             bar: Arc::new(Mutex::new(ProgressBar::hidden())),
@@ -54,7 +33,7 @@ impl Interrupt {
             let bar = bar.lock().unwrap_or_else(PoisonError::into_inner);
             bar.suspend(|| {
                 // A closed standard error is no reason to stop at once.
-                let _ = writeln!(io::stderr(), "{}; Ctrl-C again stops now", ending.answer());
+                let _ = writeln!(io::stderr(), "{answer}; Ctrl-C again stops now");
             });
             came.store(true, Ordering::SeqCst); // behind the answer, which the process might not live to give
         })

@@ -1,27 +1,29 @@
 //! Keys of rows, whatever their types: read, bound, shown and given on the command line.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use diesel::deserialize::{self, FromSqlRow};
 use diesel::prelude::*;
 use diesel::sql_types::Untyped;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedKeys, DescribedTable, key_as_text};
-use diesel_sharded::model::{ColumnType, ShardsColumn, TableName};
+use diesel_sharded::model::{ColumnType, ShardsColumn};
+use serde::Serialize;
 use serde_json::Value as JsonValue;
 
-use crate::connection::Backend;
+use crate::connection::{AnyConnection, Backend, within};
 use crate::error::Error;
+use crate::live::LiveTables;
 use crate::sharded::{COUNTERS, is_integer};
 use crate::shell;
-use crate::statement::{Row, Statement, Value};
+use crate::statement::{Part, Row, Statement, quoted, quoted_table, sql};
 
 /// The key of a row: a text for each of its columns, bytes in hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(Vec<String>);
 
 impl Key {
-    /// From the first `columns` of a row that [`Keyed::select_key`] selects.
+    /// From the first `columns` of a row that [`Keyed::key_as_texts`] selects.
     pub fn read(columns: usize, row: &Row) -> QueryResult<Self> {
         let texts = (0..columns).map(|i| row.text(i).map(str::to_owned));
         texts.collect::<QueryResult<_>>().map(Key)
@@ -68,8 +70,8 @@ impl Key {
             .collect()
     }
 
-    /// Each column's value as JSON: integers as numbers.
-    pub fn json(&self, sharded: &DescribedTable) -> Vec<JsonValue> {
+    /// Each column's value for reports, integers as numbers.
+    pub fn values(&self, sharded: &DescribedTable) -> KeyValues {
         let columns = sharded.key().iter().zip(self.shown(sharded));
         let values = columns.map(|(column, text)| {
             let is_number = is_integer(column.column_type());
@@ -79,7 +81,7 @@ impl Key {
                 _ => text.into(),
             }
         });
-        values.collect()
+        KeyValues(values.collect())
     }
 
     /// `7`, or `1, 2026-01-01` of a composite key.
@@ -103,6 +105,20 @@ impl Key {
         shown.iter().fold(String::new(), |arguments, value| {
             arguments + " " + &shell::option("after", value)
         })
+    }
+}
+
+/// A key in a report, as JSON and as text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KeyValues(Vec<JsonValue>);
+
+impl fmt::Display for KeyValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = self.0.iter().map(|value| match value {
+            JsonValue::String(text) => text.clone(),
+            number => number.to_string(),
+        });
+        f.write_str(&texts.collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -135,81 +151,108 @@ pub fn bytes_of_hex(hex: &str) -> Option<Vec<u8>> {
     pairs.collect()
 }
 
-/// ` AS TEXT)`, which ends a cast to text.
-pub fn as_text(dialect: Dialect) -> &'static str {
+/// The expression as a text.
+pub fn as_text(dialect: Dialect, expression: &str) -> String {
     match dialect {
-        Dialect::Mysql => " AS CHAR)",
-        _ => " AS TEXT)",
+        Dialect::Mysql => format!("CAST({expression} AS CHAR)"),
+        _ => format!("CAST({expression} AS TEXT)"),
     }
 }
 
-/// How the tool's statements name the keys of one sharded table.
+/// A sharded table in the tool's statements: its names between quotes, and its keys.
 #[derive(Clone, Copy)]
 pub struct Keyed<'a> {
     pub sharded: &'a DescribedTable,
+    /// The tables among which it is.
+    pub live: &'a LiveTables,
     pub dialect: Dialect,
 }
 
-impl Keyed<'_> {
-    /// The key of `table`'s rows, as texts.
-    pub fn select_key(self, statement: Statement, table: TableName<'_>) -> Statement {
-        statement.each(", ", self.sharded.key(), |statement, column| {
-            let (before, behind) = key_as_text(self.dialect, column.column_type());
-            statement
-                .sql(before)
-                .column(table, column.name())
-                .sql(behind)
-        })
+impl<'a> Keyed<'a> {
+    pub fn fields(self) -> &'a [ShardsColumn] {
+        self.sharded.fields()
+    }
+
+    /// `"videos"`
+    pub fn parent(self) -> String {
+        quoted_table(self.dialect, self.sharded.table())
+    }
+
+    /// `"videos_shards"`
+    pub fn shards(self) -> String {
+        quoted_table(self.dialect, self.sharded.shards_table())
+    }
+
+    /// `"videos"."views"`
+    pub fn column(self, table: &str, name: &str) -> String {
+        format!("{table}.{}", quoted(self.dialect, name))
+    }
+
+    fn each_key(self, separator: &str, push: impl Fn(&ShardsColumn) -> String) -> String {
+        let columns: Vec<_> = self.sharded.key().iter().map(push).collect();
+        columns.join(separator)
     }
 
     /// `"videos"."id"`, or all columns of a composite key
-    pub fn key(self, statement: Statement, table: TableName<'_>) -> Statement {
-        statement.each(", ", self.sharded.key(), |statement, column| {
-            statement.column(table, column.name())
+    pub fn key(self, table: &str) -> String {
+        self.each_key(", ", |column| self.column(table, column.name()))
+    }
+
+    /// The key of a table's rows, as texts.
+    pub fn key_as_texts(self, table: &str) -> String {
+        self.each_key(", ", |column| {
+            let (before, behind) = key_as_text(self.dialect, column.column_type());
+            format!("{before}{}{behind}", self.column(table, column.name()))
         })
     }
 
-    /// `"videos"."id" > $1`, in the key's order; `or_equal` for the last of a range, with `order` `<`
+    /// `"videos_shards"."id" = "videos"."id"`
+    pub fn same_key(self, one: &str, other: &str) -> String {
+        self.each_key(" AND ", |column| {
+            let of = |table| self.column(table, column.name());
+            format!("{} = {}", of(one), of(other))
+        })
+    }
+
+    /// `("videos"."id" > $1)`, in the key's order; `or_equal` for the last of a range, with `order` `<`
     ///
     /// For two columns `"a" >= $1 AND (("a" > $2) OR ("a" = $3 AND "b" > $4))`. PostgreSQL and SQLite find the first condition in
     /// the index, and not the second.
-    pub fn is_beyond(
-        self,
-        statement: Statement,
-        table: TableName<'_>,
-        order: &str,
-        or_equal: bool,
-        key: &Key,
-    ) -> Statement {
+    fn is_beyond(self, table: &str, order: &str, or_equal: bool, key: &Key) -> Statement {
         let columns: Vec<_> = self.sharded.key().iter().zip(&key.0).collect();
-        let last = columns.len();
-        let statement = match columns[..] {
-            [(column, value), _, ..] => {
-                let statement = statement.column(table, column.name()).sql(order).sql("= ");
-                self.bind(statement, column, value).sql(" AND ")
-            }
-            _ => statement,
+        let compared = |at: usize, order: &str| {
+            let (column, value) = columns[at];
+            let name = self.column(table, column.name());
+            sql!(format!("{name} {order} "), self.bind(column, value))
         };
-        statement
-            .sql("(")
-            .each(" OR ", 0..last, |statement, at| {
-                let statement = statement.sql("(");
-                statement
-                    .each(" AND ", 0..=at, |statement, i| {
-                        let (column, value) = columns[i];
-                        let statement = statement.column(table, column.name()).sql(match i == at {
-                            true => order,
-                            false => "=",
-                        });
-                        let statement = match i == at && or_equal && at + 1 == last {
-                            true => statement.sql("= "),
-                            false => statement.sql(" "),
-                        };
-                        self.bind(statement, column, value)
-                    })
-                    .sql(")")
-            })
-            .sql(")")
+        let or_equal_order = format!("{order}=");
+        let alternatives = (0..columns.len()).map(|at| {
+            let order = match or_equal && at + 1 == columns.len() {
+                true => &*or_equal_order,
+                false => order,
+            };
+            let same = (0..at).map(|before| compared(before, "="));
+            let all = Statement::joined(" AND ", same.chain([compared(at, order)]));
+            sql!("(", all, ")")
+        });
+        let first = (columns.len() > 1).then(|| sql!(compared(0, &or_equal_order), " AND "));
+        sql!(first, "(", Statement::joined(" OR ", alternatives), ")")
+    }
+
+    /// `"videos"."id" > $1`
+    pub fn is_behind(self, table: &str, key: &Key) -> Statement {
+        self.is_beyond(table, ">", false, key)
+    }
+
+    /// `"videos"."id" <= $1`
+    pub fn is_up_to(self, table: &str, key: &Key) -> Statement {
+        self.is_beyond(table, "<", true, key)
+    }
+
+    /// ` WHERE "videos"."id" > $1`, or nothing.
+    pub fn where_behind(self, table: &str, key: Option<&Key>) -> Statement {
+        key.map(|key| sql!(" WHERE ", self.is_behind(table, key)))
+            .into()
     }
 
     /// The value of the key's first column, bound, if it is an integer: SQLite's columns take what is none. To SQLite a cast says that
@@ -217,38 +260,40 @@ impl Keyed<'_> {
     pub fn first_integer(self, key: &Key) -> Option<Statement> {
         let (column, value) = self.sharded.key().first().zip(key.0.first())?;
         value.parse::<i128>().ok()?;
+        let value = self.bind(column, value);
         Some(match self.dialect {
-            Dialect::Sqlite => {
-                let cast = Statement::default().sql("CAST(");
-                self.bind(cast, column, value).sql(" AS INTEGER)")
-            }
-            _ => self.bind(Statement::default(), column, value),
+            Dialect::Sqlite => sql!("CAST(", value, " AS INTEGER)"),
+            _ => value,
         })
     }
 
-    fn bind(self, statement: Statement, column: &ShardsColumn, text: &str) -> Statement {
-        let as_text = Value::Text(text.to_owned());
+    fn bind(self, column: &ShardsColumn, text: &str) -> Statement {
+        let as_text = Part::text(text);
         match (column.column_type(), self.dialect) {
-            (ColumnType::Binary, _) => {
-                statement.bind(Value::Bytes(bytes_of_hex(text).unwrap_or_default()))
-            }
-            (ColumnType::Uuid, Dialect::Postgres) => {
-                statement.sql("CAST(").bind(as_text).sql(" AS UUID)")
-            }
+            (ColumnType::Binary, _) => Part::Bytes(bytes_of_hex(text).unwrap_or_default()).into(),
+            (ColumnType::Uuid, Dialect::Postgres) => sql!("CAST(", as_text, " AS UUID)"),
             (ColumnType::Date, Dialect::Postgres | Dialect::Mysql) => {
-                statement.sql("CAST(").bind(as_text).sql(" AS DATE)")
+                sql!("CAST(", as_text, " AS DATE)")
             }
-            (ColumnType::Text | ColumnType::Date | ColumnType::Uuid, _) => statement.bind(as_text),
+            (ColumnType::Text | ColumnType::Date | ColumnType::Uuid, _) => as_text.into(),
             (_, dialect) => match text.parse() {
-                Ok(n) => statement.bind(Value::Integer(n)),
+                Ok(n) => Part::Integer(n).into(),
                 // MySQL 9 takes the parameter of a cast to an integer for a signed one, and cuts it.
-                Err(_) if dialect == Dialect::Mysql => statement
-                    .sql("CAST(CAST(")
-                    .bind(as_text)
-                    .sql(" AS CHAR) AS UNSIGNED)"),
-                Err(_) => statement.bind(as_text), // SQLite's columns take what is no integer
+                Err(_) if dialect == Dialect::Mysql => {
+                    sql!("CAST(CAST(", as_text, " AS CHAR) AS UNSIGNED)")
+                }
+                Err(_) => as_text.into(), // SQLite's columns take what is no integer
             },
         }
+    }
+
+    /// Does something while plain names lead to the table's schema, if it is in one that was named.
+    pub fn within<T>(
+        self,
+        conn: &mut AnyConnection,
+        work: impl FnOnce(&mut AnyConnection) -> QueryResult<T>,
+    ) -> QueryResult<T> {
+        within(self.live.schema(), conn, work)
     }
 }
 
@@ -262,17 +307,15 @@ impl DescribedKeys<Backend> for Keyed<'_> {
 
     fn is(&self, key: &Key) -> Statement {
         let columns = self.sharded.key().iter().zip(&key.0);
-        Statement::default()
-            .sql("(")
-            .each(" AND ", columns, |statement, (column, text)| {
-                let statement = statement.column(self.sharded.table(), column.name());
-                self.bind(statement.sql(" = "), column, text)
-            })
-            .sql(")")
+        let same = columns.map(|(column, text)| {
+            let name = self.column(&self.parent(), column.name());
+            sql!(name, " = ", self.bind(column, text))
+        });
+        sql!("(", Statement::joined(" AND ", same), ")")
     }
 
     fn is_after(&self, key: &Key) -> Statement {
-        self.is_beyond(Statement::default(), self.sharded.table(), ">", false, key)
+        self.is_behind(&self.parent(), key)
     }
 }
 
@@ -303,7 +346,7 @@ mod tests {
             r" --after=-7 --after=00ff --after='it'\''s, so'"
         );
         assert_eq!(
-            key.json(&sharded),
+            key.values(&sharded).0,
             [JsonValue::from(-7), "00ff".into(), "it's, so".into()]
         );
         assert!(Key::parse(&sharded, &arguments[..2]).is_err());

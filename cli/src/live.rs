@@ -6,13 +6,13 @@ use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::SHARD_NUMBERS;
 
-use crate::connection::AnyConnection;
+use crate::connection::{AnyConnection, is_schema, within};
 use crate::error::{Error, like};
 use crate::nearest::nearest;
 use crate::statement::quoted;
-use crate::within::{is_schema, within};
 
 /// The tables and views that a plain name leads to, or those of one schema, by their names.
+#[derive(Default)]
 pub struct LiveTables {
     pub tables: BTreeMap<String, LiveTable>,
     schema: Option<String>,

@@ -11,12 +11,10 @@ mod column_type;
 mod connection;
 mod doctor;
 mod dot_env;
-mod drifts;
 mod error;
 mod exit;
 mod fold;
 mod generate;
-mod given;
 mod indexes;
 mod integrity;
 mod interrupt;
@@ -28,20 +26,17 @@ mod nearest;
 mod out_of_range;
 mod output;
 mod privilege;
-mod progress;
 mod recount;
 mod remove_orphans;
 mod repair;
 mod resize;
 mod setup;
-mod shard_counts;
 mod sharded;
 mod shell;
 mod size;
 mod statement;
 mod status;
 mod sums;
-mod within;
 
 use std::env;
 use std::io::{self, ErrorKind, Write};
@@ -51,12 +46,11 @@ use clap::{CommandFactory, FromArgMatches};
 use diesel_sharded::described::guard_transactions;
 
 use crate::address::{Address, Origin};
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, Given};
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
-use crate::given::Given;
-use crate::interrupt::{Ending, Interrupt};
+use crate::interrupt::Interrupt;
 use crate::output::Output;
 use crate::recount::Again;
 use crate::repair::Mode;
@@ -99,54 +93,36 @@ fn run() -> Result<Ended, Error> {
         origin: &origin,
     })?;
     let given = Given::of(&command, &matches);
+    let again = |name| given.again(&command, name);
+    let batch = || Interrupt::handle("finishing the batch");
     match &args.command {
         Command::Generate(args) => generate::run(args, conn, out),
         Command::Setup(args) => setup::run(args, conn, out),
         Command::Status(args) => status::run(args, conn, out),
         Command::Advise(args) => {
-            let interrupt = Interrupt::handle(Ending::Measurement)?;
+            let interrupt = Interrupt::handle("showing what was seen so far")?;
             advise::run(args, conn, &interrupt, out)
         }
         Command::Doctor(args) => doctor::run(args, url, conn, out),
-        Command::Fold(args) => {
-            let options = given.again(&command, "fold");
-            fold::run(
-                args,
-                &options,
-                conn,
-                &Interrupt::handle(Ending::Batch)?,
-                out,
-            )
-        }
-        Command::Resize(args) => {
-            let options = given.again(&command, "fold");
-            resize::run(
-                args,
-                &options,
-                conn,
-                &Interrupt::handle(Ending::Batch)?,
-                out,
-            )
-        }
+        Command::Fold(args) => fold::run(args, &again("fold"), conn, &batch()?, out),
+        Command::Resize(args) => resize::run(args, &again("fold"), conn, &batch()?, out),
         Command::Verify(args) => {
             let again = Again {
                 command: "verify",
-                options: &given.again(&command, "verify"),
+                options: &again("verify"),
             };
-            let interrupt = Interrupt::handle(Ending::Batch)?;
-            recount::run(&args.recount, Mode::Verify, again, conn, &interrupt, out)
+            recount::run(&args.recount, Mode::Verify, again, conn, &batch()?, out)
         }
         Command::Backfill(args) => {
             let again = Again {
                 command: "backfill",
-                options: &given.again(&command, "backfill"),
+                options: &again("backfill"),
             };
             let mode = match args.dry_run {
                 true => Mode::Verify,
                 false => Mode::Repair,
             };
-            let interrupt = Interrupt::handle(Ending::Batch)?;
-            recount::run(&args.recount, mode, again, conn, &interrupt, out)
+            recount::run(&args.recount, mode, again, conn, &batch()?, out)
         }
         Command::RemoveOrphans { tables } => remove_orphans::run(tables, conn, out),
         Command::Completions { .. } => Ok(Ended::Done), // above, without a database

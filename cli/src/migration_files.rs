@@ -34,10 +34,7 @@ pub fn deliver(
         out.line(&format!("-- {name}/down.sql\n{}", files.down.trim_end()))?;
         return Ok(Ended::Done);
     }
-    let folder = match &args.migration_dir {
-        Some(folder) => folder.clone(),
-        None => find_folder()?,
-    };
+    let folder = find_folder(args.migration_dir.as_deref())?;
     match args.locked {
         true => compare(files, &folder, name, out),
         false => write(files, &folder, name, out),
@@ -46,14 +43,8 @@ pub fn deliver(
 
 /// A table's name as a part of a folder's.
 pub fn file_name(table: &str) -> String {
-    let plain = |c: char| {
-        if c.is_alphanumeric() || c == '_' {
-            c
-        } else {
-            '_'
-        }
-    };
-    table.chars().map(plain).collect()
+    let is_plain = |c: char| c.is_alphanumeric() || c == '_';
+    table.replace(|c| !is_plain(c), "_")
 }
 
 fn write(files: &Files, folder: &Path, name: &str, out: &mut Output) -> Result<Ended, Error> {
@@ -211,10 +202,8 @@ fn newest(folder: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
 /// As a path from here, where it is one.
 fn shown(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
-    path.strip_prefix(here)
-        .unwrap_or(path)
-        .display()
-        .to_string()
+    let path = path.strip_prefix(here).unwrap_or(path);
+    path.display().to_string()
 }
 
 /// The part of `diesel.toml` that matters here.
@@ -229,8 +218,11 @@ struct MigrationsDirectory {
     dir: Option<PathBuf>,
 }
 
-/// The folder that `diesel.toml` names, here or above, or the nearest folder `migrations`.
-pub fn find_folder() -> Result<PathBuf, Error> {
+/// The folder that was given, the one that `diesel.toml` names, here or above, or the nearest folder `migrations`.
+pub fn find_folder(given: Option<&Path>) -> Result<PathBuf, Error> {
+    if let Some(folder) = given {
+        return Ok(folder.to_owned());
+    }
     let here = Path::new(".");
     let here = fs::canonicalize(here).map_err(|source| Error::file(here, source))?;
     for folder in here.ancestors() {

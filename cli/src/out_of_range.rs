@@ -5,18 +5,18 @@ use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::model::{ShardsColumn, TableName};
 use serde::Serialize;
-use serde_json::Value as JsonValue;
 
 use crate::connection::AnyConnection;
-use crate::key::{Key, Keyed};
-use crate::statement::Statement;
-use crate::sums::{self, HALF, LOWER, Number, Plain, Total, range};
+use crate::key::{Key, KeyValues, Keyed};
+use crate::output::Note;
+use crate::statement::sql;
+use crate::sums::{self, HALF, LOWER, Number, Total, fits, range};
 
 /// So many of a field are named.
 const NAMED: usize = 20;
 
 /// The sums of a field's shards by key, under an alias that no table has.
-const SUMS: TableName<'_> = TableName::new("diesel_sharded_sums");
+const SUMS: &str = "diesel_sharded_sums";
 
 /// The columns beside the key there, which may have any name: the sums, or their halves.
 const ADDED: &str = "diesel_sharded_added";
@@ -26,9 +26,7 @@ const LOW: &str = "diesel_sharded_low";
 /// One row, and the field whose total it is.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct OutOfRange {
-    key: Vec<JsonValue>,
-    #[serde(skip)]
-    shown_key: String,
+    key: KeyValues,
     field: String,
     /// Null for a base that is no number.
     total: Option<Number>,
@@ -37,15 +35,12 @@ pub struct OutOfRange {
 impl OutOfRange {
     /// The total of a field, if its column does not hold it.
     pub fn of(keyed: Keyed<'_>, key: &Key, field: &ShardsColumn, total: &Total) -> Option<Self> {
-        let sharded = keyed.sharded;
         let total = total.sum();
-        let fits = total.as_ref().is_some_and(|total| {
-            range(keyed.dialect, field)
-                .is_none_or(|(least, greatest)| (least..=greatest).contains(total))
-        });
+        let fits = total
+            .as_ref()
+            .is_some_and(|total| fits(keyed.dialect, field, total));
         (!fits).then(|| OutOfRange {
-            key: key.json(sharded),
-            shown_key: key.display(sharded),
+            key: key.values(keyed.sharded),
             field: field.name().to_owned(),
             total: total.map(Number),
         })
@@ -62,8 +57,8 @@ impl OutOfRange {
     pub fn read(keyed: Keyed<'_>, conn: &mut AnyConnection) -> QueryResult<Vec<Self>> {
         let mut found = vec![];
         let columns = keyed.sharded.key().len();
-        for field in keyed.sharded.fields() {
-            for row in find(keyed, field).rows(conn)? {
+        for field in keyed.fields() {
+            for row in sql!(find(keyed, field)).rows(conn)? {
                 let key = Key::read(columns, &row)?;
                 let total = Total::read(&row, columns)?;
                 found.extend(OutOfRange::of(keyed, &key, field, &total));
@@ -77,80 +72,59 @@ impl OutOfRange {
             Some(total) => total.to_string(),
             None => "no number".to_owned(),
         };
-        format!(
-            "{table}.{} of the row {}: {total}",
-            self.field, self.shown_key
-        )
+        format!("{table}.{} of the row {}: {total}", self.field, self.key)
     }
 
     /// All of a table, and the remedy.
-    pub fn note(found: &[Self], table: TableName<'_>) -> Option<(String, &'static str)> {
+    pub fn note(found: &[Self], table: TableName<'_>) -> Option<Note> {
         let texts: Vec<_> = found.iter().map(|found| found.text(table)).collect();
-        (!found.is_empty()).then(|| {
-            (
-                format!(
-                    "totals that their columns do not hold, so that no fold moves them, and reads of integers fail: {}",
-                    texts.join("; ")
-                ),
-                "Widen the column, or correct the total by `diesel-sharded backfill` or the library's `set_total`. Where the base is NULL, fill it, \
-                 and make it NOT NULL",
-            )
-        })
+        let says = format!(
+            "totals that their columns do not hold, so that no fold moves them, and reads of integers fail: {}",
+            texts.join("; ")
+        );
+        let remedy = "Widen the column, or correct the total by `diesel-sharded backfill` or the library's `set_total`. Where the base is \
+             NULL, fill it, and make it NOT NULL";
+        (!found.is_empty()).then(|| Note::new(says, remedy))
     }
 }
 
-fn find(keyed: Keyed<'_>, field: &ShardsColumn) -> Statement {
-    let (table, shards) = (keyed.sharded.table(), keyed.sharded.shards_table());
+fn find(keyed: Keyed<'_>, field: &ShardsColumn) -> String {
+    let (parent, shards) = (keyed.parent(), keyed.shards());
+    let base = keyed.column(&parent, field.name());
+    let added = keyed.column(&shards, field.name());
     let halves = sums::by_halves(keyed.dialect, field);
-    let base = |find: Statement| find.column(table, field.name());
-    let find = keyed.select_key(Statement::default().sql("SELECT "), table);
-    let find = keyed.select_total(find.sql(", "), field).sql(" FROM ");
-    let find = keyed.key(find.table(table).sql(" JOIN (SELECT "), shards);
-    let sum = |find: Statement, behind: &str| {
-        let find = find.sql(", SUM(").column(shards, field.name());
-        find.sql(behind)
+    let sums = match halves {
+        true => format!("SUM({added} >> {HALF}) AS {HIGH}, SUM({added} & {LOWER}) AS {LOW}"),
+        false => format!("SUM({added}) AS {ADDED}"),
     };
-    let find = match halves {
-        true => {
-            let find = sum(find, &format!(" >> {HALF}) AS {HIGH}"));
-            sum(find, &format!(" & {LOWER}) AS {LOW}"))
-        }
-        false => sum(find, &format!(") AS {ADDED}")),
-    };
-    let find = find.sql(" FROM ").table(shards).sql(" GROUP BY ");
-    let find = keyed.key(find, shards).sql(") AS ").table(SUMS).sql(" ON ");
-    let find = find.each(" AND ", keyed.sharded.key(), |find, column| {
-        let find = find.column(SUMS, column.name()).sql(" = ");
-        find.column(table, column.name())
-    });
-    let find = base(find.sql(" WHERE ")).sql(" IS NULL");
-    let find = match (range(keyed.dialect, field), halves) {
-        (None, _) if keyed.dialect == Dialect::Postgres => base(find.sql(" OR ")).sql(" = 'NaN'"),
-        (None, _) => find,
+    let is_beyond = match (range(keyed.dialect, field), halves) {
+        (None, _) if keyed.dialect == Dialect::Postgres => format!(" OR {base} = 'NaN'"),
+        (None, _) => String::new(),
         (Some((least, greatest)), false) => {
-            let find = base(find.sql(" OR ")).sql(" + ").column(SUMS, ADDED);
-            let (least, greatest) = (Plain(&least), Plain(&greatest));
-            find.sql(&format!(" NOT BETWEEN {least} AND {greatest}"))
+            let (least, greatest) = (Number(least), Number(greatest));
+            format!(" OR {base} + {SUMS}.{ADDED} NOT BETWEEN {least} AND {greatest}")
         }
         (Some((least, greatest)), true) => {
-            let find = high_less(find.sql(" OR "), base, least).sql(" < 0 OR ");
-            high_less(find, base, greatest + 1).sql(" >= 0")
+            let (least, greatest) = (high_less(&base, least), high_less(&base, greatest + 1));
+            format!(" OR {least} < 0 OR {greatest} >= 0")
         }
     };
-    let find = keyed.key(find.sql(" ORDER BY "), table);
-    find.sql(&format!(" LIMIT {NAMED}"))
+    format!(
+        "SELECT {}, {} FROM {parent} JOIN (SELECT {key}, {sums} FROM {shards} GROUP BY {key}) AS {SUMS} ON {} \
+         WHERE {base} IS NULL{is_beyond} ORDER BY {} LIMIT {NAMED}",
+        keyed.key_as_texts(&parent),
+        keyed.total(field),
+        keyed.same_key(SUMS, &parent),
+        keyed.key(&parent),
+        key = keyed.key(&shards),
+    )
 }
 
 /// The upper half of base + shards - `less`, which is negative where all of it is. On SQLite, whose integers have 64 bits.
-fn high_less(
-    find: Statement,
-    base: impl Fn(Statement) -> Statement,
-    less: BigDecimal,
-) -> Statement {
+fn high_less(base: &str, less: BigDecimal) -> String {
     let less = less.to_i128().unwrap_or_default(); // an integer of 64 bits, or the next one
     let (high, low) = (less >> HALF, less & i128::from(LOWER));
-    let find = base(find.sql("(")).sql(&format!(" >> {HALF}) + "));
-    let find = find.column(SUMS, HIGH).sql(&format!(" - ({high}) + (("));
-    let find = base(find.sql("(")).sql(&format!(" & {LOWER}) + "));
-    find.column(SUMS, LOW).sql(&format!(" - {low}) >> {HALF})"))
+    format!(
+        "({base} >> {HALF}) + {SUMS}.{HIGH} - ({high}) + ((({base} & {LOWER}) + {SUMS}.{LOW} - {low}) >> {HALF})"
+    )
 }

@@ -1,9 +1,13 @@
-//! Results to the standard output, notes to the standard error.
+//! Results to the standard output, notes to the standard error, and on a terminal how far a command is.
 
+use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
+use diesel::prelude::*;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde::Serialize;
 
+use crate::args::Form;
 use crate::error::Error;
 
 pub struct Output {
@@ -101,12 +105,64 @@ fn aligned(names: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     std::iter::once(&head).chain(rows).map(line).collect()
 }
 
+/// A fault or a trait of a table, and what to do about it.
+#[derive(Debug)]
+pub struct Note {
+    pub says: String,
+    /// A sentence, or statements on their own lines.
+    pub remedy: String,
+}
+
+impl Note {
+    pub fn new(says: String, remedy: impl Into<String>) -> Self {
+        let remedy = remedy.into();
+        Note { says, remedy }
+    }
+
+    pub fn sentences(&self) -> String {
+        format!("{}. {}", self.says, self.remedy)
+    }
+
+    pub fn lines(&self) -> String {
+        format!("{}\n{}", self.says, self.remedy)
+    }
+}
+
+/// A value in a table, or `-`.
+pub fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
 /// `1 row`, `2 rows`
 pub fn plural(n: u64, what: &str) -> String {
     match n {
         1 => format!("1 {what}"),
         n => format!("{n} {what}s"),
     }
+}
+
+/// A bar on a terminal, whose rows are counted for it; nothing where the standard error goes to a file, or was not asked for.
+pub fn bar(
+    form: Form,
+    what: &str,
+    count: impl FnOnce() -> QueryResult<u64>,
+) -> QueryResult<ProgressBar> {
+    let target = ProgressDrawTarget::stderr();
+    if form.quiet || target.is_hidden() {
+        return Ok(ProgressBar::hidden());
+    }
+    let bar = ProgressBar::with_draw_target(Some(count()?), target).with_message(what.to_owned());
+    let template = "{msg} {pos}/{len} rows, {rate} rows/s, {eta} left [{wide_bar}]";
+    let bar = match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style.progress_chars("=> ").with_key("rate", rate)),
+        Err(_) => bar, // it is a constant
+    };
+    bar.tick(); // shows it before the first batch is done
+    Ok(bar)
+}
+
+fn rate(state: &ProgressState, to: &mut dyn fmt::Write) {
+    let _ = write!(to, "{:.0}", state.per_sec()); // a line on a terminal cannot report that it fails
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use diesel_sharded::model::{ShardsColumn, TableName};
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::sharded::names;
-use crate::statement::{quoted, quoted_table};
+use crate::statement::{Part, Statement, quoted, quoted_table, sql};
 
 /// A privilege on a table that a command needs; enough on these columns, if there are some.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,86 +57,64 @@ impl<'t> Need<'t> {
 
     /// Whether the role of this connection has it, by the catalogs. It lacks none on a table that is gone.
     fn is_granted(&self, conn: &mut AnyConnection) -> QueryResult<bool> {
-        let (sql, texts) = match conn.dialect() {
+        let asked = match conn.dialect() {
             Dialect::Postgres => self.on_postgres(),
             _ => self.on_mysql(),
         };
-        let granted = conn.text(&sql, &texts)?;
+        let rows = asked.rows(conn)?;
+        let granted = rows.first().and_then(|row| row.get(0));
         Ok(granted.is_none_or(|granted| granted == "1"))
     }
 
     /// ` OR (… AND …)`, of each column.
-    fn or_columns(&self, of_column: &str) -> String {
-        let all = vec![of_column; self.columns.len()].join(" AND ");
-        match self.columns.is_empty() {
-            true => all,
-            false => format!(" OR ({all})"),
+    fn or_columns(&self, of_column: impl Fn(&str) -> Statement) -> Option<Statement> {
+        let columns = self.columns.iter().map(|column| of_column(column));
+        let all = Statement::joined(" AND ", columns);
+        (!self.columns.is_empty()).then(|| sql! { " OR (", all, ")" })
+    }
+
+    fn on_postgres(&self) -> Statement {
+        let privilege = || Part::text(self.privilege);
+        let or_columns = self.or_columns(|column| {
+            sql! { "has_column_privilege(c.oid, ", Part::text(column), ", ", privilege(), ")" }
+        });
+        let is_there = match self.table.schema() {
+            Some(schema) => sql! {
+                "c.relnamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = ", Part::text(schema), ")"
+            },
+            None => "pg_table_is_visible(c.oid)".into(),
+        };
+        sql! {
+            "SELECT CASE WHEN has_table_privilege(c.oid, ", privilege(), ")", or_columns, " THEN '1' ELSE '0' END ",
+            "FROM pg_class c WHERE c.relname = ", Part::text(self.table.name()), " AND ", is_there
         }
     }
 
-    /// The question, and the texts to bind.
-    fn on_postgres(&self) -> (String, Vec<&str>) {
-        let or_columns = self.or_columns("has_column_privilege(c.oid, ?, ?)");
-        let is_there = match self.table.schema() {
-            Some(_) => "c.relnamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = ?)",
-            None => "pg_table_is_visible(c.oid)",
+    /// The views show the privileges of others too to a role that may see them.
+    fn on_mysql(&self) -> Statement {
+        let schema = || match self.table.schema() {
+            Some(schema) => Part::text(schema).into(),
+            None => Statement::from("DATABASE()"),
         };
-        let columns = self
-            .columns
-            .iter()
-            .flat_map(|column| [*column, self.privilege]);
-        let names = [self.table.name()].into_iter().chain(self.table.schema());
-        (
-            format!(
-                "SELECT CASE WHEN has_table_privilege(c.oid, ?){or_columns} THEN '1' ELSE '0' END \
-                 FROM pg_class c WHERE c.relname = ? AND {is_there}"
-            ),
-            [self.privilege]
-                .into_iter()
-                .chain(columns)
-                .chain(names)
-                .collect(),
-        )
-    }
-
-    /// The same. The views show the privileges of others too to a role that may see them.
-    fn on_mysql(&self) -> (String, Vec<&str>) {
-        let schema = match self.table.schema() {
-            Some(_) => "?",
-            None => "DATABASE()",
+        let mine = |view: &str, which: Statement| {
+            sql! {
+                "EXISTS (SELECT 1 FROM information_schema.", view, " v WHERE REPLACE(v.GRANTEE, '''', '') = CURRENT_USER() ",
+                "AND v.PRIVILEGE_TYPE = ", Part::text(self.privilege), which, ")"
+            }
         };
-        let mine = |view: &str, which: &str| {
-            format!(
-                "EXISTS (SELECT 1 FROM information_schema.{view} v \
-                 WHERE REPLACE(v.GRANTEE, '''', '') = CURRENT_USER() AND v.PRIVILEGE_TYPE = ?{which})"
-            )
+        let of_table = || {
+            let name = Part::text(self.table.name());
+            sql! { " AND v.TABLE_SCHEMA = ", schema(), " AND v.TABLE_NAME = ", name }
         };
-        let of_table = format!(" AND v.TABLE_SCHEMA = {schema} AND v.TABLE_NAME = ?");
-        let of_column = mine(
-            "COLUMN_PRIVILEGES",
-            &format!("{of_table} AND v.COLUMN_NAME = ?"),
-        );
-        let sql = format!(
-            "SELECT CASE WHEN {} OR {} OR {}{} THEN '1' ELSE '0' END",
-            mine("USER_PRIVILEGES", ""),
-            mine(
-                "SCHEMA_PRIVILEGES",
-                &format!(" AND {schema} LIKE v.TABLE_SCHEMA")
-            ),
-            mine("TABLE_PRIVILEGES", &of_table),
-            self.or_columns(&of_column),
-        );
-        let in_schema = || [self.privilege].into_iter().chain(self.table.schema());
-        let in_table = || in_schema().chain([self.table.name()]);
-        let columns = self
-            .columns
-            .iter()
-            .flat_map(|column| in_table().chain([*column]));
-        let texts = [self.privilege]
-            .into_iter()
-            .chain(in_schema())
-            .chain(in_table());
-        (sql, texts.chain(columns).collect())
+        let or_columns = self.or_columns(|column| {
+            let of_column = sql! { of_table(), " AND v.COLUMN_NAME = ", Part::text(column) };
+            mine("COLUMN_PRIVILEGES", of_column)
+        });
+        let in_schema = sql! { " AND ", schema(), " LIKE v.TABLE_SCHEMA" };
+        sql! {
+            "SELECT CASE WHEN ", mine("USER_PRIVILEGES", Statement::default()), " OR ", mine("SCHEMA_PRIVILEGES", in_schema),
+            " OR ", mine("TABLE_PRIVILEGES", of_table()), or_columns, " THEN '1' ELSE '0' END"
+        }
     }
 
     /// The columns of an `UPDATE`: other privileges are granted on a table.
@@ -245,15 +223,12 @@ fn of_postgres(
         let schema = (object.get(4) == Some("0")).then(|| object.text(2));
         if names_plainly(says, name) {
             let names = schema.transpose()?.into_iter().chain([name]);
-            let (plain, quoted): (Vec<_>, Vec<_>) = names
-                .map(|name| (name, quoted(Dialect::Postgres, name)))
-                .unzip();
+            let names: Vec<_> = names.collect();
+            let quoted = names.iter().map(|name| quoted(Dialect::Postgres, name));
+            let (on, quoted) = (names.join("."), quoted.collect::<Vec<_>>().join("."));
             return Ok(Some(Lack {
-                what: format!("{privilege} ON {before}{}", plain.join(".")),
-                grants: vec![format!(
-                    "GRANT {privilege} ON {before}{} TO {role}",
-                    quoted.join(".")
-                )],
+                what: format!("{privilege} ON {before}{on}"),
+                grants: vec![format!("GRANT {privilege} ON {before}{quoted} TO {role}")],
             }));
         }
     }
@@ -285,10 +260,8 @@ pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
         let mut listed: Vec<String> = vec![];
         for need in of_table() {
             let same = of_table().filter(|other| other.privilege == need.privilege);
-            let columns: Vec<_> = same
-                .flat_map(|need| need.granted_columns())
-                .map(|column| name(column))
-                .collect();
+            let columns = same.flat_map(|need| need.granted_columns());
+            let columns: Vec<_> = columns.map(|column| name(column)).collect();
             let text = match columns.is_empty() {
                 true => need.privilege.to_owned(),
                 false => format!("{} ({})", need.privilege, columns.join(", ")),
@@ -303,11 +276,11 @@ pub fn lacked(dialect: Dialect, needs: &[Need<'_>], role: &str) -> Lack {
         .iter()
         .map(|table| format!("{} ON {table}", list(*table, &str::to_owned)));
     let grants = tables.iter().map(|table| {
-        let list = list(*table, &|name| quoted(dialect, name));
-        format!(
-            "GRANT {list} ON {} TO {role}",
-            quoted_table(dialect, *table)
-        )
+        let (list, on) = (
+            list(*table, &|name| quoted(dialect, name)),
+            quoted_table(dialect, *table),
+        );
+        format!("GRANT {list} ON {on} TO {role}")
     });
     Lack {
         what: what.collect::<Vec<_>>().join(" and "),
@@ -351,10 +324,6 @@ fn of_mysql(
     let is_it = |need: &Need<'_>| need.privilege == privilege && need.table.name() == name;
     let is_column = |need: &Need<'_>| is_it(need) && need.columns == [column];
     let of_column = needs.iter().any(is_column);
-    let is_named = |need: &Need<'_>| match of_column {
-        true => is_column(need),
-        false => is_it(need),
-    };
     if !needs.iter().any(is_it) {
         let on = match table.starts_with('`') {
             true => table.to_owned(),
@@ -367,7 +336,7 @@ fn of_mysql(
     }
     let lacking = needs
         .iter()
-        .filter(|need| is_named(need) || denied.contains(need));
+        .filter(|need| is_it(need) && (!of_column || is_column(need)) || denied.contains(need));
     let lacking: Vec<_> = lacking.cloned().collect();
     Some(lacked(Dialect::Mysql, &lacking, role))
 }
@@ -378,11 +347,8 @@ pub fn enabled_roles(conn: &mut AnyConnection) -> QueryResult<Vec<String>> {
         return Ok(vec![]);
     }
     let enabled = "SELECT CAST(ROLE_NAME AS CHAR) FROM information_schema.ENABLED_ROLES";
-    let roles = conn.texts(enabled, &[])?; // MariaDB shows a NULL for none
-    Ok(roles
-        .iter()
-        .map(|role| quoted(Dialect::Mysql, role))
-        .collect())
+    let roles = conn.texts(enabled, &[])?.into_iter(); // MariaDB shows a NULL for none
+    Ok(roles.map(|role| quoted(Dialect::Mysql, &role)).collect())
 }
 
 #[cfg(test)]

@@ -5,24 +5,19 @@ use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_sharded::described::DescribedTable;
 use diesel_sharded::model::ShardsColumn;
 use serde::Serialize;
-use serde_json::Value as JsonValue;
 
 use crate::args::{Form, RecountArgs};
-use crate::connection::AnyConnection;
-use crate::drifts::{Compared, Range, RepairError};
+use crate::connection::{AnyConnection, read_only};
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::fold::Pauses;
 use crate::interrupt::Interrupt;
-use crate::key::{Key, Keyed, as_text};
-use crate::live::LiveTables;
-use crate::output::{Output, plural};
+use crate::key::{Key, KeyValues, Keyed, as_text};
+use crate::output::{Output, bar, plural};
 use crate::privilege::{Need, explained};
-use crate::progress::bar;
-use crate::repair::{Found, Mode, Reason, Repair};
-use crate::statement::{Statement, Value};
-use crate::sums::{Number, Plain};
-use crate::within::read_only;
+use crate::repair::{Compared, Found, Mode, Range, Reason, Recount, RepairError};
+use crate::statement::sql;
+use crate::sums::Number;
 use crate::{sharded, shell};
 
 /// The subcommand that runs, and its options for the command line that goes on, each behind a space.
@@ -40,17 +35,15 @@ pub fn run(
     interrupt: &Interrupt,
     out: &mut Output,
 ) -> Result<Ended, Error> {
-    let dialect = conn.dialect();
-    let (live, table) = LiveTables::of(&args.table, conn)?;
-    let sharded = &sharded::find(dialect, &live, &table)?;
-    let field = sharded::field(sharded, &args.field)?;
+    let found = sharded::find(&args.table, conn)?;
+    let sharded = &found.table;
     let after = match &*args.after {
         [] => None,
         after => Some(Key::parse(sharded, after)?),
     };
     let recounting = Recounting {
-        keyed: Keyed { sharded, dialect },
-        field,
+        keyed: found.keyed(),
+        field: sharded::field(sharded, &args.field)?,
         args,
         mode,
         again,
@@ -64,12 +57,6 @@ struct Recounting<'a> {
     args: &'a RecountArgs,
     mode: Mode,
     again: Again<'a>,
-}
-
-/// The rows of a batch, in key order.
-struct Batch {
-    keys: Vec<Key>,
-    found: Found,
 }
 
 impl Recounting<'_> {
@@ -92,13 +79,13 @@ impl Recounting<'_> {
         let mut report = RecountReport::of(sharded, self.field, self.mode);
         let mut is_left = true;
         let error = loop {
-            let Batch { keys, found } = match self.next(size, last.as_ref(), conn) {
+            let (keys, found) = match self.next(size, last.as_ref(), conn) {
                 Ok(batch) => batch,
                 Err(error) => break Some(self.explained(error, conn)),
             };
             for drift in report.add(sharded, keys.len(), &found, self.args.show) {
-                if !form.json && !form.quiet {
-                    bar.suspend(|| out.line(&drift))?;
+                if form.is_text() {
+                    bar.suspend(|| out.line(&drift.text()))?;
                 }
             }
             is_left = keys.len() == size;
@@ -114,7 +101,7 @@ impl Recounting<'_> {
         };
         bar.finish_and_clear();
         let error = match error {
-            Some(error) if report.is_empty() => return Err(error),
+            Some(error) if report.compared == 0 => return Err(error),
             error => error,
         };
         let interrupted = error.is_none() && is_left;
@@ -125,7 +112,7 @@ impl Recounting<'_> {
         }
         Ok(match interrupted {
             true => Ended::Interrupted,
-            false => report.ended(),
+            false => Ended::left_over_if(report.is_left_over()),
         })
     }
 
@@ -152,67 +139,52 @@ impl Recounting<'_> {
     }
 
     fn count(&self, after: Option<&Key>, conn: &mut AnyConnection) -> QueryResult<u64> {
-        let (keyed, table) = (self.keyed, self.keyed.sharded.table());
-        let count = Statement::default().sql("SELECT CAST(COUNT(*)");
-        let count = count.sql(as_text(keyed.dialect)).sql(" FROM ").table(table);
-        let count = match after {
-            Some(key) => keyed.is_beyond(count.sql(" WHERE "), table, ">", false, key),
-            None => count,
-        };
-        let rows = count.rows(conn)?;
-        rows.first().map_or(Ok(0), |row| row.parse(0))
+        let parent = self.keyed.parent();
+        let count = as_text(self.keyed.dialect, "COUNT(*)");
+        let behind = self.keyed.where_behind(&parent, after);
+        sql!(format!("SELECT {count} FROM {parent}"), behind).number(conn)
     }
 
-    /// Compares the next rows in key order, and repairs them if it should.
+    /// Compares the next rows, and repairs them if it should. Their keys, in order.
     fn next(
         &self,
         size: usize,
         after: Option<&Key>,
         conn: &mut AnyConnection,
-    ) -> Result<Batch, Error> {
-        let (keyed, table) = (self.keyed, self.keyed.sharded.table());
-        let pick = keyed.select_key(Statement::default().sql("SELECT "), table);
-        let pick = pick.sql(" FROM ").table(table);
-        let pick = match after {
-            Some(key) => keyed.is_beyond(pick.sql(" WHERE "), table, ">", false, key),
-            None => pick,
-        };
-        let pick = keyed.key(pick.sql(" ORDER BY "), table).sql(" LIMIT ");
-        let rows = pick.bind(Value::Integer(size as i64)).rows(conn)?;
-        let keys = rows
-            .iter()
-            .map(|row| Key::read(keyed.sharded.key().len(), row));
+    ) -> Result<(Vec<Key>, Found), Error> {
+        let (keyed, parent) = (self.keyed, self.keyed.parent());
+        let pick = sql!(
+            format!("SELECT {} FROM {parent}", keyed.key_as_texts(&parent)),
+            keyed.where_behind(&parent, after),
+            format!(" ORDER BY {} LIMIT {size}", keyed.key(&parent))
+        );
+        let columns = keyed.sharded.key().len();
+        let rows = pick.rows(conn)?;
+        let keys = rows.iter().map(|row| Key::read(columns, row));
         let keys: Vec<_> = keys.collect::<QueryResult<_>>()?;
         let Some(last) = keys.last() else {
-            return Ok(Batch {
-                keys,
-                found: Found::default(),
-            });
+            return Ok((keys, Found::default()));
         };
         if after == Some(last) {
             return Err(last.no_way_behind(keyed.sharded));
         }
         let range = Range { after, last };
+        let recount = Recount {
+            keyed,
+            field: self.field,
+            query: &self.args.recount,
+        };
         // The query may call functions that write.
-        let drifts = read_only(conn, |conn| {
-            keyed.drifts(self.field, &self.args.recount, &range, conn)
-        });
+        let drifts = read_only(conn, |conn| recount.drifts(&range, conn));
         let drifts = drifts.map_err(|error| self.of_recount(error))?;
         let found = match self.mode {
-            Mode::Repair if !drifts.is_empty() => {
-                let repair = Repair {
-                    keyed,
-                    field: self.field,
-                    recount: &self.args.recount,
-                };
-                repair.run(&range, &drifts, conn)?
-            }
+            Mode::Repair if !drifts.is_empty() => recount.repair(&range, &drifts, conn)?,
             _ => Found {
                 drifts,
                 ..Found::default()
             },
         };
-        Ok(Batch { keys, found })
+        Ok((keys, found))
     }
 
     /// An error of the first comparison, which is the recount's unless the connection was lost.
@@ -244,40 +216,38 @@ pub struct RecountReport {
 }
 
 #[derive(Debug, Serialize)]
-struct DriftReport {
-    key: Vec<JsonValue>,
+pub struct DriftReport {
+    key: KeyValues,
     total: Number,
     recounted: Number,
     lacks: Number,
     /// Why it was not repaired, if it was to be.
     not_repaired: Option<String>,
-    #[serde(skip)]
-    shown_key: String,
 }
 
 impl DriftReport {
     fn of(sharded: &DescribedTable, drift: &Compared, left: Option<&Reason>) -> Self {
         DriftReport {
-            key: drift.key.json(sharded),
+            key: drift.key.values(sharded),
             total: Number(drift.total.clone()),
             recounted: Number(drift.expected.clone()),
             lacks: Number(&drift.expected - &drift.total),
             not_repaired: left.map(Reason::to_string),
-            shown_key: drift.key.display(sharded),
         }
     }
 
     fn text(&self) -> String {
-        let outcome = self.not_repaired.as_ref();
+        let DriftReport {
+            key,
+            total,
+            recounted,
+            lacks,
+            not_repaired,
+        } = self;
+        let outcome = not_repaired.as_ref();
         let outcome = outcome.map(|reason| format!(", not repaired: {reason}"));
-        format!(
-            "{}: total {}, recounted {} ({:+}{})",
-            self.shown_key,
-            Plain(&self.total.0),
-            Plain(&self.recounted.0),
-            Plain(&self.lacks.0),
-            outcome.unwrap_or_default(),
-        )
+        let outcome = outcome.unwrap_or_default();
+        format!("{key}: total {total}, recounted {recounted} ({lacks:+}{outcome})")
     }
 }
 
@@ -294,32 +264,26 @@ impl RecountReport {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.compared == 0
-    }
-
-    /// Adds the drifts of so many rows. Those that are to be shown, up to so many in all, as texts.
+    /// Adds the drifts of so many rows. Those that are to be shown, up to so many in all.
     pub fn add(
         &mut self,
         sharded: &DescribedTable,
         rows: usize,
         found: &Found,
         show: usize,
-    ) -> Vec<String> {
+    ) -> &[DriftReport] {
         self.compared += rows;
         self.differ += found.drifts.len();
         if let Some(repaired) = &mut self.repaired {
             *repaired += found.drifts.len() - found.left.len();
         }
-        let left = show.saturating_sub(self.drifts.len());
-        let mut shown = vec![];
-        for drift in found.drifts.iter().take(left) {
+        let shown = self.drifts.len();
+        for drift in found.drifts.iter().take(show.saturating_sub(shown)) {
             let left = found.left.iter().find(|(key, _)| *key == drift.key);
-            let drift = DriftReport::of(sharded, drift, left.map(|(_, reason)| reason));
-            shown.push(drift.text());
-            self.drifts.push(drift);
+            let left = left.map(|(_, reason)| reason);
+            self.drifts.push(DriftReport::of(sharded, drift, left));
         }
-        shown
+        &self.drifts[shown..]
     }
 
     /// Prints the sums, or everything as JSON.
@@ -371,12 +335,10 @@ impl RecountReport {
         self.repaired.map_or(0, |repaired| self.differ - repaired)
     }
 
-    /// How a command that reached the end ends.
-    pub fn ended(&self) -> Ended {
+    fn is_left_over(&self) -> bool {
         match self.repaired {
-            None if self.differ > 0 => Ended::LeftOver,
-            Some(_) if self.unfit() > 0 => Ended::LeftOver,
-            _ => Ended::Done,
+            None => self.differ > 0,
+            Some(_) => self.unfit() > 0,
         }
     }
 }

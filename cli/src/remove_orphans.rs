@@ -5,15 +5,14 @@ use diesel_sharded::described;
 use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
-use crate::key::Keyed;
 use crate::output::{Output, plural};
 use crate::privilege::{Need, explained};
 use crate::sharded::{self, names};
 
 pub fn run(tables: &[String], conn: &mut AnyConnection, out: &mut Output) -> Result<Ended, Error> {
-    let dialect = conn.dialect();
-    for (_, sharded) in &sharded::named(tables, conn)?.tables {
-        let removed = described::remove_orphans(Keyed { sharded, dialect }, conn);
+    for sharded in sharded::named(tables, conn)?.tables {
+        let removed = described::remove_orphans(sharded.keyed(), conn);
+        let sharded = &sharded.table;
         let removed = removed.map_err(|error| {
             let shards = sharded.shards_table();
             let needs = [

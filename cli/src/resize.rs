@@ -1,6 +1,10 @@
 //! `diesel-sharded resize`: how many shards writers choose from.
 
-use diesel_sharded::described::ROWS_AT_ONCE;
+use std::collections::HashMap;
+
+use diesel::prelude::*;
+use diesel_sharded::described::{ROWS_AT_ONCE, SHARD_NUMBERS};
+use diesel_sharded::model::TableName;
 use diesel_sharded::{Counter, Error as ShardedError};
 
 use crate::args::{Form, ResizeArgs};
@@ -10,11 +14,10 @@ use crate::exit::Ended;
 use crate::fold::{FoldReports, Folding, Pauses};
 use crate::interrupt::Interrupt;
 use crate::key::Keyed;
-use crate::live::LiveTables;
 use crate::nearest::nearest;
 use crate::output::{Output, plural};
-use crate::privilege::explained;
-use crate::{shard_counts, sharded};
+use crate::privilege::{Need, explained};
+use crate::sharded;
 
 pub fn run(
     args: &ResizeArgs,
@@ -80,12 +83,11 @@ fn field_of(
     interrupt: &Interrupt,
     out: &mut Output,
 ) -> Result<Ended, Error> {
-    let dialect = conn.dialect();
-    let (live, table) = LiveTables::of(table, conn)?;
-    let sharded = &sharded::find(dialect, &live, &table)?;
+    let found = sharded::find(table, conn)?;
+    let (keyed, sharded) = (found.keyed(), &found.table);
     let field = sharded::field(sharded, field)?;
-    let numbers = shard_counts::of_table(conn, &live, sharded);
-    let numbers = numbers.map_err(|error| explained(error.into(), &shard_counts::needs(), conn));
+    let numbers = shard_counts(keyed, conn);
+    let numbers = numbers.map_err(|error| explained(error.into(), &needs_of_counts(), conn));
     let mut numbers = numbers?;
     let before = numbers.insert(field.name().into(), args.to);
     let was = match before {
@@ -99,7 +101,7 @@ fn field_of(
         let number = sharded.shard_count(field);
         let resized = number.resize(args.to, conn);
         resized.map_err(|error| {
-            let needs = shard_counts::needs_to_set();
+            let needs = needs_to_set();
             explained(without_library_tables(error), &needs, conn)
         })?;
         out.line(&format!("{named}: {was} before, now {}", args.to))?;
@@ -110,7 +112,7 @@ fn field_of(
         return Ok(Ended::Done);
     }
     let folding = Folding {
-        keyed: Keyed { sharded, dialect },
+        keyed,
         keep_shards,
         form: Form::default(),
         interrupt,
@@ -136,4 +138,26 @@ fn without_library_tables(error: diesel::result::Error) -> Error {
         )),
         error => Error::Database(error),
     }
+}
+
+/// The numbers of a table's fields that were set, by field; those of named counters, by their names behind a zero.
+pub fn shard_counts(
+    keyed: Keyed<'_>,
+    conn: &mut AnyConnection,
+) -> QueryResult<HashMap<Vec<u8>, u16>> {
+    match keyed.live.has_numbers {
+        true => keyed.sharded.shard_numbers(conn),
+        false => Ok(HashMap::new()),
+    }
+}
+
+/// The privileges to read them.
+pub fn needs_of_counts() -> [Need<'static>; 1] {
+    [Need::of("SELECT", TableName::new(SHARD_NUMBERS))]
+}
+
+/// The privileges to set one.
+fn needs_to_set() -> [Need<'static>; 3] {
+    ["SELECT", "INSERT", "UPDATE"]
+        .map(|privilege| Need::of(privilege, TableName::new(SHARD_NUMBERS)))
 }

@@ -74,9 +74,8 @@ fn run_pending(
 ) -> Result<(), Error> {
     let live = LiveTables::read(conn)?;
     let recorded = recorded(&live, conn)?;
-    let found = texts
-        .iter()
-        .map(|text| LibraryMigration::new(text, &live, Some(&recorded)));
+    let found = texts.iter();
+    let found = found.map(|text| LibraryMigration::new(text, &live, Some(&recorded)));
     let found: Vec<_> = found.collect();
     let wrong: Vec<_> = found.iter().filter_map(refused).collect();
     if !wrong.is_empty() {
@@ -128,10 +127,7 @@ fn failed(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
 }
 
 fn write(texts: Vec<MigrationText>, args: &SetupArgs, out: &mut Output) -> Result<Ended, Error> {
-    let folder = match &args.migration_dir {
-        Some(folder) => folder.clone(),
-        None => find_folder()?,
-    };
+    let folder = find_folder(args.migration_dir.as_deref())?;
     let mut ended = Ended::Done;
     let mut all_there = true;
     for text in texts {

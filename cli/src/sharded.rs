@@ -16,6 +16,7 @@ use diesel_sharded::model::{ColumnType, ShardsColumn};
 use crate::column_type::{field_type, key_type};
 use crate::connection::AnyConnection;
 use crate::error::Error;
+use crate::key::Keyed;
 use crate::live::{Kind, LiveColumn, LiveTable, LiveTables};
 use crate::output::Output;
 use crate::shell;
@@ -37,21 +38,39 @@ pub fn is_integer(column: ColumnType) -> bool {
 
 /// All of the database, by their names.
 pub fn all(dialect: Dialect, live: &LiveTables) -> Vec<DescribedTable> {
-    let tables = live.tables.values();
-    tables
-        .filter_map(|table| of(dialect, live, table))
-        .collect()
+    let tables = live
+        .tables
+        .values()
+        .filter_map(|table| of(dialect, live, table));
+    tables.collect()
 }
 
-/// Some sharded tables, each with the tables among which it is.
+/// A sharded table, and the tables among which it is.
+pub struct Sharded {
+    pub table: DescribedTable,
+    pub live: Rc<LiveTables>,
+    dialect: Dialect,
+}
+
+impl Sharded {
+    pub fn keyed(&self) -> Keyed<'_> {
+        Keyed {
+            sharded: &self.table,
+            live: &self.live,
+            dialect: self.dialect,
+        }
+    }
+}
+
+/// Some sharded tables.
 pub struct Named {
-    pub tables: Vec<(Rc<LiveTables>, DescribedTable)>,
+    pub tables: Vec<Sharded>,
     /// Those that are left to the library, if all were asked for.
     left_out: Vec<Error>,
 }
 
 impl Named {
-    pub fn note_left_out(&self, out: &mut Output) {
+    pub fn note_left_out(&self, out: &Output) {
         for why in &self.left_out {
             out.note(&why.to_string());
         }
@@ -62,42 +81,42 @@ impl Named {
 pub fn named(names: &[String], conn: &mut AnyConnection) -> Result<Named, Error> {
     let dialect = conn.dialect();
     let plain = Rc::new(LiveTables::read(conn)?);
+    let (mut tables, mut left_out_tables) = (vec![], vec![]);
     if names.is_empty() {
-        let mut all = all(dialect, &plain);
-        all.sort_by_cached_key(|sharded| {
-            let name = sharded.table().to_string();
+        let all = all(dialect, &plain).into_iter().map(|table| Sharded {
+            table,
+            live: Rc::clone(&plain),
+            dialect,
+        });
+        tables.extend(all);
+        tables.sort_by_cached_key(|sharded| {
+            let name = sharded.table.table().to_string();
             (name == COUNTERS, name)
         });
-        let all = all.into_iter();
-        return Ok(Named {
-            tables: all.map(|sharded| (Rc::clone(&plain), sharded)).collect(),
-            left_out: left_out(&plain).into_iter().map(|(_, why)| why).collect(),
-        });
+        left_out_tables.extend(left_out(&plain).into_iter().map(|(_, why)| why));
     }
-    let mut tables: Vec<(Rc<LiveTables>, DescribedTable)> = vec![];
     for name in names {
         let (live, name) = match plain.inside(name, conn)? {
             Some((live, name)) => (Rc::new(live), name),
             None => (Rc::clone(&plain), name.clone()),
         };
-        let sharded = find(dialect, &live, &name)?;
+        let sharded = one(live, &name, dialect)?;
         // A table that was named twice is looked at once.
-        if tables
-            .iter()
-            .all(|(_, other)| other.table() != sharded.table())
-        {
-            tables.push((live, sharded));
+        let is_same = |other: &Sharded| other.table.table() == sharded.table.table();
+        if !tables.iter().any(is_same) {
+            tables.push(sharded);
         }
     }
     Ok(Named {
         tables,
-        left_out: vec![],
+        left_out: left_out_tables,
     })
 }
 
 /// The one of this name.
-pub fn find(dialect: Dialect, live: &LiveTables, name: &str) -> Result<DescribedTable, Error> {
-    one(live, &all(dialect, live), name)
+pub fn find(name: &str, conn: &mut AnyConnection) -> Result<Sharded, Error> {
+    let (live, name) = LiveTables::of(name, conn)?;
+    one(Rc::new(live), &name, conn.dialect())
 }
 
 pub fn field<'t>(sharded: &'t DescribedTable, name: &str) -> Result<&'t ShardsColumn, Error> {
@@ -115,28 +134,30 @@ pub fn names(columns: &[ShardsColumn]) -> Vec<&str> {
     columns.iter().map(ShardsColumn::name).collect()
 }
 
-fn one(live: &LiveTables, all: &[DescribedTable], name: &str) -> Result<DescribedTable, Error> {
-    if let Some(sharded) = all.iter().find(|sharded| sharded.table().name() == name) {
-        return Ok(sharded.clone());
+fn one(live: Rc<LiveTables>, name: &str, dialect: Dialect) -> Result<Sharded, Error> {
+    let all = all(dialect, &live);
+    let is_shards = all.iter().any(|one| one.shards_table().name() == name);
+    let mut named = all.into_iter();
+    if let Some(table) = named.find(|one| one.table().name() == name) {
+        return Ok(Sharded {
+            table,
+            live,
+            dialect,
+        });
     }
-    let mut left_out = left_out(live).into_iter();
+    let mut left_out = left_out(&live).into_iter();
     if let Some((_, error)) = left_out.find(|(table, _)| table == name) {
         return Err(error);
     }
     live.table(name)?;
-    match all
-        .iter()
-        .any(|sharded| sharded.shards_table().name() == name)
-    {
-        true => Err(is_shards_table(&live.full(name))),
-        false => {
-            let table = live.full(name);
-            Err(Error::Refused(format!(
-                "`{table}` is not sharded, or this role may not see its shards table: `{}` begins that",
-                shell::command(["generate", &table, "COLUMN"])
-            )))
-        }
-    }
+    let table = live.full(name);
+    Err(match is_shards {
+        true => is_shards_table(&table),
+        false => Error::Refused(format!(
+            "`{table}` is not sharded, or this role may not see its shards table: `{}` begins that",
+            shell::command(["generate", &table, "COLUMN"])
+        )),
+    })
 }
 
 pub fn is_shards_table(name: &str) -> Error {
@@ -216,16 +237,10 @@ fn parent<'t>(
     };
     let by_foreign_key = || {
         shards.foreign_keys.iter().find_map(|foreign_key| {
-            let mut own: Vec<_> = foreign_key
-                .columns
-                .iter()
-                .map(|(c, _)| c.as_str())
-                .collect();
+            let columns = foreign_key.columns.iter();
+            let same = columns.clone().all(|(own, theirs)| own == theirs);
+            let mut own: Vec<_> = columns.map(|(own, _)| own.as_str()).collect();
             own.sort_by_key(|name| key_names.iter().position(|k| k == name));
-            let same = foreign_key
-                .columns
-                .iter()
-                .all(|(own, theirs)| own == theirs);
             let parent = live.tables.get(&foreign_key.parent)?;
             (same && own == key_names && has_key(parent)).then_some(parent)
         })

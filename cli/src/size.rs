@@ -9,12 +9,11 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded::model::{ShardsColumn, TableName};
 use serde::Serialize;
 
-use crate::connection::AnyConnection;
+use crate::connection::{AnyConnection, within};
 use crate::key::{Keyed, as_text};
 use crate::output::plural;
-use crate::statement::Statement;
+use crate::statement::{quoted_table, sql};
 use crate::sums;
-use crate::within::within;
 
 /// So many rows of a table are read for a number of all, and no more.
 pub const MOST: u64 = 10_000;
@@ -75,16 +74,13 @@ impl fmt::Display for Count {
 
 /// The number of a table's rows.
 pub fn rows(table: TableName<'_>, conn: &mut AnyConnection) -> QueryResult<Count> {
-    let some = Statement::default().sql("SELECT CAST(COUNT(*)");
-    let some = some
-        .sql(as_text(conn.dialect()))
-        .sql(" FROM (SELECT 1 AS one FROM ")
-        .table(table);
-    let some = some.sql(&format!(" LIMIT {}) AS some_rows", MOST + 1));
-    let number = match some.rows(conn)?.first() {
-        Some(row) => row.parse(0)?,
-        None => 0,
-    };
+    let dialect = conn.dialect();
+    let (count, from) = (as_text(dialect, "COUNT(*)"), quoted_table(dialect, table));
+    let some = format!(
+        "SELECT {count} FROM (SELECT 1 AS one FROM {from} LIMIT {}) AS some_rows",
+        MOST + 1
+    );
+    let number = sql!(some).number(conn)?;
     if number <= MOST {
         return Ok(Count::exact(number));
     }
@@ -158,31 +154,27 @@ impl Sums {
 impl Sizes {
     /// With `exact`, of every row and shard.
     pub fn read(keyed: Keyed<'_>, exact: bool, conn: &mut AnyConnection) -> QueryResult<Self> {
-        let sharded = keyed.sharded;
-        let size = |table, conn: &mut AnyConnection| match exact {
+        let mut size = |table| match exact {
             true => Ok(Count::exact(0)), // counted below
             false => rows(table, conn),
         };
-        let rows = size(sharded.table(), conn)?;
-        let shards = size(sharded.shards_table(), conn)?;
-        let read = match (rows.is_exact(), shards.is_exact()) {
-            (bases, true) => select(keyed, bases).rows(conn)?,
-            (_, false) => select_some(keyed).rows(conn)?,
-        };
-        let sum = |column: usize| -> QueryResult<Option<BigDecimal>> {
-            read.first().map_or(Ok(None), |row| sums::read(row, column))
-        };
-        let count =
-            |column| -> QueryResult<u64> { Ok(sum(column)?.and_then(|n| n.to_u64()).unwrap_or(0)) };
+        let rows = size(keyed.sharded.table())?;
+        let shards = size(keyed.sharded.shards_table())?;
         if !shards.is_exact() {
             return Ok(Sizes {
                 rows,
                 shards,
-                rows_with_shards: Count::at_least(count(0)?),
-                sums: sharded.fields().iter().map(|_| Sums::default()).collect(),
+                rows_with_shards: Count::at_least(sql!(select_some(keyed)).number(conn)?),
+                sums: keyed.fields().iter().map(|_| Sums::default()).collect(),
             });
         }
-        let sums = (0..sharded.fields().len()).map(|i| {
+        let read = sql!(select(keyed, rows.is_exact())).rows(conn)?;
+        let sum = |column: usize| read.first().map_or(Ok(None), |row| sums::read(row, column));
+        let count = |column: usize| -> QueryResult<_> {
+            let number = sum(column)?.and_then(|n| n.to_u64());
+            Ok(Count::exact(number.unwrap_or(0)))
+        };
+        let sums = (0..keyed.fields().len()).map(|i| {
             Ok(Sums {
                 unfolded: sum(3 + 2 * i)?,
                 base: sum(4 + 2 * i)?,
@@ -190,11 +182,11 @@ impl Sizes {
         });
         Ok(Sizes {
             rows: match rows.is_exact() {
-                true => Count::exact(count(2)?),
+                true => count(2)?,
                 false => rows,
             },
-            shards: Count::exact(count(1)?),
-            rows_with_shards: Count::exact(count(0)?),
+            shards: count(1)?,
+            rows_with_shards: count(0)?,
             sums: sums.collect::<QueryResult<_>>()?,
         })
     }
@@ -202,50 +194,32 @@ impl Sizes {
 
 /// Rows with shards, shards, rows; of each field the sum of shards and of bases. All from one snapshot, or a fold in between would
 /// change their sum. Without `bases` those are NULL, and so is the number of rows.
-fn select(keyed: Keyed<'_>, bases: bool) -> Statement {
-    let (table, shards) = (keyed.sharded.table(), keyed.sharded.shards_table());
-    let text = as_text(keyed.dialect);
-    let select =
-        Statement::default().sql("SELECT CAST((SELECT COUNT(*) FROM (SELECT 1 AS one FROM ");
-    let select = keyed.key(select.table(shards).sql(" GROUP BY "), shards);
-    let select = select.sql(") AS keyed)").sql(text);
-    let number = |select: Statement, of| {
-        let select = select.sql(", CAST((SELECT COUNT(*) FROM ").table(of);
-        select.sql(")").sql(text)
+fn select(keyed: Keyed<'_>, bases: bool) -> String {
+    let (parent, shards) = (keyed.parent(), keyed.shards());
+    let number = |of: &str| as_text(keyed.dialect, &format!("(SELECT COUNT(*) FROM {of})"));
+    let sum = |of: &str, field: &ShardsColumn| {
+        let sum = sums::sum(keyed.dialect, field, &keyed.column(of, field.name()));
+        format!("(SELECT {sum} FROM {of})")
     };
-    let sum = |select: Statement, of, field: &ShardsColumn| {
-        let select = select.sql(", (SELECT ");
-        let select = sums::select(select, keyed.dialect, field, |select| {
-            select.column(of, field.name())
-        });
-        select.sql(" FROM ").table(of).sql(")")
+    let of_bases = |read: String| match bases {
+        true => read,
+        false => "NULL".to_owned(),
     };
-    let select = number(select, shards);
-    let select = match bases {
-        true => number(select, table),
-        false => select.sql(", NULL"),
-    };
-    keyed.sharded.fields().iter().fold(select, |select, field| {
-        let select = sum(select, shards, field);
-        match bases {
-            true => sum(select, table, field),
-            false => select.sql(", NULL"),
-        }
-    })
+    let key = keyed.key(&shards);
+    let keys = format!("(SELECT 1 AS one FROM {shards} GROUP BY {key}) AS keyed");
+    let mut columns = vec![number(&keys), number(&shards), of_bases(number(&parent))];
+    for field in keyed.fields() {
+        columns.extend([sum(&shards, field), of_bases(sum(&parent, field))]);
+    }
+    format!("SELECT {}", columns.join(", "))
 }
 
 /// Rows with shards, among some shards.
-fn select_some(keyed: Keyed<'_>) -> Statement {
-    let shards = keyed.sharded.shards_table();
-    let names = |statement: Statement| {
-        statement.each(", ", keyed.sharded.key(), |statement, column| {
-            statement.name(column.name())
-        })
-    };
-    let select = Statement::default().sql("SELECT CAST(COUNT(*)");
-    let select = select.sql(as_text(keyed.dialect));
-    let select = names(select.sql(" FROM (SELECT 1 AS one FROM (SELECT "));
-    let select = select.sql(" FROM ").table(shards);
-    let select = select.sql(&format!(" LIMIT {}) AS some_shards GROUP BY ", MOST));
-    names(select).sql(") AS keyed")
+fn select_some(keyed: Keyed<'_>) -> String {
+    let count = as_text(keyed.dialect, "COUNT(*)");
+    let (shards, key) = (keyed.shards(), keyed.key("some_shards"));
+    let some = format!("SELECT {} FROM {shards} LIMIT {MOST}", keyed.key(&shards));
+    format!(
+        "SELECT {count} FROM (SELECT 1 AS one FROM ({some}) AS some_shards GROUP BY {key}) AS keyed"
+    )
 }

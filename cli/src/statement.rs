@@ -1,5 +1,7 @@
 //! Statements over tables that are known at run time: names are quoted as the database has it, values are bound.
 
+use std::str::FromStr;
+
 use diesel::connection::LoadConnection;
 use diesel::deserialize::{self, FromSql, FromSqlRow};
 use diesel::prelude::*;
@@ -8,81 +10,51 @@ use diesel::result::Error as DieselError;
 use diesel::row::Field;
 use diesel::sql_types::{BigInt, Binary, Text, Untyped};
 use diesel_sharded::backend::Dialect;
+pub use diesel_sharded::described::quoted;
 use diesel_sharded::model::TableName;
 
 use crate::connection::{AnyConnection, Backend};
 
-/// A statement, put together from the left to the right.
+/// A statement or a piece of one, put together by `sql!`.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Statement(Vec<Part>);
 
 #[derive(Debug)]
-enum Part {
+pub enum Part {
+    /// Text of the tool's own with names that it has quoted, or the trusted SQL of whoever runs it.
     Sql(String),
-    Name(String),
-    Bind(Value),
-}
-
-/// A value to bind.
-#[derive(Debug, Clone)]
-pub enum Value {
     Integer(i64),
     Text(String),
     Bytes(Vec<u8>),
 }
 
+impl Part {
+    pub fn text(text: &str) -> Self {
+        Part::Text(text.to_owned())
+    }
+}
+
+/// A statement of texts, values to bind and other statements, some of which may be left out.
+macro_rules! sql {
+    ($($part:expr),+ $(,)?) => {
+        $crate::statement::Statement::joined("", [$($crate::statement::Statement::from($part)),+])
+    };
+}
+
+pub(crate) use sql;
+
 impl Statement {
-    /// Text of the tool's own, or the trusted SQL of whoever runs it.
-    pub fn sql(mut self, sql: &str) -> Self {
-        self.0.push(Part::Sql(sql.to_owned()));
-        self
-    }
-
-    /// `"name"`
-    pub fn name(mut self, name: &str) -> Self {
-        self.0.push(Part::Name(name.to_owned()));
-        self
-    }
-
-    /// `"table"`, or `"schema"."table"`
-    pub fn table(self, table: TableName<'_>) -> Self {
-        let schema = table.schema().into_iter();
-        self.each(".", schema.chain([table.name()]), Self::name)
-    }
-
-    /// `"table"."column"`
-    pub fn column(self, table: TableName<'_>, column: &str) -> Self {
-        self.table(table).sql(".").name(column)
-    }
-
-    /// `$n`
-    pub fn bind(mut self, value: Value) -> Self {
-        self.0.push(Part::Bind(value));
-        self
-    }
-
-    /// Goes on with another one.
-    pub fn then(mut self, other: Self) -> Self {
-        self.0.extend(other.0);
-        self
-    }
-
-    /// Adds what `push` adds for each of `items`, with `separator` in between.
-    pub fn each<T>(
-        self,
-        separator: &str,
-        items: impl IntoIterator<Item = T>,
-        push: impl Fn(Self, T) -> Self,
-    ) -> Self {
-        let mut statement = self;
-        for (i, item) in items.into_iter().enumerate() {
+    /// All of them, with `separator` in between.
+    pub fn joined(separator: &str, statements: impl IntoIterator<Item = Self>) -> Self {
+        let mut joined = vec![];
+        for (i, statement) in statements.into_iter().enumerate() {
             if i > 0 {
-                statement = statement.sql(separator);
+                joined.push(Part::Sql(separator.to_owned()));
             }
-            statement = push(statement, item);
+            joined.extend(statement.0);
         }
-        statement
+        Statement(joined)
     }
 
     /// Runs it, and reads its rows.
@@ -90,6 +62,36 @@ impl Statement {
         conn.load(self)?
             .map(|row| Row::build_from_row(&row?).map_err(DieselError::DeserializationError))
             .collect()
+    }
+
+    /// The number in the first column of its first row.
+    pub fn number(self, conn: &mut AnyConnection) -> QueryResult<u64> {
+        let rows = self.rows(conn)?;
+        rows.first().map_or(Ok(0), |row| row.parse(0))
+    }
+}
+
+impl From<Part> for Statement {
+    fn from(part: Part) -> Self {
+        Statement(vec![part])
+    }
+}
+
+impl From<String> for Statement {
+    fn from(sql: String) -> Self {
+        Part::Sql(sql).into()
+    }
+}
+
+impl From<&str> for Statement {
+    fn from(sql: &str) -> Self {
+        sql.to_owned().into()
+    }
+}
+
+impl<P: Into<Statement>> From<Option<P>> for Statement {
+    fn from(part: Option<P>) -> Self {
+        part.map(P::into).unwrap_or_default()
     }
 }
 
@@ -99,14 +101,9 @@ impl QueryFragment<Backend> for Statement {
         for part in &self.0 {
             match part {
                 Part::Sql(sql) => out.push_sql(sql),
-                Part::Name(name) => out.push_identifier(name)?,
-                Part::Bind(Value::Integer(n)) => out.push_bind_param::<BigInt, i64>(n)?,
-                Part::Bind(Value::Text(text)) => {
-                    out.push_bind_param::<Text, str>(text.as_str())?;
-                }
-                Part::Bind(Value::Bytes(bytes)) => {
-                    out.push_bind_param::<Binary, [u8]>(bytes.as_slice())?;
-                }
+                Part::Integer(n) => out.push_bind_param::<BigInt, i64>(n)?,
+                Part::Text(text) => out.push_bind_param::<Text, str>(text.as_str())?,
+                Part::Bytes(bytes) => out.push_bind_param::<Binary, [u8]>(bytes.as_slice())?,
             }
         }
         Ok(())
@@ -126,11 +123,11 @@ impl AnyConnection {
     /// The rows that the tool's own text reads, with a `?` for each of the texts to bind.
     pub fn rows(&mut self, sql: &str, texts: &[&str]) -> QueryResult<Vec<Row>> {
         let mut parts = sql.split('?');
-        let first = Statement::default().sql(parts.next().unwrap_or_default());
-        let bound = parts.zip(texts).fold(first, |statement, (sql, text)| {
-            statement.bind(Value::Text((*text).to_owned())).sql(sql)
-        });
-        bound.rows(self)
+        let first = parts.next().unwrap_or_default();
+        let bound = parts
+            .zip(texts)
+            .map(|(sql, text)| sql!(Part::text(text), sql));
+        sql!(first, Statement::joined("", bound)).rows(self)
     }
 
     /// The texts in the first column of such rows, without NULLs.
@@ -161,43 +158,40 @@ impl Row {
 
     /// A value that is not NULL.
     pub fn text(&self, column: usize) -> QueryResult<&str> {
-        self.get(column).ok_or_else(|| {
-            let message = format!("column {} of a row is NULL or missing", column + 1);
-            DieselError::DeserializationError(message.into())
-        })
+        let value = self.get(column);
+        value
+            .ok_or_else(|| unreadable(format!("column {} of a row is NULL or missing", column + 1)))
     }
 
     /// A value that is not NULL, read as a number or the like.
-    pub fn parse<T: std::str::FromStr>(&self, column: usize) -> QueryResult<T> {
+    pub fn parse<T: FromStr>(&self, column: usize) -> QueryResult<T> {
         let text = self.text(column)?;
-        text.parse().map_err(|_| {
-            let message = format!("`{text}` is not what column {} should hold", column + 1);
-            DieselError::DeserializationError(message.into())
+        let parsed = text.parse();
+        parsed.map_err(|_| {
+            unreadable(format!(
+                "`{text}` is not what column {} should hold",
+                column + 1
+            ))
         })
     }
+}
+
+pub fn unreadable(message: String) -> DieselError {
+    DieselError::DeserializationError(message.into())
 }
 
 impl FromSqlRow<Untyped, Backend> for Row {
     fn build_from_row<'a>(row: &impl diesel::row::Row<'a, Backend>) -> deserialize::Result<Self> {
-        (0..row.field_count())
-            .map(|i| {
-                let field = row.get(i).ok_or("a row is shorter than it says")?;
-                let text = <String as FromSql<Text, Backend>>::from_nullable_sql(field.value());
-                match field.is_null() {
-                    true => Ok(None),
-                    false => text.map(Some),
+        let fields = (0..row.field_count()).map(|i| {
+            let field = row.get(i).ok_or("a row is shorter than it says")?;
+            match field.is_null() {
+                true => Ok(None),
+                false => {
+                    <String as FromSql<Text, Backend>>::from_nullable_sql(field.value()).map(Some)
                 }
-            })
-            .collect::<deserialize::Result<_>>()
-            .map(Row)
-    }
-}
-
-/// A name between quotes, for SQL that is shown or sent as a text.
-pub fn quoted(dialect: Dialect, name: &str) -> String {
-    match dialect {
-        Dialect::Mysql => format!("`{}`", name.replace('`', "``")),
-        _ => format!("\"{}\"", name.replace('"', "\"\"")),
+            }
+        });
+        fields.collect::<deserialize::Result<_>>().map(Row)
     }
 }
 

@@ -6,9 +6,7 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::backend::Dialect;
 use diesel_sharded::described::{DescribedKeys, DescribedTable};
-use diesel_sharded::model::TableName;
 use serde::Serialize;
-use serde_json::Value as JsonValue;
 
 use crate::args::StatusArgs;
 use crate::beside::Beside;
@@ -17,18 +15,16 @@ use crate::error::Error;
 use crate::exit::Ended;
 use crate::indexes::{self, sorted_columns};
 use crate::integrity::{Cache, Integrity};
-use crate::interrupt::{Ending, Interrupt};
-use crate::key::{Key, Keyed, as_text};
-use crate::live::LiveTables;
+use crate::interrupt::Interrupt;
+use crate::key::{Key, KeyValues, Keyed, as_text};
 use crate::out_of_range::OutOfRange;
-use crate::output::Output;
+use crate::output::{Note, Output, or_dash};
 use crate::privilege::{Need, explained};
-use crate::shard_counts;
+use crate::resize::{needs_of_counts, shard_counts};
 use crate::sharded::{self, COUNTERS};
 use crate::size::{self, Count, Sizes};
-use crate::statement::{Statement, Value};
+use crate::statement::sql;
 use crate::sums::{Number, Total};
-use crate::within::within;
 
 /// One shards table.
 #[derive(Debug, Serialize)]
@@ -73,9 +69,7 @@ struct FieldStatus {
 
 #[derive(Debug, Serialize)]
 struct Hot {
-    key: Vec<JsonValue>,
-    #[serde(skip)]
-    shown: String,
+    key: KeyValues,
     shards: u64,
     /// Of each field, in the order of `fields`. Null where the base is no number.
     totals: Vec<Option<Number>>,
@@ -90,19 +84,13 @@ pub fn run(args: &StatusArgs, conn: &mut AnyConnection, out: &mut Output) -> Res
             false => show(&tables, out)?,
         }
         let is_wrong = |table: &TableStatus| {
-            table.integrity.is_broken()
-                || table
-                    .counter_caches
-                    .iter()
-                    .any(|cache| cache.note().is_some())
-                || !table.out_of_range.is_empty()
+            let mut caches = table.counter_caches.iter();
+            let lacks = caches.any(|cache| !cache.missing_triggers.is_empty());
+            lacks || table.integrity.is_broken() || !table.out_of_range.is_empty()
         };
-        return Ok(match tables.iter().any(is_wrong) {
-            true => Ended::LeftOver,
-            false => Ended::Done,
-        });
+        return Ok(Ended::left_over_if(tables.iter().any(is_wrong)));
     };
-    let interrupt = Interrupt::handle(Ending::Watch)?;
+    let interrupt = Interrupt::handle("ending the watch")?;
     while !interrupt.came() && !out.is_closed() {
         let due = Instant::now() + Duration::from_secs(seconds.into());
         let tables = read(args, conn, out)?;
@@ -124,72 +112,49 @@ fn read(
     conn: &mut AnyConnection,
     out: &mut Output,
 ) -> Result<Vec<TableStatus>, Error> {
-    let dialect = conn.dialect();
     let named = sharded::named(&args.tables, conn)?;
     let mut tables = vec![];
-    for (live, sharded) in &named.tables {
-        let keyed = Keyed { sharded, dialect };
-        let table = status(keyed, live, args, conn);
-        tables.push(table.map_err(|error| explain(error, live, sharded, conn))?);
+    for sharded in &named.tables {
+        let table = status(sharded.keyed(), args, conn);
+        tables.push(table.map_err(|error| explain(error, sharded.keyed(), conn))?);
     }
     named.note_left_out(out);
     Ok(tables)
 }
 
 /// The error with its table, and with the privilege that is lacking.
-fn explain(
-    error: DieselError,
-    live: &LiveTables,
-    sharded: &DescribedTable,
-    conn: &mut AnyConnection,
-) -> Error {
-    let mut needs = Need::to_read(sharded).to_vec();
-    if live.has_numbers {
-        needs.extend(shard_counts::needs());
+fn explain(error: DieselError, keyed: Keyed<'_>, conn: &mut AnyConnection) -> Error {
+    let mut needs = Need::to_read(keyed.sharded).to_vec();
+    if keyed.live.has_numbers {
+        needs.extend(needs_of_counts());
     }
-    explained(error.into(), &needs, conn).of_table(sharded.table())
+    explained(error.into(), &needs, conn).of_table(keyed.sharded.table())
 }
 
 fn status(
     keyed: Keyed<'_>,
-    live: &LiveTables,
     args: &StatusArgs,
     conn: &mut AnyConnection,
 ) -> QueryResult<TableStatus> {
     let sharded = keyed.sharded;
-    let numbers_set = shard_counts::of_table(conn, live, sharded)?;
+    let table = sharded.table();
+    let numbers_set = shard_counts(keyed, conn)?;
     let sizes = Sizes::read(keyed, args.exact, conn)?;
-    let names = sharded::names(sharded.fields());
-    let (beside, mut notes) = match live.tables.get(sharded.table().name()) {
-        Some(table) => {
-            let beside = within(live.schema(), conn, |conn| {
-                Beside::read(conn, table, &names, sharded.shards_table().name())
-            })?;
-            let notes = beside.notes(conn.dialect(), table, &names);
-            (beside, notes)
-        }
-        None => Default::default(),
-    };
-    let sorted = within(live.schema(), conn, |conn| {
-        sorted_columns(conn, sharded.table().name())
-    })?;
+    let beside = Beside::of(keyed, conn)?;
+    let mut notes: Vec<_> = beside.notes.iter().map(Note::sentences).collect();
+    let sorted = keyed.within(conn, |conn| sorted_columns(conn, table.name()))?;
     let is_indexed = |field: &str| sorted.iter().any(|column| column == field);
-    if sharded.table().as_str() != COUNTERS {
-        let slow = names.iter().filter(|field| !is_indexed(field));
-        notes.extend(slow.map(|field| indexes::note(keyed.dialect, sharded.table(), field)));
+    if table.as_str() != COUNTERS {
+        let fields = sharded::names(keyed.fields()).into_iter();
+        let slow = fields.filter(|field| !is_indexed(field));
+        notes.extend(slow.map(|field| indexes::note(keyed, field).lines()));
     }
-    let integrity = Integrity::read(sharded, live.schema(), conn)?;
-    notes.extend(
-        integrity
-            .note(sharded)
-            .map(|(note, sql)| format!("{note}\n{sql}")),
-    );
-    let counter_caches = Cache::read(sharded, None, live.schema(), conn)?;
+    let integrity = Integrity::read(keyed, conn)?;
+    notes.extend(integrity.note(sharded).map(|note| note.lines()));
+    let counter_caches = Cache::read(keyed, None, conn)?;
     let of_caches = counter_caches.iter().filter_map(Cache::note);
-    notes.extend(
-        of_caches.map(|(says, remedy)| format!("On {}, {says}. {remedy}.", sharded.table())),
-    );
-    let fields = sharded
+    notes.extend(of_caches.map(|note| format!("On {table}, {}.", note.sentences())));
+    let fields = keyed
         .fields()
         .iter()
         .zip(sizes.sums)
@@ -212,17 +177,15 @@ fn status(
             out_of_range.push(found);
         }
     }
-    notes.extend(
-        OutOfRange::note(&out_of_range, sharded.table())
-            .map(|(says, remedy)| format!("There are {says}. {remedy}.")),
-    );
+    let of_totals = OutOfRange::note(&out_of_range, table);
+    notes.extend(of_totals.map(|note| format!("There are {}.", note.sentences())));
     Ok(TableStatus {
-        table: sharded.table().to_string(),
+        table: table.to_string(),
         shards_table: sharded.shards_table().to_string(),
         rows: sizes.rows,
         rows_with_shards: sizes.rows_with_shards,
         shards: sizes.shards,
-        dead_tuples: within(live.schema(), conn, |conn| dead_tuples(sharded, conn))?,
+        dead_tuples: keyed.within(conn, |conn| dead_tuples(sharded, conn))?,
         fields: fields.collect(),
         beside,
         integrity,
@@ -250,29 +213,23 @@ fn hottest(
     all_shards: bool,
     conn: &mut AnyConnection,
 ) -> QueryResult<(Vec<Hot>, Vec<OutOfRange>)> {
-    let sharded = keyed.sharded;
-    let some = TableName::new("some_shards");
-    let columns = sharded.key().len();
-    let hot = keyed.select_key(Statement::default().sql("SELECT "), some);
-    let hot = hot.sql(", CAST(COUNT(*)").sql(as_text(keyed.dialect));
-    let hot = match all_shards {
-        true => hot.sql(" FROM ").table(sharded.shards_table()),
-        false => last_shards(keyed, hot.sql(" FROM (")).sql(")"),
+    let (sharded, fields, columns) = (keyed.sharded, keyed.fields(), keyed.sharded.key().len());
+    let (parent, shards) = (keyed.parent(), keyed.shards());
+    let among = match all_shards {
+        true => shards,
+        false => format!("({})", last_shards(keyed)),
     };
-    let hot = hot.sql(" AS ").table(some).sql(" GROUP BY ");
-    let hot = keyed.key(hot, some).sql(" ORDER BY COUNT(*) DESC, ");
-    let hot = keyed.key(hot, some).sql(" LIMIT ");
-    let rows = hot.bind(Value::Integer(number.into())).rows(conn)?;
+    let (key, count) = (keyed.key("some_shards"), as_text(keyed.dialect, "COUNT(*)"));
+    let texts = keyed.key_as_texts("some_shards");
+    let hot = sql!(format!(
+        "SELECT {texts}, {count} FROM {among} AS some_shards GROUP BY {key} ORDER BY COUNT(*) DESC, {key} LIMIT {number}"
+    ));
+    let totals: Vec<_> = fields.iter().map(|field| keyed.total(field)).collect();
+    let totals = format!("SELECT {} FROM {parent} WHERE ", totals.join(", "));
     let (mut hottest, mut out_of_range) = (vec![], vec![]);
-    for row in rows {
+    for row in hot.rows(conn)? {
         let key = Key::read(columns, &row)?;
-        let fields = sharded.fields();
-        let totals = Statement::default().sql("SELECT ");
-        let totals = totals.each(", ", fields, |totals, field| {
-            keyed.select_total(totals, field)
-        });
-        let totals = totals.sql(" FROM ").table(sharded.table()).sql(" WHERE ");
-        let totals = totals.then(keyed.is(&key)).rows(conn)?;
+        let totals = sql!(&*totals, keyed.is(&key)).rows(conn)?;
         // A row that was deleted meanwhile has no total.
         let Some(of_row) = totals.first() else {
             continue;
@@ -284,8 +241,7 @@ fn hottest(
             of_fields.filter_map(|(field, total)| OutOfRange::of(keyed, &key, field, total)),
         );
         hottest.push(Hot {
-            key: key.json(sharded),
-            shown: key.display(sharded),
+            key: key.values(sharded),
             shards: row.parse(columns)?,
             totals: totals.iter().map(|total| total.sum().map(Number)).collect(),
         });
@@ -294,14 +250,17 @@ fn hottest(
 }
 
 /// The keys of the last shards, from the end of their index.
-fn last_shards(keyed: Keyed<'_>, statement: Statement) -> Statement {
-    let shards = keyed.sharded.shards_table();
-    let last = keyed.key(statement.sql("SELECT "), shards);
-    let last = last.sql(" FROM ").table(shards).sql(" ORDER BY ");
-    let last = last.each(", ", keyed.sharded.key(), |last, column| {
-        last.column(shards, column.name()).sql(" DESC")
-    });
-    last.sql(&format!(" LIMIT {}", size::MOST))
+fn last_shards(keyed: Keyed<'_>) -> String {
+    let shards = keyed.shards();
+    let key = keyed.key(&shards);
+    let columns = keyed.sharded.key().iter();
+    let last = columns.map(|column| keyed.column(&shards, column.name()) + " DESC");
+    let last: Vec<_> = last.collect();
+    format!(
+        "SELECT {key} FROM {shards} ORDER BY {} LIMIT {}",
+        last.join(", "),
+        size::MOST
+    )
 }
 
 fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
@@ -310,26 +269,23 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
             "There is no sharded table in this database: `diesel-sharded generate TABLE COLUMN` begins one.",
         );
     }
-    let optional = |n: Option<String>| n.unwrap_or_else(|| "-".to_owned());
-    let rows: Vec<_> = tables
-        .iter()
-        .flat_map(|table| {
-            table.fields.iter().map(move |field| {
-                vec![
-                    table.table.clone(),
-                    field.field.clone(),
-                    table.rows.to_string(),
-                    table.rows_with_shards.to_string(),
-                    table.shards.to_string(),
-                    optional(field.total.as_ref().map(Number::to_string)),
-                    optional(field.unfolded.as_ref().map(Number::to_string)),
-                    optional(field.unfolded_share.map(|n| format!("{:.1}%", n * 100.0))),
-                    optional(field.shards_set.map(|n| n.to_string())),
-                    optional(table.dead_tuples.map(|n| n.to_string())),
-                ]
-            })
-        })
-        .collect();
+    let mut rows = vec![];
+    for table in tables {
+        rows.extend(table.fields.iter().map(|field| {
+            vec![
+                table.table.clone(),
+                field.field.clone(),
+                table.rows.to_string(),
+                table.rows_with_shards.to_string(),
+                table.shards.to_string(),
+                or_dash(field.total.as_ref()),
+                or_dash(field.unfolded.as_ref()),
+                or_dash(field.unfolded_share.map(|n| format!("{:.1}%", n * 100.0))),
+                or_dash(field.shards_set),
+                or_dash(table.dead_tuples),
+            ]
+        }));
+    }
     out.table(
         &[
             "table",
@@ -371,18 +327,12 @@ fn show(tables: &[TableStatus], out: &mut Output) -> Result<(), Error> {
         out.line(&format!("\nHottest {what}{among}"))?;
         let fields = table.fields.iter().map(|field| &*field.field);
         let names: Vec<_> = ["key", "shards"].into_iter().chain(fields).collect();
-        let rows: Vec<_> = table
-            .hottest
-            .iter()
-            .map(|hot| {
-                let cells = [hot.shown.clone(), hot.shards.to_string()];
-                let totals = hot.totals.iter().map(|total| {
-                    let text = total.as_ref().map(Number::to_string);
-                    optional(text)
-                });
-                cells.into_iter().chain(totals).collect()
-            })
-            .collect();
+        let rows = table.hottest.iter().map(|hot| {
+            let cells = [hot.key.to_string(), hot.shards.to_string()];
+            let totals = hot.totals.iter().map(|total| or_dash(total.as_ref()));
+            cells.into_iter().chain(totals).collect()
+        });
+        let rows: Vec<_> = rows.collect();
         out.table(&names, &rows)?;
     }
     Ok(())

@@ -2,18 +2,17 @@
 
 use std::fmt;
 
-use bigdecimal::{BigDecimal, Zero};
+use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::{DescribedTable, declared_type};
+use diesel_sharded::described::declared_type;
 use diesel_sharded::model::{ColumnType, ShardsColumn};
-use diesel_sharded::operation::Amount;
 use serde::ser::{Error, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::key::{Keyed, as_text};
 use crate::sharded::is_integer;
-use crate::statement::{Row, Statement};
+use crate::statement::Row;
 
 /// Doubles that are none, without a sign, as PostgreSQL and SQLite write them.
 const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "Inf"];
@@ -38,32 +37,24 @@ pub fn by_halves(dialect: Dialect, field: &ShardsColumn) -> bool {
 /// -- CASE WHEN SUM(ABS(`weight`) / 1e16) < 1.79e292 THEN CAST(SUM(`weight`) AS CHAR) END    -- MySQL, of doubles
 /// -- CAST(SUM(`likes` >> 32) AS TEXT) || ' ' || CAST(SUM(`likes` & 4294967295) AS TEXT)   -- SQLite, of integers
 /// ```
-pub fn select(
-    statement: Statement,
-    dialect: Dialect,
-    field: &ShardsColumn,
-    column: impl Fn(Statement) -> Statement,
-) -> Statement {
-    let sum = |statement: Statement, before: &str, behind: &str| {
-        let statement = column(statement.sql("CAST(SUM(").sql(before));
-        statement.sql(behind).sql(")").sql(as_text(dialect))
-    };
-    let statement = statement.sql("CASE WHEN COUNT(*) = 0 THEN '0' ELSE ");
-    let statement = match (dialect, field.column_type()) {
+pub fn sum(dialect: Dialect, field: &ShardsColumn, column: &str) -> String {
+    let sum = |summed: &str| as_text(dialect, &format!("SUM({summed})"));
+    let sum = match (dialect, field.column_type()) {
         _ if by_halves(dialect, field) => {
-            let high = sum(statement, "", &format!(" >> {HALF}"));
-            sum(high.sql(" || ' ' || "), "", &format!(" & {LOWER}"))
+            let high = sum(&format!("{column} >> {HALF}"));
+            let low = sum(&format!("{column} & {LOWER}"));
+            format!("{high} || ' ' || {low}")
         }
         // It refuses a sum that no double holds.
-        (Dialect::Postgres, ColumnType::Double) => sum(statement, "CAST(", " AS NUMERIC)"),
+        (Dialect::Postgres, ColumnType::Double) => sum(&format!("CAST({column} AS NUMERIC)")),
         // MariaDB shows 0 for such a sum.
         (Dialect::Mysql, ColumnType::Double) => {
-            let statement = column(statement.sql("CASE WHEN SUM(ABS("));
-            sum(statement.sql(") / 1e16) < 1.79e292 THEN "), "", "").sql(" END")
+            let sum = sum(column);
+            format!("CASE WHEN SUM(ABS({column}) / 1e16) < 1.79e292 THEN {sum} END")
         }
-        _ => sum(statement, "", ""),
+        _ => sum(column),
     };
-    statement.sql(" END")
+    format!("CASE WHEN COUNT(*) = 0 THEN '0' ELSE {sum} END")
 }
 
 /// The sum in a column of a row, if there is one, and it is a number.
@@ -74,49 +65,33 @@ pub fn read(row: &Row, column: usize) -> QueryResult<Option<BigDecimal>> {
     if NO_NUMBERS.contains(&text.trim_start_matches('-')) {
         return Ok(None);
     }
-    let Some((high, low)) = text.split_once(' ') else {
-        return row.parse(column).map(Some);
-    };
-    let halves: Option<(i64, i64)> = high.parse().ok().zip(low.parse().ok());
-    let Some((high, low)) = halves else {
-        return row.parse(column).map(Some); // its error
-    };
-    let sum = (i128::from(high) << HALF) + i128::from(low);
-    Ok(Some(sum.into()))
-}
-
-/// A sum as a decimal.
-pub fn as_decimal(amount: &Amount) -> QueryResult<BigDecimal> {
-    let text = amount.to_string();
-    text.parse().map_err(|_| {
-        let message = format!("`{text}` is no number");
-        diesel::result::Error::DeserializationError(message.into())
-    })
-}
-
-/// `: views +5, likes -1`
-pub fn moved(sharded: &DescribedTable, amounts: &[&BigDecimal]) -> String {
-    let fields = sharded.fields().iter().zip(amounts);
-    let moved: Vec<_> = fields
-        .filter(|(_, amount)| !amount.is_zero())
-        .map(|(field, amount)| format!("{} {:+}", field.name(), Plain(amount)))
-        .collect();
-    match moved.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", moved.join(", ")),
+    let halves = text.split_once(' ');
+    let halves =
+        halves.and_then(|(high, low)| high.parse::<i64>().ok().zip(low.parse::<i64>().ok()));
+    match halves {
+        Some((high, low)) => Ok(Some(((i128::from(high) << HALF) + i128::from(low)).into())),
+        None => row.parse(column).map(Some),
     }
 }
 
-/// A number without an exponent and without zeros at its end.
-pub struct Plain<'a>(pub &'a BigDecimal);
+/// A number of any size, which JSON holds with all its digits: without an exponent and without zeros at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Number(pub BigDecimal);
 
-impl std::fmt::Display for Plain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.0.normalized().to_plain_string();
         match f.sign_plus() && !text.starts_with('-') {
             true => write!(f, "+{text}"),
             false => f.write_str(&text),
         }
+    }
+}
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let digits = RawValue::from_string(self.to_string());
+        digits.map_err(S::Error::custom)?.serialize(serializer)
     }
 }
 
@@ -128,7 +103,7 @@ pub struct Total {
 }
 
 impl Total {
-    /// From two columns that [`Keyed::select_total`] selects.
+    /// From two columns that [`Keyed::total`] selects.
     pub fn read(row: &Row, first: usize) -> QueryResult<Self> {
         Ok(Total {
             base: read(row, first)?,
@@ -145,37 +120,12 @@ impl Total {
 
 impl Keyed<'_> {
     /// `CAST("videos"."likes" AS TEXT), (SELECT … FROM "videos_shards" WHERE "videos_shards"."id" = "videos"."id")`
-    pub fn select_total(self, statement: Statement, field: &ShardsColumn) -> Statement {
-        let (table, shards) = (self.sharded.table(), self.sharded.shards_table());
-        let base = statement.sql("CAST(").column(table, field.name());
-        let base = base.sql(as_text(self.dialect));
-        let sum = base.sql(", (SELECT ");
-        let sum = select(sum, self.dialect, field, |sum| {
-            sum.column(shards, field.name())
-        });
-        let sum = sum.sql(" FROM ").table(shards).sql(" WHERE ");
-        let sum = sum.each(" AND ", self.sharded.key(), |sum, column| {
-            let sum = sum.column(shards, column.name()).sql(" = ");
-            sum.column(table, column.name())
-        });
-        sum.sql(")")
-    }
-}
-
-/// A number of any size, which JSON holds with all its digits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Number(pub BigDecimal);
-
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Plain(&self.0).fmt(f)
-    }
-}
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let digits = RawValue::from_string(self.to_string());
-        digits.map_err(S::Error::custom)?.serialize(serializer)
+    pub fn total(self, field: &ShardsColumn) -> String {
+        let (parent, shards) = (self.parent(), self.shards());
+        let base = as_text(self.dialect, &self.column(&parent, field.name()));
+        let sum = sum(self.dialect, field, &self.column(&shards, field.name()));
+        let same = self.same_key(&shards, &parent);
+        format!("{base}, (SELECT {sum} FROM {shards} WHERE {same})")
     }
 }
 
@@ -197,19 +147,19 @@ pub fn range(dialect: Dialect, field: &ShardsColumn) -> Option<(BigDecimal, BigD
     }
 }
 
+/// Whether a column holds this number.
+pub fn fits(dialect: Dialect, field: &ShardsColumn, number: &BigDecimal) -> bool {
+    range(dialect, field).is_none_or(|(least, greatest)| (least..=greatest).contains(number))
+}
+
 /// `99999999.99` of `NUMERIC(10,2)`
 fn greatest_decimal(declared: &str) -> Option<BigDecimal> {
     let (_, numbers) = declared.split_once('(')?;
     let (numbers, _) = numbers.split_once(')')?;
     let (digits, scale) = numbers.split_once(',').unwrap_or((numbers, "0"));
     let digits: usize = digits.trim().parse().ok()?;
-    format!(
-        "{}e-{}",
-        "9".repeat(digits),
-        scale.trim().parse::<usize>().ok()?
-    )
-    .parse()
-    .ok()
+    let scale: usize = scale.trim().parse().ok()?;
+    format!("{}e-{scale}", "9".repeat(digits)).parse().ok()
 }
 
 #[cfg(test)]

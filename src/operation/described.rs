@@ -28,7 +28,7 @@ use crate::policy::RetryPolicy;
 use crate::query_builder::Names;
 
 pub use self::amounts::{amount, differs, literal, refused};
-pub use self::ddl::{declared_type, fitting_name, found_caches, takes_name};
+pub use self::ddl::{declared_type, fitting_name, found_caches, quoted, takes_name};
 pub use crate::operation::fold::Pace;
 pub use crate::operation::migrations::{MigrationText, migration_texts};
 pub use crate::operation::shards_table::{FoundCache, MissingParentTriggers};

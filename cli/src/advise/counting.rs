@@ -18,14 +18,8 @@ impl Counting {
         let tokens = tokens(sql);
         let mut rest = tokens.iter().filter(|token| !token.is(";")).peekable();
         rest.next_if(|token| token.is("UPDATE"))?;
-        while rest
-            .next_if(|token| {
-                ["ONLY", "LOW_PRIORITY", "IGNORE"]
-                    .iter()
-                    .any(|word| token.is(word))
-            })
-            .is_some()
-        {}
+        let is_option = |token: &&Token| token.is_any(&["ONLY", "LOW_PRIORITY", "IGNORE"]);
+        while rest.next_if(is_option).is_some() {}
         // The name, the last part of it behind a dot, is followed by SET, or by `v` or `AS v` before it.
         let (mut schema, mut table) = (None, rest.next()?);
         while rest.next_if(|token| token.is(".")).is_some() {
@@ -33,15 +27,11 @@ impl Counting {
             table = rest.next()?;
         }
         rest.by_ref().take(3).find(|token| token.is("SET"))?;
-        let is_end = |token: &Token| {
-            ["WHERE", "RETURNING", "FROM", "ORDER", "LIMIT"]
-                .iter()
-                .any(|word| token.is(word))
-        };
+        let is_end =
+            |token: &Token| token.is_any(&["WHERE", "RETURNING", "FROM", "ORDER", "LIMIT"]);
         let assignments: Vec<_> = rest.take_while(|token| !is_end(token)).collect();
-        let columns: Vec<_> = split(&assignments)
-            .filter_map(|assignment| counted(assignment, dialect))
-            .collect();
+        let columns = split(&assignments).filter_map(|assignment| counted(assignment, dialect));
+        let columns: Vec<_> = columns.collect();
         (!columns.is_empty()).then(|| Counting {
             schema: schema.map(|schema| name(schema, dialect)),
             table: name(table, dialect),
@@ -91,9 +81,7 @@ fn counted(assignment: &[&Token], dialect: Dialect) -> Option<String> {
     let same = |token: &Token| is_one(&name(token, dialect), &column, dialect);
     let counts = match sum {
         [coalesce, own, comma, zero, rest @ ..]
-            if (coalesce.is("COALESCE") || coalesce.is("IFNULL"))
-                && comma.is(",")
-                && is_value(zero) =>
+            if coalesce.is_any(&["COALESCE", "IFNULL"]) && comma.is(",") && is_value(zero) =>
         {
             same(own) && is_added(rest)
         }
@@ -106,16 +94,17 @@ fn counted(assignment: &[&Token], dialect: Dialect) -> Option<String> {
 
 /// `+ n`, with a cast behind it or not.
 fn is_added(tokens: &[&Token]) -> bool {
-    let is_part = |token: &&Token| !["+", "-", "*", "/", "%"].iter().any(|sign| token.is(sign));
-    match tokens {
-        [sign, minus, value, rest @ ..] if minus.is("-") => {
-            (sign.is("+") || sign.is("-")) && is_value(value) && rest.iter().all(is_part)
-        }
-        [sign, value, rest @ ..] => {
-            (sign.is("+") || sign.is("-")) && is_value(value) && rest.iter().all(is_part)
-        }
-        _ => false,
-    }
+    let (sign, tokens) = match tokens {
+        [sign, minus, rest @ ..] if minus.is("-") => (sign, rest),
+        [sign, rest @ ..] => (sign, rest),
+        [] => return false,
+    };
+    let Some((value, rest)) = tokens.split_first() else {
+        return false;
+    };
+    let mut rest = rest.iter();
+    let is_part = |token: &&Token| !token.is_any(&["+", "-", "*", "/", "%"]);
+    sign.is_any(&["+", "-"]) && is_value(value) && rest.all(is_part)
 }
 
 /// A number, or the place of one.

@@ -17,14 +17,13 @@ use crate::connection::AnyConnection;
 use crate::error::Error;
 use crate::exit::Ended;
 use crate::interrupt::Interrupt;
-use crate::live::LiveTables;
-use crate::output::Output;
+use crate::output::{Output, or_dash};
 use crate::sharded::{self, names};
 use crate::shell;
 
 use self::counting::{Counting, is_one};
 use self::places::{Place, Places};
-use self::statistics::Digest;
+use self::statistics::{Digest, Statistics};
 
 /// The pause between two looks at running statements.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -65,24 +64,6 @@ struct Seen {
     new_ms: f64,
     running: u64,
     waiting: u64,
-}
-
-/// The database's statistics at one moment.
-struct Statistics {
-    digests: Vec<Digest>,
-    row_updates: BTreeMap<String, u64>,
-}
-
-impl Statistics {
-    fn read(conn: &mut AnyConnection) -> QueryResult<Result<Self, String>> {
-        Ok(match statistics::read(conn)? {
-            Ok(digests) => Ok(Statistics {
-                digests,
-                row_updates: statistics::row_updates(conn)?,
-            }),
-            Err(off) => Err(off),
-        })
-    }
 }
 
 impl Seen {
@@ -183,18 +164,14 @@ fn look(
         }
         (Err(off), _) | (_, Err(off)) => report.notes.push(off),
     }
-    report.columns = advices(&columns, dialect, report.seconds, looks.max(1));
+    let advices = columns.iter();
+    let advices = advices.map(|columns| advice(columns, dialect, report.seconds, looks.max(1)));
+    report.columns = advices.collect();
     report.notes.append(&mut places.notes);
-    let urgency = |advice: &Advice| {
-        (
-            advice.waiting_sessions,
-            advice.counts_per_second.unwrap_or(0.0),
-        )
-    };
+    let rate = |advice: &Advice| advice.counts_per_second.unwrap_or(0.0);
     report.columns.sort_by(|a, b| {
-        urgency(b)
-            .partial_cmp(&urgency(a))
-            .unwrap_or(std::cmp::Ordering::Equal)
+        let by_waits = b.waiting_sessions.total_cmp(&a.waiting_sessions);
+        by_waits.then(rate(b).total_cmp(&rate(a)))
     });
     Ok(report)
 }
@@ -233,9 +210,7 @@ fn by_column(
         let Some(place) = places.find(&counting, conn)? else {
             continue;
         };
-        let Some(table) = place.table() else {
-            continue;
-        };
+        let table = &place.live.tables[&place.name];
         let countable = table
             .columns
             .iter()
@@ -273,11 +248,10 @@ fn add_row_updates(
     for Columns { place, seen, .. } in columns {
         // Those of this database alone are known.
         let is_left_out = seen.new_counts == 0 && seen.running > 0 && place.live.schema().is_none();
-        let name = place.name();
-        if let Some(updates) = after.row_updates.get(name).filter(|_| is_left_out) {
-            let earlier = before.row_updates.get(name).copied().unwrap_or(0);
-            seen.counts = *updates;
-            seen.new_counts = updates.saturating_sub(earlier);
+        let updates = |statistics: &Statistics| statistics.row_updates.get(&place.name).copied();
+        if let Some(updates_after) = updates(after).filter(|_| is_left_out) {
+            seen.counts = updates_after;
+            seen.new_counts = updates_after.saturating_sub(updates(before).unwrap_or(0));
             seen.new_ms = seen.running as f64 * time;
             added = true;
         }
@@ -288,21 +262,19 @@ fn add_row_updates(
 const BY_TABLE: &str = "The server's digests leave out statements that the client prepared, as Diesel does on MariaDB. Their counts are the row \
 updates of the whole table, and their times those of the statements that were seen running.";
 
-fn advices(columns: &[Columns], dialect: Dialect, seconds: f64, looks: u32) -> Vec<Advice> {
-    let columns = columns.iter();
-    columns
-        .map(|columns| advice(columns, dialect, seconds, looks))
-        .collect()
-}
-
 fn advice(columns: &Columns, dialect: Dialect, seconds: f64, looks: u32) -> Advice {
     let Columns {
         place,
         columns: counted,
         seen,
     } = columns;
-    let table = place.live.full(place.name());
-    let sharded = is_sharded(&place.live, place.name(), counted, dialect);
+    let table = place.live.full(&place.name);
+    let all = sharded::all(dialect, &place.live);
+    let sharded = all.iter().any(|sharded| {
+        let fields = names(sharded.fields());
+        let mut counted = counted.iter();
+        sharded.table().name() == place.name && counted.all(|name| fields.contains(&name.as_str()))
+    });
     let next = match sharded {
         true => format!(
             "{table} has shards already: the code that sends this needs `use diesel_sharded::update`"
@@ -327,14 +299,6 @@ fn advice(columns: &Columns, dialect: Dialect, seconds: f64, looks: u32) -> Advi
     }
 }
 
-fn is_sharded(live: &LiveTables, table: &str, columns: &[String], dialect: Dialect) -> bool {
-    sharded::all(dialect, live).iter().any(|sharded| {
-        let fields = names(sharded.fields());
-        let has = |name: &String| fields.contains(&name.as_str());
-        sharded.table().name() == table && columns.iter().all(has)
-    })
-}
-
 fn show(report: &Report, out: &mut Output) -> Result<(), Error> {
     for note in &report.notes {
         out.line(&format!("{note}\n"))?;
@@ -347,15 +311,14 @@ fn show(report: &Report, out: &mut Output) -> Result<(), Error> {
             "No statement counts on a row: none of the form UPDATE t SET c = c + n was seen.",
         );
     }
-    let optional = |n: Option<String>| n.unwrap_or_else(|| "-".to_owned());
     let rows = report.columns.iter().map(|advice| {
         vec![
             advice.table.clone(),
             advice.column.clone(),
-            optional(advice.counts.map(|n| n.to_string())),
-            optional(advice.counts_per_second.map(|n| format!("{n:.1}"))),
-            optional(advice.mean_ms.map(|n| format!("{n:.2}"))),
-            optional(advice.waiting_share.map(|n| format!("{:.0}%", n * 100.0))),
+            or_dash(advice.counts),
+            or_dash(advice.counts_per_second.map(|n| format!("{n:.1}"))),
+            or_dash(advice.mean_ms.map(|n| format!("{n:.2}"))),
+            or_dash(advice.waiting_share.map(|n| format!("{:.0}%", n * 100.0))),
             format!("{:.1}", advice.waiting_sessions),
         ]
     });

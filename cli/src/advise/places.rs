@@ -6,9 +6,8 @@ use std::rc::Rc;
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
 
-use crate::connection::AnyConnection;
-use crate::live::{LiveTable, LiveTables};
-use crate::within::is_schema;
+use crate::connection::{AnyConnection, is_schema};
+use crate::live::LiveTables;
 
 use super::counting::Counting;
 
@@ -23,17 +22,7 @@ pub struct Places {
 /// A table among others.
 pub struct Place {
     pub live: Rc<LiveTables>,
-    name: String,
-}
-
-impl Place {
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub fn table(&self) -> Option<&LiveTable> {
-        self.live.tables.get(&self.name)
-    }
+    pub name: String,
 }
 
 impl Places {
@@ -109,12 +98,12 @@ fn in_another_case(live: &LiveTables, name: &str, dialect: Dialect) -> Option<St
         return None;
     }
     let name = name.to_lowercase();
-    let mut like = live
-        .tables
-        .keys()
-        .filter(|other| other.to_lowercase() == name);
-    let only = like.next()?;
-    like.next().is_none().then(|| only.clone())
+    let names = live.tables.keys();
+    let like: Vec<_> = names.filter(|other| other.to_lowercase() == name).collect();
+    match like[..] {
+        [only] => Some(only.clone()),
+        _ => None,
+    }
 }
 
 /// Whether the plain name leads to the table of this schema.

@@ -16,37 +16,45 @@ pub struct Digest {
     pub total_ms: f64,
 }
 
-/// The statements that update, or how to switch their statistics on.
-pub fn read(conn: &mut AnyConnection) -> QueryResult<Result<Vec<Digest>, String>> {
-    let source = match conn.dialect() {
-        Dialect::Postgres => postgres(conn)?,
-        _ => mysql(conn)?,
-    };
-    let rows = match source.map(|sql| conn.rows(&sql, &[])) {
-        Ok(Err(DieselError::DatabaseError(_, refused))) => {
-            return Ok(Err(format!(
-                "The statistics of statements cannot be read: {}. {}",
-                refused.message(),
-                match conn.dialect() {
-                    Dialect::Postgres => "The extension has to be in shared_preload_libraries.",
-                    _ => "GRANT SELECT ON performance_schema.* to this role.",
-                }
-            )));
-        }
-        Ok(rows) => rows?,
-        Err(off) => return Ok(Err(off)),
-    };
-    if rows.iter().any(|row| row.get(0) == Some(HIDDEN)) && rows.len() == 1 {
-        return Ok(Err(
-            "The statements of other roles are hidden from this one: GRANT pg_read_all_stats to it.".to_owned(),
-        ));
-    }
-    let digests = rows.iter().map(digest);
-    digests.collect::<QueryResult<_>>().map(Ok)
+/// The database's statistics at one moment.
+pub struct Statistics {
+    pub digests: Vec<Digest>,
+    /// How many rows of each table were updated: MariaDB's digests leave out statements that a client prepared.
+    pub row_updates: BTreeMap<String, u64>,
 }
 
-/// How many rows of each table were updated: MariaDB's digests leave out statements that a client prepared.
-pub fn row_updates(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, u64>> {
+impl Statistics {
+    /// Or how to switch them on.
+    pub fn read(conn: &mut AnyConnection) -> QueryResult<Result<Self, String>> {
+        let source = match conn.dialect() {
+            Dialect::Postgres => postgres(conn)?,
+            _ => mysql(conn)?,
+        };
+        let rows = match source.map(|sql| conn.rows(&sql, &[])) {
+            Ok(Err(DieselError::DatabaseError(_, refused))) => {
+                let remedy = match conn.dialect() {
+                    Dialect::Postgres => "The extension has to be in shared_preload_libraries.",
+                    _ => "GRANT SELECT ON performance_schema.* to this role.",
+                };
+                let says = refused.message();
+                let off = format!("The statistics of statements cannot be read: {says}. {remedy}");
+                return Ok(Err(off));
+            }
+            Ok(rows) => rows?,
+            Err(off) => return Ok(Err(off)),
+        };
+        if let [Some(HIDDEN)] = rows.iter().map(|row| row.get(0)).collect::<Vec<_>>()[..] {
+            let off = "The statements of other roles are hidden from this one: GRANT pg_read_all_stats to it.";
+            return Ok(Err(off.to_owned()));
+        }
+        Ok(Ok(Statistics {
+            digests: rows.iter().map(digest).collect::<QueryResult<_>>()?,
+            row_updates: row_updates(conn)?,
+        }))
+    }
+}
+
+fn row_updates(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, u64>> {
     if conn.dialect() != Dialect::Mysql {
         return Ok(BTreeMap::new());
     }
@@ -59,7 +67,7 @@ pub fn row_updates(conn: &mut AnyConnection) -> QueryResult<BTreeMap<String, u64
 }
 
 /// PostgreSQL's pattern of an update, behind comments or not. It has no backslash, which some sessions read otherwise.
-pub const IS_UPDATE: &str = "^([[:space:]]|/[*].*[*]/|--[^\n]*\n)*update[[:space:]]";
+const IS_UPDATE: &str = "^([[:space:]]|/[*].*[*]/|--[^\n]*\n)*update[[:space:]]";
 
 const HIDDEN: &str = "<insufficient privilege>";
 

@@ -1,22 +1,19 @@
-//! Settings of the server and of the role's sessions, of those that the reference page on surroundings names.
+//! Settings of the server and of the role's sessions, of those that the reference page on surroundings names, and signs of a pooler.
 
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use diesel::prelude::*;
 use diesel_sharded::backend::Dialect;
-use diesel_sharded::described::DescribedTable;
 use diesel_sharded::model::ColumnType;
 
 use crate::connection::AnyConnection;
-use crate::live::{Kind, LiveTables};
+use crate::live::Kind;
+use crate::sharded::Sharded;
 use crate::statement::quoted;
 
-use super::finding::Finding;
+use super::Finding;
 
-type Tables = [(Rc<LiveTables>, DescribedTable)];
-
-pub fn check(tables: &Tables, conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
+pub fn check(tables: &[Sharded], conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
     match conn.dialect() {
         Dialect::Postgres => postgres(tables, conn),
         Dialect::Mysql => mysql(tables, conn),
@@ -47,8 +44,14 @@ impl Settings {
     }
 }
 
-const READ_ONLY: &str =
-    "every count is refused here: use the primary, or a role whose sessions may write";
+/// Or the reason why they may not.
+fn sessions_write(read_only: Option<String>) -> Finding {
+    let remedy = "every count is refused here: use the primary, or a role whose sessions may write";
+    match read_only {
+        Some(says) => Finding::problem("read-only", says, remedy),
+        None => Finding::ok("read-only", "sessions may write"),
+    }
+}
 
 fn isolation(default: &str) -> Finding {
     let default = default.replace('-', " ").to_lowercase();
@@ -62,7 +65,7 @@ fn isolation(default: &str) -> Finding {
     }
 }
 
-fn postgres(tables: &Tables, conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
+fn postgres(tables: &[Sharded], conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
     let settings = Settings::read(
         "SELECT name, setting FROM pg_settings WHERE name IN ('default_transaction_isolation', 'default_transaction_read_only', \
          'session_replication_role', 'extra_float_digits', 'lock_timeout', 'statement_timeout') \
@@ -70,20 +73,13 @@ fn postgres(tables: &Tables, conn: &mut AnyConnection) -> QueryResult<Vec<Findin
         conn,
     )?;
     let mut findings = vec![isolation(settings.get("default_transaction_isolation"))];
-    findings.push(
-        match (
-            settings.is_on("in_recovery"),
-            settings.is_on("default_transaction_read_only"),
-        ) {
-            (true, _) => Finding::problem("read-only", "this server is a standby", READ_ONLY),
-            (_, true) => Finding::problem(
-                "read-only",
-                "default_transaction_read_only is on",
-                READ_ONLY,
-            ),
-            _ => Finding::ok("read-only", "sessions may write"),
-        },
-    );
+    let read_only = match settings.is_on("in_recovery") {
+        true => Some("this server is a standby"),
+        false => settings
+            .is_on("default_transaction_read_only")
+            .then_some("default_transaction_read_only is on"),
+    };
+    findings.push(sessions_write(read_only.map(str::to_owned)));
     if settings.get("session_replication_role") != "origin" {
         findings.push(Finding::problem(
             "foreign keys",
@@ -91,10 +87,8 @@ fn postgres(tables: &Tables, conn: &mut AnyConnection) -> QueryResult<Vec<Findin
             "Take the setting from the role and the database: ALTER ROLE … RESET session_replication_role",
         ));
     }
-    let has_double = tables.iter().any(|(_, sharded)| {
-        let mut fields = sharded.fields().iter();
-        fields.any(|field| field.column_type() == ColumnType::Double)
-    });
+    let mut fields = tables.iter().flat_map(|sharded| sharded.table.fields());
+    let has_double = fields.any(|field| field.column_type() == ColumnType::Double);
     if has_double && settings.get("extra_float_digits").starts_with('-') {
         findings.push(Finding::problem(
             "floats",
@@ -113,23 +107,18 @@ fn postgres(tables: &Tables, conn: &mut AnyConnection) -> QueryResult<Vec<Findin
     Ok(findings)
 }
 
-fn mysql(tables: &Tables, conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
-    let settings = Settings::read(
-        "SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation', 'tx_read_only', 'transaction_read_only', \
-         'read_only', 'sql_mode', 'sql_select_limit', 'sql_safe_updates', 'binlog_format', 'log_bin', 'completion_type', \
-         'foreign_key_checks', 'autocommit', 'group_replication_enforce_update_everywhere_checks', 'wsrep_on')",
-        conn,
-    )?;
+fn mysql(tables: &[Sharded], conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
+    let settings = Settings::read("SHOW VARIABLES", conn)?;
     let either = |old: &str, new: &str| match settings.get(new) {
         "" => settings.get(old).to_owned(),
         value => value.to_owned(),
     };
     let mut findings = vec![isolation(&either("tx_isolation", "transaction_isolation"))];
     let read_only = ["tx_read_only", "transaction_read_only", "read_only"];
-    findings.push(match read_only.iter().find(|name| settings.is_on(name)) {
-        Some(name) => Finding::problem("read-only", format!("{name} is on"), READ_ONLY),
-        None => Finding::ok("read-only", "sessions may write"),
-    });
+    let read_only = read_only.iter().find(|name| settings.is_on(name));
+    findings.push(sessions_write(
+        read_only.map(|name| format!("{name} is on")),
+    ));
     let mode = settings.get("sql_mode");
     let is_strict = ["STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"]
         .iter()
@@ -189,10 +178,8 @@ fn mysql(tables: &Tables, conn: &mut AnyConnection) -> QueryResult<Vec<Finding>>
         ));
     }
     if settings.is_on("group_replication_enforce_update_everywhere_checks") {
-        for (_, sharded) in tables
-            .iter()
-            .filter(|(_, sharded)| sharded.has_foreign_key())
-        {
+        let tables = tables.iter().map(|sharded| &sharded.table);
+        for sharded in tables.filter(|sharded| sharded.has_foreign_key()) {
             findings.push(Finding::problem(
                 "foreign keys",
                 format!("all nodes of this group take writes, and {} has a foreign key: writes are refused (3098)", sharded.shards_table()),
@@ -212,30 +199,24 @@ fn mysql(tables: &Tables, conn: &mut AnyConnection) -> QueryResult<Vec<Finding>>
 }
 
 /// Shards tables of another engine, which are not recognized as such: their changes cannot be taken back.
-fn engines(tables: &Tables) -> Vec<Finding> {
-    let Some((live, _)) = tables.first() else {
+fn engines(tables: &[Sharded]) -> Vec<Finding> {
+    let Some(Sharded { live, .. }) = tables.first() else {
         return vec![];
     };
-    let others = live.tables.values().filter_map(|table| match &table.kind {
-        Kind::Engine(engine) => Some((&table.name, engine)),
-        _ => None,
-    });
-    let shards = others.filter(|(name, _)| {
-        let parent = name.strip_suffix("_shards");
+    let shards = live.tables.values().filter(|table| {
+        let parent = table.name.strip_suffix("_shards");
         parent.is_some_and(|parent| live.tables.contains_key(parent))
     });
-    let findings: Vec<_> = shards
-        .map(|(name, engine)| {
-            Finding::problem(
-                "engine",
-                format!("{name} uses {engine}, which takes no change back"),
-                format!(
-                    "ALTER TABLE {} ENGINE = InnoDB;",
-                    quoted(Dialect::Mysql, name)
-                ),
-            )
-        })
-        .collect();
+    let findings = shards.filter_map(|table| {
+        let (Kind::Engine(engine), name) = (&table.kind, &table.name) else {
+            return None;
+        };
+        let says = format!("{name} uses {engine}, which takes no change back");
+        let name = quoted(Dialect::Mysql, name);
+        let remedy = format!("ALTER TABLE {name} ENGINE = InnoDB;");
+        Some(Finding::problem("engine", says, remedy))
+    });
+    let findings: Vec<_> = findings.collect();
     match findings.is_empty() {
         true => vec![Finding::ok("engine", "all shards tables use InnoDB")],
         false => findings,
@@ -261,4 +242,72 @@ fn sqlite(conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
          PRAGMA busy_timeout = 5000 on each, and leave the checks on",
     );
     Ok(vec![journal, connections])
+}
+
+/// Of a pooler.
+const REMEDY: &str = "Counts are safe behind any pooler. If it pools transactions and does not keep prepared statements (PgBouncer before 1.21, or \
+without max_prepared_statements), give the application's connections set_prepared_statement_cache_size(CacheSize::Disabled); see \
+docs/poolers.md";
+
+/// Whether a pooler stands between this connection and PostgreSQL, as far as the session tells.
+pub fn pooler(url: Option<&str>, conn: &mut AnyConnection) -> QueryResult<Vec<Finding>> {
+    if conn.dialect() != Dialect::Postgres {
+        return Ok(vec![]);
+    }
+    let session = "SELECT CAST(CAST(EXTRACT(EPOCH FROM clock_timestamp() - backend_start) AS BIGINT) AS TEXT), \
+         CAST((SELECT COUNT(*) FROM pg_prepared_statements) AS TEXT), CAST(inet_server_port() AS TEXT) \
+         FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+    let rows = conn.rows(session, &[])?;
+    let Some(row) = rows.first() else {
+        return Ok(vec![]);
+    };
+    let (age, prepared): (i64, u64) = (row.parse(0)?, row.parse(1)?);
+    let server_port = row.get(2).and_then(|port| port.parse::<u16>().ok());
+    let found = match server_port.zip(url.and_then(port)) {
+        _ if prepared > 0 => format!(
+            "this session came with {prepared} prepared statements of another client: a pooler shares it"
+        ),
+        _ if age >= 2 => {
+            format!("the server's session is {age} s older than this connection: a pooler keeps it")
+        }
+        Some((server, asked)) if server != asked => format!(
+            "the server listens on port {server}, and this connection goes to {asked}: a pooler, a proxy or a forwarded port"
+        ),
+        _ => {
+            return Ok(vec![Finding::ok(
+                "pooler",
+                "none is seen; one that has just opened its session is not",
+            )]);
+        }
+    };
+    Ok(vec![Finding::warning("pooler", found, REMEDY)])
+}
+
+/// The port in a database's address, which is 5432 where it names a host alone.
+fn port(url: &str) -> Option<u16> {
+    let (_, place) = url.split_once("://")?;
+    let host = place.split(['/', '?']).next()?;
+    let host = host.rsplit('@').next()?;
+    match host.rsplit_once(':') {
+        Some((_, port)) => port.parse().ok(),
+        None => (!host.is_empty()).then_some(5432),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports() {
+        for (url, expected) in [
+            ("postgres://a:b@h:6432/db", Some(6432)),
+            ("postgres://h/db?x=y:1", Some(5432)),
+            ("postgresql:///db?host=/tmp", None),
+            ("postgres://h:x/db", None),
+            ("file.db", None),
+        ] {
+            assert_eq!(port(url), expected, "{url}");
+        }
+    }
 }

@@ -159,6 +159,11 @@ pub fn found_caches(dialect: Dialect, triggers: &[String]) -> Vec<FoundCache> {
     shards_table::found_caches(dialect, triggers)
 }
 
+/// A name between quotes.
+pub fn quoted(dialect: Dialect, name: &str) -> String {
+    quoted_on(dialect, name)
+}
+
 /// A name for what belongs to a table, shortened where the database would not take it.
 pub fn fitting_name(dialect: Dialect, name: String) -> String {
     dialect.fitting_name(name)
