@@ -60,6 +60,38 @@ pub fn wait<F: Future>(future: F) -> F::Output {
     Nested.block_on(future)
 }
 
+/// The asynchronous methods of these names, waited for, with these bounds on the connection `Conn` and its backend `DB`. A method's `self`
+/// says whether it takes the value.
+macro_rules! waits {
+    (
+        @method {$($bounds:tt)*}
+        $name:ident$(<$of:ident>)?($this:ident: $taken:ty $(, $argument:ident: $type:ty)*) -> $result:ty
+    ) => {
+        pub fn $name<Conn, DB $(, $of)?>($this: $taken, $($argument: $type,)* conn: &mut Conn) -> QueryResult<$result>
+        where
+            Conn: AsyncConnection<Backend = DB>,
+            DB: BackendOf<Conn>,
+            $($bounds)*
+        {
+            wait($this.0.$name($($argument,)* conn))
+        }
+    };
+    ($bounds:tt $($name:ident$(<$of:ident>)?($this:ident: $taken:ty $(, $argument:ident: $type:ty)*) -> $result:ty;)+) => {$(
+        waits! {
+            @method $bounds $name$(<$of>)?($this: $taken $(, $argument: $type)*) -> $result
+        }
+    )+};
+}
+
+/// The builder's methods of these names.
+macro_rules! builds {
+    ($wrapper:ident: $($name:ident($argument:ident: $type:ty);)+) => {$(
+        pub fn $name(self, $argument: $type) -> Self {
+            $wrapper(self.0.$name($argument))
+        }
+    )+};
+}
+
 mod caches;
 mod operations;
 mod updates;
@@ -114,28 +146,10 @@ pub mod shard_counts {
             ShardCount(asynchronous::shard_counts::ShardCount::of(column))
         }
 
-        pub fn get<Conn>(&self, conn: &mut Conn) -> QueryResult<u16>
-        where
-            Conn: AsyncConnection,
-            Conn::Backend: BackendOf<Conn>,
-        {
-            wait(self.0.get(conn))
-        }
-
-        pub fn increase<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<u16>
-        where
-            Conn: AsyncConnection,
-            Conn::Backend: BackendOf<Conn>,
-        {
-            wait(self.0.increase(n, conn))
-        }
-
-        pub fn resize<Conn>(&self, n: u16, conn: &mut Conn) -> QueryResult<()>
-        where
-            Conn: AsyncConnection,
-            Conn::Backend: BackendOf<Conn>,
-        {
-            wait(self.0.resize(n, conn))
+        waits! {{}
+            get(self: &Self) -> u16;
+            increase(self: &Self, n: u16) -> u16;
+            resize(self: &Self, n: u16) -> ();
         }
     }
 
@@ -180,12 +194,9 @@ pub mod retry {
             Self::default()
         }
 
-        pub fn retry(self, policy: RetryPolicy) -> Self {
-            Transaction(self.0.retry(policy))
-        }
-
-        pub fn isolation(self, isolation: Isolation) -> Self {
-            Transaction(self.0.isolation(isolation))
+        builds! { Transaction:
+            retry(policy: RetryPolicy);
+            isolation(isolation: Isolation);
         }
 
         pub fn deferred(self) -> Self {

@@ -44,35 +44,17 @@ where
     T: ShardedTable,
     W: Send + Sync,
 {
-    pub fn batch(self, parents: usize) -> Self {
-        Fold(self.0.batch(parents))
+    builds! { Fold:
+        batch(parents: usize);
+        at_most_per_second(parents: u32);
+        keep_shards(number: u16);
+        after(key: impl Into<Option<Key<Q>>>);
+        retry(policy: RetryPolicy);
     }
 
-    pub fn at_most_per_second(self, parents: u32) -> Self {
-        Fold(self.0.at_most_per_second(parents))
-    }
-
-    pub fn keep_shards(self, number: u16) -> Self {
-        Fold(self.0.keep_shards(number))
-    }
-
-    pub fn after(self, key: impl Into<Option<Key<Q>>>) -> Self {
-        Fold(self.0.after(key))
-    }
-
-    pub fn retry(self, policy: RetryPolicy) -> Self {
-        Fold(self.0.retry(policy))
-    }
-
-    pub fn run<Conn, DB>(self, conn: &mut Conn) -> QueryResult<Folded<T>>
-    where
-        T: KeyedTable<DB>,
-        T::PrimaryKey: Expression,
-        W: QueryFragment<DB> + QueryId,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.run(conn))
+    waits! {
+        { T: KeyedTable<DB>, T::PrimaryKey: Expression, W: QueryFragment<DB> + QueryId }
+        run(self: Self) -> Folded<T>;
     }
 
     pub fn run_with<Conn, DB>(
@@ -112,15 +94,13 @@ impl<C: ShardedColumn> CountMany<C, NoInsert> {
 }
 
 impl<C: ShardedColumn, Ins> CountMany<C, Ins> {
-    pub fn run<Conn, DB>(self, conn: &mut Conn) -> QueryResult<CountedMany<C::Table>>
-    where
-        C: IntegerField<DB> + Send + Sync,
-        C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
-        Ins: InsertMissing<C::Table, DB, Statement: Send> + Send + Sync,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.run(conn))
+    waits! {
+        {
+            C: IntegerField<DB> + Send + Sync,
+            C::Table: KeyedTable<DB> + ShardedTable<Key: Ord, KeyValues: QueryFragment<DB> + Send>,
+            Ins: InsertMissing<C::Table, DB, Statement: Send> + Send + Sync,
+        }
+        run(self: Self) -> CountedMany<C::Table>;
     }
 }
 
@@ -152,25 +132,21 @@ impl<Q, A, T, W> SetTotal<Q, A>
 where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
 {
-    pub fn retry(self, policy: RetryPolicy) -> Self {
-        SetTotal(self.0.retry(policy))
-    }
+    builds! { SetTotal: retry(policy: RetryPolicy); }
 
     pub fn idempotency_key(self, key: impl AsRef<[u8]>) -> IdempotentSet<Q, A> {
         IdempotentSet(self.0.idempotency_key(key))
     }
 
-    pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
-    where
-        Q: Send,
-        A: Assignment + QueryFragment<DB> + Send + Sync,
-        T: KeyedTable<DB>,
-        T::PrimaryKey: Expression + QueryId,
-        W: QueryFragment<DB> + QueryId + Send + Sync,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.execute(conn))
+    waits! {
+        {
+            Q: Send,
+            A: Assignment + QueryFragment<DB> + Send + Sync,
+            T: KeyedTable<DB>,
+            T::PrimaryKey: Expression + QueryId,
+            W: QueryFragment<DB> + QueryId + Send + Sync,
+        }
+        execute(self: Self) -> usize;
     }
 }
 
@@ -180,16 +156,14 @@ impl<Q, A, T, W> IdempotentSet<Q, A>
 where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
 {
-    pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
-    where
-        A: Assignment + QueryFragment<DB> + Send + Sync,
-        T: KeyedTable<DB>,
-        T::PrimaryKey: Expression + QueryId,
-        W: QueryFragment<DB> + QueryId + Send + Sync,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.execute(conn))
+    waits! {
+        {
+            A: Assignment + QueryFragment<DB> + Send + Sync,
+            T: KeyedTable<DB>,
+            T::PrimaryKey: Expression + QueryId,
+            W: QueryFragment<DB> + QueryId + Send + Sync,
+        }
+        execute(self: Self) -> usize;
     }
 }
 
@@ -212,49 +186,22 @@ impl<R, C, Q, T, W> Verify<R, C, Q>
 where
     R: IntoUpdateTarget<Table = T, WhereClause = W>,
 {
-    pub fn retry(self, policy: RetryPolicy) -> Self {
-        Verify(self.0.retry(policy))
-    }
+    builds! { Verify: retry(policy: RetryPolicy); }
 
-    pub fn drifts<Conn, DB, Fields>(
-        self,
-        conn: &mut Conn,
-    ) -> QueryResult<Vec<Drift<T::Key, C::Total>>>
-    where
-        R: Send,
-        C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync,
-        Q: RecountQuery<T::Key, Row: Send>
-            + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-        T: KeyedTable<DB, Key: Eq + Hash>,
-        W: QueryFragment<DB> + QueryId + Send + Sync,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.drifts(conn))
-    }
-
-    pub fn repair<Conn, DB, Fields>(
-        self,
-        conn: &mut Conn,
-    ) -> QueryResult<Vec<Drift<T::Key, C::Total>>>
-    where
-        R: Clone + Send,
-        C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync,
-        Q: RecountQuery<T::Key, Row: Send>
-            + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-        T: KeyedTable<DB, Key: Eq + Hash>,
-        W: QueryFragment<DB> + QueryId + Send + Sync,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.repair(conn))
+    waits! {
+        {
+            R: Clone + Send,
+            C: VerifiedFields<Fields, Table = T, Total: Send> + Send + Sync,
+            Q: RecountQuery<T::Key, Row: Send>
+                + LoadQuery<'static, Conn, <Q as RecountQuery<T::Key>>::Row>
+                + Clone
+                + Send
+                + Sync
+                + 'static,
+            T: KeyedTable<DB, Key: Eq + Hash>,
+            W: QueryFragment<DB> + QueryId + Send + Sync,
+        }
+        drifts<Fields>(self: Self) -> Vec<Drift<T::Key, C::Total>>;
+        repair<Fields>(self: Self) -> Vec<Drift<T::Key, C::Total>>;
     }
 }

@@ -69,12 +69,9 @@ impl<Q, V, R, I> Update<UpdateStatement<Q, V, R, I, Async>> {
         Update(self.0.into_boxed())
     }
 
-    pub fn retry(self, policy: RetryPolicy) -> Self {
-        Update(self.0.retry(policy))
-    }
-
-    pub fn shard_choice(self, choice: ShardChoice) -> Self {
-        Update(self.0.shard_choice(choice))
+    builds! { Update:
+        retry(policy: RetryPolicy);
+        shard_choice(choice: ShardChoice);
     }
 }
 
@@ -116,16 +113,14 @@ impl<Q, V, R, I, T, W> Update<UpdateStatement<Q, Values<V>, R, I, Async>>
 where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
 {
-    pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
-    where
-        V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send> + QueryId,
-        T: ShardedTable + QueryFragment<DB> + QueryId,
-        W: QueryFragment<DB> + QueryId + Send,
-        I: InsertRow<T, DB, Statement: Send>,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.execute(conn))
+    waits! {
+        {
+            V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send> + QueryId,
+            T: ShardedTable + QueryFragment<DB> + QueryId,
+            W: QueryFragment<DB> + QueryId + Send,
+            I: InsertRow<T, DB, Statement: Send>,
+        }
+        execute(self: Self) -> usize;
     }
 }
 
@@ -133,16 +128,14 @@ impl<Q, V, R, I, T, W> Update<Idempotent<UpdateStatement<Q, Values<V>, R, I, Asy
 where
     Q: IntoUpdateTarget<Table = T, WhereClause = W>,
 {
-    pub fn execute<Conn, DB>(self, conn: &mut Conn) -> QueryResult<usize>
-    where
-        V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send> + QueryId,
-        T: ShardedTable + QueryFragment<DB> + QueryId,
-        W: QueryFragment<DB> + QueryId + Send,
-        I: InsertRow<T, DB, Statement: Send>,
-        Conn: AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-    {
-        wait(self.0.execute(conn))
+    waits! {
+        {
+            V: AsChangeset<Target = T, Changeset: QueryFragment<DB> + Send> + QueryId,
+            T: ShardedTable + QueryFragment<DB> + QueryId,
+            W: QueryFragment<DB> + QueryId + Send,
+            I: InsertRow<T, DB, Statement: Send>,
+        }
+        execute(self: Self) -> usize;
     }
 }
 

@@ -16,17 +16,24 @@ use super::wait;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Counter(asynchronous::Counter);
 
-/// The same method, waited for.
-macro_rules! waits {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => {$(
-        pub fn $name<Conn>(&self, $($argument: $type,)* conn: &mut Conn) -> QueryResult<$result>
-        where
-            Conn: AsyncConnection,
-            Conn::Backend: CounterBackend<Conn, Async>,
-        {
-            wait(self.0.$name($($argument,)* conn))
+/// The same methods, waited for.
+macro_rules! waits_for_names {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => {
+        waits! {
+            { DB: CounterBackend<Conn, Async> }
+            $($name(self: &Self $(, $argument: $type)*) -> $result;)+
         }
-    )+};
+    };
+}
+
+/// The same methods of a row's counter, waited for.
+macro_rules! waits_for_rows {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => {
+        waits! {
+            { C: IntegerField<DB> + Send + Sync }
+            $($name(self: &Self $(, $argument: $type)*) -> $result;)+
+        }
+    };
 }
 
 impl Counter {
@@ -67,7 +74,7 @@ impl Counter {
         Idempotent(self.0.idempotency_key(key))
     }
 
-    waits! {
+    waits_for_names! {
         increment() -> ();
         decrement() -> ();
         add(n: i64) -> ();
@@ -99,19 +106,16 @@ impl fmt::Display for Counter {
 pub struct BoundedCounter(operation::BoundedCounter);
 
 impl BoundedCounter {
-    pub fn never_below(self, least: i64) -> Self {
-        BoundedCounter(self.0.never_below(least))
-    }
-
-    pub fn never_above(self, most: i64) -> Self {
-        BoundedCounter(self.0.never_above(most))
+    builds! { BoundedCounter:
+        never_below(least: i64);
+        never_above(most: i64);
     }
 
     pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> IdempotentBoundedCounter {
         IdempotentBoundedCounter(self.0.idempotency_key(key))
     }
 
-    waits! {
+    waits_for_names! {
         add(n: i64) -> bool;
         add_and_get(n: i64) -> Option<i64>;
         get() -> i64;
@@ -121,37 +125,32 @@ impl BoundedCounter {
 pub struct IdempotentBoundedCounter(idempotency::Idempotent<operation::BoundedCounter>);
 
 impl IdempotentBoundedCounter {
-    waits! { add(n: i64) -> bool; }
+    waits_for_names! { add(n: i64) -> bool; }
 }
 
 pub struct TopCounters(operation::TopCounters);
 
 impl TopCounters {
-    pub fn offset(self, counters: u32) -> Self {
-        TopCounters(self.0.offset(counters))
-    }
+    builds! { TopCounters: offset(counters: u32); }
 
-    waits! { load() -> Vec<(String, i64)>; }
+    waits_for_names! { load() -> Vec<(String, i64)>; }
 }
 
 pub struct CounterList(operation::CounterList);
 
 impl CounterList {
-    pub fn after(self, name: impl Into<String>) -> Self {
-        CounterList(self.0.after(name))
+    builds! { CounterList:
+        after(name: impl Into<String>);
+        limit(counters: u32);
     }
 
-    pub fn limit(self, counters: u32) -> Self {
-        CounterList(self.0.limit(counters))
-    }
-
-    waits! { load() -> Vec<(String, i64)>; }
+    waits_for_names! { load() -> Vec<(String, i64)>; }
 }
 
 pub struct Idempotent(operation::IdempotentCounter);
 
 impl Idempotent {
-    waits! {
+    waits_for_names! {
         increment() -> usize;
         decrement() -> usize;
         add(n: i64) -> usize;
@@ -159,21 +158,6 @@ impl Idempotent {
         reset() -> ();
         delete() -> bool;
     }
-}
-
-/// The same method of a row's counter, waited for.
-macro_rules! waits_for_row {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => {$(
-        pub fn $name<Conn, DB>(&self, $($argument: $type,)* conn: &mut Conn) -> QueryResult<$result>
-        where
-            C: IntegerField<DB>,
-            <C::Table as ShardedTable>::Key: fmt::Debug,
-            Conn: AsyncConnection<Backend = DB>,
-            DB: BackendOf<Conn>,
-        {
-            wait(self.0.$name($($argument,)* conn))
-        }
-    )+};
 }
 
 #[derive(Clone)]
@@ -184,7 +168,16 @@ impl<C: ShardedColumn> RowCounter<C> {
         RowCounter(asynchronous::RowCounter::of(column, key))
     }
 
-    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> IdempotentRowCounter<C> {
+    waits_for_rows! {
+        add(n: i64) -> usize;
+        add_and_get(n: i64) -> Option<i64>;
+        get() -> Option<i64>;
+    }
+
+    pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> IdempotentRowCounter<C>
+    where
+        <C::Table as ShardedTable>::Key: fmt::Debug,
+    {
         IdempotentRowCounter(self.0.idempotency_key(key))
     }
 
@@ -195,40 +188,33 @@ impl<C: ShardedColumn> RowCounter<C> {
     pub fn never_above(self, most: i64) -> Bounded<C> {
         Bounded(self.0.never_above(most))
     }
-
-    waits_for_row! {
-        add(n: i64) -> usize;
-        add_and_get(n: i64) -> Option<i64>;
-        get() -> Option<i64>;
-    }
 }
 
-pub struct IdempotentRowCounter<C: ShardedColumn>(operation::IdempotentRowCounter<C>);
+pub struct IdempotentRowCounter<C: ShardedColumn>(operation::IdempotentRowCounter<C>)
+where
+    <C::Table as ShardedTable>::Key: fmt::Debug;
 
-impl<C: ShardedColumn> IdempotentRowCounter<C> {
-    waits_for_row! { add(n: i64) -> usize; }
+impl<C: ShardedColumn> IdempotentRowCounter<C>
+where
+    <C::Table as ShardedTable>::Key: fmt::Debug,
+{
+    waits_for_rows! { add(n: i64) -> usize; }
 }
 
 pub struct Bounded<C: ShardedColumn>(asynchronous::bounded::Bounded<C>);
 
 impl<C: ShardedColumn> Bounded<C> {
-    pub fn never_below(self, least: i64) -> Self {
-        Bounded(self.0.never_below(least))
-    }
-
-    pub fn never_above(self, most: i64) -> Self {
-        Bounded(self.0.never_above(most))
-    }
-
-    pub fn retry(self, policy: RetryPolicy) -> Self {
-        Bounded(self.0.retry(policy))
+    builds! { Bounded:
+        never_below(least: i64);
+        never_above(most: i64);
+        retry(policy: RetryPolicy);
     }
 
     pub fn idempotency_key(&self, key: impl AsRef<[u8]>) -> IdempotentBounded<C> {
         IdempotentBounded(self.0.idempotency_key(key))
     }
 
-    waits_for_row! {
+    waits_for_rows! {
         add(n: i64) -> bool;
         add_and_get(n: i64) -> Option<i64>;
         get() -> Option<i64>;
@@ -239,6 +225,9 @@ pub struct IdempotentBounded<C: ShardedColumn>(
     idempotency::Idempotent<asynchronous::bounded::Bounded<C>>,
 );
 
-impl<C: ShardedColumn> IdempotentBounded<C> {
-    waits_for_row! { add(n: i64) -> bool; }
+impl<C: ShardedColumn> IdempotentBounded<C>
+where
+    <C::Table as ShardedTable>::Key: fmt::Debug,
+{
+    waits_for_rows! { add(n: i64) -> bool; }
 }
