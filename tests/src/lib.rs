@@ -29,7 +29,8 @@ pub mod schema;
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use diesel::connection::SimpleConnection;
 use diesel::dsl::{select, sql};
@@ -284,4 +285,47 @@ pub fn own_key() -> i64 {
 pub fn drawing(numbers: &'static [u64]) -> impl Fn() -> u64 {
     let next = AtomicU32::new(0);
     move || numbers[(next.fetch_add(1, Ordering::Relaxed) as usize).min(numbers.len() - 1)]
+}
+
+/// Waits until it is so, however slow the machine is.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(300);
+    while !is_so() {
+        assert!(Instant::now() < patience, "never: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Inserts rows by a plain statement of Diesel's.
+#[macro_export]
+macro_rules! insert {
+    ($table:expr, $rows:expr, $conn:expr) => {
+        diesel::RunQueryDsl::execute(diesel::insert_into($table).values($rows), $conn).unwrap()
+    };
+}
+
+/// Changes rows by a plain statement of Diesel's, past the shards.
+#[macro_export]
+macro_rules! edit {
+    ($rows:expr, $changes:expr, $conn:expr) => {
+        diesel::RunQueryDsl::execute(diesel::update($rows).set($changes), $conn).unwrap()
+    };
+}
+
+/// Deletes rows by a plain statement of Diesel's.
+#[macro_export]
+macro_rules! delete {
+    ($rows:expr, $conn:expr) => {
+        diesel::RunQueryDsl::execute(diesel::delete($rows), $conn).unwrap()
+    };
+}
+
+/// A value is of this pattern; otherwise the test shows the value.
+#[macro_export]
+macro_rules! assert_matches {
+    ($value:expr, $pattern:pat $(if $guard:expr)?) => {
+        match $value {
+            ref value => assert!(matches!(value, $pattern $(if $guard)?), "{value:?}"),
+        }
+    };
 }

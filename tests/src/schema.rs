@@ -3,10 +3,13 @@
 use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
-use diesel_sharded::ShardsTable;
+use diesel_migrations::MigrationHarness;
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 use diesel_sharded::model::ShardedTable;
 use diesel_sharded::prelude::*;
+use diesel_sharded::{MIGRATIONS, ShardsTable};
+
+use crate::{Database, TestConnection};
 
 diesel::table! {
     videos (id) {
@@ -188,9 +191,12 @@ pub struct Measure {
     h: i64,
 }
 
-/// Creates the tables and three videos: ids 1 to 3, slugs "a" to "c", views 100, 200, 300, likes 1, 2, 3; two
-/// comments on video 3; measure 1, all zero.
-pub fn create<Conn>(conn: &mut Conn)
+/// A connection that can create these tables.
+pub trait Creates {
+    fn create_tables(&mut self, without_foreign_keys: bool);
+}
+
+impl<Conn> Creates for Conn
 where
     Conn: LoadConnection<Backend: BackendOf<Conn>>,
     videos::table: QueryFragment<Conn::Backend>,
@@ -198,33 +204,50 @@ where
     downloads::table: QueryFragment<Conn::Backend>,
     measures::table: QueryFragment<Conn::Backend>,
 {
-    create_parents(conn);
-    create_shards(conn, ShardsTable::of(videos::table));
-    create_shards(conn, ShardsTable::of(watchlists::table));
-    create_shards(conn, ShardsTable::of(downloads::table));
-    create_shards(conn, ShardsTable::of(measures::table));
+    fn create_tables(&mut self, without_foreign_keys: bool) {
+        macro_rules! create_shards_of {
+            ($($table:ident)+) => {$(
+                let shards_table = ShardsTable::of($table::table);
+                create_shards(self, match without_foreign_keys {
+                    true => shards_table.without_foreign_key(),
+                    false => shards_table,
+                });
+            )+};
+        }
+        create_parents(self);
+        create_shards_of!(videos watchlists downloads measures);
+    }
+}
+
+/// Creates the tables and three videos: ids 1 to 3, slugs "a" to "c", views 100, 200, 300, likes 1, 2, 3; two
+/// comments on video 3; measure 1, all zero.
+pub fn create(conn: &mut impl Creates) {
+    conn.create_tables(false);
 }
 
 /// The same with triggers in place of foreign keys.
-pub fn create_without_foreign_keys<Conn>(conn: &mut Conn)
+pub fn create_without_foreign_keys(conn: &mut impl Creates) {
+    conn.create_tables(true);
+}
+
+/// A database with these tables.
+pub fn database<Conn: TestConnection + Creates>() -> (Database, Conn) {
+    let database = Conn::database();
+    let mut conn = Conn::connect(&database);
+    create(&mut conn);
+    (database, conn)
+}
+
+/// A database with these tables and the library's own.
+pub fn database_with_counters<Conn>() -> (Database, Conn)
 where
-    Conn: LoadConnection<Backend: BackendOf<Conn>>,
-    videos::table: QueryFragment<Conn::Backend>,
-    watchlists::table: QueryFragment<Conn::Backend>,
-    downloads::table: QueryFragment<Conn::Backend>,
-    measures::table: QueryFragment<Conn::Backend>,
+    Conn: TestConnection + Creates + MigrationHarness<Conn::Backend>,
+    Conn::Backend: ShardedBackend,
 {
-    create_parents(conn);
-    create_shards(conn, ShardsTable::of(videos::table).without_foreign_key());
-    create_shards(
-        conn,
-        ShardsTable::of(watchlists::table).without_foreign_key(),
-    );
-    create_shards(
-        conn,
-        ShardsTable::of(downloads::table).without_foreign_key(),
-    );
-    create_shards(conn, ShardsTable::of(measures::table).without_foreign_key());
+    let (database, mut conn) = database::<Conn>();
+    let migrated = conn.run_pending_migrations(MIGRATIONS);
+    migrated.unwrap_or_else(|e| panic!("{e}"));
+    (database, conn)
 }
 
 fn create_parents<Conn>(conn: &mut Conn)

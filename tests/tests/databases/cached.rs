@@ -10,7 +10,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::{Error, update};
 use diesel_sharded_tests::schema::{self, comments, videos::dsl::*};
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{TestConnection, assert_matches};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -36,19 +36,6 @@ macro_rules! views_on {
 }
 
 views_on!(SqliteConnection, PgConnection);
-
-/// Videos 1 to 3, with 100, 200 and 300 views.
-fn sqlite() -> (Database, SqliteConnection) {
-    let database = SqliteConnection::database();
-    let mut conn = SqliteConnection::connect(&database);
-    schema::create(&mut conn);
-    (database, conn)
-}
-
-/// The total in the database itself.
-fn total(conn: &mut SqliteConnection) -> i64 {
-    Views(1).read(conn).unwrap()
-}
 
 #[test]
 fn the_first_total_is_kept() {
@@ -86,55 +73,11 @@ fn increments_go_below_zero_and_to_the_ends_of_the_range() {
     assert_eq!(cache.get("a").unwrap(), Some(i64::MIN));
 }
 
-#[test]
-fn reads_and_counts() {
-    let cache = MokaCache::new(1_000);
-    let (_database, conn) = &mut sqlite();
-    let cached = Cached::new(&cache);
-    assert_eq!(cached.add(&Views(1), 1, conn), Ok(1));
-    assert_eq!(cached.get(&Views(1), conn), Ok(101));
-    // A count past the cache shows where the next total comes from.
-    Views(1).add(1_000, conn).unwrap();
-    assert_eq!(cached.get(&Views(1), conn), Ok(101));
-    assert_eq!(cached.add(&Views(1), -102, conn), Ok(1));
-    assert_eq!(cached.get(&Views(1), conn), Ok(-1));
-    assert_eq!(cached.add(&Views(9), 1, conn), Ok(0));
-    let missing = cached.get(&Views(9), conn);
-    assert_eq!(missing, Err(diesel::NotFound));
-    assert_eq!(cached.failures(), 0);
-}
-
-#[test]
-fn transactions() {
-    let cache = MokaCache::new(1_000);
-    let (_database, conn) = &mut sqlite();
-    let cached = Cached::new(&cache);
-    for video in [1, 2] {
-        cached.get(&Views(video), conn).unwrap();
-    }
-    let counted = cached.transaction(conn, RetryPolicy::default(), |conn, uncommitted| {
-        uncommitted.add(&Views(1), -300, conn)?;
-        uncommitted.add(&Views(2), 5, conn)?;
-        cached.get(&Views(1), conn)
-    });
-    assert_eq!(counted, Ok(-200));
-    let rolled_back: QueryResult<()> =
-        cached.transaction(conn, RetryPolicy::default(), |conn, uncommitted| {
-            uncommitted.add(&Views(2), 5, conn)?;
-            Err(diesel::result::Error::RollbackTransaction)
-        });
-    assert!(rolled_back.is_err());
-    for (video, expected) in [(1, -200), (2, 205)] {
-        assert_eq!(cached.get(&Views(video), conn), Ok(expected));
-        assert_eq!(Views(video).read(conn), Ok(expected));
-    }
-}
-
 /// A total that was cached before the first count misses no count.
 #[test]
 fn threads_that_count_and_read_agree_with_the_database() {
     let cache = MokaCache::new(1_000);
-    let (database, mut conn) = sqlite();
+    let (database, mut conn) = schema::database::<SqliteConnection>();
     let cached = Cached::new(&cache);
     cached.get(&Views(1), &mut conn).unwrap();
     thread::scope(|scope| {
@@ -149,7 +92,7 @@ fn threads_that_count_and_read_agree_with_the_database() {
             });
         }
     });
-    assert_eq!(total(&mut conn), 100 - 4 * 50);
+    assert_eq!(Views(1).read(&mut conn), Ok(100 - 4 * 50));
     assert_eq!(cached.get(&Views(1), &mut conn), Ok(-100));
     assert_eq!(cached.failures(), 0);
 }
@@ -157,9 +100,7 @@ fn threads_that_count_and_read_agree_with_the_database() {
 /// On PostgreSQL, where a test can make `COMMIT` lose the connection.
 #[test]
 fn a_transaction_whose_outcome_is_unknown_removes_its_totals() {
-    let database = PgConnection::database();
-    let mut conn = PgConnection::connect(&database);
-    schema::create(&mut conn);
+    let (_database, mut conn) = schema::database::<PgConnection>();
     conn.batch_execute(
         "CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS \
              $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
@@ -186,7 +127,7 @@ fn a_transaction_whose_outcome_is_unknown_removes_its_totals() {
         QueryResult::Ok(())
     });
     let aborted = Error::from(aborted.unwrap_err());
-    assert!(matches!(aborted, Error::TransactionAborted), "{aborted:?}");
+    assert_matches!(aborted, Error::TransactionAborted);
     assert_eq!(kept(), [None, Some(200)]);
 
     cached.get(&Views(1), &mut conn).unwrap();
@@ -198,9 +139,6 @@ fn a_transaction_whose_outcome_is_unknown_removes_its_totals() {
                 .execute(conn)
         });
     let unknown = Error::from(unknown.unwrap_err());
-    assert!(
-        matches!(unknown, Error::OutcomeUnknown { .. }),
-        "{unknown:?}"
-    );
+    assert_matches!(unknown, Error::OutcomeUnknown { .. });
     assert_eq!(kept(), [None, Some(200)]);
 }

@@ -10,23 +10,19 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, Video, comments, measures, videos_shards};
-use diesel_sharded_tests::{Database, TestConnection, patient, players};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, patient, players};
 
 use super::Conn;
 use super::api::retry::{self, Isolation, RetryPolicy, Transaction};
 use super::api::shard_counts::{self, ShardCount};
 use super::api::{
-    Counter, CounterCache, Error, MIGRATIONS, RowCounter, ShardsTable, count_many, fold,
-    idempotency, reset, set_total, top, update, verify,
+    Counter, CounterCache, Error, RowCounter, ShardsTable, count_many, fold, idempotency, reset,
+    set_total, top, update, verify,
 };
 
 /// Three videos with 100, 200 and 300 views and with 1, 2 and 3 likes, the last of them with two comments.
 fn database() -> (Database, Conn) {
-    let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    schema::create(&mut conn);
-    conn.run_pending_migrations(MIGRATIONS).unwrap();
-    (database, conn)
+    schema::database_with_counters()
 }
 
 fn totals(conn: &mut Conn) -> Vec<i64> {
@@ -348,7 +344,7 @@ fn an_overflow_is_an_error() {
     assert_eq!(add(i16::MAX).execute(&mut conn), Ok(1));
     let beyond = count_many(measures::small, [(1, i64::from(i16::MAX) + 1)]).run(&mut conn);
     let beyond = Error::from(beyond.unwrap_err());
-    assert!(matches!(beyond, Error::Overflow { .. }), "{beyond:?}");
+    assert_matches!(beyond, Error::Overflow { .. });
     let total = measures::table.select(measures::small.total());
     assert_eq!(total.first(&mut conn), Ok(i16::MAX));
 }
@@ -359,10 +355,7 @@ fn a_missing_table_is_named() {
     ShardsTable::of(videos).drop(&mut conn).unwrap();
     let count = update(videos.find(1)).set(views.eq(views + 1));
     let error = Error::from(count.execute(&mut conn).unwrap_err());
-    assert!(
-        matches!(&error, Error::MissingShardsTable { table, .. } if table == "videos_shards"),
-        "{error:?}"
-    );
+    assert_matches!(&error, Error::MissingShardsTable { table, .. } if table == "videos_shards");
 }
 
 #[test]

@@ -23,9 +23,7 @@ fn cache() -> CounterCache<videos::likes, comments::table, EveryRow> {
 /// Video 3 has two comments and 3 likes, the others have none and 1 and 2: all of them are set to the number of comments.
 macro_rules! database {
     ($conn:ty) => {{
-        let database = <$conn>::database();
-        let mut conn = <$conn>::connect(&database);
-        schema::create(&mut conn);
+        let (database, mut conn) = schema::database::<$conn>();
         cache().create(&mut conn).unwrap();
         cache().verify().repair(&mut conn).unwrap();
         assert_eq!(likes!(&mut conn), [0, 0, 2]);
@@ -422,9 +420,8 @@ struct Gauge {
 /// A column that is not of the type that its `table!` says.
 macro_rules! sums_of {
     ($conn:ty) => {{
-        let database = <$conn>::database();
-        let conn = &mut <$conn>::connect(&database);
-        schema::create(conn);
+        let (_database, mut conn) = schema::database::<$conn>();
+        let conn = &mut conn;
         let sum = CounterCache::of(videos::views)
             .counts(weighed::video_id)
             .sums(weighed::weight);

@@ -9,7 +9,7 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{Counter, Error, MIGRATIONS, RowCounter, ShardsTable, update};
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches};
 
 diesel::table! {
     use diesel::sql_types::{BigInt, Integer, Numeric, SmallInt, Unsigned};
@@ -101,7 +101,7 @@ fn shards(conn: &mut MysqlConnection) -> Vec<String> {
 #[track_caller]
 fn is_refused<T: std::fmt::Debug>(counted: QueryResult<T>) {
     let error = Error::from(counted.expect_err("the value would be cut"));
-    assert!(matches!(error, Error::Overflow { .. }), "{error:?}");
+    assert_matches!(error, Error::Overflow { .. });
 }
 
 macro_rules! counts_on {

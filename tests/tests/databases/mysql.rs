@@ -19,11 +19,13 @@ use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::{Counter, RowCounter, ShardsTable, Unfit, fold, set_total, update};
-use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{TestConnection, assert_matches, edit, insert};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
+
+use self::cases::{count, total_of};
 
 type Conn = MysqlConnection;
 
@@ -34,10 +36,7 @@ servers::server_tests!(mysql);
 fn what_a_base_would_cut_is_not_folded() {
     let (_database, mut conn) = servers::database();
     let conn = &mut conn;
-    diesel::update(videos.find(1))
-        .set(likes.eq(i32::MAX))
-        .execute(conn)
-        .unwrap();
+    edit!(videos.find(1), likes.eq(i32::MAX), conn);
     update(videos)
         .set(likes.eq(likes + 1))
         .execute(conn)
@@ -84,19 +83,14 @@ fn a_named_counter_is_set_beyond_the_callers_snapshot() {
 fn a_read_committed_transaction_reads_right_beside_a_fold() {
     let (database, mut conn) = servers::database();
     let mut other = Conn::connect(&database);
-    update(videos.find(1))
-        .set(views.eq(views + 12))
-        .execute(&mut other)
-        .unwrap();
+    count(1, 12, &mut other).unwrap();
     let read: QueryResult<(i64, i64)> =
         Transaction::new()
             .isolation(Isolation::ReadCommitted)
             .run(&mut conn, |conn| {
                 let before = servers::total(conn);
                 let _ = fold(videos).run(&mut other)?;
-                update(videos.find(1))
-                    .set(views.eq(views + 1))
-                    .execute(conn)?;
+                count(1, 1, conn)?;
                 Ok((before, servers::total(conn)))
             });
     assert_eq!(read, Ok((112, 113)));
@@ -108,10 +102,7 @@ fn a_drop_that_fails_loses_and_doubles_nothing() {
     use diesel_sharded_tests::schema::videos as table;
     let (_database, mut conn) = servers::database();
     let conn = &mut conn;
-    update(videos.find(1))
-        .set(views.eq(views + 5))
-        .execute(conn)
-        .unwrap();
+    count(1, 5, conn).unwrap();
     let inside = conn.transaction(|conn| ShardsTable::of(table::table).drop(conn));
     assert_eq!(inside, Err(diesel::result::Error::AlreadyInTransaction));
     // Another table's foreign key keeps the shards table from being dropped.
@@ -123,12 +114,7 @@ fn a_drop_that_fails_loses_and_doubles_nothing() {
         ShardsTable::of(table::table).drop(conn).unwrap_err();
         assert_eq!(servers::total(conn), 105);
         // Neither a lock nor a transaction is left behind.
-        assert_eq!(
-            update(videos.find(1))
-                .set(views.eq(views + 0))
-                .execute(conn),
-            Ok(1)
-        );
+        assert_eq!(count(1, 0, conn), Ok(1));
         let autocommit = diesel::dsl::sql::<diesel::sql_types::BigInt>("@@autocommit");
         assert_eq!(diesel::select(autocommit).get_result(conn), Ok(1_i64));
     }
@@ -181,9 +167,7 @@ fn a_guarded_transaction_leaves_autocommit_on() {
         sent
     };
     let one = |conn: &mut Conn| {
-        let counted = update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(conn);
+        let counted = count(1, 1, conn);
         assert_eq!(counted, Ok(1));
     };
     one(conn);
@@ -206,10 +190,7 @@ fn a_guarded_transaction_leaves_autocommit_on() {
         .unwrap();
     let set = set_total(videos.find(1), likes, 9).retry(RetryPolicy::never());
     let error = diesel_sharded::Error::from(set.execute(conn).unwrap_err());
-    assert!(
-        matches!(error, diesel_sharded::Error::ConflictPersisted { .. }),
-        "{error:?}"
-    );
+    assert_matches!(error, diesel_sharded::Error::ConflictPersisted { .. });
     guarded(conn, "ROLLBACK");
     other.batch_execute("COMMIT").unwrap();
     // An error.
@@ -276,10 +257,7 @@ fn a_killed_count_leaves_no_key_and_no_transaction() {
     assert_eq!(diesel::select(keys).get_result(&mut conn), Ok(0_i64));
     holder.batch_execute("ROLLBACK").unwrap();
     assert_eq!(count("killed", &mut victim), Ok(1));
-    assert_eq!(
-        videos.find(1).select(views.total()).first(&mut conn),
-        Ok(102_i64)
-    );
+    assert_eq!(total_of(1, &mut conn), 102);
 }
 
 mod unsigned_parent {
@@ -316,10 +294,7 @@ mod unsigned_parent {
         .unwrap();
         ShardsTable::of(pages).create(conn).unwrap();
         let row = (id.eq(1), hits.eq(u64::MAX - 10), likes.eq(5));
-        diesel::insert_into(pages)
-            .values(row)
-            .execute(conn)
-            .unwrap();
+        insert!(pages, row, conn);
         for _ in 0..10 {
             update(pages.find(1))
                 .set((hits.eq(hits + 3), likes.eq(likes + 1)))
@@ -398,18 +373,13 @@ fn an_alter_of_the_parent_waits_for_counts_that_read_it_later() {
         },
         |conn| {
             conn.transaction(|conn| {
-                update(videos.find(1))
-                    .set(views.eq(views + 1))
-                    .execute(conn)?;
+                count(1, 1, conn)?;
                 videos.find(1).select(views.total()).first(conn)
             })
         },
     ];
     let (database, mut conn) = servers::database();
-    update(videos.find(1))
-        .set(views.eq(views + 1))
-        .execute(&mut conn)
-        .unwrap();
+    count(1, 1, &mut conn).unwrap();
     for (number, count) in (0..).zip(counts) {
         let (mut alter, mut look) = (Conn::connect(&database), Conn::connect(&database));
         let (begin, begun) = mpsc::channel();

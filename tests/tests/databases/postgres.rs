@@ -9,8 +9,6 @@ mod hostile;
 #[path = "servers/mod.rs"]
 mod servers;
 
-use std::time::{Duration, Instant};
-
 use diesel::connection::SimpleConnection;
 use diesel::dsl::sql;
 use diesel::prelude::*;
@@ -20,12 +18,14 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy, Transaction};
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{ShardsTable, Unfit, fold, update};
-use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::WholeVideo;
 use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{TestConnection, insert, until};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
+
+use self::cases::count;
 
 type Conn = PgConnection;
 
@@ -80,10 +80,7 @@ fn a_coalescer_adds_to_one_row_under_two_keys() {
          ALTER TABLE {shards} ALTER name TYPE VARCHAR(100) COLLATE any_case"
     ))
     .unwrap();
-    diesel::insert_into(watchlists)
-        .values((name.eq("Home"), entries.eq(0)))
-        .execute(&mut conn)
-        .unwrap();
+    insert!(watchlists, (name.eq("Home"), entries.eq(0)), &mut conn);
     let pool = Pool::new(ConnectionManager::<Conn>::new(database.url())).unwrap();
     let coalescer = Coalescer::new(pool).unwrap();
     for _ in 0..3 {
@@ -116,10 +113,9 @@ fn a_fold_waits_shortly_for_one_row() {
         scope.spawn(move || {
             let waits = "SELECT COUNT(*) FROM pg_stat_activity \
                 WHERE wait_event_type = 'Lock' AND datname = current_database()";
-            let patience = Instant::now() + Duration::from_secs(300);
-            while sql::<BigInt>(waits).get_result(&mut watcher) == Ok(0_i64) {
-                assert!(Instant::now() < patience);
-            }
+            until("it waits", || {
+                sql::<BigInt>(waits).get_result(&mut watcher) != Ok(0_i64)
+            });
             holder.batch_execute("ROLLBACK").unwrap();
         });
         let once = RetryPolicy::never();
@@ -128,9 +124,7 @@ fn a_fold_waits_shortly_for_one_row() {
     });
     assert_eq!(bound(&mut conn), "7s");
     let inside: QueryResult<String> = conn.transaction(|conn| {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(conn)?;
+        count(1, 1, conn)?;
         assert_eq!(fold(videos.find(1)).run(conn)?.parents, 1);
         Ok(bound(conn))
     });
@@ -276,10 +270,7 @@ mod uuid_key {
             .unwrap();
         ShardsTable::of(pages).create(conn).unwrap();
         let key = uuid::Uuid::new_v4();
-        diesel::insert_into(pages)
-            .values((id.eq(key), hits.eq(0)))
-            .execute(conn)
-            .unwrap();
+        insert!(pages, (id.eq(key), hits.eq(0)), conn);
         assert_eq!(
             update(pages.find(key)).set(hits.eq(hits + 1)).execute(conn),
             Ok(1)

@@ -14,7 +14,7 @@ use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Counter, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, schema};
+use diesel_sharded_tests::{Database, TestConnection, insert, schema};
 
 /// How long each test runs: `SECONDS=60` for a long run.
 fn duration() -> Duration {
@@ -102,10 +102,7 @@ macro_rules! on_every_database {
                     |conn| fold(videos).retry(patient()).run(conn).map(drop),
                     |number, round, conn| {
                         let key = 100 + number;
-                        diesel::insert_into(videos)
-                            .values((id.eq(key), slug.eq(key.to_string()), title.eq(""), views.eq(10)))
-                            .execute(conn)
-                            .unwrap();
+                        insert!(videos, (id.eq(key), slug.eq(key.to_string()), title.eq(""), views.eq(10)), conn);
                         for _ in 0..3 {
                             let count = update(videos.find(key)).set(views.eq(views + 1));
                             assert_eq!(count.execute(conn), Ok(1));
@@ -123,10 +120,7 @@ macro_rules! on_every_database {
                 schema::create(&mut Conn::connect(&database));
                 let mut conn = Conn::connect(&database);
                 for key in [100, 101] {
-                    diesel::insert_into(videos)
-                        .values((id.eq(key), slug.eq(key.to_string()), title.eq(""), views.eq(0)))
-                        .execute(&mut conn)
-                        .unwrap();
+                    insert!(videos, (id.eq(key), slug.eq(key.to_string()), title.eq(""), views.eq(0)), &mut conn);
                 }
                 beside_folds(
                     &database,

@@ -10,8 +10,8 @@ use diesel_async::{AsyncConnection, AsyncPgConnection, SimpleAsyncConnection};
 use diesel_sharded::asynchronous::{retry, update};
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
+use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, schema};
 
 /// A runtime of one thread that can wait for sockets, and for nothing else.
 fn runtime() -> tokio::runtime::Runtime {
@@ -31,9 +31,8 @@ fn policy() -> RetryPolicy {
 
 #[test]
 fn a_conflict_is_slept_on_and_tried_again_on_postgres() {
-    let database = PgConnection::database();
-    let conn = &mut PgConnection::connect(&database);
-    schema::create(conn);
+    let (database, mut conn) = schema::database::<PgConnection>();
+    let conn = &mut conn;
     runtime().block_on(async {
         let mut awaited = AsyncPgConnection::establish(database.url()).await.unwrap();
         let attempts = AtomicU32::new(0);
@@ -67,9 +66,8 @@ fn a_conflict_is_slept_on_and_tried_again_on_postgres() {
 /// A count that meets the lock of another writer.
 #[test]
 fn a_busy_database_is_waited_for_on_sqlite() {
-    let database = SqliteConnection::database();
-    let conn = &mut SqliteConnection::connect(&database);
-    schema::create(conn);
+    let (database, mut conn) = schema::database::<SqliteConnection>();
+    let conn = &mut conn;
     let begin = |conn: &mut SqliteConnection, text: &str| {
         diesel::connection::SimpleConnection::batch_execute(conn, text).unwrap();
     };

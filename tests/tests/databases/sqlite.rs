@@ -12,14 +12,17 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy, Transaction};
 use diesel_sharded::{Conflict, Error, ShardsTable, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, recording, schema};
+use diesel_sharded_tests::{
+    Database, TestConnection, assert_matches, edit, insert, recording, schema,
+};
 
 /// The crate that the cases test.
 use diesel_sharded as api;
+
+use self::cases::{count, total_of};
 
 type Conn = SqliteConnection;
 
@@ -36,7 +39,7 @@ fn impatient() -> (Database, Conn, Conn) {
 }
 
 fn total(conn: &mut Conn) -> i64 {
-    videos.find(1).select(views.total()).first(conn).unwrap()
+    total_of(1, conn)
 }
 
 #[test]
@@ -56,25 +59,17 @@ fn busy() {
                 .execute(&mut conn),
         };
         let error = Error::from(counted.unwrap_err());
-        assert!(
-            matches!(
-                error,
-                Error::ConflictPersisted {
-                    conflict: Conflict::Busy,
-                    attempts: 3,
-                    ..
-                }
-            ),
-            "{error:?}"
+        assert_matches!(
+            error,
+            Error::ConflictPersisted {
+                conflict: Conflict::Busy,
+                attempts: 3,
+                ..
+            }
         );
     }
     writer.batch_execute("COMMIT").unwrap();
-    assert_eq!(
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(&mut conn),
-        Ok(1)
-    );
+    assert_eq!(count(1, 1, &mut conn), Ok(1));
     assert_eq!(total(&mut conn), 101);
 }
 
@@ -125,13 +120,9 @@ fn busy_snapshot() {
                 let seen = total(conn);
                 if std::mem::take(&mut first) {
                     assert_eq!(seen, 100);
-                    update(videos.find(1))
-                        .set(views.eq(views + 1))
-                        .execute(&mut other)?;
+                    count(1, 1, &mut other)?;
                 }
-                update(videos.find(1))
-                    .set(views.eq(views + 1))
-                    .execute(conn)
+                count(1, 1, conn)
             });
     assert_eq!(counted, Ok(1));
     assert_eq!(*met.lock().unwrap(), [Conflict::Busy]);
@@ -149,9 +140,7 @@ fn immediate_is_the_default() {
             .retry(RetryPolicy::never())
             .execute(&mut other);
         assert!(busy.is_err(), "{busy:?}");
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(conn)
+        count(1, 1, conn)
     });
     assert_eq!(counted, Ok(1));
     assert_eq!(total(&mut other), 101);
@@ -172,15 +161,12 @@ fn table_locked_in_a_shared_cache() {
         .retry(policy)
         .execute(&mut conn);
     let error = Error::from(error.unwrap_err());
-    assert!(
-        matches!(
-            error,
-            Error::ConflictPersisted {
-                conflict: Conflict::Busy,
-                ..
-            }
-        ),
-        "{error:?}"
+    assert_matches!(
+        error,
+        Error::ConflictPersisted {
+            conflict: Conflict::Busy,
+            ..
+        }
     );
 }
 
@@ -192,22 +178,10 @@ fn deleted_parents_leave_no_shards_with_foreign_keys_too() {
         conn.batch_execute(&format!("PRAGMA foreign_keys = {foreign_keys}"))
             .unwrap();
         let new = (id.eq(9), slug.eq("i"), title.eq("I"));
-        diesel::insert_into(videos)
-            .values(new)
-            .execute(&mut conn)
-            .unwrap();
-        update(videos.find(9))
-            .set(views.eq(views + 5))
-            .execute(&mut conn)
-            .unwrap();
-        diesel::update(videos.find(9))
-            .set(id.eq(8))
-            .execute(&mut conn)
-            .unwrap();
-        assert_eq!(
-            videos.find(8).select(views.total()).first(&mut conn),
-            Ok(5_i64)
-        );
+        insert!(videos, new, &mut conn);
+        count(9, 5, &mut conn).unwrap();
+        edit!(videos.find(9), id.eq(8), &mut conn);
+        assert_eq!(total_of(8, &mut conn), 5);
         diesel::delete(videos.find(8)).execute(&mut conn).unwrap();
         let left = schema::videos_shards::table.count().get_result(&mut conn);
         assert_eq!(left, Ok(0_i64));
@@ -242,10 +216,7 @@ fn a_key_of_another_collation() {
     )
     .unwrap();
     ShardsTable::of(pages).create(conn).unwrap();
-    diesel::insert_into(pages)
-        .values((name.eq("Home"), hits.eq(0)))
-        .execute(conn)
-        .unwrap();
+    insert!(pages, (name.eq("Home"), hits.eq(0)), conn);
     for key in ["HOME", "Home", "home", "HOME"] {
         assert_eq!(
             update(pages.find(key)).set(hits.eq(hits + 1)).execute(conn),
@@ -262,9 +233,7 @@ fn a_key_of_another_collation() {
 
 #[test]
 fn a_row_that_a_trigger_keeps_out_is_not_inserted_for_ever() {
-    let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    schema::create(&mut conn);
+    let (_database, mut conn) = schema::database::<Conn>();
     conn.batch_execute(
         "CREATE TRIGGER keep_out BEFORE INSERT ON videos BEGIN SELECT RAISE(IGNORE); END",
     )

@@ -9,13 +9,12 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
-use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Conflict, Counter, Error, RowCounter, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, schema};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, schema};
 
 /// How long the keys keep changing.
 const WHILE: Duration = Duration::from_secs(5);
@@ -40,11 +39,7 @@ macro_rules! on {
             type Conn = $conn;
 
             fn database() -> (Database, Conn) {
-                let database = Conn::database();
-                let mut conn = Conn::connect(&database);
-                schema::create(&mut conn);
-                conn.run_pending_migrations(diesel_sharded::MIGRATIONS).unwrap();
-                (database, conn)
+                schema::database_with_counters()
             }
 
             #[test]
@@ -163,25 +158,13 @@ macro_rules! on {
                 for failed in [by_key.execute(&mut conn), by_filter.execute(&mut conn), once.execute(&mut conn)] {
                     let error = Error::from(failed.unwrap_err());
                     assert!(error.to_string().contains("another"), "{error}");
-                    assert!(
-                        matches!(
-                            error,
-                            Error::ConflictPersisted { conflict: Conflict::ParentGone, attempts: 3, .. }
-                        ),
-                        "{error:?}"
-                    );
+                    assert_matches!(error, Error::ConflictPersisted { conflict: Conflict::ParentGone, attempts: 3, .. });
                 }
                 // Inside the caller's transaction Diesel's own error is returned.
                 let inside: QueryResult<usize> = conn.transaction(|conn| {
                     update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
                 });
-                assert!(
-                    matches!(
-                        inside,
-                        Err(DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _))
-                    ),
-                    "{inside:?}"
-                );
+                assert_matches!(inside, Err(DieselError::DatabaseError(DatabaseErrorKind::ForeignKeyViolation, _)));
             }
         }
     };

@@ -93,9 +93,8 @@ macro_rules! on {
                 assert_eq!(left.get_result(conn), Ok(0_i64));
             }
 
-            let from = Conn::database();
-            let conn = &mut Conn::connect(&from);
-            schema::create(conn);
+            let (from, mut conn) = schema::database::<Conn>();
+            let conn = &mut conn;
             conn.run_pending_migrations(MIGRATIONS).unwrap();
             conn.batch_execute("DELETE FROM videos").unwrap();
             for key in 1..=20 {

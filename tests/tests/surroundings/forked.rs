@@ -5,15 +5,13 @@ use std::process::Command;
 use diesel::{MysqlConnection, PgConnection, SqliteConnection};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::MIGRATIONS;
-use diesel_sharded_tests::{TestConnection, schema};
+use diesel_sharded_tests::schema;
 
 macro_rules! on {
     ($($name:ident: $conn:ty;)+) => {$(
         #[test]
         fn $name() {
-            let database = <$conn>::database();
-            let mut conn = <$conn>::connect(&database);
-            schema::create(&mut conn);
+            let (database, mut conn) = schema::database::<$conn>();
             conn.run_pending_migrations(MIGRATIONS).expect("the library's tables");
             drop(conn); // SQLite's locks know processes, and not files that one opened twice
             every_operation_counts_as_often_as_it_should(stringify!($name), database.url());

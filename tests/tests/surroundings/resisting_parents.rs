@@ -17,9 +17,7 @@ macro_rules! on_every_database {
 
             /// Video 2 with a total of 210: 200 and 10 on shards.
             fn counted() -> (Database, Conn) {
-                let database = Conn::database();
-                let mut conn = Conn::connect(&database);
-                schema::create(&mut conn);
+                let (database, mut conn) = schema::database::<Conn>();
                 let count = update(videos.find(2)).set(views.eq(views + 10));
                 assert_eq!(count.execute(&mut conn), Ok(1));
                 (database, conn)

@@ -21,9 +21,7 @@ const POLICIES_OF_SHARDS: &str = "ALTER TABLE videos_shards ENABLE ROW LEVEL SEC
         USING (EXISTS (SELECT 1 FROM videos WHERE videos.id = videos_shards.id AND channel = 'news'))";
 
 fn database(policies: &[&str]) -> (Database, PgConnection) {
-    let database = PgConnection::database();
-    let mut conn = PgConnection::connect(&database);
-    schema::create(&mut conn);
+    let (database, mut conn) = schema::database::<PgConnection>();
     for policies in policies {
         conn.batch_execute(policies).unwrap();
     }

@@ -3,6 +3,7 @@
 use diesel::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, Error, fold, update};
+use diesel_sharded_tests::assert_matches;
 use diesel_sharded_tests::cluster::{Cluster, NODES};
 use diesel_sharded_tests::schema::videos::dsl::*;
 
@@ -30,7 +31,7 @@ pub fn a_minority_refuses_and_has_changed_nothing(cluster: &impl Cluster) {
         let conn = &mut cluster.connect(2);
         let refused = |result: QueryResult<()>| {
             let error = Error::from(result.unwrap_err());
-            assert!(matches!(error, Error::NodeNotReady { .. }), "{error:?}");
+            assert_matches!(error, Error::NodeNotReady { .. });
         };
         let one = || update(videos.find(1)).set(views.eq(views + 1));
         refused(one().execute(conn).map(drop));
@@ -48,10 +49,7 @@ pub fn a_minority_refuses_and_has_changed_nothing(cluster: &impl Cluster) {
         });
         // Galera refuses to begin, MySQL to write: that is the closure's own error.
         let error = Error::from(inside.unwrap_err());
-        assert!(
-            matches!(error, Error::NodeNotReady { .. } | Error::Diesel(_)),
-            "{error:?}"
-        );
+        assert_matches!(error, Error::NodeNotReady { .. } | Error::Diesel(_));
         wait_for_all(&ledgers[..2]);
         cluster.plug_in(2);
     });

@@ -12,6 +12,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry;
 use diesel_sharded::shard_choice::{ShardChoice, Stripe};
 use diesel_sharded::{Error, RowCounter, fold, set_total, update};
+use diesel_sharded_tests::assert_matches;
 use diesel_sharded_tests::cluster::{Cluster, NODES};
 use diesel_sharded_tests::schema::videos::dsl::*;
 
@@ -133,7 +134,7 @@ fn what_follows_a_lost_transaction_is_not_committed(conn: &mut MysqlConnection) 
             .map(drop)
     });
     let error = Error::from(lost.unwrap_err());
-    assert!(matches!(error, Error::TransactionAborted), "{error:?}");
+    assert_matches!(error, Error::TransactionAborted);
     assert_eq!(tokens::table.count().get_result(conn), Ok(0_i64));
     assert_eq!(autocommit(conn), 1);
 }

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_sharded_tests::cluster::{Cluster, NODES};
+use diesel_sharded_tests::insert;
 use diesel_sharded_tests::schema::{Day, downloads};
 
 use super::{on_all_nodes, prepare};
@@ -16,10 +17,7 @@ pub fn stripes_keep_processes_apart(cluster: &impl Cluster) {
     const COUNTS: usize = 100;
     let mut conn = prepare(cluster);
     let row = (downloads::version.eq(1), downloads::day.eq(Day(1)));
-    diesel::insert_into(downloads::table)
-        .values(row)
-        .execute(&mut conn)
-        .unwrap();
+    insert!(downloads::table, row, &mut conn);
     up_to_date_everywhere(cluster);
     let mut processes: Vec<_> = (0..NODES)
         .map(|node| {

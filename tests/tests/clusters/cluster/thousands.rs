@@ -9,6 +9,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{RowCounter, fold, set_total, update};
 use diesel_sharded_tests::cluster::{Cluster, NODES};
+use diesel_sharded_tests::insert;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
 use super::{Stop, on_all_nodes, patient, prepare};
@@ -42,14 +43,15 @@ pub fn thousands_of_folds_sets_and_exchanges(cluster: &impl Cluster) -> Done {
     let mut conn = prepare(cluster);
     let own_row = |node: usize| 4 + node as i64;
     for node in 0..NODES {
-        diesel::insert_into(videos)
-            .values((
+        insert!(
+            videos,
+            (
                 id.eq(own_row(node)),
                 title.eq("t"),
                 slug.eq(format!("own {node}")),
-            ))
-            .execute(&mut conn)
-            .unwrap();
+            ),
+            &mut conn
+        );
     }
     let totals = |conn: &mut MysqlConnection| -> QueryResult<Vec<(i64, i64, i32)>> {
         let totals = videos.select((id, views.total(), likes.total()));

@@ -1,12 +1,13 @@
 //! HAProxy in TCP mode in front of one server. It knows nothing of statements: a count that waits for a lock looks like a connection
 //! that nobody uses, and is cut.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel_sharded_tests::haproxy::Haproxy;
-use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::until;
+use diesel_sharded_tests::{assert_matches, schema};
 
 use super::*;
 
@@ -35,10 +36,7 @@ macro_rules! cases {
 
             /// A video with all its shards and a total of 0.
             fn video() -> (Database, Conn) {
-                let database = Conn::database();
-                let mut conn = Conn::connect(&database);
-                schema::create(&mut conn);
-                conn.run_pending_migrations(MIGRATIONS).unwrap();
+                let (database, mut conn) = schema::database_with_counters::<Conn>();
                 let set = diesel::update(videos.find(1)).set(views.eq(0));
                 set.execute(&mut conn).unwrap();
                 conn.batch_execute(
@@ -75,13 +73,9 @@ macro_rules! cases {
                 let (database, mut conn) = video();
                 let haproxy = Haproxy::start(&database, IDLE);
                 let error = cut(&haproxy.url(&database), None, &mut conn);
-                assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+                assert_matches!(error, Error::OutcomeUnknown { .. });
                 // The server did not notice: it counts as soon as the lock is free.
-                let patience = Instant::now() + Duration::from_secs(300);
-                while total(&mut conn) == 0 {
-                    assert!(Instant::now() < patience, "the server carried nothing out");
-                    thread::sleep(Duration::from_millis(5));
-                }
+                until("the server counts", || total(&mut conn) > 0);
                 assert_eq!(total(&mut conn), 1);
             }
 
@@ -90,7 +84,7 @@ macro_rules! cases {
                 let (database, mut conn) = video();
                 let haproxy = Haproxy::start(&database, IDLE);
                 let error = cut(&haproxy.url(&database), Some("request 7"), &mut conn);
-                assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+                assert_matches!(error, Error::OutcomeUnknown { .. });
                 let again = &mut Conn::establish(&haproxy.url(&database)).unwrap();
                 for _ in 0..3 {
                     let count = update(videos.find(1)).set(views.eq(views + 1));

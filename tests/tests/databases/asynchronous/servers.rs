@@ -16,7 +16,7 @@ use diesel_sharded::retry::Isolation;
 use diesel_sharded::{Conflict, Error, MIGRATIONS, RowCounter};
 use diesel_sharded_tests::own_server::OwnServer;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{recording, schema};
+use diesel_sharded_tests::{assert_matches, recording, schema};
 use tokio::sync::Barrier;
 
 use super::tasks::{connect, database, total};
@@ -165,14 +165,8 @@ async fn a_deadline_passes_while_the_server_is_stopped() {
     };
     let (in_flight, behind_it) = tokio::join!(in_flight, behind_it);
     let elapsed = begun.elapsed();
-    assert!(
-        matches!(in_flight, Err(Error::OutcomeUnknown { .. })),
-        "{in_flight:?}"
-    );
-    assert!(
-        matches!(behind_it, Err(Error::DeadlinePassed { .. })),
-        "{behind_it:?}"
-    );
+    assert_matches!(in_flight, Err(Error::OutcomeUnknown { .. }));
+    assert_matches!(behind_it, Err(Error::DeadlinePassed { .. }));
     assert!(
         elapsed >= DEADLINE && elapsed < 10 * DEADLINE,
         "{elapsed:?}"

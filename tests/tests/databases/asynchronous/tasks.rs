@@ -14,25 +14,21 @@ use diesel_async::pooled_connection::{
     AsyncDieselConnectionManager, ManagerConfig, RecyclingMethod, bb8, deadpool, mobc,
 };
 use diesel_async::{AsyncConnection, SimpleAsyncConnection, TransactionManager};
-use diesel_migrations::MigrationHarness;
 use diesel_sharded::asynchronous::{Counter, fold, retry, set_total, update};
-use diesel_sharded::coalescer::Coalescer;
+use diesel_sharded::coalescer::{Coalescer, CoalescerBuilder};
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{Isolation, RetryPolicy};
-use diesel_sharded::{Error, MIGRATIONS, RowCounter};
+use diesel_sharded::{Error, RowCounter};
+use diesel_sharded_tests::Database;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, Video};
-use diesel_sharded_tests::{Database, TestConnection};
+use tokio::task::JoinHandle;
 
 use super::super::{Dropped, polled};
 use super::{Backend, Blocking, Conn, LOCK, SETUP, others};
 
 pub fn database() -> (Database, Blocking) {
-    let database = Blocking::database();
-    let mut conn = Blocking::connect(&database);
-    schema::create(&mut conn);
-    conn.run_pending_migrations(MIGRATIONS).unwrap();
-    (database, conn)
+    schema::database_with_counters()
 }
 
 pub async fn connect(url: &str) -> ConnectionResult<Conn> {
@@ -140,43 +136,26 @@ where
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_tasks_on_a_deadpool() {
-    let (database, mut conn) = database();
-    let pool = deadpool::Pool::builder(manager(&database));
-    let pool = pool.max_size(8).build().unwrap();
-    thousand_tasks(move || {
-        let pool = pool.clone();
-        async move { pool.get().await.unwrap() }
-    })
-    .await;
-    assert_eq!(total(&mut conn), 1_100);
+macro_rules! thousand_tasks_on {
+    ($($name:ident: |$database:ident| $pool:expr, $get:ident;)+) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            let ($database, mut conn) = database();
+            let pool = $pool;
+            thousand_tasks(move || {
+                let pool = pool.clone();
+                async move { pool.$get().await.unwrap() }
+            })
+            .await;
+            assert_eq!(total(&mut conn), 1_100);
+        }
+    )+};
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_tasks_on_bb8() {
-    let (database, mut conn) = database();
-    let pool = bb8::Pool::builder().max_size(8);
-    let pool = pool.build(manager(&database)).await.unwrap();
-    thousand_tasks(move || {
-        let pool = pool.clone();
-        async move { pool.get_owned().await.unwrap() }
-    })
-    .await;
-    assert_eq!(total(&mut conn), 1_100);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_tasks_on_mobc() {
-    let (database, mut conn) = database();
-    let pool = mobc::Builder::<Conn>::new().max_open(8);
-    let pool = pool.build(manager(&database));
-    thousand_tasks(move || {
-        let pool = pool.clone();
-        async move { pool.get().await.unwrap() }
-    })
-    .await;
-    assert_eq!(total(&mut conn), 1_100);
+thousand_tasks_on! {
+    a_thousand_tasks_on_a_deadpool: |database| deadpool::Pool::builder(manager(&database)).max_size(8).build().unwrap(), get;
+    a_thousand_tasks_on_bb8: |database| bb8::Pool::builder().max_size(8).build(manager(&database)).await.unwrap(), get_owned;
+    a_thousand_tasks_on_mobc: |database| mobc::Builder::<Conn>::new().max_open(8).build(manager(&database)), get;
 }
 
 /// Waits until no more than so many connections are left to the database.
@@ -357,6 +336,29 @@ fn views_of(video: i64) -> RowCounter<views> {
     RowCounter::of(views, video)
 }
 
+/// One whose deadline a starved machine does not reach.
+fn coalescer(database: &Database) -> CoalescerBuilder<Blocking> {
+    let builder = Coalescer::builder(r2d2_pool(database)).retry(patient());
+    builder.deadline(Duration::from_secs(600))
+}
+
+/// Locks the shard of video 1, which is made for it, until `conn` ends its transaction; on SQLite everything.
+async fn held_up(builder: CoalescerBuilder<Blocking>, conn: &mut Blocking) -> Coalescer<Blocking> {
+    let coalescer = builder.build().unwrap();
+    coalescer.add_async(&views_of(1), 1).await.unwrap();
+    conn.batch_execute(LOCK).unwrap();
+    coalescer
+}
+
+/// Tasks that each add 1 to video 1.
+fn adding(tasks: usize, coalescer: &Coalescer<Blocking>) -> Vec<JoinHandle<Result<usize, Error>>> {
+    let add = |_| {
+        let coalescer = coalescer.clone();
+        tokio::spawn(async move { coalescer.add_async(&views_of(1), 1).await })
+    };
+    (0..tasks).map(add).collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_thousand_tasks_await_their_own_outcome() {
     let (database, mut conn) = database();
@@ -387,13 +389,7 @@ async fn what_an_aborted_task_had_queued_is_counted_once() {
     count(&mut connect(database.url()).await.unwrap(), 0)
         .await
         .unwrap();
-    let coalescer = Coalescer::builder(r2d2_pool(&database))
-        .retry(patient())
-        .deadline(Duration::from_secs(600))
-        .build()
-        .unwrap();
-    coalescer.add_async(&views_of(1), 1).await.unwrap(); // its shard is there
-    conn.batch_execute(LOCK).unwrap();
+    let coalescer = held_up(coalescer(&database), &mut conn).await;
     let waiting = Arc::new(AtomicUsize::new(0));
     let tasks: Vec<_> = (0..400)
         .map(|_| {
@@ -435,20 +431,8 @@ async fn what_an_aborted_task_had_queued_is_counted_once() {
 #[tokio::test]
 async fn a_full_queue_blocks_no_runtime() {
     let (database, mut conn) = database();
-    let coalescer = Coalescer::builder(r2d2_pool(&database))
-        .retry(patient())
-        .max_queued(8)
-        .deadline(Duration::from_secs(600))
-        .build()
-        .unwrap();
-    coalescer.add_async(&views_of(1), 1).await.unwrap(); // its shard is there
-    conn.batch_execute(LOCK).unwrap();
-    let tasks: Vec<_> = (0..50)
-        .map(|_| {
-            let coalescer = coalescer.clone();
-            tokio::spawn(async move { coalescer.add_async(&views_of(1), 1).await })
-        })
-        .collect();
+    let coalescer = held_up(coalescer(&database).max_queued(8), &mut conn).await;
+    let tasks = adding(50, &coalescer);
     let begun = Instant::now();
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -469,13 +453,7 @@ async fn a_full_queue_blocks_no_runtime() {
 #[tokio::test]
 async fn tasks_flush_at_the_same_time() {
     let (database, mut conn) = database();
-    let coalescer = Coalescer::builder(r2d2_pool(&database))
-        .retry(patient())
-        .deadline(Duration::from_secs(600))
-        .build()
-        .unwrap();
-    coalescer.add_async(&views_of(1), 1).await.unwrap(); // its shard is there
-    conn.batch_execute(LOCK).unwrap();
+    let coalescer = held_up(coalescer(&database), &mut conn).await;
     for _ in 0..100 {
         coalescer.add_later(&views_of(1), 1).unwrap();
     }
@@ -502,20 +480,10 @@ async fn tasks_flush_at_the_same_time() {
 #[tokio::test]
 async fn no_room_until_the_deadline() {
     let (database, mut conn) = database();
-    let coalescer = Coalescer::builder(r2d2_pool(&database))
-        .retry(patient())
-        .max_queued(8)
-        .deadline(Duration::from_millis(300))
-        .build()
-        .unwrap();
-    coalescer.add_async(&views_of(1), 1).await.unwrap(); // its shard is there
-    conn.batch_execute(LOCK).unwrap();
-    let tasks: Vec<_> = (0..20)
-        .map(|_| {
-            let coalescer = coalescer.clone();
-            tokio::spawn(async move { coalescer.add_async(&views_of(1), 1).await })
-        })
-        .collect();
+    let builder = coalescer(&database).max_queued(8);
+    let builder = builder.deadline(Duration::from_millis(300));
+    let coalescer = held_up(builder, &mut conn).await;
+    let tasks = adding(20, &coalescer);
     let (mut not_counted, mut unknown) = (0, 0);
     for task in tasks {
         match task.await.unwrap() {

@@ -3,11 +3,12 @@
 use diesel::prelude::*;
 use diesel_sharded::cached::{Cached, MokaCache};
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{Counter, RowCounter, set_total, update};
+use diesel_sharded::{Counter, RowCounter, set_total};
+use diesel_sharded_tests::insert;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads};
 
-use super::database_with_counters;
+use super::{count, database_with_counters};
 
 #[test]
 fn fields_of_rows_and_named_counters() {
@@ -21,10 +22,7 @@ fn fields_of_rows_and_named_counters() {
     assert_eq!(cached.add(&of_video_1, 5, conn), Ok(1));
     assert_eq!(cached.add(&named, -3, conn), Ok(1));
     // Counts that bypass the cache do not show: the cache answers these reads.
-    update(videos.find(1))
-        .set(views.eq(views + 1000))
-        .execute(conn)
-        .unwrap();
+    count(1, 1000, conn).unwrap();
     named.add(1000, conn).unwrap();
     assert_eq!(cached.get(&of_video_1, conn), Ok(105));
     assert_eq!(cached.get(&named, conn), Ok(-3));
@@ -41,12 +39,14 @@ fn fields_of_rows_and_named_counters() {
     );
     assert_eq!(cached.add(&absent, 1, conn), Ok(0));
     let composite = RowCounter::of(downloads::number, (1, Day(2)));
-    diesel::insert_into(downloads::table)
-        .values((downloads::version.eq(1), downloads::day.eq(2)))
-        .execute(conn)
-        .unwrap();
+    insert!(
+        downloads::table,
+        (downloads::version.eq(1), downloads::day.eq(2)),
+        conn
+    );
     assert_eq!(cached.add(&composite, 2, conn), Ok(1));
     assert_eq!(cached.get(&composite, conn), Ok(2));
+    assert_eq!(cached.failures(), 0);
 }
 
 #[test]
@@ -87,6 +87,7 @@ fn a_transaction_reaches_the_cache_when_it_is_committed() {
             cached.transaction(conn, RetryPolicy::default(), |conn, uncommitted| {
                 uncommitted.add(&of_video_1, 1, conn)?;
                 uncommitted.add(&named, 2, conn)?;
+                assert_eq!(cached.get(&of_video_1, conn), Ok(11));
                 match commits {
                     true => Ok(()),
                     false => Err(diesel::result::Error::RollbackTransaction),

@@ -9,15 +9,15 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, Pool};
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
-use diesel_sharded::coalescer::{Coalescer, Loss};
+use diesel_sharded::coalescer::{Coalescer, CoalescerBuilder, Loss};
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
-use diesel_sharded::{Counter, Error, RowCounter, fold, set_total, update};
+use diesel_sharded::{Counter, Error, RowCounter, fold, set_total};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads, measures, videos_shards};
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, insert, until};
 
-use super::{Conn, database, database_with_counters};
+use super::{Conn, count, database, database_with_counters, total_of};
 
 fn pool(database: &Database) -> Pool<ConnectionManager<Conn>> {
     let manager = ConnectionManager::<Conn>::new(database.url());
@@ -30,14 +30,6 @@ fn pool(database: &Database) -> Pool<ConnectionManager<Conn>> {
 
 fn views_of(video: i64) -> RowCounter<views> {
     RowCounter::of(views, video)
-}
-
-fn total_of(video: i64, conn: &mut Conn) -> i64 {
-    videos
-        .find(video)
-        .select(views.total())
-        .first(conn)
-        .unwrap()
 }
 
 /// The numbers of a video's shards.
@@ -96,10 +88,11 @@ fn rows_under_composite_keys_are_counted_together() {
     let conn = &mut conn;
     let days = || (1..=3).flat_map(|version| (1..=5).map(move |day| (version, Day(day))));
     for (version, day) in days() {
-        diesel::insert_into(downloads::table)
-            .values((downloads::version.eq(version), downloads::day.eq(day)))
-            .execute(conn)
-            .unwrap();
+        insert!(
+            downloads::table,
+            (downloads::version.eq(version), downloads::day.eq(day)),
+            conn
+        );
     }
     let coalescer = coalescer(&database);
     for round in 1..=4 {
@@ -164,12 +157,47 @@ fn coalescer(database: &Database) -> Coalescer<Conn> {
     builder.deadline(Duration::from_secs(600)).build().unwrap()
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(300);
-    while !is_so() {
-        assert!(Instant::now() < patience, "never: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
+/// One that does not wait before it counts, and gives up soon.
+fn impatient(database: &Database) -> CoalescerBuilder<Conn> {
+    let builder = Coalescer::builder(pool(database)).max_delay(Duration::from_millis(1));
+    builder.deadline(DEADLINE).retry(patient())
+}
+
+/// One that counts when somebody waits.
+fn lazy(database: &Database) -> CoalescerBuilder<Conn> {
+    Coalescer::builder(pool(database)).max_delay(Duration::from_secs(3600))
+}
+
+/// The counter and the amount of each loss.
+type Losses = Arc<Mutex<Vec<(String, i128)>>>;
+
+fn reporting(builder: CoalescerBuilder<Conn>) -> (CoalescerBuilder<Conn>, Losses) {
+    let losses = Losses::default();
+    let reports = Arc::clone(&losses);
+    let builder = builder.on_loss(move |loss: &Loss| {
+        let mut losses = reports.lock().unwrap();
+        losses.push((loss.counter.clone(), loss.amount));
+    });
+    (builder, losses)
+}
+
+/// Adds so much to video 1, which waits for the lock of the connection that is returned.
+fn hold_up(coalescer: &Coalescer<Conn>, n: i64, database: &Database) -> Conn {
+    let mut holder = Conn::connect(database);
+    lock_video_1(&mut holder);
+    coalescer.add_later(&views_of(1), n).unwrap();
+    until("it is under way", || coalescer.stats().queued_counters == 0);
+    holder
+}
+
+fn held_up(
+    builder: CoalescerBuilder<Conn>,
+    n: i64,
+    database: &Database,
+) -> (Coalescer<Conn>, Conn) {
+    let coalescer = builder.build().unwrap();
+    let holder = hold_up(&coalescer, n, database);
+    (coalescer, holder)
 }
 
 #[test]
@@ -219,11 +247,7 @@ fn every_caller_gets_its_own_result() {
 #[test]
 fn what_nobody_waits_for_is_committed_by_flush_close_or_time() {
     let (database, mut conn) = database_with_counters();
-    let long = Duration::from_secs(3600);
-    let coalescer = Coalescer::builder(pool(&database))
-        .max_delay(long)
-        .build()
-        .unwrap();
+    let coalescer = lazy(&database).build().unwrap();
     let page = Counter::named("page");
     coalescer.add_later(&views_of(1), 5).unwrap();
     coalescer.add_later(&views_of(1), 6).unwrap();
@@ -241,14 +265,11 @@ fn what_nobody_waits_for_is_committed_by_flush_close_or_time() {
     coalescer.close().unwrap();
     assert_eq!(total_of(1, &mut conn), 112);
     let refused = other.add(&views_of(1), 1).unwrap_err();
-    assert!(matches!(refused, Error::CoalescerClosed), "{refused:?}");
+    assert_matches!(refused, Error::CoalescerClosed);
     let refused = other.add_later(&views_of(1), 1).unwrap_err();
-    assert!(matches!(refused, Error::CoalescerClosed), "{refused:?}");
+    assert_matches!(refused, Error::CoalescerClosed);
 
-    let dropped = Coalescer::builder(pool(&database))
-        .max_delay(long)
-        .build()
-        .unwrap();
+    let dropped = lazy(&database).build().unwrap();
     dropped.add_later(&views_of(1), 1).unwrap();
     drop(dropped);
     assert_eq!(total_of(1, &mut conn), 113);
@@ -280,12 +301,9 @@ fn a_row_that_cannot_take_its_count_fails_its_own_callers() {
     let coalescer = coalescer(&database);
     const TOO_MUCH: i64 = 40_000; // for a SMALLINT
     // All of these come in one batch.
-    let mut holder = Conn::connect(&database);
-    lock_video_1(&mut holder);
+    let mut holder = hold_up(&coalescer, 1, &database);
     thread::scope(|scope| {
         let coalescer = &coalescer;
-        coalescer.add_later(&views_of(1), 1).unwrap();
-        until("it is under way", || coalescer.stats().queued_counters == 0);
         let others: Vec<_> = (0..6)
             .map(|thread| {
                 scope.spawn(move || match thread % 3 {
@@ -302,12 +320,9 @@ fn a_row_that_cannot_take_its_count_fails_its_own_callers() {
             assert_eq!(other.join().unwrap().unwrap(), 1);
         }
     });
-    let mut holder = Conn::connect(&database);
-    lock_video_1(&mut holder);
+    let mut holder = hold_up(&coalescer, 1, &database);
     thread::scope(|scope| {
         let coalescer = &coalescer;
-        coalescer.add_later(&views_of(1), 1).unwrap();
-        until("it is under way", || coalescer.stats().queued_counters == 0);
         let small = || RowCounter::of(measures::small, 1_i16);
         let fails = scope.spawn(move || coalescer.add(&small(), TOO_MUCH));
         let fails_too = scope.spawn(move || coalescer.add(&small(), TOO_MUCH + 1));
@@ -319,10 +334,7 @@ fn a_row_that_cannot_take_its_count_fails_its_own_callers() {
         assert_eq!(fits.join().unwrap().unwrap(), 1);
         for fails in [fails, fails_too] {
             let error = fails.join().unwrap().unwrap_err();
-            assert!(
-                matches!(error, Error::Overflow { .. } | Error::Diesel(_)),
-                "{error:?}"
-            );
+            assert_matches!(error, Error::Overflow { .. } | Error::Diesel(_));
         }
     });
     let small: i16 = measures::table
@@ -337,18 +349,8 @@ fn a_row_that_cannot_take_its_count_fails_its_own_callers() {
 #[test]
 fn what_cannot_be_counted_later_is_reported() {
     let (database, mut conn) = database_with_counters();
-    let losses = Arc::new(Mutex::new(vec![]));
-    let reports = Arc::clone(&losses);
-    let coalescer = Coalescer::builder(pool(&database))
-        .max_delay(Duration::from_secs(3600))
-        .on_loss(move |loss: &Loss| {
-            reports
-                .lock()
-                .unwrap()
-                .push((loss.counter.clone(), loss.amount));
-        })
-        .build()
-        .unwrap();
+    let (builder, losses) = reporting(lazy(&database));
+    let coalescer = builder.build().unwrap();
     coalescer
         .add_later(&RowCounter::of(measures::small, 1_i16), 40_000)
         .unwrap();
@@ -357,10 +359,7 @@ fn what_cannot_be_counted_later_is_reported() {
         coalescer.add_later(&large, n).unwrap();
     }
     let error = coalescer.close().unwrap_err();
-    assert!(
-        matches!(error, Error::NotFlushed { lost: 1, .. }),
-        "{error:?}"
-    );
+    assert_matches!(error, Error::NotFlushed { lost: 1, .. });
     let totals = measures::table
         .find(1)
         .select((measures::small.total(), measures::large.total()));
@@ -378,10 +377,7 @@ fn names_are_checked_before_anything_is_queued() {
         coalescer.add(&nameless, 1).unwrap_err(),
         coalescer.add_later(&nameless, 1).unwrap_err(),
     ] {
-        assert!(
-            matches!(error, Error::InvalidCounterName { bytes: 0 }),
-            "{error:?}"
-        );
+        assert_matches!(error, Error::InvalidCounterName { bytes: 0 });
     }
 }
 
@@ -398,19 +394,10 @@ fn without_the_librarys_tables_it_says_so() {
 #[test]
 fn at_the_deadline_it_is_known_who_was_not_counted() {
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::builder(pool(&database))
-        .max_delay(Duration::from_millis(1))
-        .deadline(DEADLINE)
-        .retry(patient())
-        .build()
-        .unwrap();
-    let mut holder = Conn::connect(&database);
-    lock_video_1(&mut holder);
+    let (coalescer, mut holder) = held_up(impatient(&database), 1, &database);
     // The coalescer retries `add_later` until it commits, so a caller who comes meanwhile is still queued at the deadline.
-    coalescer.add_later(&views_of(1), 1).unwrap();
-    until("it is under way", || coalescer.stats().queued_counters == 0);
     let queued = coalescer.add(&views_of(1), 10).unwrap_err();
-    assert!(matches!(queued, Error::DeadlinePassed { .. }), "{queued:?}");
+    assert_matches!(queued, Error::DeadlinePassed { .. });
     holder.batch_execute("COMMIT").unwrap();
     until("it is counted", || coalescer.flush().is_ok());
     assert_eq!(total_of(1, &mut conn), 101);
@@ -443,33 +430,19 @@ fn between_two_attempts_a_caller_goes_uncounted() {
     match <Conn as Connection>::Backend::backend_of(&conn).dialect() {
         // SQLite does not wait inside the database, where the outcome would be unknown.
         Dialect::Sqlite => {
-            assert!(matches!(error, Error::DeadlinePassed { .. }), "{error:?}");
+            assert_matches!(error, Error::DeadlinePassed { .. });
             coalescer.close().unwrap();
             assert_eq!(total_of(1, &mut conn), 100);
         }
-        _ => assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}"),
+        _ => assert_matches!(error, Error::OutcomeUnknown { .. }),
     }
 }
 
 #[test]
 fn a_close_ends_although_the_database_does_not_answer() {
     let (database, mut conn) = database_with_counters();
-    let losses = Arc::new(Mutex::new(vec![]));
-    let reports = Arc::clone(&losses);
-    let coalescer = Coalescer::builder(pool(&database))
-        .max_delay(Duration::from_millis(1))
-        .deadline(DEADLINE)
-        .retry(patient())
-        .on_loss(move |loss: &Loss| {
-            let mut losses = reports.lock().unwrap();
-            losses.push((loss.counter.clone(), loss.amount));
-        })
-        .build()
-        .unwrap();
-    let mut holder = Conn::connect(&database);
-    lock_video_1(&mut holder);
-    coalescer.add_later(&views_of(1), 5).unwrap();
-    until("it is under way", || coalescer.stats().queued_counters == 0);
+    let (builder, losses) = reporting(impatient(&database));
+    let (coalescer, mut holder) = held_up(builder, 5, &database);
     coalescer.add_later(&views_of(1), 7).unwrap();
     let error = coalescer.close().unwrap_err();
     let losses = || losses.lock().unwrap().clone();
@@ -575,18 +548,9 @@ fn limits_may_be_as_large_as_they_can() {
 #[test]
 fn a_flush_waits_for_what_is_under_way() {
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::builder(pool(&database))
-        .max_delay(Duration::from_millis(1))
-        .deadline(DEADLINE)
-        .retry(patient())
-        .build()
-        .unwrap();
-    let mut holder = Conn::connect(&database);
-    lock_video_1(&mut holder);
-    coalescer.add_later(&views_of(1), 1).unwrap();
-    until("it is under way", || coalescer.stats().queued_counters == 0);
+    let (coalescer, mut holder) = held_up(impatient(&database), 1, &database);
     let waited = coalescer.flush().unwrap_err();
-    assert!(matches!(waited, Error::FlushPending { .. }), "{waited:?}");
+    assert_matches!(waited, Error::FlushPending { .. });
     holder.batch_execute("COMMIT").unwrap();
     until("it is counted", || coalescer.flush().is_ok());
     assert_eq!(total_of(1, &mut conn), 101);
@@ -595,24 +559,12 @@ fn a_flush_waits_for_what_is_under_way() {
 #[test]
 fn a_full_queue_waits_for_room_and_refuses_at_the_deadline() {
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::builder(pool(&database))
-        .max_delay(Duration::from_millis(1))
-        .max_queued(1) // by each thread
-        .deadline(DEADLINE)
-        .retry(patient())
-        .build()
-        .unwrap();
-    let mut holder = Conn::connect(&database);
-    lock_video_1(&mut holder);
-    coalescer.add_later(&views_of(1), 1).unwrap();
-    until("it is under way", || coalescer.stats().queued_counters == 0);
+    let builder = impatient(&database).max_queued(1); // by each thread
+    let (coalescer, mut holder) = held_up(builder, 1, &database);
     coalescer.add_later(&views_of(1), 1).unwrap();
     let began = Instant::now();
     let refused = coalescer.add_later(&views_of(2), 1).unwrap_err();
-    assert!(
-        matches!(refused, Error::DeadlinePassed { .. }),
-        "{refused:?}"
-    );
+    assert_matches!(refused, Error::DeadlinePassed { .. });
     assert!(began.elapsed() >= DEADLINE);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -657,9 +609,7 @@ fn beside_everything_else_that_writes() {
                         let video = round % 3 + 1;
                         assert_eq!(coalescer.add(&views_of(video), 1).unwrap(), 1);
                         coalescer.add_later(&views_of(video), 1).unwrap();
-                        let counted = update(videos.find(video))
-                            .set(views.eq(views + 1))
-                            .execute(&mut conn);
+                        let counted = count(video, 1, &mut conn);
                         assert_eq!(counted, Ok(1));
                     }
                 })
@@ -679,11 +629,8 @@ fn beside_everything_else_that_writes() {
 #[test]
 fn a_panic_of_what_is_told_stops_nothing() {
     let (database, mut conn) = database_with_counters();
-    let coalescer = Coalescer::builder(pool(&database))
-        .max_delay(Duration::from_secs(10)) // until somebody waits
-        .on_loss(|_| panic!("on purpose"))
-        .build()
-        .unwrap();
+    let panics = lazy(&database).on_loss(|_| panic!("on purpose"));
+    let coalescer = panics.build().unwrap();
     let small = RowCounter::of(measures::small, 1_i16);
     coalescer.add_later(&small, 40_000).unwrap();
     assert_eq!(coalescer.add(&views_of(1), 1).unwrap(), 1); // in the same batch
@@ -700,8 +647,7 @@ fn a_slow_report_of_a_loss_delays_no_result() {
     let report_ends = Mutex::new(report_ends);
     let reported = Arc::new(AtomicBool::new(false));
     let reports = Arc::clone(&reported);
-    let coalescer = Coalescer::builder(pool(&database))
-        .max_delay(Duration::from_secs(3600)) // until somebody waits
+    let coalescer = lazy(&database)
         .on_loss(move |_| {
             report_ends.lock().unwrap().recv().unwrap();
             reports.store(true, Ordering::Release);
@@ -755,10 +701,7 @@ fn a_transactions_counts_are_taken_when_it_has_committed() {
     assert_eq!(nested, Ok(()));
     let invalid = coalescer.transaction(conn, |_, counts| counts.add(&Counter::named(""), 1));
     let invalid = invalid.map_err(Error::from);
-    assert!(
-        matches!(invalid, Err(Error::InvalidCounterName { .. })),
-        "{invalid:?}"
-    );
+    assert_matches!(invalid, Err(Error::InvalidCounterName { .. }));
     coalescer.flush().unwrap();
     let totals = [1, 2, 3].map(|video| total_of(video, conn));
     assert_eq!(totals, [107, 200, 300]);
@@ -798,10 +741,7 @@ fn a_coalescer_that_closes_says_that_all_is_committed() {
             .execute(conn)
     });
     let counted = counted.map_err(Error::from);
-    assert!(
-        matches!(counted, Err(Error::CommittedNotCounted)),
-        "{counted:?}"
-    );
+    assert_matches!(counted, Err(Error::CommittedNotCounted));
     assert_eq!(
         videos.find(1).select(title).first(&mut conn),
         Ok("new".to_owned())

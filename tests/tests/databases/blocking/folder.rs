@@ -13,9 +13,9 @@ use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Error, Unfit, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards;
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{Database, TestConnection, insert, until};
 
-use super::{Conn, database, on_threads, sent};
+use super::{Conn, count, database, on_threads, sent};
 
 const OFTEN: Duration = Duration::from_millis(20);
 
@@ -41,14 +41,6 @@ fn shards(conn: &mut Conn) -> i64 {
 fn bases(conn: &mut Conn) -> Vec<i64> {
     let bases = videos.select(views).order(id);
     bases.load(conn).unwrap()
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(300);
-    while !is_so() {
-        assert!(Instant::now() < patience, "{what}");
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 #[test]
@@ -115,10 +107,7 @@ fn a_hot_row_keeps_its_shards_until_it_is_cold() {
             .execute(conn)
             .unwrap();
     }
-    update(videos.find(2))
-        .set(views.eq(views + 1))
-        .execute(conn)
-        .unwrap();
+    count(2, 1, conn).unwrap();
     assert_eq!(shards(conn), 5);
     let folded = fold(videos).cold_below(2).run(conn).unwrap();
     assert_eq!((folded.parents, folded.shards_removed), (2, 1));
@@ -192,10 +181,7 @@ fn a_pass_costs_by_the_rows_that_were_counted_on() {
         let others = (4..=200_i64).map(|key| (id.eq(key), slug.eq(key.to_string()), title.eq("")));
         if statements.len() == 1 {
             for other in others {
-                diesel::insert_into(videos)
-                    .values(other)
-                    .execute(conn)
-                    .unwrap();
+                insert!(videos, other, conn);
             }
         }
     }

@@ -4,12 +4,11 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use diesel::prelude::*;
-use diesel_sharded::prelude::*;
 use diesel_sharded::{ShardsTable, fold, update};
 use diesel_sharded_tests::schema::videos as table;
 use diesel_sharded_tests::schema::videos::dsl::*;
 
-use super::{Conn, database, on_threads};
+use super::{Conn, database, on_threads, total_of};
 
 const COUNTS: i64 = 60;
 
@@ -24,7 +23,7 @@ fn count_on_shards(conn: &mut Conn) {
 }
 
 fn total(conn: &mut Conn) -> i64 {
-    videos.find(1).select(views.total()).first(conn).unwrap()
+    total_of(1, conn)
 }
 
 fn base(conn: &mut Conn) -> i64 {

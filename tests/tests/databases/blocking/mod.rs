@@ -1,7 +1,7 @@
 //! Cases of what has only a blocking form.
 
 use super::Conn;
-use super::cases::{database, database_with_counters, on_threads, sent};
+use super::cases::{count, database, database_with_counters, on_threads, sent, total_of};
 
 mod cached;
 mod coalescer;

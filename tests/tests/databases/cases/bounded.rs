@@ -15,7 +15,7 @@ use diesel_sharded_tests::schema::{videos as table, videos_shards};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::{Conn, database, database_with_counters, on_threads};
+use super::{Conn, database, database_with_counters, on_threads, total_of};
 
 /// The likes of video 1, which begin at 1, from 0 to 100.
 fn bounded() -> Bounded<table::likes> {
@@ -44,10 +44,7 @@ fn stays_within_both_bounds() {
     assert_eq!(bounded().add(100, conn), Ok(true));
     assert_eq!(total(conn), 100);
     // Other columns of the same shards are as they were.
-    assert_eq!(
-        videos.find(1).select(views.total()).first(conn),
-        Ok(100_i64)
-    );
+    assert_eq!(total_of(1, conn), 100);
 }
 
 #[test]

@@ -12,11 +12,11 @@ use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel::sql_types::Bool;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
+use diesel_sharded::backend::{BackendOf, Dialect};
 use diesel_sharded::prelude::*;
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, delete, edit};
 
-use super::{Conn, on_threads};
+use super::{Conn, dialect, on_threads};
 
 diesel::table! {
     topics (id) {
@@ -104,10 +104,6 @@ struct Shelf {
     place: String,
     #[sharded]
     books: i32,
-}
-
-fn dialect(conn: &Conn) -> Dialect {
-    <Conn as Connection>::Backend::backend_of(conn).dialect()
 }
 
 fn connect(database: &Database) -> Conn {
@@ -205,28 +201,22 @@ fn every_change_of_the_rows_counts() {
     assert_eq!(counts(conn), [3, 3, 1, 0]);
     // 2, 4 and 6 move from 1 to 4, one of 2's to nowhere, and 7 to 3.
     let of_1 = replies::table.filter(replies::topic_id.eq(1));
-    diesel::update(of_1)
-        .set(replies::topic_id.eq(4))
-        .execute(conn)
-        .unwrap();
-    diesel::update(replies::table.find(1))
-        .set(replies::topic_id.eq(None::<i64>))
-        .execute(conn)
-        .unwrap();
-    diesel::update(replies::table.find(7))
-        .set(replies::topic_id.eq(3))
-        .execute(conn)
-        .unwrap();
+    edit!(of_1, replies::topic_id.eq(4), conn);
+    edit!(
+        replies::table.find(1),
+        replies::topic_id.eq(None::<i64>),
+        conn
+    );
+    edit!(replies::table.find(7), replies::topic_id.eq(3), conn);
     assert_eq!(counts(conn), [0, 2, 2, 3]);
     let before = shards(conn);
-    diesel::update(replies::table)
-        .set((replies::words.eq(5), replies::shown.eq(false)))
-        .execute(conn)
-        .unwrap();
+    edit!(
+        replies::table,
+        (replies::words.eq(5), replies::shown.eq(false)),
+        conn
+    );
     assert_eq!((counts(conn), shards(conn)), (vec![0, 2, 2, 3], before));
-    diesel::delete(replies::table.filter(replies::id.ge(4)))
-        .execute(conn)
-        .unwrap();
+    delete!(replies::table.filter(replies::id.ge(4)), conn);
     assert_eq!(counts(conn), [0, 1, 0, 1]);
     diesel::delete(replies::table).execute(conn).unwrap();
     assert_eq!(counts(conn), [0, 0, 0, 0]);
@@ -253,14 +243,15 @@ fn a_condition_decides_which_rows_count() {
     insert_with("words", rows, conn).unwrap();
     assert_eq!(counts(conn), [1, 1, 0, 0]);
     let set = |id: i64, words: i32, shown: bool, topic: i64, conn: &mut Conn| {
-        diesel::update(replies::table.find(id))
-            .set((
+        edit!(
+            replies::table.find(id),
+            (
                 replies::words.eq(words),
                 replies::shown.eq(shown),
                 replies::topic_id.eq(topic),
-            ))
-            .execute(conn)
-            .unwrap();
+            ),
+            conn
+        );
     };
     set(2, 20, true, 1, conn); // begins to count
     set(1, 20, false, 1, conn); // ends to count
@@ -281,7 +272,7 @@ fn a_condition_with_a_bind_is_refused() {
     let (_database, mut conn) = database();
     let cache = replies_count!().filter(replies::shown.eq(true));
     let error = Error::from(cache.create(&mut conn).unwrap_err());
-    assert!(matches!(error, Error::BindInTrigger { .. }), "{error:?}");
+    assert_matches!(error, Error::BindInTrigger { .. });
 }
 
 #[test]
@@ -302,21 +293,13 @@ fn several_caches_of_the_same_rows() {
         (counts(conn), sums(conn)),
         (vec![3, 1, 0, 0], vec![7, 0, 0, 0])
     );
-    diesel::update(replies::table)
-        .set(replies::words.eq(replies::words + 1))
-        .execute(conn)
-        .unwrap();
-    diesel::update(replies::table.find(2))
-        .set(replies::topic_id.eq(2))
-        .execute(conn)
-        .unwrap();
+    edit!(replies::table, replies::words.eq(replies::words + 1), conn);
+    edit!(replies::table.find(2), replies::topic_id.eq(2), conn);
     assert_eq!(
         (counts(conn), sums(conn)),
         (vec![2, 2, 0, 0], vec![11, -1, 0, 0])
     );
-    diesel::delete(replies::table.find(1))
-        .execute(conn)
-        .unwrap();
+    delete!(replies::table.find(1), conn);
     assert_eq!(
         (counts(conn), sums(conn)),
         (vec![1, 2, 0, 0], vec![0, -1, 0, 0])
@@ -381,9 +364,7 @@ fn rows_go_with_their_parent_and_leave_nothing() {
     insert(conn, new).unwrap();
     fold(topics::table).keep_shards(0).run(conn).unwrap(); // the rows that go find no shard
     assert_eq!((counts(conn), shards(conn)), (vec![2, 2, 2, 2], 0));
-    diesel::delete(topics::table.filter(topics::id.le(2)))
-        .execute(conn)
-        .unwrap();
+    delete!(topics::table.filter(topics::id.le(2)), conn);
     let left = replies::table.count().get_result::<i64>(conn);
     assert_eq!((left, shards(conn)), (Ok(4), 0));
     insert(conn, vec![reply(9, 3)]).unwrap();
@@ -413,9 +394,7 @@ fn rows_that_go_with_another_tables_row_count() {
     if on_mysql {
         conn.batch_execute(BY_TRIGGER).unwrap();
     }
-    diesel::delete(authors::table.find(2))
-        .execute(conn)
-        .unwrap();
+    delete!(authors::table.find(2), conn);
     let left = replies::table.select(replies::id).order(replies::id);
     assert_eq!(left.load::<i64>(conn), Ok(vec![2, 3, 5, 6]));
     assert_eq!(counts(conn), [2, 2, 0, 0]);
@@ -423,9 +402,7 @@ fn rows_that_go_with_another_tables_row_count() {
         // Without it the cascade counts nothing, and a repair finds that.
         conn.batch_execute("DROP TRIGGER authors_delete_replies")
             .unwrap();
-        diesel::delete(authors::table.find(1))
-            .execute(conn)
-            .unwrap();
+        delete!(authors::table.find(1), conn);
         assert_eq!(counts(conn), [2, 2, 0, 0]);
         let repaired = replies_count!().verify().repair(conn).unwrap();
         assert_eq!((repaired.len(), counts(conn)), (2, vec![0, 0, 0, 0]));
@@ -441,15 +418,10 @@ fn a_parent_gets_another_key() {
     insert(conn, vec![reply(1, 1), reply(2, 1), reply(3, 2)]).unwrap();
     fold(topics::table.find(1)).run(conn).unwrap();
     insert(conn, vec![reply(4, 1)]).unwrap();
-    diesel::update(topics::table.find(1))
-        .set(topics::id.eq(9))
-        .execute(conn)
-        .unwrap();
+    edit!(topics::table.find(1), topics::id.eq(9), conn);
     assert_eq!(counts(conn), [1, 0, 0, 3]);
     assert_eq!(replies_count!().verify().drifts(conn), Ok(vec![]));
-    diesel::delete(replies::table.find(4))
-        .execute(conn)
-        .unwrap();
+    delete!(replies::table.find(4), conn);
     assert_eq!(counts(conn), [1, 0, 0, 2]);
 }
 
@@ -479,13 +451,8 @@ fn a_table_counts_its_own_rows() {
     let bases = replies::table.select(replies::answers_count);
     let bases = bases.order(replies::id).load::<i64>(conn);
     assert_eq!(bases, Ok(vec![2, 1, 0, 0]));
-    diesel::update(replies::table.find(4))
-        .set(replies::answer_to.eq(3))
-        .execute(conn)
-        .unwrap();
-    diesel::delete(replies::table.filter(replies::id.eq_any([1, 2])))
-        .execute(conn)
-        .unwrap();
+    edit!(replies::table.find(4), replies::answer_to.eq(3), conn);
+    delete!(replies::table.filter(replies::id.eq_any([1, 2])), conn);
     assert_eq!(totals(conn), [(3, 1), (4, 0)]);
     assert_eq!(answers.verify().drifts(conn), Ok(vec![]));
 }
@@ -529,10 +496,11 @@ fn composite_keys_and_odd_names() {
         totals.order(by_key).load::<i32>(conn).unwrap()
     };
     assert_eq!(totals(conn), [1, 2, 0]);
-    diesel::update(books::table.filter(books::id.ge(3)))
-        .set((books::row.eq(2), books::place.eq("b")))
-        .execute(conn)
-        .unwrap();
+    edit!(
+        books::table.filter(books::id.ge(3)),
+        (books::row.eq(2), books::place.eq("b")),
+        conn
+    );
     assert_eq!(totals(conn), [1, 1, 4]);
     assert_eq!(number_of_books.verify().drifts(conn), Ok(vec![]));
     diesel::delete(books::table).execute(conn).unwrap();
@@ -592,10 +560,7 @@ fn a_missing_table_is_found_at_creation() {
     let conn = &mut conn;
     ShardsTable::of(topics::table).drop(conn).unwrap();
     let error = Error::from(replies_count!().create(conn).unwrap_err());
-    assert!(
-        matches!(&error, Error::MissingShardsTable { table, .. } if table == "topics_shards"),
-        "{error:?}"
-    );
+    assert_matches!(&error, Error::MissingShardsTable { table, .. } if table == "topics_shards");
     assert_eq!(insert(conn, vec![reply(1, 1)]), Ok(1));
 }
 
@@ -765,13 +730,8 @@ fn a_column_that_is_not_read_may_be_dropped() {
     let new = |id: i64| (reply(id, 1), Some(id));
     insert_with("answers_count", (1..=4).map(new).collect(), conn).unwrap();
     assert_eq!(counts(conn), [3, 0, 0, 0]);
-    diesel::update(replies::table.find(1))
-        .set(replies::shown.eq(false))
-        .execute(conn)
-        .unwrap();
-    diesel::delete(replies::table.find(2))
-        .execute(conn)
-        .unwrap();
+    edit!(replies::table.find(1), replies::shown.eq(false), conn);
+    delete!(replies::table.find(2), conn);
     assert_eq!(counts(conn), [1, 0, 0, 0]);
     assert_eq!(shown.verify().drifts(conn), Ok(vec![]));
 }

@@ -10,8 +10,9 @@ use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{downloads, videos as table, videos_shards};
+use diesel_sharded_tests::{edit, insert};
 
-use super::{Conn, database, on_threads};
+use super::{Conn, count, database, on_threads};
 
 /// Adds up to 10, on several shards, to each of videos 1 to 3.
 fn counted(conn: &mut Conn) {
@@ -86,10 +87,7 @@ fn a_model_and_composite_keys() {
     for version in 1..=3 {
         for day in [30, 10, 20] {
             let row = (downloads::version.eq(version), downloads::day.eq(day));
-            diesel::insert_into(downloads::table)
-                .values(row)
-                .execute(conn)
-                .unwrap();
+            insert!(downloads::table, row, conn);
         }
     }
     update(downloads::table)
@@ -126,10 +124,7 @@ fn the_whole_table_in_batches_that_are_interrupted_and_resumed() {
     let conn = &mut conn;
     for key in 4..=25_i64 {
         let new = (id.eq(key), slug.eq(key.to_string()), title.eq(""));
-        diesel::insert_into(videos)
-            .values(new)
-            .execute(conn)
-            .unwrap();
+        insert!(videos, new, conn);
     }
     update(videos)
         .set(views.eq(views + 1))
@@ -198,10 +193,7 @@ fn shards_beyond_the_wished_number_are_removed() {
     let folded = fold(videos.find(1)).keep_shards(0).run(conn).unwrap();
     assert_eq!((folded.shards_removed, shards(conn)), (1, vec![]));
     for _ in 0..10 {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(conn)
-            .unwrap();
+        count(1, 1, conn).unwrap();
     }
     assert_eq!(totals(conn)[0], (1, 170, 1));
 }
@@ -248,10 +240,7 @@ fn every_type_of_field() {
 fn a_total_that_does_not_fit_stays_on_its_shards() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    diesel::update(videos.find(2))
-        .set(likes.eq(i32::MAX))
-        .execute(conn)
-        .unwrap();
+    edit!(videos.find(2), likes.eq(i32::MAX), conn);
     for _ in 0..2 {
         update(videos)
             .set((views.eq(views + 1), likes.eq(likes + 1)))
@@ -291,9 +280,7 @@ fn inside_a_callers_transaction() {
     assert_eq!(result, Err(diesel::result::Error::RollbackTransaction));
     assert_eq!((bases(conn), totals(conn)), before);
     let result: QueryResult<_> = conn.transaction(|conn| {
-        update(videos.find(1))
-            .set(views.eq(views + 5))
-            .execute(conn)?;
+        count(1, 5, conn)?;
         fold(videos).run(conn)
     });
     // MySQL's default isolation reads the rows as they were at the first read, but moves them as they are now.

@@ -13,7 +13,7 @@ use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::{Counter, Error, RowCounter, fold, idempotency};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads, measures};
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, insert};
 
 use super::{Conn, database, database_with_counters, on_threads};
 
@@ -97,16 +97,10 @@ fn what_counted_nothing_leaves_no_key() {
     assert_eq!(count_video(9, "no such row", conn), Ok(0));
     let small = RowCounter::of(measures::small, 1_i16).idempotency_key("too much");
     let overflow = small.add(40_000, conn).map_err(Error::from);
-    assert!(
-        matches!(overflow, Err(Error::Overflow { .. })),
-        "{overflow:?}"
-    );
+    assert_matches!(overflow, Err(Error::Overflow { .. }));
     assert_eq!(number_of_keys(conn), 0);
     let row = (id.eq(9), slug.eq("i"), title.eq("I"), views.eq(0));
-    diesel::insert_into(videos)
-        .values(row)
-        .execute(conn)
-        .unwrap();
+    insert!(videos, row, conn);
     for _ in 0..2 {
         assert_eq!(count_video(9, "no such row", conn), Ok(1));
     }
@@ -145,10 +139,7 @@ fn keys_are_bytes_of_a_certain_length() {
             .execute(conn)
             .map_err(Error::from);
         let bytes = key.len();
-        assert!(
-            matches!(refused, Err(Error::InvalidIdempotencyKey { bytes: told }) if told == bytes),
-            "{refused:?}"
-        );
+        assert_matches!(refused, Err(Error::InvalidIdempotencyKey { bytes: told }) if *told == bytes);
     }
     // Keys that some collation or some string type takes for the same.
     let longest = [0xFF; 255];
@@ -241,10 +232,7 @@ fn what_fails_where_its_shard_is_leaves_no_key() {
     assert_eq!(add(30_000, "most", conn), Ok(1));
     for _ in 0..2 {
         let overflow = add(30_000, "more", conn).map_err(Error::from);
-        assert!(
-            matches!(overflow, Err(Error::Overflow { .. })),
-            "{overflow:?}"
-        );
+        assert_matches!(overflow, Err(Error::Overflow { .. }));
     }
     assert_eq!(number_of_keys(conn), 1);
     assert_eq!(add(-30_000, "more", conn), Ok(1));
@@ -395,14 +383,11 @@ fn a_coalescer_counts_repeats_once() {
     let reused = coalescer
         .add(&views_of(1).idempotency_key("both"), 3)
         .unwrap_err();
-    assert!(matches!(reused, Error::IdempotencyKeyReused), "{reused:?}");
+    assert_matches!(reused, Error::IdempotencyKeyReused);
     let empty = coalescer
         .add(&views_of(1).idempotency_key(""), 3)
         .unwrap_err();
-    assert!(
-        matches!(empty, Error::InvalidIdempotencyKey { bytes: 0 }),
-        "{empty:?}"
-    );
+    assert_matches!(empty, Error::InvalidIdempotencyKey { bytes: 0 });
 }
 
 #[test]
@@ -411,7 +396,7 @@ fn a_coalescer_lets_go_of_the_keys_of_what_it_could_not_count() {
     let coalescer = Coalescer::new(pool(&database)).unwrap();
     let small = || RowCounter::of(measures::small, 1_i16).idempotency_key("small");
     let overflow = coalescer.add(&small(), 40_000).unwrap_err();
-    assert!(matches!(overflow, Error::Overflow { .. }), "{overflow:?}");
+    assert_matches!(overflow, Error::Overflow { .. });
     assert_eq!(number_of_keys(&mut conn), 0);
     for _ in 0..2 {
         assert_eq!(coalescer.add(&small(), 4).unwrap(), 1);
@@ -453,10 +438,7 @@ fn what_nobody_waits_for_counts_once_too() {
     coalescer.add_later(&page("a"), 3).unwrap();
     coalescer.add_later(&small, 40_000).unwrap();
     let closed = coalescer.close().unwrap_err();
-    assert!(
-        matches!(closed, Error::NotFlushed { lost: 2, .. }),
-        "{closed:?}"
-    );
+    assert_matches!(closed, Error::NotFlushed { lost: 2, .. });
     let mut losses = losses.lock().unwrap().clone();
     losses.sort();
     let amounts: Vec<i128> = losses.iter().map(|(amount, _)| *amount).collect();

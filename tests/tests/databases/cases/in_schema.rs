@@ -11,17 +11,17 @@ use diesel::dsl::{count_star, exists};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel::sql_types::BigInt;
-use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
+use diesel_sharded::backend::{BackendOf, Dialect};
 use diesel_sharded::cached::{Cached, MokaCache};
 use diesel_sharded::prelude::*;
 use diesel_sharded::top;
 use diesel_sharded_tests::schema::videos as outside;
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, delete, insert};
 
 use self::analytics::videos::dsl::*;
 use self::analytics::{comments, reads, videos_shards};
 use self::beside::videos as same_name;
-use super::{Conn, database_with_counters};
+use super::{Conn, database_with_counters, dialect};
 
 mod beside {
     diesel::table! {
@@ -115,10 +115,6 @@ impl Drop for Guard {
     }
 }
 
-fn dialect(conn: &Conn) -> Dialect {
-    <Conn as Connection>::Backend::backend_of(conn).dialect()
-}
-
 /// Videos 1 to 3 inside the schema, with 10, 20 and 30 views and no likes; outside as in the other tests, with 100, 200 and 300.
 fn in_schema() -> (Guard, Conn) {
     let (database, mut conn) = database_with_counters();
@@ -144,10 +140,11 @@ fn in_schema() -> (Guard, Conn) {
     ShardsTable::of(videos).create(&mut conn).unwrap();
     ShardsTable::of(reads::table).create(&mut conn).unwrap();
     for (video, name) in [(1, "a"), (2, "b"), (3, "c")] {
-        diesel::insert_into(videos)
-            .values((id.eq(video), slug.eq(name), views.eq(video * 10)))
-            .execute(&mut conn)
-            .unwrap();
+        insert!(
+            videos,
+            (id.eq(video), slug.eq(name), views.eq(video * 10)),
+            &mut conn
+        );
     }
     let guard = Guard {
         _database: database,
@@ -249,14 +246,15 @@ fn rows_are_returned_inserted_and_read() {
         .unwrap();
     assert_eq!((best.id, best.views, best.likes), (4, 50, 0));
     for (comment, video) in [(1, 3), (2, 3)] {
-        diesel::insert_into(comments::table)
-            .values((
+        insert!(
+            comments::table,
+            (
                 comments::id.eq(comment),
                 comments::video_id.eq(video),
                 comments::shown.eq(true),
-            ))
-            .execute(conn)
-            .unwrap();
+            ),
+            conn
+        );
     }
     let joined = comments::table
         .inner_join(videos)
@@ -319,14 +317,15 @@ fn totals_are_folded_set_and_listed() {
     assert_eq!(reset(videos.find(3)).execute(conn), Ok(1));
     assert_eq!(totals(conn), [7, 8, 0]);
 
-    diesel::insert_into(comments::table)
-        .values((
+    insert!(
+        comments::table,
+        (
             comments::id.eq(1),
             comments::video_id.eq(2),
             comments::shown.eq(true),
-        ))
-        .execute(conn)
-        .unwrap();
+        ),
+        conn
+    );
     let recount = comments::table
         .group_by(comments::video_id)
         .select((comments::video_id, count_star()));
@@ -384,7 +383,7 @@ fn rows_as_values() {
     assert_eq!(totals(conn)[2], 36);
     let reused = update(outside::table.find(3)).set(outside::views.eq(outside::views + 1));
     let reused = Error::from(reused.idempotency_key("k").execute(conn).unwrap_err());
-    assert!(matches!(reused, Error::IdempotencyKeyReused), "{reused}");
+    assert_matches!(reused, Error::IdempotencyKeyReused);
     assert!(idempotency::remove_older_than(std::time::Duration::from_secs(60), conn).is_ok());
     assert_outside(conn);
 }
@@ -430,22 +429,21 @@ fn rows_are_counted_by_triggers() {
         .filter(comments::shown);
     cache.create(conn).unwrap();
     for (comment, video, is_shown) in [(1, 1, true), (2, 1, true), (3, 2, true), (4, 2, false)] {
-        diesel::insert_into(comments::table)
-            .values((
+        insert!(
+            comments::table,
+            (
                 comments::id.eq(comment),
                 comments::video_id.eq(video),
                 comments::shown.eq(is_shown),
-            ))
-            .execute(conn)
-            .unwrap();
+            ),
+            conn
+        );
     }
     let all = videos.select(likes.total()).order(id);
     assert_eq!(all.load::<i32>(conn), Ok(vec![2, 1, 0]));
     let moved = diesel::update(comments::table.find(1)).set(comments::video_id.eq(3));
     moved.execute(conn).unwrap();
-    diesel::delete(comments::table.find(3))
-        .execute(conn)
-        .unwrap();
+    delete!(comments::table.find(3), conn);
     let all = videos.select(likes.total()).order(id);
     assert_eq!(all.load::<i32>(conn), Ok(vec![1, 0, 1]));
     assert!(cache.verify().drifts(conn).unwrap().is_empty());

@@ -7,6 +7,8 @@ use super::api::{Error, update};
 use bigdecimal::BigDecimal;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
+use diesel_sharded_tests::assert_matches;
+use diesel_sharded_tests::insert;
 use diesel_sharded_tests::schema::{self, Day, measures_shards};
 
 use super::{Conn, database};
@@ -17,10 +19,7 @@ fn a_text_key_and_names_that_need_quotes() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     for list in ["it's \"mine\"", "`b`; DROP TABLE videos --"] {
-        diesel::insert_into(watchlists)
-            .values(name.eq(list))
-            .execute(conn)
-            .unwrap();
+        insert!(watchlists, name.eq(list), conn);
         for _ in 0..10 {
             let counted = update(watchlists.find(list))
                 .set(entries.eq(entries + 1))
@@ -43,10 +42,7 @@ fn a_composite_key_with_a_type_of_the_applications_own() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     for key in [(1, Day(1)), (1, Day(2)), (2, Day(1))] {
-        diesel::insert_into(downloads)
-            .values((version.eq(key.0), day.eq(key.1)))
-            .execute(conn)
-            .unwrap();
+        insert!(downloads, (version.eq(key.0), day.eq(key.1)), conn);
     }
     let three = |conn: &mut Conn| {
         downloads
@@ -142,7 +138,7 @@ fn a_shard_out_of_range_is_a_typed_error_and_counts_nothing() {
                         break Error::from(error);
                     }
                 };
-                assert!(matches!(error, Error::Overflow { .. }), "{error:?}");
+                assert_matches!(error, Error::Overflow { .. });
                 assert_eq!(
                     measures.find(1).select($field.total()).first(conn),
                     Ok($amount)

@@ -60,17 +60,13 @@ fn count(conn: &mut Conn, round: i64, n: i64) -> QueryResult<usize> {
             .get_results::<i64>(conn)
             .map(|rows| rows.len()),
         3 => retry::transaction(conn, RetryPolicy::default(), |conn| {
-            update(videos.find(1))
-                .set(views.eq(views + n))
-                .execute(conn)
+            super::count(1, n, conn)
         }),
         4 => update(videos.find(1))
             .set(views.eq(views + n))
             .shard_choice(ShardChoice::Random)
             .execute(conn),
-        _ => update(videos.find(1))
-            .set(views.eq(views + n))
-            .execute(conn),
+        _ => super::count(1, n, conn),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Named counters, and numbers of shards at run time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::api::retry::{self, RetryPolicy};
 use super::api::shard_choice::ShardChoice;
@@ -9,9 +9,9 @@ use super::api::{Counter, Error, MIGRATIONS, ShardsTable, counters, fold, update
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{downloads, videos_shards};
+use diesel_sharded_tests::{TestConnection, assert_matches, insert, until};
 
 use super::{Conn, database, database_with_counters, on_threads};
 
@@ -189,21 +189,22 @@ fn missing_tables_are_told_with_what_to_do() {
     let counter = Counter::named("x");
     let errors = [
         counter.increment(conn).unwrap_err(),
+        counter.add_and_get(1, conn).unwrap_err(),
+        counter.add_and_get(0, conn).unwrap_err(),
+        counter.clone().never_below(0).add(1, conn).unwrap_err(),
         counter.get(conn).unwrap_err(),
         counter.set(1, conn).unwrap_err(),
         counter.fold(conn).unwrap_err(),
         counter.delete(conn).unwrap_err(),
         Counter::list("").load(conn).unwrap_err(),
+        Counter::top("", 3).load(conn).unwrap_err(),
         counter.increase_shards(3, conn).unwrap_err(),
         shard_counts::refresh(conn).unwrap_err(),
     ];
     for error in errors {
         let text = error.to_string();
         let error = Error::from(error);
-        assert!(
-            matches!(error, Error::MissingShardsTable { .. }),
-            "{error:?}"
-        );
+        assert_matches!(error, Error::MissingShardsTable { .. });
         assert!(text.contains("diesel_sharded::MIGRATIONS"), "{text}");
     }
 }
@@ -339,10 +340,7 @@ fn a_field_follows_its_number() {
     let number = ShardCount::of(downloads::number);
     assert_eq!(number.get(conn), Ok(128));
     let row = (downloads::version.eq(1), downloads::day.eq(1));
-    diesel::insert_into(downloads::table)
-        .values(row)
-        .execute(conn)
-        .unwrap();
+    insert!(downloads::table, row, conn);
     let shards = |conn: &mut Conn| {
         for _ in 0..30 {
             update(downloads::table)
@@ -372,10 +370,7 @@ fn a_field_follows_its_number() {
     diesel::sql_query("UPDATE diesel_sharded_shard_numbers SET shards = 64")
         .execute(conn)
         .unwrap();
-    let patience = Instant::now() + Duration::from_secs(300);
-    while shards(conn) == 1 {
-        assert!(Instant::now() < patience, "{:?}", following.last_error());
-    }
+    until("it follows", || shards(conn) > 1);
     assert_eq!(following.last_error(), None);
     number.resize(128, conn).unwrap();
 }

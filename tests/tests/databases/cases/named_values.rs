@@ -6,7 +6,7 @@ use super::api::{Counter, Error};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 
-use super::{Conn, database, database_with_counters, on_threads, sent};
+use super::{Conn, database_with_counters, on_threads, sent};
 
 fn names(conn: &mut Conn) -> Vec<(String, i64)> {
     Counter::list("").load(conn).unwrap()
@@ -156,21 +156,4 @@ fn the_greatest_by_prefix() {
     assert_eq!(top(0, 0, conn), []);
     assert_eq!(Counter::top("", 1).load(conn), Ok(vec![row("pagf", 70)]));
     assert_eq!(Counter::top("x", 1).load(conn), Ok(vec![]));
-}
-
-#[test]
-fn missing_tables_are_told_with_what_to_do() {
-    let (_database, mut conn) = database();
-    let conn = &mut conn;
-    let errors = [
-        Counter::named("x").add_and_get(1, conn).unwrap_err(),
-        Counter::named("x").add_and_get(0, conn).unwrap_err(),
-        Counter::named("x").never_below(0).add(1, conn).unwrap_err(),
-        Counter::top("", 3).load(conn).unwrap_err(),
-    ];
-    for error in errors {
-        let error = Error::from(error);
-        let is_missing = matches!(error, Error::MissingShardsTable { .. });
-        assert!(is_missing, "{error:?}");
-    }
 }

@@ -8,6 +8,7 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
+use diesel_sharded_tests::assert_matches;
 use diesel_sharded_tests::schema::{comments, videos};
 
 use super::{Conn, database, on_threads};
@@ -92,10 +93,7 @@ fn a_field_has_one_cache() {
     some().create(conn).unwrap();
     comments!().drop(conn).unwrap();
     let error = Error::from(stars!().create(conn).unwrap_err());
-    assert!(
-        matches!(&error, Error::HasCounterCache { cache, .. } if cache.starts_with(NAME)),
-        "{error:?}"
-    );
+    assert_matches!(&error, Error::HasCounterCache { cache, .. } if cache.starts_with(NAME));
     some().drop(conn).unwrap();
     stars!().create(conn).unwrap();
 }
@@ -117,7 +115,7 @@ fn of_racing_caches_one_is_created() {
     let created = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
     assert_eq!(created, 1, "{outcomes:?}");
     for error in outcomes.into_iter().filter_map(Result::err) {
-        assert!(matches!(error, Error::HasCounterCache { .. }), "{error:?}");
+        assert_matches!(error, Error::HasCounterCache { .. });
     }
 }
 

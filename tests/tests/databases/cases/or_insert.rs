@@ -5,10 +5,12 @@ use super::api::{Error, count_many, update};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
+use diesel_sharded_tests::assert_matches;
+use diesel_sharded_tests::insert;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads};
 
-use super::{Conn, database, database_with_counters, on_threads};
+use super::{Conn, count, database, database_with_counters, on_threads, total_of};
 
 fn download(conn: &mut Conn, version: i32, day: i32) -> QueryResult<usize> {
     update(downloads::table.find((version, Day(day))))
@@ -97,10 +99,11 @@ fn a_default_is_not_counted() {
             .map(|()| 0)
         })
         .unwrap();
-    diesel::insert_into(downloads::table)
-        .values((downloads::version.eq(0), downloads::day.eq(0)))
-        .execute(conn)
-        .unwrap();
+    insert!(
+        downloads::table,
+        (downloads::version.eq(0), downloads::day.eq(0)),
+        conn
+    );
     assert_eq!(number(conn, 0, 0), Some(1));
 
     let row = |version: i32| (downloads::version.eq(version), downloads::day.eq(1));
@@ -174,7 +177,7 @@ fn a_row_that_is_another_is_refused_and_taken_back() {
     assert_eq!(result, Ok(()));
     for error in [Some(outside), inside] {
         let error = Error::from(error.unwrap());
-        assert!(matches!(error, Error::InsertedOther), "{error:?}");
+        assert_matches!(error, Error::InsertedOther);
     }
     assert_eq!(videos.count().get_result(conn), Ok(3_i64));
 }
@@ -196,28 +199,20 @@ fn another_unique_key_is_told() {
             true => conn
                 .transaction(|conn| {
                     let error = taken(conn).unwrap_err();
-                    update(videos.find(1))
-                        .set(views.eq(views + 1))
-                        .execute(conn)?;
+                    count(1, 1, conn)?;
                     QueryResult::Ok(error)
                 })
                 .unwrap(),
         };
-        assert!(
-            matches!(
-                error,
-                diesel::result::Error::DatabaseError(
-                    diesel::result::DatabaseErrorKind::UniqueViolation,
-                    _
-                )
-            ),
-            "{error:?}"
+        assert_matches!(
+            error,
+            diesel::result::Error::DatabaseError(
+                diesel::result::DatabaseErrorKind::UniqueViolation,
+                _
+            )
         );
     }
-    assert_eq!(
-        videos.find(1).select(views.total()).first(conn),
-        Ok(101_i64)
-    );
+    assert_eq!(total_of(1, conn), 101);
 }
 
 #[test]

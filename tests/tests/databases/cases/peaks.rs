@@ -12,7 +12,7 @@ use diesel_sharded::prelude::*;
 use diesel_sharded_tests::players::levels::dsl as level;
 use diesel_sharded_tests::players::players::dsl::*;
 use diesel_sharded_tests::players::{self as tables, Level, Player, players_shards};
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{Database, TestConnection, insert};
 
 use super::{Conn, on_threads};
 
@@ -183,10 +183,7 @@ fn by_a_filter_and_with_rows_back() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     for key in [2, 3] {
-        diesel::insert_into(players)
-            .values(id.eq(key))
-            .execute(conn)
-            .unwrap();
+        insert!(players, id.eq(key), conn);
     }
     for (least, score) in [(2, 30), (1, 20), (2, 10)] {
         let counted = update(players.filter(id.ge(least)))
@@ -271,10 +268,7 @@ fn leaving_takes_greatest_and_least_values_along() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     for key in [2, 3] {
-        diesel::insert_into(players)
-            .values((id.eq(key), best_score.eq(50)))
-            .execute(conn)
-            .unwrap();
+        insert!(players, (id.eq(key), best_score.eq(50)), conn);
     }
     for (key, score) in [(1, 10), (2, 40), (3, 60)] {
         update(players.find(key))
@@ -305,10 +299,7 @@ fn a_parent_that_comes_back_has_no_old_value() {
         .execute(conn)
         .unwrap();
     diesel::delete(players.find(1)).execute(conn).unwrap();
-    diesel::insert_into(players)
-        .values(id.eq(1))
-        .execute(conn)
-        .unwrap();
+    insert!(players, id.eq(1), conn);
     assert_eq!(player(conn).best_score, None);
     update(players.find(1))
         .set(best_score.max(3))

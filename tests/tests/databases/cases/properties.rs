@@ -3,9 +3,9 @@
 use super::api::{RowCounter, fold, reset, set_total, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
-use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards;
+use diesel_sharded_tests::{TestConnection, edit, insert};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -130,10 +130,7 @@ fn any_sequence_of_updates_equals_a_plain_column() {
         .run(&operations(), |operations| {
             let conn = &mut *conn.borrow_mut();
             diesel::delete(videos_shards::table).execute(conn).unwrap();
-            diesel::update(videos)
-                .set((views.eq(0), likes.eq(0)))
-                .execute(conn)
-                .unwrap();
+            edit!(videos, (views.eq(0), likes.eq(0)), conn);
             let mut model = [(1, 0, 0), (2, 0, 0), (3, 0, 0)];
             for operation in &operations {
                 let met = if operation.in_transaction {
@@ -332,10 +329,7 @@ fn any_life_equals_that_of_a_plain_column() {
             let mut model = Model::new();
             for (key, name) in (1..).zip(["a", "b", "c"]) {
                 let row = (id.eq(key), slug.eq(name), title.eq(""));
-                diesel::insert_into(videos)
-                    .values(row)
-                    .execute(&mut conns[0])
-                    .unwrap();
+                insert!(videos, row, &mut conns[0]);
                 model.insert(key, (0, 0));
             }
             for (conn, event) in &events {

@@ -3,6 +3,7 @@
 use super::api::{Error, RowCounter, fold};
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
+use diesel_sharded_tests::assert_matches;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{measures, videos_shards};
 
@@ -73,7 +74,7 @@ fn a_key_counts_once_and_stands_for_one_addition() {
     }
     for reused in [of(1, "a").add(6, conn), of(1, "b").add(1, conn)] {
         let error = Error::from(reused.unwrap_err());
-        assert!(matches!(error, Error::IdempotencyKeyReused), "{error:?}");
+        assert_matches!(error, Error::IdempotencyKeyReused);
     }
     assert_eq!(of(2, "c").add(1, conn), Ok(1)); // it was not used
     assert_eq!(RowCounter::of(views, 1).get(conn), Ok(Some(105)));

@@ -3,25 +3,25 @@
 use super::api::shard_choice::ShardChoice;
 use super::api::update;
 use diesel::prelude::*;
-use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards;
-use diesel_sharded_tests::{TestConnection, own_key};
+use diesel_sharded_tests::{TestConnection, insert, own_key};
 
-use super::{Conn, database, on_threads};
+use super::{Conn, database, on_threads, total_of};
 
 /// The key of a video of the test's own.
 fn inserted(conn: &mut Conn) -> i64 {
     let key = own_key();
-    diesel::insert_into(videos)
-        .values((
+    insert!(
+        videos,
+        (
             id.eq(key),
             slug.eq(key.to_string()),
             title.eq("Own"),
             views.eq(0),
-        ))
-        .execute(conn)
-        .unwrap();
+        ),
+        conn
+    );
     key
 }
 
@@ -38,7 +38,7 @@ fn shards_and_total(conn: &mut Conn, key: i64) -> (i64, i64) {
     let shards = videos_shards::table.filter(videos_shards::id.eq(key));
     (
         shards.count().get_result(conn).unwrap(),
-        videos.find(key).select(views.total()).first(conn).unwrap(),
+        total_of(key, conn),
     )
 }
 

@@ -3,6 +3,7 @@
 use super::api::{fold, top, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
+use diesel_sharded_tests::insert;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{
     Day, Video, WholeVideo, comments, downloads, videos_shards, watchlists,
@@ -10,15 +11,12 @@ use diesel_sharded_tests::schema::{
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::{Conn, database};
+use super::{Conn, count, database};
 
 /// Videos 1 to 3 have 350, 200 and 290 views; video 2 has no shard.
 fn counted(conn: &mut Conn) {
     for (key, n) in [(1, 220), (1, 30), (3, -10)] {
-        update(videos.find(key))
-            .set(views.eq(views + n))
-            .execute(conn)
-            .unwrap();
+        count(key, n, conn).unwrap();
     }
 }
 
@@ -117,10 +115,7 @@ fn composite_keys_and_names_of_any_kind() {
             downloads::day.eq(Day(day)),
             downloads::number.eq(number),
         );
-        diesel::insert_into(downloads::table)
-            .values(row)
-            .execute(conn)
-            .unwrap();
+        insert!(downloads::table, row, conn);
         if n != 0 {
             update(downloads::table.find((version, Day(day))))
                 .set(downloads::number.eq(downloads::number + n))
@@ -138,10 +133,11 @@ fn composite_keys_and_names_of_any_kind() {
         .select((downloads::day, downloads::number));
     assert_eq!(second.load(conn), Ok(vec![(Day(2), 5), (Day(1), 3)]));
     for (name, entries) in [("a", 3), ("b'`\"", 1)] {
-        diesel::insert_into(watchlists::table)
-            .values((watchlists::name.eq(name), watchlists::entries.eq(entries)))
-            .execute(conn)
-            .unwrap();
+        insert!(
+            watchlists::table,
+            (watchlists::name.eq(name), watchlists::entries.eq(entries)),
+            conn
+        );
     }
     update(watchlists::table.find("b'`\""))
         .set(watchlists::entries.eq(watchlists::entries + 5))
@@ -161,10 +157,7 @@ fn fields_of_every_type() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
     for key in [2, 3] {
-        diesel::insert_into(measures)
-            .values(id.eq(key))
-            .execute(conn)
-            .unwrap();
+        insert!(measures, id.eq(key), conn);
     }
     macro_rules! first {
         ($($field:ident: $base:expr, $add:expr, $total:expr;)+) => {$(
@@ -235,10 +228,7 @@ fn fill(conn: &mut Conn, case: &Case) {
         })
         .collect();
     for row in rows {
-        diesel::insert_into(videos)
-            .values(row)
-            .execute(conn)
-            .unwrap();
+        insert!(videos, row, conn);
     }
     for (key, (_, shards)) in (1_i64..).zip(&case.rows) {
         for (number, (n, likes_of_it)) in (0..).zip(shards) {
@@ -248,10 +238,7 @@ fn fill(conn: &mut Conn, case: &Case) {
                 videos_shards::views.eq(*n),
                 videos_shards::likes.eq(*likes_of_it),
             );
-            diesel::insert_into(videos_shards::table)
-                .values(shard)
-                .execute(conn)
-                .unwrap();
+            insert!(videos_shards::table, shard, conn);
         }
     }
 }

@@ -5,23 +5,15 @@ use diesel::prelude::*;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, Video, comments, videos as table};
+use diesel_sharded_tests::{delete, edit};
 
-use super::{Conn, database};
+use super::{Conn, count, database};
 
 /// Videos 1 to 3 have 150, 200 and 301 views; video 2 has no shard.
 fn counted(conn: &mut Conn) {
-    update(videos.find(1))
-        .set(views.eq(views + 20))
-        .execute(conn)
-        .unwrap();
-    update(videos.find(1))
-        .set(views.eq(views + 30))
-        .execute(conn)
-        .unwrap();
-    update(videos.find(3))
-        .set(views.eq(views + 1))
-        .execute(conn)
-        .unwrap();
+    count(1, 20, conn).unwrap();
+    count(1, 30, conn).unwrap();
+    count(3, 1, conn).unwrap();
 }
 
 #[test]
@@ -40,10 +32,7 @@ fn select_filter_and_order() {
     assert_eq!(few.load(conn), Ok(vec![1_i64]));
     let between = videos.filter(views.total().between(200, 300)).select(id);
     assert_eq!(between.load(conn), Ok(vec![2_i64]));
-    update(videos.find(1))
-        .set(views.eq(views + 500))
-        .execute(conn)
-        .unwrap();
+    count(1, 500, conn).unwrap();
     let top = videos
         .select(Video::as_select())
         .order(views.total().desc())
@@ -269,13 +258,8 @@ fn a_total_out_of_range_is_an_error_when_read() {
         ($field:ident, $min:expr, $max:expr) => {
             for (base, towards, back) in [($max, 1, -1), ($min + 1, -2, 1)] {
                 use schema::measures::dsl::*;
-                diesel::delete(diesel_sharded_tests::schema::measures_shards::table)
-                    .execute(conn)
-                    .unwrap();
-                diesel::update(measures.find(1))
-                    .set($field.eq(base))
-                    .execute(conn)
-                    .unwrap();
+                delete!(diesel_sharded_tests::schema::measures_shards::table, conn);
+                edit!(measures.find(1), $field.eq(base), conn);
                 update(measures.find(1))
                     .set($field.eq($field + towards))
                     .execute(conn)

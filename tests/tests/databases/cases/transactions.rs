@@ -7,13 +7,13 @@ use diesel::connection::TransactionManager;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 use diesel_sharded::prelude::*;
-use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{TestConnection, edit};
 
-use super::{Conn, database, database_with_counters};
+use super::{Conn, count, database, database_with_counters, total_of};
 
 fn total(conn: &mut Conn) -> i64 {
-    videos.find(1).select(views.total()).first(conn).unwrap()
+    total_of(1, conn)
 }
 
 #[test]
@@ -24,12 +24,7 @@ fn a_count_is_part_of_the_callers_transaction() {
         diesel::update(videos.find(1))
             .set(title.eq("new"))
             .execute(conn)?;
-        assert_eq!(
-            update(videos.find(1))
-                .set(views.eq(views + 1))
-                .execute(conn)?,
-            1
-        );
+        assert_eq!(count(1, 1, conn)?, 1);
         assert_eq!(total(conn), 101);
         assert_eq!(total(&mut other), 100);
         QueryResult::Ok(())
@@ -39,37 +34,12 @@ fn a_count_is_part_of_the_callers_transaction() {
 }
 
 #[test]
-fn a_rollback_takes_the_count_back() {
-    let (_database, mut conn) = database();
-    for source in 0..2 {
-        let result: QueryResult<()> = conn.transaction(|conn| {
-            let counted = match source {
-                0 => update(videos.find(1))
-                    .set(views.eq(views + 1))
-                    .execute(conn),
-                _ => update(videos.filter(slug.eq("a")))
-                    .set(views.eq(views + 1))
-                    .execute(conn),
-            };
-            assert_eq!(counted, Ok(1));
-            Err(DieselError::RollbackTransaction)
-        });
-        assert_eq!(result, Err(DieselError::RollbackTransaction));
-        assert_eq!(total(&mut conn), 100);
-    }
-}
-
-#[test]
 fn a_nested_transaction_is_a_savepoint() {
     let (_database, mut conn) = database();
     conn.transaction(|conn| {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(conn)?;
+        count(1, 1, conn)?;
         let inner: QueryResult<()> = conn.transaction(|conn| {
-            update(videos.find(1))
-                .set(views.eq(views + 10))
-                .execute(conn)?;
+            count(1, 10, conn)?;
             Err(DieselError::RollbackTransaction)
         });
         assert_eq!(inner, Err(DieselError::RollbackTransaction));
@@ -83,9 +53,7 @@ fn a_nested_transaction_is_a_savepoint() {
 fn the_crates_error_passes_through_a_transactions_closure() {
     let (_database, mut conn) = database();
     let result = conn.transaction::<(), diesel_sharded::Error, _>(|conn| {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(conn)?;
+        count(1, 1, conn)?;
         Err(diesel_sharded::Error::TransactionAborted)
     });
     assert!(matches!(
@@ -101,9 +69,7 @@ fn a_retried_transaction_commits_once() {
     let mut runs = 0;
     let counted: QueryResult<usize> = retry::transaction(&mut conn, RetryPolicy::new(), |conn| {
         runs += 1;
-        let counted = update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(conn)?;
+        let counted = count(1, 1, conn)?;
         if runs < 3 {
             return Err(deadlock());
         }
@@ -134,9 +100,7 @@ fn a_retried_transaction_returns_other_errors_at_once() {
     let mut runs = 0;
     let result: QueryResult<()> = retry::transaction(&mut conn, RetryPolicy::new(), |conn| {
         runs += 1;
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(conn)?;
+        count(1, 1, conn)?;
         Err(DieselError::NotFound)
     });
     assert_eq!((result, runs), (Err(DieselError::NotFound), 1));
@@ -151,22 +115,13 @@ fn isolation_levels_are_set_and_refused_inside_a_transaction() {
         Isolation::RepeatableRead,
         Isolation::Serializable,
     ] {
-        let counted: QueryResult<usize> =
-            Transaction::new()
-                .isolation(isolation)
-                .run(&mut conn, |conn| {
-                    update(videos.find(1))
-                        .set(views.eq(views + 1))
-                        .execute(conn)
-                });
+        let counted: QueryResult<usize> = Transaction::new()
+            .isolation(isolation)
+            .run(&mut conn, |conn| count(1, 1, conn));
         assert_eq!(counted, Ok(1));
     }
     let nested: QueryResult<()> = conn.transaction(|conn| {
-        retry::transaction(conn, RetryPolicy::new(), |conn| {
-            update(videos.find(1))
-                .set(views.eq(views + 1))
-                .execute(conn)
-        })?;
+        retry::transaction(conn, RetryPolicy::new(), |conn| count(1, 1, conn))?;
         Transaction::new()
             .isolation(Isolation::Serializable)
             .run(conn, |_| Ok(()))
@@ -180,10 +135,7 @@ fn isolation_levels_are_set_and_refused_inside_a_transaction() {
 fn a_failure_after_the_count_takes_the_count_back() {
     use diesel_sharded_tests::schema::measures::dsl::*;
     let (_database, mut conn) = database();
-    diesel::update(measures.find(1))
-        .set(small.eq(i16::MAX))
-        .execute(&mut conn)
-        .unwrap();
+    edit!(measures.find(1), small.eq(i16::MAX), &mut conn);
     for by_key in [true, false] {
         let committed: QueryResult<()> = conn.transaction(|conn| {
             let counted = match by_key {
@@ -235,12 +187,7 @@ fn a_function_that_is_generic_over_its_connection() {
 fn a_connection_that_diesel_gave_up_is_a_lost_one() {
     type Operation = fn(&mut Conn) -> QueryResult<()>;
     let operations: [Operation; 7] = [
-        |conn| {
-            update(videos.find(1))
-                .set(views.eq(views + 1))
-                .execute(conn)
-                .map(drop)
-        },
+        |conn| count(1, 1, conn).map(drop),
         |conn| {
             update(videos.filter(slug.eq("a")))
                 .set(views.eq(views + 1))

@@ -12,6 +12,7 @@ use diesel::sql_types::Double;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::comments;
 use diesel_sharded_tests::schema::videos::dsl::*;
+use diesel_sharded_tests::{edit, insert};
 
 use super::{Conn, database, on_threads};
 
@@ -162,10 +163,7 @@ fn doubles_are_compared_within_a_tolerance_and_decimals_exactly() {
         .set(exact.eq(exact + price("0.1")))
         .execute(conn)
         .unwrap();
-    diesel::update(measures)
-        .set(large.eq(-12))
-        .execute(conn)
-        .unwrap();
+    edit!(measures, large.eq(-12), conn);
     let sums = || measures.group_by(id).select((id, sum(large)));
     let repaired = verify(measures, exact, sums()).repair(conn).unwrap();
     // SQLite keeps doubles.
@@ -193,10 +191,7 @@ fn backfill_while_the_application_runs() {
     let (database, mut conn) = database();
     for key in 10..60_i64 {
         let row = (comments::id.eq(key), comments::video_id.eq(key % 3 + 1));
-        diesel::insert_into(comments::table)
-            .values(row)
-            .execute(&mut conn)
-            .unwrap();
+        insert!(comments::table, row, &mut conn);
     }
     let writing = AtomicI64::new(4);
     on_threads(8, &database, |number, conn| match number {

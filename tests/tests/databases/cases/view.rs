@@ -5,13 +5,14 @@ use diesel::prelude::*;
 use diesel::sql_types::BigInt;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::{ShardsTable, fold};
+use diesel_sharded_tests::insert;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{downloads, watchlists};
 
 use super::api::update;
 
 use self::row::Shown;
-use super::{Conn, database, on_threads};
+use super::{Conn, count, database, on_threads};
 
 mod row {
     use diesel::prelude::*;
@@ -51,10 +52,7 @@ fn plain_sql_reads_totals() {
         .set((views.eq(views + 1), likes.eq(likes - 5)))
         .execute(conn)
         .unwrap();
-    update(videos.find(2))
-        .set(views.eq(views + 1))
-        .execute(conn)
-        .unwrap();
+    count(2, 1, conn).unwrap();
     let all = shown(
         "SELECT * FROM videos_totals WHERE id > 1 ORDER BY views DESC",
         conn,
@@ -95,10 +93,7 @@ fn a_migration_creates_and_drops_it() {
     };
     conn.run_pending_migrations(migration()).unwrap();
     let row = (downloads::version.eq(1), downloads::day.eq(2));
-    diesel::insert_into(downloads::table)
-        .values(row)
-        .execute(conn)
-        .unwrap();
+    insert!(downloads::table, row, conn);
     update(downloads::table.find((1, diesel_sharded_tests::schema::Day(2))))
         .set(downloads::number.eq(downloads::number + 7))
         .execute(conn)
@@ -126,10 +121,7 @@ fn names_are_those_of_the_table() {
         .view("lists")
         .create(conn)
         .unwrap();
-    diesel::insert_into(watchlists::table)
-        .values(watchlists::name.eq("a"))
-        .execute(conn)
-        .unwrap();
+    insert!(watchlists::table, watchlists::name.eq("a"), conn);
     update(watchlists::table)
         .set(watchlists::entries.eq(watchlists::entries + 3))
         .execute(conn)
@@ -188,10 +180,7 @@ fn it_is_exact_beside_8_writers_and_folds() {
     on_threads(8, &database, |writer, conn| {
         let mut last = 0;
         for _ in 0..20 {
-            update(videos.find(1))
-                .set(views.eq(views + 1))
-                .execute(conn)
-                .unwrap();
+            count(1, 1, conn).unwrap();
             let total = shown("SELECT * FROM videos_totals WHERE id = 1", conn).unwrap()[0].views;
             assert!(total > last, "{total} after {last}");
             last = total;

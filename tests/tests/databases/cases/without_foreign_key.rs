@@ -8,13 +8,13 @@ use diesel::connection::SimpleConnection;
 use diesel::migration::MigrationSource;
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
-use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
+use diesel_sharded::backend::Dialect;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{Day, downloads, videos as table, videos_shards};
-use diesel_sharded_tests::{Database, TestConnection};
+use diesel_sharded_tests::{Database, TestConnection, delete, edit, insert};
 
-use super::{Conn, database, on_threads};
+use super::{Conn, count, database, dialect, on_threads, total_of};
 
 type Videos = ShardsTable<table::table>;
 
@@ -35,17 +35,11 @@ fn kept(shards_table: Videos) -> (Database, Conn) {
 }
 
 fn view(video: i64, conn: &mut Conn) -> QueryResult<usize> {
-    update(videos.find(video))
-        .set(views.eq(views + 1))
-        .execute(conn)
+    count(video, 1, conn)
 }
 
 fn total(video: i64, conn: &mut Conn) -> i64 {
-    videos
-        .find(video)
-        .select(views.total())
-        .first(conn)
-        .unwrap()
+    total_of(video, conn)
 }
 
 fn shards_of(video: i64, conn: &mut Conn) -> i64 {
@@ -59,17 +53,14 @@ fn insert(video: i64, conn: &mut Conn) {
         slug.eq(format!("new {video}")),
         title.eq("New"),
     );
-    diesel::insert_into(videos)
-        .values(row)
-        .execute(conn)
-        .unwrap();
+    insert!(videos, row, conn);
 }
 
 /// Shards without a row, past all triggers.
 fn leave_orphans(video: i64, conn: &mut Conn) {
     insert(video, conn);
     view(video, conn).unwrap();
-    match dialect_of(conn) {
+    match dialect(conn) {
         Dialect::Postgres => conn.batch_execute(&format!(
             "SET session_replication_role = replica; DELETE FROM videos WHERE id = {video};
              SET session_replication_role = origin"
@@ -82,10 +73,6 @@ fn leave_orphans(video: i64, conn: &mut Conn) {
     }
     .unwrap();
     assert!(shards_of(video, conn) > 0);
-}
-
-fn dialect_of(conn: &Conn) -> Dialect {
-    <Conn as Connection>::Backend::backend_of(conn).dialect()
 }
 
 #[test]
@@ -103,7 +90,7 @@ fn triggers_keep_shards_with_their_parent() {
         .unwrap();
     assert_eq!((total(1, conn), shards_of(1, conn)), (102, 1));
     let rename = || diesel::update(videos.find(1)).set(id.eq(7));
-    if dialect_of(conn) == Dialect::Mysql {
+    if dialect(conn) == Dialect::Mysql {
         assert!(rename().execute(conn).is_err());
         let folded = fold(videos.find(1)).keep_shards(0).run(conn).unwrap();
         assert_eq!(folded.shards_removed, 1);
@@ -126,7 +113,7 @@ fn triggers_refuse_a_shard_without_a_parent() {
     let conn = &mut conn;
     let inserted =
         conn.batch_execute("INSERT INTO videos_shards (id, shard, views) VALUES (9, 0, 1)");
-    match dialect_of(conn) {
+    match dialect(conn) {
         Dialect::Sqlite => inserted.unwrap(), // the crate's own statements select from the parent
         _ => assert!(inserted.is_err()),
     }
@@ -145,25 +132,21 @@ fn triggers_of_a_composite_key() {
     shards_table.create(conn).unwrap();
     for version in [1, 2] {
         let row = (downloads::version.eq(version), downloads::day.eq(Day(1)));
-        diesel::insert_into(downloads::table)
-            .values(row)
-            .execute(conn)
-            .unwrap();
+        insert!(downloads::table, row, conn);
         let counted = update(downloads::table.find((version, Day(1))))
             .set(downloads::number.eq(downloads::number + 5))
             .execute(conn);
         assert_eq!(counted, Ok(1));
     }
-    if dialect_of(conn) == Dialect::Mysql {
+    if dialect(conn) == Dialect::Mysql {
         let _ = fold(downloads::table).keep_shards(0).run(conn).unwrap();
     }
-    diesel::update(downloads::table.find((1, Day(1))))
-        .set(downloads::day.eq(Day(3)))
-        .execute(conn)
-        .unwrap();
-    diesel::delete(downloads::table.find((2, Day(1))))
-        .execute(conn)
-        .unwrap();
+    edit!(
+        downloads::table.find((1, Day(1))),
+        downloads::day.eq(Day(3)),
+        conn
+    );
+    delete!(downloads::table.find((2, Day(1))), conn);
     let totals = downloads::table.select((downloads::day, downloads::number.total()));
     assert_eq!(totals.load::<(Day, i32)>(conn), Ok(vec![(Day(3), 5)]));
     assert_eq!(shards_table.remove_orphans(conn), Ok(0));
@@ -181,10 +164,7 @@ fn leaving_drops_the_triggers_too() {
         shards_table.drop(conn).unwrap();
         assert_eq!(videos.find(2).select(views).first(conn), Ok(201_i64));
         insert(9, conn);
-        diesel::update(videos.find(9))
-            .set(id.eq(8))
-            .execute(conn)
-            .unwrap();
+        edit!(videos.find(9), id.eq(8), conn);
         assert_eq!(diesel::delete(videos).execute(conn), Ok(4));
     }
 }
@@ -278,9 +258,7 @@ fn orphans_are_removed_beside_rows_that_come_back() {
         for round in 0..ROUNDS {
             let counted = retry::transaction(conn, patient(), |conn| {
                 insert(video, conn);
-                update(videos.find(video))
-                    .set(views.eq(views + 1))
-                    .execute(conn)
+                count(video, 1, conn)
             });
             assert_eq!(counted, Ok(1));
             let count = update(videos.find(video)).set(views.eq(views + 1));
@@ -291,7 +269,7 @@ fn orphans_are_removed_beside_rows_that_come_back() {
     });
     let conn = &mut Conn::connect(&database);
     let rest = shards_table.remove_orphans(conn).unwrap() as i64;
-    let keeps_triggers = dialect_of(conn) == Dialect::Sqlite;
+    let keeps_triggers = dialect(conn) == Dialect::Sqlite;
     assert!(removed.into_inner() + rest > 0 || keeps_triggers);
     let left: i64 = videos_shards::table.count().get_result(conn).unwrap();
     assert_eq!(left, 0);
@@ -302,7 +280,7 @@ fn orphans_are_removed_beside_rows_that_come_back() {
 fn a_partitioned_parent_of_mysqls() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    if dialect_of(conn) != Dialect::Mysql {
+    if dialect(conn) != Dialect::Mysql {
         return;
     }
     conn.batch_execute("DROP TABLE downloads_shards; DROP TABLE downloads")
@@ -316,10 +294,7 @@ fn a_partitioned_parent_of_mysqls() {
     assert!(table.create(conn).is_err());
     table.without_foreign_key().create(conn).unwrap();
     let row = (downloads::version.eq(1), downloads::day.eq(Day(1)));
-    diesel::insert_into(downloads::table)
-        .values(row)
-        .execute(conn)
-        .unwrap();
+    insert!(downloads::table, row, conn);
     let counted = update(downloads::table.find((1, Day(1))))
         .set(downloads::number.eq(downloads::number + 5))
         .execute(conn);

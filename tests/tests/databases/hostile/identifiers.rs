@@ -8,7 +8,7 @@ use diesel_sharded::backend::Dialect;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{MIGRATIONS, RowCounter, ShardsTable, fold, reset, set_total, update, verify};
-use diesel_sharded_tests::TestConnection;
+use diesel_sharded_tests::{TestConnection, insert};
 
 use super::{Conn, dialect};
 
@@ -67,10 +67,7 @@ fn hostile_identifiers_are_quoted_in_every_statement() {
     let shards = ShardsTable::of(weird);
     shards.create(conn).unwrap();
     for key in 1..=3 {
-        diesel::insert_into(weird)
-            .values((id.eq(key), slug.eq("a")))
-            .execute(conn)
-            .unwrap();
+        insert!(weird, (id.eq(key), slug.eq("a")), conn);
     }
     let total = |conn: &mut Conn| weird.find(1).select(hits.total()).first::<i64>(conn);
     let counted = update(weird.find(1)).set(hits.eq(hits + 1)).execute(conn);

@@ -12,15 +12,12 @@
 
 use std::fmt::Debug;
 
-use diesel::prelude::*;
-use diesel_migrations::MigrationHarness;
-use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
-use diesel_sharded::{Error, MIGRATIONS};
-use diesel_sharded_tests::{Database, TestConnection, schema};
+use diesel_sharded::Error;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use super::Conn;
+use super::cases::{database_with_counters as database, dialect};
 
 mod coalesced;
 mod identifiers;
@@ -28,19 +25,6 @@ mod keys;
 mod names;
 mod numbers;
 mod requests;
-
-/// A database with the tables of `schema` and the library's own.
-fn database() -> (Database, Conn) {
-    let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    schema::create(&mut conn);
-    conn.run_pending_migrations(MIGRATIONS).unwrap();
-    (database, conn)
-}
-
-fn dialect(conn: &Conn) -> Dialect {
-    <Conn as Connection>::Backend::backend_of(conn).dialect()
-}
 
 /// Runs `test` with so many cases, or as many times more as `HOSTILE` says.
 fn for_all<S: Strategy>(

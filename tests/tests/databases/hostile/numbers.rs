@@ -10,8 +10,8 @@ use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{RowCounter, fold, set_total, update};
-use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::measures::dsl::*;
+use diesel_sharded_tests::{TestConnection, delete, edit};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -255,20 +255,19 @@ fn hostile_numbers_count_exactly_or_not_at_all() {
     let conn = RefCell::new(conn);
     for_all(120, events(), |events| {
         let conn = &mut *conn.borrow_mut();
-        diesel::delete(measures_shards::table)
-            .execute(conn)
-            .unwrap();
+        delete!(measures_shards::table, conn);
         let zero = BigDecimal::zero();
-        diesel::update(measures)
-            .set((
+        edit!(
+            measures,
+            (
                 small.eq(0),
                 medium.eq(0),
                 large.eq(0),
                 real.eq(0.0),
                 exact.eq(zero),
-            ))
-            .execute(conn)
-            .unwrap();
+            ),
+            conn
+        );
         let mut before = state(conn);
         for (shard, event) in &events {
             let done = count(conn, *shard, event);

@@ -11,12 +11,14 @@ use super::api::shard_choice::ShardChoice;
 use super::api::{Conflict, Counter, Error, MIGRATIONS, fold, set_total, update};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
-use diesel::r2d2::{ConnectionManager, CustomizeConnection, Pool};
+use diesel::r2d2::{Builder, ConnectionManager, CustomizeConnection, Pool};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded_tests::proxy::{Cut, Proxy};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, drawing, own_key, recording, schema};
+use diesel_sharded_tests::{
+    TestConnection, assert_matches, delete, drawing, insert, own_key, recording, schema,
+};
 
 use super::Conn;
 
@@ -159,9 +161,7 @@ pub fn is(kind: &str) -> bool {
 }
 
 pub fn database() -> (diesel_sharded_tests::Database, Conn) {
-    let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    schema::create(&mut conn);
+    let (database, mut conn) = schema::database::<Conn>();
     // All four shards of video 1 are there, at zero.
     for shard in [0, 1, 2, 3] {
         let policy = RetryPolicy::new().with_random(move || shard);
@@ -177,6 +177,22 @@ pub fn database() -> (diesel_sharded_tests::Database, Conn) {
 
 pub fn total(conn: &mut Conn) -> i64 {
     videos.find(1).select(views.total()).first(conn).unwrap()
+}
+
+/// Adds 1 to a video's views.
+fn count(video: i64, conn: &mut Conn) -> QueryResult<usize> {
+    update(videos.find(video))
+        .set(views.eq(views + 1))
+        .execute(conn)
+}
+
+/// Adds 1 to a video's views, on this shard.
+fn count_on(shard: u64, video: i64, conn: &mut Conn) -> QueryResult<usize> {
+    update(videos.find(video))
+        .set(views.eq(views + 1))
+        .retry(RetryPolicy::new().with_random(move || shard))
+        .shard_choice(ShardChoice::Random)
+        .execute(conn)
 }
 
 /// Counts video 1, found by its key or by another column.
@@ -219,12 +235,7 @@ pub fn deadlock(prepare: &str) {
                 conn.batch_execute(prepare).unwrap();
                 let mut first = true;
                 let done: QueryResult<usize> = retry::transaction(&mut conn, policy, |conn| {
-                    let own_shard = RetryPolicy::new().with_random(move || shard);
-                    update(videos.find(1))
-                        .set(views.eq(views + 1))
-                        .retry(own_shard)
-                        .shard_choice(ShardChoice::Random)
-                        .execute(conn)?;
+                    count_on(shard, 1, conn)?;
                     diesel::update(videos.find(rows[0]))
                         .set(title.eq("x"))
                         .execute(conn)?;
@@ -287,12 +298,7 @@ pub fn a_lock_that_stays(limit: &str, expected: Conflict) {
     }
     holder.batch_execute("ROLLBACK").unwrap();
     assert_eq!(total(&mut conn), 100);
-    assert_eq!(
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(&mut conn),
-        Ok(1)
-    );
+    assert_eq!(count(1, &mut conn), Ok(1));
 }
 
 pub fn nowait(prepare: &str) {
@@ -353,21 +359,14 @@ pub fn serialization(isolation: Isolation, prepare: &str) {
 pub fn a_swallowed_error_is_not_acknowledged(sql: &str, succeeds: bool) {
     let (_database, mut conn) = database();
     let done: QueryResult<()> = retry::transaction(&mut conn, RetryPolicy::new(), |conn| {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(conn)?;
+        count(1, conn)?;
         assert_eq!(conn.batch_execute(sql).is_ok(), succeeds);
         Ok(())
     });
     let error = Error::from(done.unwrap_err());
-    assert!(matches!(error, Error::TransactionAborted), "{error:?}");
+    assert_matches!(error, Error::TransactionAborted);
     assert_eq!(total(&mut conn), 100);
-    assert_eq!(
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(&mut conn),
-        Ok(1)
-    );
+    assert_eq!(count(1, &mut conn), Ok(1));
 }
 
 /// A parent is deleted while its first shard is being created, and the foreign key waits for that.
@@ -377,14 +376,10 @@ pub fn a_parent_deleted_meanwhile() {
         let key = if by_key { 2 } else { 3 };
         let mut deleter = Conn::connect(&database);
         deleter.batch_execute("BEGIN").unwrap();
-        diesel::delete(videos.find(key))
-            .execute(&mut deleter)
-            .unwrap();
+        delete!(videos.find(key), &mut deleter);
         let counted = thread::scope(|scope| {
             let counting = scope.spawn(|| match by_key {
-                true => update(videos.find(key))
-                    .set(views.eq(views + 1))
-                    .execute(&mut conn),
+                true => count(key, &mut conn),
                 false => update(videos.filter(id.eq_any([1, key])))
                     .set(views.eq(views + 1))
                     .execute(&mut conn),
@@ -425,11 +420,7 @@ pub fn a_locked_parent_stops_no_count(lock: &str, limit: &str, nor_by_filter: bo
         assert_eq!(by_filter.retry(never()).execute(&mut conn), Ok(1));
         expected += 1;
     }
-    let in_transaction = conn.transaction(|conn| {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .execute(conn)
-    });
+    let in_transaction = conn.transaction(|conn| count(1, conn));
     assert_eq!(in_transaction, Ok(1));
     holder.batch_execute("ROLLBACK").unwrap();
     assert_eq!(total(&mut conn), expected);
@@ -455,7 +446,7 @@ pub fn a_connection_cut(connection_id: &str, kill: impl Fn(i64) -> String + Sync
             Error::from(counting.join().unwrap().unwrap_err())
         });
         // A single statement commits by itself: nobody can tell whether it did.
-        assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+        assert_matches!(error, Error::OutcomeUnknown { .. });
         holder.batch_execute("ROLLBACK").unwrap();
         assert_eq!(total(&mut holder), 100);
     }
@@ -540,12 +531,7 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
     for shard in [0, 1] {
         // Both shards are there, of both videos.
         for key in [1, 2] {
-            let policy = RetryPolicy::new().with_random(move || shard);
-            let counted = update(videos.find(key))
-                .set(views.eq(views + 1))
-                .retry(policy)
-                .shard_choice(ShardChoice::Random);
-            assert_eq!(counted.execute(&mut conn), Ok(1));
+            assert_eq!(count_on(shard, key, &mut conn), Ok(1));
         }
     }
     lock_shard_0(&mut idle);
@@ -554,12 +540,7 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
         thread::sleep(Duration::from_millis(300)); // it tries that shard again and again by now
         let begun = Instant::now();
         for key in [1, 2] {
-            let policy = RetryPolicy::new().with_random(|| 1);
-            let counted = update(videos.find(key))
-                .set(views.eq(views + 1))
-                .retry(policy)
-                .shard_choice(ShardChoice::Random);
-            assert_eq!(counted.execute(&mut conn), Ok(1));
+            assert_eq!(count_on(1, key, &mut conn), Ok(1));
         }
         assert!(begun.elapsed() < Duration::from_secs(3)); // the fold waits for longer
         assert!(!folding.is_finished());
@@ -571,17 +552,9 @@ pub fn an_idle_transaction_holds_up_no_other_count() {
     // A row that others lock for longer than the policy allows is reported as busy, and the rest is folded.
     lock_shard_0(&mut idle);
     for key in [1, 2] {
-        let policy = RetryPolicy::new().with_random(|| 1);
-        let counted = update(videos.find(key))
-            .set(views.eq(views + 1))
-            .retry(policy)
-            .shard_choice(ShardChoice::Random);
-        assert_eq!(counted.execute(&mut conn), Ok(1));
+        assert_eq!(count_on(1, key, &mut conn), Ok(1));
     }
-    update(videos.find(2))
-        .set(views.eq(views + 1))
-        .execute(&mut conn)
-        .unwrap();
+    count(2, &mut conn).unwrap();
     let impatient = RetryPolicy::new().with_attempts(2);
     let folded = fold(videos).retry(impatient).run(&mut conn).unwrap();
     assert_eq!((folded.finished, folded.busy), (true, vec![1]));
@@ -619,12 +592,7 @@ pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
         .unwrap();
     let new = Counter::named("new");
     new.resize(1, &mut other).unwrap(); // a new shard would be a count that comes after the set
-    update(videos.find(1))
-        .set(views.eq(views + 1))
-        .retry(RetryPolicy::new().with_random(|| 0))
-        .shard_choice(ShardChoice::Random)
-        .execute(&mut other)
-        .unwrap();
+    count_on(0, 1, &mut other).unwrap();
     for operation in 0..4 {
         let (policy, met) = recording();
         let mut first = true;
@@ -635,11 +603,7 @@ pub fn a_callers_snapshot_is_tried_again(isolation: Isolation, setup: &str) {
                 .run(&mut conn, |conn| {
                     total(conn);
                     if std::mem::take(&mut first) {
-                        update(videos.find(1))
-                            .set(views.eq(views + 1))
-                            .retry(RetryPolicy::new().with_random(|| 0))
-                            .shard_choice(ShardChoice::Random)
-                            .execute(&mut other)?;
+                        count_on(0, 1, &mut other)?;
                         new.increment(&mut other)?;
                     }
                     match operation {
@@ -671,13 +635,7 @@ pub fn a_conflict_inside_a_savepoint_is_tried_again(isolation: Isolation, setup:
     let (database, mut conn) = database();
     let mut other = Conn::connect(&database);
     conn.batch_execute(setup).unwrap();
-    let count = |conn: &mut Conn| {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .retry(RetryPolicy::new().with_random(|| 0))
-            .shard_choice(ShardChoice::Random)
-            .execute(conn)
-    };
+    let count = |conn: &mut Conn| count_on(0, 1, conn);
     count(&mut other).unwrap();
     let (policy, met) = recording();
     let mut first = true;
@@ -697,6 +655,22 @@ pub fn a_conflict_inside_a_savepoint_is_tried_again(isolation: Isolation, setup:
     assert_eq!(total(&mut conn), 103);
 }
 
+/// A coalescer with a single connection.
+fn coalescer_of_one(pool: Builder<ConnectionManager<Conn>>, url: String) -> Coalescer<Conn> {
+    let pool = pool.max_size(1).min_idle(Some(0));
+    let pool = pool.build(ConnectionManager::new(url)).unwrap();
+    let coalescer = Coalescer::builder(pool).deadline(Duration::from_secs(60));
+    coalescer.build().unwrap()
+}
+
+/// Where the connection is cut in this round.
+fn cut_of(round: i64) -> Cut {
+    match round % 2 {
+        0 => Cut::BeforeTheRequest,
+        _ => Cut::BeforeTheAnswer,
+    }
+}
+
 /// Connections that are cut at any request, also while COMMIT is in flight: every caller is counted once and told so.
 pub fn a_coalescer_that_loses_its_connections() {
     use diesel_sharded::{Counter, RowCounter};
@@ -704,22 +678,11 @@ pub fn a_coalescer_that_loses_its_connections() {
     let (database, mut conn) = database();
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     let (proxy, url) = Proxy::before(database.url());
-    let pool = Pool::builder()
-        .max_size(1)
-        .min_idle(Some(0))
-        .build(ConnectionManager::<Conn>::new(url))
-        .unwrap();
-    let coalescer = Coalescer::builder(pool)
-        .deadline(Duration::from_secs(60))
-        .build()
-        .unwrap();
+    let coalescer = coalescer_of_one(Pool::builder(), url);
     const ROUNDS: i64 = 120;
     let repeat = RowCounter::of(likes, 2).idempotency_key("a");
     for round in 0..ROUNDS {
-        let cut = match round % 2 {
-            0 => Cut::BeforeTheRequest,
-            _ => Cut::BeforeTheAnswer,
-        };
+        let cut = cut_of(round);
         proxy.cut_after((round / 2 % 7) as u32, cut);
         // From the second round on there is nothing in the batch to count.
         assert_eq!(coalescer.add(&repeat, 1).unwrap(), 1);
@@ -766,23 +729,13 @@ pub fn a_row_is_removed_while_a_coalescers_commit_is_unresolved() {
     let (database, mut conn) = database();
     conn.run_pending_migrations(MIGRATIONS).unwrap();
     let (proxy, url) = Proxy::before(database.url());
-    let pool = Pool::builder()
-        .max_size(1)
-        .min_idle(Some(0))
-        .connection_customizer(Box::new(Removes(database.url().to_owned())))
-        .build(ConnectionManager::<Conn>::new(url))
-        .unwrap();
-    let coalescer = Coalescer::builder(pool)
-        .deadline(Duration::from_secs(60))
-        .build()
-        .unwrap();
+    let removes = Removes(database.url().to_owned());
+    let pool = Pool::builder().connection_customizer(Box::new(removes));
+    let coalescer = coalescer_of_one(pool, url);
     const ROUNDS: i64 = 120;
     let (mut told, mut unknown) = (100, 0);
     for round in 0..ROUNDS {
-        let cut = match round % 2 {
-            0 => Cut::BeforeTheRequest,
-            _ => Cut::BeforeTheAnswer,
-        };
+        let cut = cut_of(round);
         proxy.cut_after((round / 2 % 5) as u32, cut);
         match coalescer.add(&RowCounter::of(views, 1), 1) {
             Ok(counted) => told += counted as i64,
@@ -814,10 +767,11 @@ fn count_own_video(conn: &mut Conn, key: i64) -> QueryResult<usize> {
 fn database_with_own_video() -> (diesel_sharded_tests::Database, Conn, i64) {
     let (database, mut conn) = database();
     let key = own_key();
-    diesel::insert_into(videos)
-        .values((id.eq(key), slug.eq("own"), title.eq("Own"), views.eq(0)))
-        .execute(&mut conn)
-        .unwrap();
+    insert!(
+        videos,
+        (id.eq(key), slug.eq("own"), title.eq("Own"), views.eq(0)),
+        &mut conn
+    );
     (database, conn, key)
 }
 
@@ -949,10 +903,7 @@ pub fn repeats_over_connections_that_are_cut() {
     const ROUNDS: i64 = 192;
     let mut unknown = 0;
     for round in 0..ROUNDS {
-        let cut = match round % 2 {
-            0 => Cut::BeforeTheRequest,
-            _ => Cut::BeforeTheAnswer,
-        };
+        let cut = cut_of(round);
         let mut ask = connect();
         // A count alone is few requests, a transaction is many.
         let requests = if round < ROUNDS / 2 { 4 } else { 24 };

@@ -7,7 +7,7 @@ use diesel::sql_types::Bool;
 use diesel_sharded::prelude::*;
 use diesel_sharded::{RowCounter, ShardsTable, fold, set_total, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{Database, TestConnection, schema};
+use diesel_sharded_tests::{Database, schema};
 
 use super::{AGAIN, CONDITIONS, Conn, UNCONDITIONAL};
 
@@ -22,9 +22,7 @@ fn of_the_chapter(comment: &str) -> &'static str {
 
 /// A database whose videos were edited in the year 2000, and have five views on a shard.
 fn database(conditions: Option<&str>) -> (Database, Conn) {
-    let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    schema::create(&mut conn);
+    let (database, mut conn) = schema::database::<Conn>();
     conn.batch_execute(UNCONDITIONAL).unwrap();
     if let Some(conditions) = conditions {
         conn.batch_execute(AGAIN).unwrap();

@@ -19,7 +19,7 @@ use diesel_sharded::{
 use diesel_sharded_tests::role::{self, Privilege, Role};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, comments, videos_shards};
-use diesel_sharded_tests::{Database, TestConnection, recording};
+use diesel_sharded_tests::{Database, TestConnection, assert_matches, recording};
 
 use super::Conn;
 
@@ -27,11 +27,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn StdError + Send + Sync>>;
 
 /// A database with videos that are counted on shards, and the library's tables.
 fn database() -> (Database, Conn) {
-    let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    schema::create(&mut conn);
-    conn.run_pending_migrations(MIGRATIONS).unwrap();
-    (database, conn)
+    schema::database_with_counters()
 }
 
 fn needs(
@@ -337,10 +333,7 @@ fn a_refusal_is_not_tried_again() {
         .retry(policy)
         .execute(&mut own);
     let refused = refused.unwrap_err();
-    assert!(
-        matches!(&refused, DieselError::DatabaseError(_, told) if told.message().contains("videos_shards")),
-        "{refused:?}"
-    );
+    assert_matches!(&refused, DieselError::DatabaseError(_, told) if told.message().contains("videos_shards"));
     assert_eq!(
         (met.lock().unwrap().len(), total_of(1, &mut conn)),
         (0, Ok(105))

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::result::Error as DieselError;
-use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded_tests::schema::videos::dsl::*;
@@ -15,9 +14,7 @@ use diesel_sharded_tests::{Database, TestConnection};
 use super::Conn;
 use super::api::retry::{self, Isolation, RetryPolicy, Transaction};
 use super::api::shard_counts::ShardCount;
-use super::api::{
-    Counter, MIGRATIONS, RowCounter, ShardsTable, fold, reset, set_total, update, verify,
-};
+use super::api::{Counter, RowCounter, ShardsTable, fold, reset, set_total, update, verify};
 
 diesel::table! {
     #[sql_name = "diesel_sharded_counters"]
@@ -35,11 +32,7 @@ diesel::table! {
 }
 
 fn database() -> (Database, Conn) {
-    let database = Conn::database();
-    let mut conn = Conn::connect(&database);
-    schema::create(&mut conn);
-    conn.run_pending_migrations(MIGRATIONS).unwrap();
-    (database, conn)
+    schema::database_with_counters()
 }
 
 fn run(conn: &mut Conn, text: &str) {

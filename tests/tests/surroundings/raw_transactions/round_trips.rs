@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex};
 
 use diesel::connection::{InstrumentationEvent, SimpleConnection};
 use diesel::prelude::*;
-use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::shard_choice::ShardChoice;
-use diesel_sharded::{Counter, MIGRATIONS, RowCounter, update};
+use diesel_sharded::{Counter, RowCounter, update};
+use diesel_sharded_tests::schema;
 use diesel_sharded_tests::schema::videos::dsl::*;
-use diesel_sharded_tests::{TestConnection, schema};
 
 /// The first words of each statement that `work` sends.
 fn sent<Conn: Connection>(conn: &mut Conn, work: impl FnOnce(&mut Conn)) -> Vec<String> {
@@ -32,9 +31,7 @@ fn sent<Conn: Connection>(conn: &mut Conn, work: impl FnOnce(&mut Conn)) -> Vec<
 /// two parents, with rows wanted by that filter and by key, and by a key and a slug that are not there.
 macro_rules! sent {
     ($conn:ty) => {{
-        let database = <$conn>::database();
-        let mut conn = <$conn>::connect(&database);
-        schema::create(&mut conn);
+        let (database, mut conn) = schema::database::<$conn>();
         // One thread keeps to one shard, and never looks for a lock.
         let striped = ShardChoice::Striped;
         let by_key = |conn: &mut $conn| {
@@ -86,10 +83,7 @@ macro_rules! sent {
 /// of counters, of one row and by name, where the shard is there.
 macro_rules! sent_with_keys {
     ($conn:ty) => {{
-        let database = <$conn>::database();
-        let mut conn = <$conn>::connect(&database);
-        schema::create(&mut conn);
-        conn.run_pending_migrations(MIGRATIONS).unwrap();
+        let (_database, mut conn) = schema::database_with_counters::<$conn>();
         ShardChoice::Striped.set_global(); // this thread's shard, however slow a count is, and whoever else counts
         let count = |video: i64, key: &str, conn: &mut $conn| {
             let count = update(videos.find(video)).set(views.eq(views + 1));

@@ -3,7 +3,6 @@
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel::sql_types::BigInt;
-use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::{self, RetryPolicy};
 use diesel_sharded::shard_counts::ShardCount;
@@ -54,12 +53,7 @@ const OPERATIONS: [Operation; 12] = [
 ];
 
 fn database() -> (Database, MysqlConnection) {
-    let database = MysqlConnection::database();
-    let mut conn = MysqlConnection::connect(&database);
-    schema::create(&mut conn);
-    conn.run_pending_migrations(diesel_sharded::MIGRATIONS)
-        .unwrap();
-    (database, conn)
+    schema::database_with_counters()
 }
 
 fn autocommit(conn: &mut MysqlConnection) -> i64 {
