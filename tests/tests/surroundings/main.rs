@@ -15,6 +15,5 @@ mod monitoring;
 mod raw_transactions;
 mod resisting_parents;
 mod row_security;
-mod server_modes;
 mod settings;
 mod timers;

@@ -1,4 +1,5 @@
-//! Every operation in the surroundings that the reference page names.
+//! Every operation in the surroundings that the reference page names, and in further ones: it is done, exactly, or it is refused by an
+//! error that gives the reason, and then nothing has changed.
 
 use std::error::Error as StdError;
 use std::thread;
@@ -8,29 +9,33 @@ use diesel::connection::SimpleConnection;
 use diesel::dsl::count_star;
 use diesel::prelude::*;
 use diesel::r2d2::{ConnectionManager, CustomizeConnection, Error as R2d2Error, Pool};
+use diesel::result::{DatabaseErrorKind, Error as DieselError};
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::coalescer::Coalescer;
 use diesel_sharded::prelude::*;
 use diesel_sharded::retry::RetryPolicy;
 use diesel_sharded::shard_counts::ShardCount;
 use diesel_sharded::{
-    Counter, MIGRATIONS, RowCounter, ShardsTable, fold, set_total, update, verify,
+    Counter, Error, MIGRATIONS, RowCounter, ShardsTable, fold, set_total, update, verify,
 };
+use diesel_sharded_tests::TestConnection;
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{self, comments};
-use diesel_sharded_tests::{Database, TestConnection};
 
-use super::{BEFORE, Conn, SECTION};
+use super::{BEFORE, Conn, FURTHER, SECTION};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn StdError + Send + Sync>>;
 
 const PAGE: &str = include_str!("../../../../src/reference/surroundings.md");
 
 /// One row of a table: a surrounding, and the operations that the database refuses there.
-struct Row {
-    surrounding: &'static str,
-    refused: &'static str,
+pub struct Row {
+    pub surrounding: &'static str,
+    pub refused: &'static str,
 }
+
+/// In place of the refused operations: any may be refused.
+pub const ANY: &str = "any";
 
 /// The cells of the first table after this text, without its head.
 fn rows_after(text: &str) -> impl Iterator<Item = Vec<&'static str>> + use<> {
@@ -70,20 +75,21 @@ fn holds(operation: &str, refused: &str) -> bool {
 
 /// A database, and the SQL that each connection to it begins with.
 struct Surrounded<'a> {
-    database: &'a Database,
+    url: &'a str,
     setup: &'a str,
+    totals: &'a Totals,
 }
 
 impl Surrounded<'_> {
     fn connect(&self) -> Result<Conn> {
-        let mut conn = Conn::establish(self.database.url())?;
+        let mut conn = Conn::establish(self.url)?;
         conn.batch_execute(BEFORE)?;
         conn.batch_execute(self.setup)?;
         Ok(conn)
     }
 
     fn pool(&self) -> Result<Pool<ConnectionManager<Conn>>> {
-        let manager = ConnectionManager::new(self.database.url());
+        let manager = ConnectionManager::new(self.url);
         let pool = Pool::builder().max_size(2).min_idle(Some(0));
         let setup = SetUp(self.setup.to_owned());
         Ok(pool.connection_customizer(Box::new(setup)).build(manager)?)
@@ -110,8 +116,8 @@ struct Totals {
 
 impl Totals {
     /// As the database's own defaults show them. Bases, once the shards table was dropped.
-    fn read(database: &Database, dropped: bool) -> Self {
-        let conn = &mut Conn::establish(database.url()).unwrap();
+    fn read(url: &str, dropped: bool) -> Self {
+        let conn = &mut Conn::establish(url).unwrap();
         let totals = match dropped {
             true => videos.select((views, likes)).order(id).load(conn),
             false => {
@@ -124,30 +130,52 @@ impl Totals {
             named: Counter::named("page:/").get(conn).unwrap(),
         }
     }
+
+    fn count(&mut self, n: i64) {
+        self.videos.iter_mut().for_each(|video| video.0 += n);
+    }
 }
 
 /// An operation of the tables, and its effect on totals.
 type Operation = (fn(&Surrounded<'_>) -> Result, fn(&mut Totals));
 
+/// Operations that the page does not name.
+const FURTHER_OPERATIONS: [&str; 3] = ["one", "all", "once by filter"];
+
 fn operation(name: &str) -> Operation {
     match name {
+        "one" => (one, |totals| totals.videos[0].0 += 1),
+        "all" => (all, |totals| totals.count(1)),
+        "once by filter" => (once_by_filter, |totals| {
+            totals.videos[1].0 += 1;
+            totals.videos[2].0 += 1;
+        }),
         "read" => (read, |_| {}),
         "key" => (by_key, |totals| totals.videos[0].0 += 40),
-        "filter" => (by_filter, |totals| totals.videos[1].0 += 1),
-        "rows" => (rows_back, |totals| totals.videos[1].0 += 1),
+        "filter" => (by_filter, |totals| {
+            for (seen, liked) in &mut totals.videos[1..] {
+                *seen += 1;
+                *liked += 2;
+            }
+        }),
+        "rows" => (rows_back, |totals| totals.count(1)),
         "inside" => (inside, |totals| {
-            totals.videos[2].0 += 1;
+            totals.count(1);
             totals.videos[2].1 += 1;
+            totals.named += 1;
         }),
         "named" => (named, |totals| totals.named += 2),
         "bounded" => (bounded, |totals| totals.videos[1].1 = 0),
         "once" => (once, |totals| totals.videos[0].0 += 1),
         "coalesced" => (coalesced, |totals| {
-            totals.videos[2].0 += 3;
+            totals.count(1);
+            totals.videos[2].0 += 2;
             totals.named += 1;
         }),
         "fold" => (fold_all, |_| {}),
-        "set" => (set, |totals| totals.videos[0].0 = 7),
+        "set" => (set, |totals| {
+            totals.videos.iter_mut().for_each(|video| video.0 = 5);
+        }),
         "resize" => (resize, |_| {}),
         "repair" => (repair, |totals| {
             for (video, (_, all)) in totals.videos.iter_mut().enumerate() {
@@ -159,10 +187,42 @@ fn operation(name: &str) -> Operation {
     }
 }
 
+fn one(surrounded: &Surrounded<'_>) -> Result {
+    let counted = update(videos.find(1)).set(views.eq(views + 1));
+    assert_eq!(counted.execute(&mut surrounded.connect()?)?, 1);
+    Ok(())
+}
+
+fn all(surrounded: &Surrounded<'_>) -> Result {
+    let counted = update(videos).set(views.eq(views + 1));
+    assert_eq!(counted.execute(&mut surrounded.connect()?)?, 3);
+    Ok(())
+}
+
+fn once_by_filter(surrounded: &Surrounded<'_>) -> Result {
+    let conn = &mut surrounded.connect()?;
+    for _ in 0..2 {
+        let counted = update(videos.filter(channel.eq("news"))).set(views.eq(views + 1));
+        assert_eq!(counted.idempotency_key("a 'key'").execute(conn)?, 2);
+    }
+    Ok(())
+}
+
+/// With limits of their own, since a setting may limit queries that have none. So do the checks below.
 fn read(surrounded: &Surrounded<'_>) -> Result {
     let conn = &mut surrounded.connect()?;
-    let totals = videos.filter(views.total().gt(250)).select(views.total());
-    assert_eq!(totals.load::<i64>(conn)?, [305]);
+    let totals = videos.select((views.total(), likes.total())).order(id);
+    let totals: Vec<(i64, i32)> = totals.limit(3).load(conn)?;
+    assert_eq!(totals, surrounded.totals.videos);
+    let more = videos.filter(views.total().gt(totals[1].0)).order(id);
+    let more: Vec<i64> = more.select(views.total()).limit(3).load(conn)?;
+    let expected = totals.iter().map(|(seen, _)| *seen);
+    assert_eq!(
+        more,
+        expected
+            .filter(|seen| *seen > totals[1].0)
+            .collect::<Vec<_>>()
+    );
     Ok(())
 }
 
@@ -193,17 +253,20 @@ fn by_key(surrounded: &Surrounded<'_>) -> Result {
 }
 
 fn by_filter(surrounded: &Surrounded<'_>) -> Result {
-    let counted = update(videos.filter(slug.eq("b"))).set(views.eq(views + 1));
-    assert_eq!(counted.execute(&mut surrounded.connect()?)?, 1);
+    let counted = update(videos.filter(channel.eq("news")));
+    let counted = counted.set((views.eq(views + 1), likes.eq(likes + 2)));
+    assert_eq!(counted.execute(&mut surrounded.connect()?)?, 2);
     Ok(())
 }
 
 fn rows_back(surrounded: &Surrounded<'_>) -> Result {
     let conn = &mut surrounded.connect()?;
-    let before: i64 = videos.find(2).select(views.total()).first(conn)?;
-    let counted = update(videos.filter(title.eq("B"))).set(views.eq(views + 1));
-    let after: i64 = counted.returning(views).get_result(conn)?;
-    assert_eq!(after, before + 1);
+    let counted = update(videos.filter(title.ne("x"))).set(views.eq(views + 1));
+    let mut rows: Vec<(i64, i64)> = counted.returning((id, views)).get_results(conn)?;
+    rows.sort();
+    let totals = (1..).zip(&surrounded.totals.videos);
+    let expected = totals.map(|(video, (seen, _))| (video, seen + 1));
+    assert_eq!(rows, expected.collect::<Vec<_>>());
     Ok(())
 }
 
@@ -213,10 +276,11 @@ fn inside(surrounded: &Surrounded<'_>) -> Result {
         diesel::update(videos.find(3))
             .set(likes.eq(likes + 1))
             .execute(conn)?;
-        update(videos.find(3))
-            .set(views.eq(views + 1))
-            .execute(conn)?;
-        Ok(())
+        let one = update(videos.find(1)).set(views.eq(views + 1));
+        assert_eq!(one.execute(conn)?, 1);
+        let others = update(videos.filter(slug.ne("a"))).set(views.eq(views + 1));
+        assert_eq!(others.execute(conn)?, 2);
+        Ok(Counter::named("page:/").increment(conn)?)
     })
 }
 
@@ -230,9 +294,10 @@ fn named(surrounded: &Surrounded<'_>) -> Result {
 
 fn bounded(surrounded: &Surrounded<'_>) -> Result {
     let conn = &mut surrounded.connect()?;
-    let bounded = RowCounter::of(likes, 2).never_below(0);
-    assert!(bounded.add(-1, conn)?);
-    assert!(bounded.add(-1, conn)?);
+    let bounded = RowCounter::of(likes, 2).never_below(0).never_above(1000);
+    let there = i64::from(surrounded.totals.videos[1].1);
+    assert!(!bounded.add(-1000, conn)?);
+    assert!(bounded.add(-there, conn)?);
     assert!(!bounded.add(-1, conn)?);
     Ok(())
 }
@@ -248,7 +313,11 @@ fn once(surrounded: &Surrounded<'_>) -> Result {
 
 fn coalesced(surrounded: &Surrounded<'_>) -> Result {
     let coalescer = Coalescer::new(surrounded.pool()?)?;
-    for _ in 0..3 {
+    for video in 1..=3 {
+        coalescer.add_later(&RowCounter::of(views, video), 1)?;
+    }
+    coalescer.flush()?;
+    for _ in 0..2 {
         assert_eq!(coalescer.add(&RowCounter::of(views, 3), 1)?, 1);
     }
     coalescer.add(&Counter::named("page:/"), 1)?;
@@ -258,25 +327,26 @@ fn coalesced(surrounded: &Surrounded<'_>) -> Result {
 fn fold_all(surrounded: &Surrounded<'_>) -> Result {
     let conn = &mut surrounded.connect()?;
     let folded = fold(videos).keep_shards(0).run(conn)?;
+    assert_eq!((folded.parents, folded.finished), (3, true));
     assert_eq!((folded.unfit, folded.busy), (vec![], vec![]));
     let folded = videos.filter(views.eq(views.total()));
-    assert_eq!(folded.count().get_result::<i64>(conn)?, 3);
+    assert_eq!(folded.count().limit(1).get_result::<i64>(conn)?, 3);
     Ok(())
 }
 
 fn set(surrounded: &Surrounded<'_>) -> Result {
     let conn = &mut surrounded.connect()?;
-    let counted = update(videos.find(1)).set(views.eq(views + 1));
-    counted.execute(conn)?;
-    assert_eq!(set_total(videos.find(1), views, 7).execute(conn)?, 1);
+    assert_eq!(set_total(videos, views, 5).execute(conn)?, 3);
     Ok(())
 }
 
-/// To the number that the derive has: other tests count meanwhile.
+/// At last to the number that the derive has: other tests count meanwhile.
 fn resize(surrounded: &Surrounded<'_>) -> Result {
     let conn = &mut surrounded.connect()?;
-    ShardCount::of(views).resize(4, conn)?;
-    assert_eq!(ShardCount::of(views).get(conn)?, 4);
+    for number in [6, 4] {
+        ShardCount::of(views).resize(number, conn)?;
+        assert_eq!(ShardCount::of(views).get(conn)?, number);
+    }
     Ok(())
 }
 
@@ -285,16 +355,39 @@ fn repair(surrounded: &Surrounded<'_>) -> Result {
     let recount = comments::table
         .group_by(comments::video_id)
         .select((comments::video_id, count_star()));
-    verify(videos, likes, recount).repair(conn)?;
+    let drifts = verify(videos, likes, recount).drifts(conn)?;
+    assert!(!drifts.is_empty());
+    let repaired = verify(videos, likes, recount).repair(conn)?;
+    assert_eq!(repaired.len(), drifts.len());
     assert_eq!(verify(videos, likes, recount).drifts(conn)?.len(), 0);
     Ok(())
 }
 
 fn drop_shards(surrounded: &Surrounded<'_>) -> Result {
-    let conn = &mut surrounded.connect()?;
-    update(videos).set(views.eq(views + 1)).execute(conn)?;
-    update(videos).set(views.eq(views - 1)).execute(conn)?;
-    Ok(ShardsTable::of(videos).drop(conn)?)
+    Ok(ShardsTable::of(videos).drop(&mut surrounded.connect()?)?)
+}
+
+/// Whether a refusal names its reason: by the error's type, or, of the coalescer, which retries it, by its text.
+fn is_typed(error: Box<dyn StdError + Send + Sync>) -> bool {
+    let error = match error.downcast::<DieselError>() {
+        Ok(error) => Error::from(*error),
+        Err(error) => match error.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(_) => return false,
+        },
+    };
+    match error {
+        Error::Diesel(DieselError::DatabaseError(kind, told)) => {
+            // Diesel's `batch_execute` gives errors no kind.
+            matches!(kind, DatabaseErrorKind::ReadOnlyTransaction)
+                || told.message().contains("READ ONLY transaction")
+        }
+        Error::FlushPending { reason, .. } => reason.contains("refuses"),
+        error => matches!(
+            error,
+            Error::NodeNotReady { .. } | Error::RefusedBySetting { .. }
+        ),
+    }
 }
 
 /// Returns the SQL that connections begin with there. A surrounding that is a kind of table is built.
@@ -327,52 +420,71 @@ fn partition(conn: &mut Conn) {
     ShardsTable::of(videos).create(conn).unwrap();
 }
 
-#[test]
-fn every_operation_does_what_the_table_says() {
-    let patient = RetryPolicy::new().with_attempts(10_000);
-    patient.with_deadline(Duration::from_secs(60)).set_global();
-    let (operations, rows) = table();
-    assert!(operations.len() > 10 && rows.len() > 5);
-    let mut otherwise = vec![];
-    for Row {
+/// What is otherwise than the row says, in the empty database at `url`.
+pub fn otherwise(
+    Row {
         surrounding,
         refused,
-    } in rows
-    {
-        let database = Conn::database();
-        let mut conn = Conn::establish(database.url()).unwrap();
-        if surrounding.contains("(MariaDB)") && !conn.version().contains("MariaDB") {
-            continue; // it knows no such setting
+    }: Row,
+    url: &str,
+) -> Vec<String> {
+    let patient = RetryPolicy::new().with_attempts(10_000);
+    patient.with_deadline(Duration::from_secs(60)).set_global();
+    let conn = &mut Conn::establish(url).unwrap();
+    if surrounding.contains("(MariaDB)") && !conn.version().contains("MariaDB") {
+        return vec![]; // it knows no such setting
+    }
+    conn.batch_execute(BEFORE).unwrap();
+    schema::create(conn);
+    conn.run_pending_migrations(MIGRATIONS).unwrap();
+    let setup = arrange(surrounding, conn);
+    let (of_the_page, _) = table();
+    let mut otherwise = vec![];
+    for name in FURTHER_OPERATIONS.into_iter().chain(of_the_page) {
+        let may_be_refused = refused == ANY;
+        if may_be_refused && name == "key" {
+            continue; // its threads may be refused one by one
         }
-        schema::create(&mut conn);
-        conn.run_pending_migrations(MIGRATIONS).unwrap();
-        let setup = arrange(surrounding, &mut conn);
-        // Something to fold and to drop, also where nothing can be counted.
-        let counted = update(videos.find(3)).set(views.eq(views + 5));
-        assert_eq!(counted.execute(&mut conn), Ok(1));
-        drop(conn);
-        let surrounded = Surrounded {
-            database: &database,
+        // Something is on shards, whatever ran before.
+        let counted = update(videos).set(views.eq(views + 7));
+        assert_eq!(counted.execute(conn), Ok(3));
+        let mut expected = Totals::read(url, false);
+        let (run, effect) = operation(name);
+        let ended = run(&Surrounded {
+            url,
             setup,
+            totals: &expected,
+        });
+        let is_done = ended.is_ok();
+        let told = match &ended {
+            Ok(()) => "it holds".to_owned(),
+            Err(error) => error.to_string(),
         };
-        let mut expected = Totals::read(&database, false);
-        for name in &operations {
-            let (run, effect) = operation(name);
-            let ended = run(&surrounded);
-            let told = match &ended {
-                Ok(()) => "it holds".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            if ended.is_ok() {
-                effect(&mut expected);
-            }
-            let dropped = *name == "drop" && ended.is_ok();
-            let totals = Totals::read(&database, dropped);
-            assert_eq!(totals, expected, "{surrounding}, {name}: {told}");
-            if ended.is_ok() != holds(name, refused) {
-                otherwise.push(format!("{surrounding}, {name}: {told}"));
-            }
+        if is_done {
+            effect(&mut expected);
+        }
+        let totals = Totals::read(url, name == "drop" && is_done);
+        assert_eq!(totals, expected, "{surrounding}, {name}: {told}");
+        let is_typed = SECTION == "SQLite" || ended.err().is_none_or(is_typed);
+        if !is_typed || !(may_be_refused || is_done == holds(name, refused)) {
+            otherwise.push(format!("{surrounding}, {name}: {told}"));
         }
     }
+    otherwise
+}
+
+#[test]
+fn every_operation_does_what_the_table_says() {
+    let (operations, rows) = table();
+    assert!(operations.len() > 10 && rows.len() > 5);
+    let further = FURTHER.iter().map(|(surrounding, refused)| Row {
+        surrounding,
+        refused,
+    });
+    let otherwise = rows.into_iter().chain(further).flat_map(|row| {
+        let database = Conn::database();
+        otherwise(row, database.url())
+    });
+    let otherwise: Vec<_> = otherwise.collect();
     assert!(otherwise.is_empty(), "{}", otherwise.join("\n"));
 }
