@@ -187,7 +187,7 @@ questions! {
     IsSame = is_same;
 }
 
-/// Prepared prepared, since only then the first answer is enough.
+/// Kept prepared, since only then the first answer is enough.
 impl<DB: ShardedBackend> Prepare<DB> for IsOlder {}
 
 #[cfg(test)]

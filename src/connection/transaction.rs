@@ -168,7 +168,7 @@ async fn prepare<M: Io<Conn>, Conn>(
         .into_iter()
         .flatten()
     {
-        // Prepared prepared it is one round trip; a batch is three on MySQL, since Diesel switches batches on and off around it.
+        // Kept prepared it is one round trip; a batch is three on MySQL, since Diesel switches batches on and off around it.
         match link.execute(Fixed(sql)).await {
             Ok(_) => {}
             Err(error) if dialect.is_refused_inside(&error) => return Ok(false),

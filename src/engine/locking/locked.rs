@@ -1,4 +1,4 @@
-//! LockedKeys parents by the names of their table: all that an operation does with them, whatever the types of their keys.
+//! Locked parents by the names of their table: all that an operation does with them, whatever the types of their keys.
 
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;

@@ -21,7 +21,7 @@ const DROP: &str = "; drop that cache first";
 /// The triggers of a cache, by the ends of their names behind that of the cache.
 const ENDS: [&str; 5] = ["_insert", "_update", "_delete", "_truncate", "_rename"];
 
-/// LockedParents on MySQL while a cache is created: of two for one field, one looks when the other is there.
+/// Held on MySQL while a cache is created: of two for one field, one looks when the other is there.
 pub(crate) const LOCK_CACHES: &str = "DO GET_LOCK('diesel_sharded_caches', 60)";
 pub(crate) const UNLOCK_CACHES: &str = "DO RELEASE_LOCK('diesel_sharded_caches')";
 
