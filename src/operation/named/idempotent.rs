@@ -9,7 +9,6 @@ use super::counter::Counter;
 use crate::backend::Dialect;
 use crate::connection::{Io, Link, LoadIo, TransactionOptions, paired};
 use crate::engine::locking_options;
-#[cfg(doc)]
 use crate::error::Error;
 use crate::operation::idempotency::{AndWhether, Idempotent, Request, Requested, once};
 use crate::policy::RetryPolicy;
@@ -68,7 +67,8 @@ paired! {
         /// Those of the counter; [`InvalidIdempotencyKey`](Error::InvalidIdempotencyKey) for a key that is empty or too long,
         /// [`IdempotencyKeyReused`](Error::IdempotencyKeyReused) for a key that came with another request before.
         pub fn set(&self, link: Link, total: i64) -> QueryResult<()> {
-            change_once(self, Change::Set(total), link).await.map(drop)
+            let set = self.of.change_once(Change::Set(total), &self.key, link);
+            set.await.map(drop)
         }
 
         /// Sets the total to 0, unless that was done with this key before; see [`set`](Self::set).
@@ -76,7 +76,8 @@ paired! {
         /// # Errors
         /// As [`set`](Self::set).
         pub fn reset(&self, link: Link) -> QueryResult<()> {
-            change_once(self, Change::Set(0), link).await.map(drop)
+            let set = self.of.change_once(Change::Set(0), &self.key, link);
+            set.await.map(drop)
         }
 
         /// Removes the counter, unless that was done with this key before; see [`Counter::delete`]. Returns whether it existed, now or
@@ -85,7 +86,8 @@ paired! {
         /// # Errors
         /// As [`set`](Self::set).
         pub fn delete(&self, link: Link) -> QueryResult<bool> {
-            Ok(change_once(self, Change::Delete, link).await? > 0)
+            let delete = self.of.change_once(Change::Delete, &self.key, link);
+            Ok(delete.await?.0 > 0)
         }
     }
 }
@@ -103,16 +105,29 @@ impl<Run> Counter<Run> {
         M: LoadIo<Conn, Backend = DB>,
         DB: CounterBackend<Conn, M>,
     {
-        let request = Request::to_add(key, &self.cached_as(), n)?;
-        if n != 0 {
-            return DB::add_once(link.conn, self.key()?, n, request).await;
+        if n == 0 {
+            return self.change_once(Change::AddNothing, key, link).await;
         }
-        let mut nothing = ChangeOnce {
-            of: self,
-            change: Change::AddNothing,
-        };
-        let nothing = &mut AndWhether(&mut nothing);
-        once(link, &request, RetryPolicy::default(), nothing).await
+        let request = Request::to_add(key, &self.cached_as(), n)?;
+        DB::add_once(link.conn, self.key()?, n, request).await
+    }
+
+    /// Changes the counter, unless that was done with this idempotency key before. Returns the number of counters changed, now or
+    /// then, and whether it was now.
+    async fn change_once<DB, M, Conn>(
+        &self,
+        change: Change,
+        key: &[u8],
+        link: &mut Link<'_, M, Conn>,
+    ) -> QueryResult<(usize, bool)>
+    where
+        M: LoadIo<Conn, Backend = DB>,
+        DB: CounterBackend<Conn, M>,
+    {
+        let request = change.request(self, key)?;
+        let mut change = ChangeOnce { of: self, change };
+        let change = &mut AndWhether(&mut change);
+        once(link, &request, RetryPolicy::default(), change).await
     }
 }
 
@@ -124,31 +139,15 @@ enum Change {
     Delete,
 }
 
-/// Changes the counter, unless that was done with its key before. The number of counters changed, now or then.
-async fn change_once<DB, M, Conn, Run>(
-    counter: &Idempotent<Counter<Run>>,
-    change: Change,
-    link: &mut Link<'_, M, Conn>,
-) -> QueryResult<usize>
-where
-    M: LoadIo<Conn, Backend = DB>,
-    DB: CounterBackend<Conn, M>,
-{
-    let request = request(counter, change)?;
-    let mut change = ChangeOnce {
-        of: &counter.of,
-        change,
-    };
-    once(link, &request, RetryPolicy::default(), &mut change).await
-}
-
-fn request<Run>(counter: &Idempotent<Counter<Run>>, change: Change) -> QueryResult<Request> {
-    let (key, of) = (&counter.key, counter.of.cached_as());
-    Ok(match change {
-        Change::AddNothing => Request::to_add(key, &of, 0),
-        Change::Set(total) => Request::new(key, |text| write!(text, "set {of} to {total}")),
-        Change::Delete => Request::new(key, |text| write!(text, "delete {of}")),
-    }?)
+impl Change {
+    fn request<Run>(self, of: &Counter<Run>, key: &[u8]) -> Result<Request, Error> {
+        let of = of.cached_as();
+        match self {
+            Change::AddNothing => Request::to_add(key, &of, 0),
+            Change::Set(total) => Request::new(key, |text| write!(text, "set {of} to {total}")),
+            Change::Delete => Request::new(key, |text| write!(text, "delete {of}")),
+        }
+    }
 }
 
 struct ChangeOnce<'a, Run> {
@@ -193,9 +192,9 @@ mod tests {
     /// Another release must recognize the requests that this one has carried out.
     #[test]
     fn fingerprints_stay_what_they_are() {
-        let of = crate::Counter::named("a").idempotency_key("key");
+        let of = crate::Counter::named("a");
         let fingerprints = [Change::Set(1), Change::Set(0), Change::Delete]
-            .map(|change| request(&of, change).unwrap().fingerprint);
+            .map(|change| change.request(&of, b"key").unwrap().fingerprint);
         assert_eq!(
             fingerprints,
             [

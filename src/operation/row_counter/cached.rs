@@ -7,13 +7,10 @@ use diesel::prelude::*;
 use diesel::result::Error as DieselError;
 
 use super::counter::RowCounter;
-use super::field::IntegerField;
+use super::field::{IntegerField, Key};
 use crate::backend::BackendOf;
 use crate::connection::{Blocking, Link, now};
-use crate::model::ShardedTable;
 use crate::operation::cached::{AddOnce, CachedCounter};
-
-type Key<C> = <<C as Column>::Table as ShardedTable>::Key;
 
 /// As [`RowCounter`]'s own methods. The keys in the cache are the shards table's name, the field's and the row's.
 impl<C, Conn, DB> CachedCounter<Conn> for RowCounter<C>

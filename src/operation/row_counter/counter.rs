@@ -14,7 +14,7 @@ use crate::query_builder::{FindParent, KeyIs, Names};
 
 use super::add::ready_to_add;
 use super::add_and_get::add_and_get;
-use super::field::IntegerField;
+use super::field::{IntegerField, Key};
 
 /// One sharded field of one row. [`Cached`](crate::cached::Cached) can keep its total, and it can be
 /// [bounded](crate::bounded::Bounded).
@@ -45,8 +45,6 @@ pub struct RowCounter<C: Column<Table: ShardedTable>, Run = Blocking> {
     pub(crate) key: Key<C>,
     run: PhantomData<fn() -> Run>,
 }
-
-type Key<C> = <<C as Column>::Table as ShardedTable>::Key;
 
 paired! {
     impl<C: ShardedColumn> RowCounter<C, Run>

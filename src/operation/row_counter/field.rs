@@ -57,7 +57,8 @@ pub trait IntegerField<DB: ShardedBackend>: ShardedColumn<Table: KeyedTable<DB>>
 
 type Totals<K, R> = QueryResult<Vec<(K, R)>>;
 
-type Key<C> = <<C as Column>::Table as ShardedTable>::Key;
+/// The key of the row that a field is in.
+pub(super) type Key<C> = <<C as Column>::Table as ShardedTable>::Key;
 
 /// The SQL type of a key and a total.
 type Row<T, C> = (SqlTypeOf<<T as Table>::PrimaryKey>, SqlTypeOf<C>);

@@ -6,16 +6,14 @@ use diesel::prelude::*;
 
 use super::add::ready_to_add;
 use super::counter::RowCounter;
-use super::field::IntegerField;
+use super::field::{IntegerField, Key};
 use crate::backend::BackendOf;
 use crate::connection::{Link, LoadIo, paired};
 #[cfg(doc)]
 use crate::error::Error;
-use crate::model::{ShardedColumn, ShardedTable};
+use crate::model::ShardedColumn;
 use crate::operation::idempotency::{AndWhether, Idempotent, Request, Requested, count_once, once};
 use crate::policy::RetryPolicy;
-
-type Key<C> = <<C as Column>::Table as ShardedTable>::Key;
 
 paired! {
     impl<C: ShardedColumn> Idempotent<RowCounter<C, Run>>
