@@ -9,6 +9,7 @@ use diesel::connection::InstrumentationEvent;
 use diesel::prelude::*;
 use diesel_sharded::backend::{BackendOf, Dialect, ShardedBackend};
 use diesel_sharded::prelude::*;
+use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded_tests::schema::{self, videos};
 use diesel_sharded_tests::{Database, TestConnection, patient};
 
@@ -50,6 +51,17 @@ pub fn database() -> (Database, Conn) {
 
 pub fn dialect(conn: &Conn) -> Dialect {
     <Conn as Connection>::Backend::backend_of(conn).dialect()
+}
+
+/// Counts on video 1 as often, each time on any of its shards.
+pub fn count_on_any_shard(times: u32, conn: &mut Conn) {
+    for _ in 0..times {
+        update(videos::table.find(1))
+            .set(videos::views.eq(videos::views + 1))
+            .shard_choice(ShardChoice::Random)
+            .execute(conn)
+            .unwrap();
+    }
 }
 
 /// Adds to the views of a video, found by its key.

@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 use diesel::prelude::*;
 use diesel_sharded::operation::Folder;
 use diesel_sharded::prelude::*;
-use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Error, Unfit, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::videos_shards;
 use diesel_sharded_tests::{Database, TestConnection, insert, until};
 
-use super::{Conn, count, database, on_threads, sent};
+use super::{Conn, count, count_on_any_shard, database, on_threads, sent};
 
 const OFTEN: Duration = Duration::from_millis(20);
 
@@ -100,13 +99,7 @@ fn two_folders_beside_writers_are_exact() {
 fn a_hot_row_keeps_its_shards_until_it_is_cold() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    for _ in 0..60 {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .shard_choice(ShardChoice::Random)
-            .execute(conn)
-            .unwrap();
-    }
+    count_on_any_shard(60, conn);
     count(2, 1, conn).unwrap();
     assert_eq!(shards(conn), 5);
     let folded = fold(videos).cold_below(2).run(conn).unwrap();

@@ -1,7 +1,9 @@
 //! Cases of what has only a blocking form.
 
 use super::Conn;
-use super::cases::{count, database, database_with_counters, on_threads, sent, total_of};
+use super::cases::{
+    count, count_on_any_shard, database, database_with_counters, on_threads, sent, total_of,
+};
 
 mod cached;
 mod coalescer;

@@ -3,13 +3,12 @@
 use diesel::prelude::*;
 use diesel_migrations::MigrationHarness;
 use diesel_sharded::prelude::*;
-use diesel_sharded::shard_choice::ShardChoice;
 use diesel_sharded::{Error, ShardsTable, count_many, fold, update};
 use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{videos as table, videos_shards};
 use diesel_sharded_tests::{TestConnection, assert_matches, edit, insert};
 
-use super::{Conn, count, database, total_of};
+use super::{Conn, count, count_on_any_shard, database, total_of};
 
 fn shards(conn: &mut Conn) -> i64 {
     videos_shards::table.count().get_result(conn).unwrap()
@@ -220,13 +219,7 @@ fn shards_follow_their_parents_key() {
 fn shards_stay_within_their_number() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    for _ in 0..60 {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .shard_choice(ShardChoice::Random)
-            .execute(conn)
-            .unwrap();
-    }
+    count_on_any_shard(60, conn);
     let numbers = videos_shards::table
         .select(videos_shards::shard)
         .order(videos_shards::shard);

@@ -4,7 +4,6 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::api::operation::Amount;
-use super::api::shard_choice::ShardChoice;
 use super::api::{Unfit, fold, update};
 use diesel::prelude::*;
 use diesel_sharded::prelude::*;
@@ -12,7 +11,7 @@ use diesel_sharded_tests::schema::videos::dsl::*;
 use diesel_sharded_tests::schema::{downloads, videos as table, videos_shards};
 use diesel_sharded_tests::{edit, insert};
 
-use super::{Conn, count, database, on_threads};
+use super::{Conn, count, count_on_any_shard, database, on_threads};
 
 /// Adds up to 10, on several shards, to each of videos 1 to 3.
 fn counted(conn: &mut Conn) {
@@ -170,13 +169,7 @@ fn at_most_so_many_a_second() {
 fn shards_beyond_the_wished_number_are_removed() {
     let (_database, mut conn) = database();
     let conn = &mut conn;
-    for _ in 0..60 {
-        update(videos.find(1))
-            .set(views.eq(views + 1))
-            .shard_choice(ShardChoice::Random)
-            .execute(conn)
-            .unwrap();
-    }
+    count_on_any_shard(60, conn);
     let shards = |conn: &mut Conn| {
         let numbers = videos_shards::table.filter(videos_shards::id.eq(1));
         numbers

@@ -35,4 +35,7 @@ mod verify;
 mod view;
 mod without_foreign_key;
 
-pub use support::{count, database, database_with_counters, dialect, on_threads, sent, total_of};
+pub use support::{
+    count, count_on_any_shard, database, database_with_counters, dialect, on_threads, sent,
+    total_of,
+};
