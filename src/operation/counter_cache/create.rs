@@ -70,8 +70,11 @@ where
     /// counts any more.
     ///
     /// ```sql
-    /// DROP FUNCTION IF EXISTS "comments_post_id_posts_comments_count"() CASCADE        -- PostgreSQL
-    /// DROP TRIGGER IF EXISTS `comments_post_id_posts_comments_count_insert`; …         -- MySQL, SQLite
+    /// -- PostgreSQL, in one block; the lock where the role may take it
+    /// LOCK TABLE "comments" IN ACCESS EXCLUSIVE MODE;
+    /// DROP FUNCTION IF EXISTS "comments_post_id_posts_comments_count"() CASCADE;
+    /// -- MySQL, SQLite
+    /// DROP TRIGGER IF EXISTS `comments_post_id_posts_comments_count_insert`; …
     /// ```
     ///
     /// # Errors

@@ -76,9 +76,20 @@ impl Declaration<'_> {
     /// The whole text that drops the triggers.
     pub(super) fn drop(&self) -> String {
         match self.dialect() {
-            // Its triggers go with it, at once.
+            // Its triggers go with it, at once. The drop would lock child and parent in an order of its own, and writers the child first.
             Dialect::Postgres => {
-                format!("DROP FUNCTION IF EXISTS {}() CASCADE", self.function())
+                let (child, function) = (&self.child_table, self.function());
+                let found = literal(self.dialect(), child);
+                as_one(
+                    "",
+                    &format!(
+                        "IF has_table_privilege(to_regclass({found}), 'UPDATE, DELETE, TRUNCATE') THEN
+    LOCK TABLE {child} IN ACCESS EXCLUSIVE MODE;
+END IF;
+DROP FUNCTION IF EXISTS {function}() CASCADE;
+"
+                    ),
+                )
             }
             _ => {
                 let schema = &self.names.schema;

@@ -11,11 +11,10 @@ use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
 use diesel_sharded::counter_cache::EveryRow;
 use diesel_sharded::prelude::*;
-use diesel_sharded::retry;
 use diesel_sharded::{CounterCache, Error, ShardsTable, fold};
 use diesel_sharded_tests::role::{Privilege, Role};
 use diesel_sharded_tests::schema::{self, comments, videos};
-use diesel_sharded_tests::{Database, TestConnection, patient};
+use diesel_sharded_tests::{Database, TestConnection};
 
 fn cache() -> CounterCache<videos::likes, comments::table, EveryRow> {
     CounterCache::of(videos::likes).counts(comments::video_id)
@@ -511,7 +510,7 @@ fn named_fields_are_added_on_postgres() {
 /// Leaving with a cache, as the guide tells it: plain triggers take its place while others write, and the shards stay empty from the
 /// next fold on.
 macro_rules! leaves {
-    ($conn:ty, $write:expr, $replace:expr) => {{
+    ($conn:ty, $replace:expr) => {{
         const WRITERS: i64 = 4;
         const ROWS: i64 = 60;
         let (database, mut conn) = database!($conn);
@@ -540,8 +539,7 @@ macro_rules! leaves {
                             0 if row > 0 => format!("DELETE FROM comments WHERE id = {}", id - 1),
                             _ => format!("INSERT INTO comments VALUES ({id}, {})", 1 + row % 2),
                         };
-                        let written: QueryResult<()> = $write(conn, &write);
-                        written.unwrap();
+                        conn.batch_execute(&write).unwrap();
                     }
                 });
             }
@@ -566,20 +564,15 @@ macro_rules! leaves {
 const ONE_MORE: &str = "UPDATE videos SET likes = likes + 1 WHERE id = NEW.video_id";
 const ONE_LESS: &str = "UPDATE videos SET likes = likes - 1 WHERE id = OLD.video_id";
 
-/// PostgreSQL locks the child's table and the parent's for the triggers that it drops, in an order of its own: who writes or drops
-/// may be the victim of a deadlock.
 #[test]
 fn plain_triggers_take_the_place_of_a_cache_on_postgres() {
-    let write = |conn: &mut PgConnection, sql: &str| {
-        retry::transaction(conn, patient(), |conn| conn.batch_execute(sql))
-    };
-    leaves!(PgConnection, write, |conn: &mut PgConnection| {
+    leaves!(PgConnection, |conn: &mut PgConnection| {
         let triggers = format!(
             "CREATE FUNCTION count_comments() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                 IF TG_OP = 'INSERT' THEN {ONE_MORE}; ELSE {ONE_LESS}; END IF; RETURN NULL; END $$;
              CREATE TRIGGER count_comments AFTER INSERT OR DELETE ON comments FOR EACH ROW EXECUTE FUNCTION count_comments()"
         );
-        let replaced: QueryResult<()> = retry::transaction(conn, patient(), |conn| {
+        let replaced: QueryResult<()> = conn.transaction(|conn| {
             cache().drop(conn)?;
             conn.batch_execute(&triggers)
         });
@@ -590,36 +583,28 @@ fn plain_triggers_take_the_place_of_a_cache_on_postgres() {
 /// `LOCK TABLES` takes the place of the transaction.
 #[test]
 fn plain_triggers_take_the_place_of_a_cache_on_mysql() {
-    leaves!(
-        MysqlConnection,
-        MysqlConnection::batch_execute,
-        |conn: &mut MysqlConnection| {
-            let dropped = cache().drop_sql(&diesel::mysql::Mysql).unwrap();
-            conn.batch_execute(&format!(
-                "LOCK TABLES comments WRITE; {dropped};
+    leaves!(MysqlConnection, |conn: &mut MysqlConnection| {
+        let dropped = cache().drop_sql(&diesel::mysql::Mysql).unwrap();
+        conn.batch_execute(&format!(
+            "LOCK TABLES comments WRITE; {dropped};
              CREATE TRIGGER one_more AFTER INSERT ON comments FOR EACH ROW {ONE_MORE};
              CREATE TRIGGER one_less AFTER DELETE ON comments FOR EACH ROW {ONE_LESS};
              UNLOCK TABLES"
-            ))
-            .unwrap();
-        }
-    );
+        ))
+        .unwrap();
+    });
 }
 
 #[test]
 fn plain_triggers_take_the_place_of_a_cache_on_sqlite() {
-    leaves!(
-        SqliteConnection,
-        SqliteConnection::batch_execute,
-        |conn: &mut SqliteConnection| {
-            let replaced: QueryResult<()> = conn.immediate_transaction(|conn| {
-                cache().drop(conn)?;
-                conn.batch_execute(&format!(
-                    "CREATE TRIGGER one_more AFTER INSERT ON comments BEGIN {ONE_MORE}; END;
+    leaves!(SqliteConnection, |conn: &mut SqliteConnection| {
+        let replaced: QueryResult<()> = conn.immediate_transaction(|conn| {
+            cache().drop(conn)?;
+            conn.batch_execute(&format!(
+                "CREATE TRIGGER one_more AFTER INSERT ON comments BEGIN {ONE_MORE}; END;
                  CREATE TRIGGER one_less AFTER DELETE ON comments BEGIN {ONE_LESS}; END"
-                ))
-            });
-            replaced.unwrap();
-        }
-    );
+            ))
+        });
+        replaced.unwrap();
+    });
 }
