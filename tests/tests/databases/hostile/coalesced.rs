@@ -48,20 +48,21 @@ fn is_overflow(error: &Error) -> bool {
 fn hostile_amounts_in_one_batch() {
     let (database, conn) = database();
     let conn = Mutex::new(conn);
-    let lost = Arc::new(Mutex::new(0_i128));
-    let losses = Arc::clone(&lost);
-    let coalescer = Coalescer::<Conn>::builder(pool(&database))
-        .deadline(Duration::from_secs(60))
-        .max_delay(Duration::from_secs(60))
-        .on_loss(move |loss| *losses.lock().unwrap() += loss.amount)
-        .build()
-        .unwrap();
+    let pool = pool(&database);
     let amounts = proptest::collection::vec((edges(), edges()), 1..9);
     for_all(25, amounts, |amounts| {
         let conn = &mut *conn.lock().unwrap();
         reset(videos).execute(conn).unwrap();
         Counter::named("n").reset(conn).unwrap();
-        *lost.lock().unwrap() = 0;
+        let lost = Arc::new(Mutex::new(0_i128));
+        let losses = Arc::clone(&lost);
+        // One for each case: a worker that is still to be woken by the last one's callers would take these amounts in two batches.
+        let coalescer = Coalescer::<Conn>::builder(pool.clone())
+            .deadline(Duration::from_secs(60))
+            .max_delay(Duration::from_secs(60))
+            .on_loss(move |loss| *losses.lock().unwrap() += loss.amount)
+            .build()
+            .unwrap();
         let (row, named) = (RowCounter::of(views, 1), Counter::named("n"));
         let mut later = 0_i128;
         for (n, _) in &amounts {
