@@ -28,7 +28,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let conn = &mut SyncConnectionWrapper::<SqliteConnection>::establish(":memory:").await?;
 //! # conn.batch_execute("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL); INSERT INTO videos VALUES (7, 100)").await?;
-//! # conn.batch_execute(&diesel_sharded::ShardsTable::of(videos::table).create_sql(&diesel::sqlite::Sqlite)?).await?;
+//! # diesel_sharded::asynchronous::ShardsTable::of(videos::table).create(conn).await?;
 //!
 //! update(all.find(7)).set(views.eq(views + 1)).execute(conn).await?;
 //! let counted = update(all.find(7)).set(views.eq(views + 1)).returning(views);
@@ -65,8 +65,7 @@
 //!   no awaited form.
 //! - A coalescer serves both kinds of callers. It takes the crate's own [`RowCounter`](crate::RowCounter) and
 //!   [`Counter`](crate::Counter).
-//! - `ShardsTable`'s text and migrations create the tables, on an ordinary connection or by `diesel_async`'s
-//!   `AsyncMigrationHarness`.
+//! - Migrations run on an ordinary connection, or by `diesel_async`'s `AsyncMigrationHarness`.
 //!
 //! # Cancellation
 //!
@@ -86,6 +85,7 @@
 //! is counted even if nobody waits for it any more.
 
 pub use crate::connection::{Async, BoxFuture};
+use crate::counter_cache::{EveryRow, NotCounting};
 #[doc(inline)]
 pub use crate::operation::cached::asynchronous as cached;
 pub use crate::operation::count_many::asynchronous::count_many;
@@ -105,6 +105,13 @@ pub type Counter = crate::operation::Counter<Async>;
 
 /// One sharded field of one row; see [`operation::RowCounter`](crate::operation::RowCounter).
 pub type RowCounter<C> = crate::operation::RowCounter<C, Async>;
+
+/// The shards table of a table with sharded fields; see [`operation::ShardsTable`](crate::operation::ShardsTable).
+pub type ShardsTable<T> = crate::operation::ShardsTable<T, Async>;
+
+/// A sharded field that holds the number of rows of another table; see [`CounterCache`](crate::counter_cache::CounterCache).
+pub type CounterCache<C, Child = NotCounting, Condition = EveryRow> =
+    crate::counter_cache::CounterCache<C, Child, Condition, Async>;
 
 /// Counters with bounds; see [`bounded`](crate::bounded).
 pub mod bounded {
@@ -127,6 +134,9 @@ pub mod operation {
 
     /// See [`operation::TopCounters`](crate::operation::TopCounters).
     pub type TopCounters = crate::operation::TopCounters<Async>;
+
+    /// See [`operation::TotalsView`](crate::operation::TotalsView).
+    pub type TotalsView<T> = crate::operation::TotalsView<T, Async>;
 
     /// A named counter with an idempotency key.
     pub type IdempotentCounter = Idempotent<super::Counter>;

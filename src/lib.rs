@@ -177,14 +177,12 @@ pub use self::error::Error;
 #[doc(inline)]
 pub use self::operation::coalescer;
 pub use self::operation::count_many::count_many;
-pub use self::operation::counter_cache::CounterCache;
 #[doc(hidden)]
 pub use self::operation::described;
 pub use self::operation::fold::fold;
 pub use self::operation::migrations::MIGRATIONS;
 pub use self::operation::named::counters;
 pub use self::operation::set_total::{reset, set_total};
-pub use self::operation::shards_table::ShardsTable;
 pub use self::operation::top::top;
 pub use self::operation::update::update;
 pub use self::operation::verify::verify;
@@ -202,6 +200,13 @@ pub type Counter = operation::Counter;
 
 /// One sharded field of one row, as a value that can be passed around; see [`operation::RowCounter`].
 pub type RowCounter<C> = operation::RowCounter<C>;
+
+/// The shards table of a table with sharded fields: created, folded and dropped; see [`operation::ShardsTable`].
+pub type ShardsTable<T> = operation::ShardsTable<T>;
+
+/// A sharded field that holds the number of rows of another table, kept by triggers; see [`counter_cache::CounterCache`].
+pub type CounterCache<C, Child = counter_cache::NotCounting, Condition = counter_cache::EveryRow> =
+    counter_cache::CounterCache<C, Child, Condition>;
 
 /// Declares sharded fields of a table. Put it beside Diesel's own derives on a model, in the crate that has the `table!`.
 ///
@@ -366,7 +371,7 @@ pub mod __bounds {
     pub use crate::engine::KeyedTable;
     pub use crate::operation::count_many::{InsertMissing, OrInsertEach};
     pub use crate::operation::set_total::{Assignment, ToValue, ToZero};
-    pub use crate::operation::update::returning::{NoReturning, ReturningTotals};
+    pub use crate::operation::update::returning::{AllWithTotals, NoReturning, ReturningTotals};
     pub use crate::operation::update::{
         BoxedRows, InsertRow, NoInsert, OrInsert, SetNotCalled, Values,
     };

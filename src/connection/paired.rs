@@ -8,7 +8,7 @@
 /// The docs go to the blocking method. A file has one `paired!`, because it makes modules.
 macro_rules! paired {
     ($(
-        impl<$($param:ident: $param_bound:path),*> $handle:ty
+        impl<$($param:ident $(: $param_bound:path)?),*> $handle:ty
         where $($bounded:ty: $bound:path,)+
         { $($methods:tt)+ }
     )+) => {
@@ -16,7 +16,7 @@ macro_rules! paired {
             use super::*;
             use crate::connection::Blocking as Run;
 
-            $(impl<$($param: $param_bound),*> $handle {
+            $(impl<$($param $(: $param_bound)?),*> $handle {
                 crate::connection::paired! { @blocking [$($bounded: $bound,)+] { $($methods)+ } }
             })+
         }
@@ -26,7 +26,7 @@ macro_rules! paired {
             use super::*;
             use crate::connection::Async as Run;
 
-            $(impl<$($param: $param_bound),*> $handle {
+            $(impl<$($param $(: $param_bound)?),*> $handle {
                 crate::connection::paired! { @awaited [$($bounded: $bound,)+] { $($methods)+ } }
             })+
         }

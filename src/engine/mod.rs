@@ -5,6 +5,7 @@ mod explain;
 mod failure;
 mod keyed;
 mod locking;
+#[cfg(feature = "r2d2")]
 mod own;
 mod plan;
 mod retry_loop;
@@ -20,7 +21,6 @@ pub(crate) use self::locking::{
     LockedParents, Moved, Shards, States, Sums, TRIES_TO_LOCK, field, locking, locking_options,
     remove_orphans, shards_of, zeros,
 };
-pub(crate) use self::own::enclosed;
 #[cfg(feature = "r2d2")]
 pub(crate) use self::own::{own_statement, own_transaction};
 pub(crate) use self::plan::Plan;

@@ -3,34 +3,13 @@
 use diesel::Connection;
 use diesel::result::QueryResult;
 
-#[cfg(feature = "r2d2")]
 use super::retry_loop::{RetryLoop, retry_loop};
 use crate::backend::BackendOf;
-use crate::connection::{Link, TransactionOptions, begin, now};
-#[cfg(feature = "r2d2")]
+use crate::connection::{Link, TransactionOptions, now};
 use crate::policy::RetryPolicy;
-
-/// Runs `f` once, in a transaction, or in a savepoint of the caller's. Errors are reported as Diesel does.
-pub(crate) fn enclosed<Conn, T>(
-    conn: &mut Conn,
-    options: TransactionOptions,
-    f: impl FnOnce(&mut Conn) -> QueryResult<T>,
-) -> QueryResult<T>
-where
-    Conn: Connection,
-    Conn::Backend: BackendOf<Conn>,
-{
-    let link = &mut Link::blocking(conn);
-    now(async {
-        let begun = begin(link, link.dialect(), options).await?;
-        let done = f(link.conn);
-        begun.end(link, done).await
-    })
-}
 
 /// Runs one of the crate's own operations: in a transaction that is tried again, or in a savepoint of the caller's, where
 /// the options are the caller's too.
-#[cfg(feature = "r2d2")]
 pub(crate) fn own_transaction<Conn, T>(
     conn: &mut Conn,
     retry: RetryPolicy,
@@ -50,7 +29,6 @@ where
 
 /// Runs one statement of the crate's own that commits by itself, and again after a conflict; inside a caller's transaction
 /// once.
-#[cfg(feature = "r2d2")]
 pub(crate) fn own_statement<Conn, T>(
     conn: &mut Conn,
     retry: RetryPolicy,

@@ -39,7 +39,7 @@ pub use self::named::{BoundedCounter, Counter, CounterBackend, CounterList, TopC
 pub use self::row_counter::{IntegerField, RowCounter};
 pub use self::set_total::SetTotal;
 pub use self::shard_counts::number::ShardCount;
-pub use self::shards_table::{SqlMigration, TotalsView};
+pub use self::shards_table::{ShardsTable, SqlMigration, TotalsView};
 pub use self::top::Top;
 pub use self::update::returning::SelectTotals;
 pub use self::update::{UpdateSource, UpdateStatement};

@@ -92,13 +92,13 @@ macro_rules! builds {
     )+};
 }
 
-mod caches;
 mod operations;
+mod tables;
 mod updates;
 mod values;
 
-pub use self::caches::CounterCache;
 pub use self::operations::{count_many, fold, reset, set_total, verify};
+pub use self::tables::{CounterCache, ShardsTable};
 pub use self::updates::update;
 pub use self::values::{Bounded, Counter, CounterList, RowCounter};
 

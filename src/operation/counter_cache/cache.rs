@@ -9,6 +9,7 @@ use diesel::result::Error as DieselError;
 use diesel::sql_types::BoolOrNullableBool;
 
 use crate::backend::{SESSION_SHARDS, ShardedBackend};
+use crate::connection::Blocking;
 use crate::error::Error;
 use crate::model::ShardedColumn;
 use crate::query_builder::{Names, no_query_id};
@@ -111,12 +112,12 @@ use super::declaration::Declaration;
 /// binary log, creating triggers needs `log_bin_trust_function_creators = ON` or the privilege `SUPER`.
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a declaration; `create` or `migration` makes triggers of it"]
-pub struct CounterCache<C, Child = NotCounting, Condition = EveryRow> {
+pub struct CounterCache<C, Child = NotCounting, Condition = EveryRow, Run = Blocking> {
     pub(super) column: C,
-    child: PhantomData<Child>,
+    types: PhantomData<fn() -> (Child, Run)>,
     by: &'static [&'static str],
     amount: Option<&'static str>,
-    condition: Condition,
+    pub(super) condition: Condition,
     shards: u16,
 }
 
@@ -136,12 +137,12 @@ impl<DB: ShardedBackend> QueryFragment<DB> for EveryRow {
 
 no_query_id!([] EveryRow);
 
-impl<C: ShardedColumn> CounterCache<C> {
+impl<C: ShardedColumn, Run> CounterCache<C, NotCounting, EveryRow, Run> {
     /// A sharded field that counts rows: `CounterCache::of(posts::comments_count)`.
     pub fn of(column: C) -> Self {
         CounterCache {
             column,
-            child: PhantomData,
+            types: PhantomData,
             by: &[],
             amount: None,
             condition: EveryRow,
@@ -151,23 +152,19 @@ impl<C: ShardedColumn> CounterCache<C> {
 
     /// Counts the rows that name their parent in this column, or in these columns of a composite key: `counts(comments::post_id)`,
     /// `counts((reviews::product, reviews::edition))`.
-    pub fn counts<By, Kind>(self, by: By) -> CounterCache<C, By::Child>
+    pub fn counts<By, Kind>(self, by: By) -> CounterCache<C, By::Child, EveryRow, Run>
     where
         By: RefersTo<C::Table, Kind>,
     {
         let _ = by; // its type has the names
         CounterCache {
-            column: self.column,
-            child: PhantomData,
             by: By::COLUMNS,
-            amount: self.amount,
-            condition: self.condition,
-            shards: self.shards,
+            ..self.with_types(EveryRow)
         }
     }
 }
 
-impl<C, Child> CounterCache<C, Child>
+impl<C, Child, Run> CounterCache<C, Child, EveryRow, Run>
 where
     C: ShardedColumn,
     Child: Table,
@@ -177,22 +174,15 @@ where
     /// The condition stands in the triggers, which hold no binds: `comments::published`, `comments::deleted_at.is_null()`,
     /// `comments::status.eq(literal("published"))` with [`literal`](super::literal()), or [`diesel::dsl::sql`]. It has to give the same
     /// answer for the same row at any time: no clock, no other table.
-    pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W>
+    pub fn filter<W>(self, condition: W) -> CounterCache<C, Child, W, Run>
     where
         W: Expression<SqlType: BoolOrNullableBool> + AppearsOnTable<Child> + NonAggregate,
     {
-        CounterCache {
-            column: self.column,
-            child: PhantomData,
-            by: self.by,
-            amount: self.amount,
-            condition,
-            shards: self.shards,
-        }
+        self.with_types(condition)
     }
 }
 
-impl<C, Child, W> CounterCache<C, Child, W>
+impl<C, Child, W, Run> CounterCache<C, Child, W, Run>
 where
     C: ShardedColumn,
 {
@@ -217,6 +207,21 @@ where
     pub fn shards(mut self, number: u16) -> Self {
         self.shards = number;
         self
+    }
+
+    /// The same with other rows, another condition, or for another kind of connection.
+    pub(super) fn with_types<Child2, W2, Run2>(
+        &self,
+        condition: W2,
+    ) -> CounterCache<C, Child2, W2, Run2> {
+        CounterCache {
+            column: self.column,
+            types: PhantomData,
+            by: self.by,
+            amount: self.amount,
+            condition,
+            shards: self.shards,
+        }
     }
 
     pub(super) fn declaration<DB>(&self, backend: &DB) -> QueryResult<Declaration<'static>>

@@ -1,14 +1,11 @@
 //! The triggers as texts, and created and dropped on a connection.
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
 
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
-#[cfg(feature = "async")]
-use crate::connection::BoxFuture;
-use crate::connection::{Link, LoadIo, now};
+use crate::connection::{Link, LoadIo, paired};
 use crate::engine::explain;
 use crate::model::{ShardedColumn, ShardedTable};
 use crate::operation::shards_table::{CreatedBySql, SqlMigration, explain_unfit, install, texts};
@@ -18,7 +15,7 @@ use super::child::ChildTable;
 use super::declaration::Declaration;
 use super::triggers::unlock;
 
-impl<C, Child, W> CounterCache<C, Child, W>
+impl<C, Child, W, Run> CounterCache<C, Child, W, Run>
 where
     C: ShardedColumn,
 {
@@ -89,88 +86,6 @@ where
         Ok(self.declaration(backend)?.drop())
     }
 
-    /// Creates the triggers; see [`create_sql`](Self::create_sql).
-    ///
-    /// Rows that are there already are not counted by that. [`verify`](Self::verify)`().repair(conn)` adds them afterwards, while the
-    /// application writes:
-    ///
-    /// 1. `create` waits for the transactions that are writing rows. From its commit on, every writer counts.
-    /// 2. The repair reads totals and rows in one snapshot. In it, each row that the triggers have counted is in the total, and any
-    ///    other row is from before: the difference is what is missing, exactly.
-    ///
-    /// # Errors
-    /// As [`create_sql`](Self::create_sql); [`MissingShardsTable`](crate::Error::MissingShardsTable);
-    /// [`SumOfOtherType`](crate::Error::SumOfOtherType) if the summed column has not the type that its `table!` says;
-    /// [`HasCounterCache`](crate::Error::HasCounterCache) if the field has a cache already, this one or another; the database's error. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which
-    /// would commit it; an error there may leave some of the triggers, which [`drop`](Self::drop) removes.
-    pub fn create<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<()>
-    where
-        Conn: LoadConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-        C::Table: QueryFragment<DB>,
-        Child: ChildTable<DB>,
-        W: QueryFragment<DB>,
-    {
-        let declared = self.declaration(&DB::backend_of(conn))?;
-        now(create::<C::Table, DB, _, _>(
-            &declared,
-            &mut Link::blocking(conn),
-        ))
-    }
-
-    /// Drops the triggers; see [`drop_sql`](Self::drop_sql).
-    ///
-    /// # Errors
-    /// The database's. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which would
-    /// commit it.
-    pub fn drop<Conn, DB>(&self, conn: &mut Conn) -> QueryResult<()>
-    where
-        Conn: Connection<Backend = DB>,
-        DB: BackendOf<Conn>,
-        C::Table: QueryFragment<DB>,
-        Child: ChildTable<DB>,
-        W: QueryFragment<DB>,
-    {
-        let sql = self.drop_sql(&DB::backend_of(conn))?;
-        now(install(&mut Link::blocking(conn), &sql, Some(&unlock())))
-    }
-
-    /// As [`create`](Self::create), on a connection of `diesel_async`.
-    ///
-    /// # Errors
-    /// As there.
-    #[cfg(feature = "async")]
-    pub fn create_async<'c, Conn, DB>(&self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<()>>
-    where
-        Conn: diesel_async::AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-        C::Table: QueryFragment<DB>,
-        Child: ChildTable<DB>,
-        W: QueryFragment<DB>,
-    {
-        let declared = self.declaration(&DB::backend_of(conn));
-        Box::pin(
-            async move { create::<C::Table, DB, _, _>(&declared?, &mut Link::awaited(conn)).await },
-        )
-    }
-
-    /// As [`drop`](Self::drop), on a connection of `diesel_async`.
-    ///
-    /// # Errors
-    /// As there.
-    #[cfg(feature = "async")]
-    pub fn drop_async<'c, Conn, DB>(&self, conn: &'c mut Conn) -> BoxFuture<'c, QueryResult<()>>
-    where
-        Conn: diesel_async::AsyncConnection<Backend = DB>,
-        DB: BackendOf<Conn>,
-        C::Table: QueryFragment<DB>,
-        Child: ChildTable<DB>,
-        W: QueryFragment<DB>,
-    {
-        let sql = self.drop_sql(&DB::backend_of(conn));
-        Box::pin(async move { install(&mut Link::awaited(conn), &sql?, Some(&unlock())).await })
-    }
-
     /// A migration that creates the triggers, and drops them when reverted. `version` orders it among the application's own
     /// migrations, behind that of the [shards table](crate::ShardsTable); Diesel's own form is a time, `20260101000000`.
     pub fn migration(&self, version: impl Into<String>) -> SqlMigration<Self>
@@ -183,7 +98,47 @@ where
     }
 }
 
-impl<C, Child, W, DB> CreatedBySql<DB> for CounterCache<C, Child, W>
+paired! {
+    impl<C: ShardedColumn, Child, W> CounterCache<C, Child, W, Run>
+    where
+        C::Table: QueryFragment<DB>,
+        Child: ChildTable<DB>,
+        W: QueryFragment<DB>,
+        W: Sync,
+        DB: BackendOf<Conn>,
+    {
+        /// Creates the triggers; see [`create_sql`](Self::create_sql).
+        ///
+        /// Rows that are there already are not counted by that. [`verify`](Self::verify)`().repair(conn)` adds them afterwards, while the
+        /// application writes:
+        ///
+        /// 1. `create` waits for the transactions that are writing rows. From its commit on, every writer counts.
+        /// 2. The repair reads totals and rows in one snapshot. In it, each row that the triggers have counted is in the total, and any
+        ///    other row is from before: the difference is what is missing, exactly.
+        ///
+        /// # Errors
+        /// As [`create_sql`](Self::create_sql); [`MissingShardsTable`](crate::Error::MissingShardsTable);
+        /// [`SumOfOtherType`](crate::Error::SumOfOtherType) if the summed column has not the type that its `table!` says;
+        /// [`HasCounterCache`](crate::Error::HasCounterCache) if the field has a cache already, this one or another; the database's error. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which
+        /// would commit it; an error there may leave some of the triggers, which [`drop`](Self::drop) removes.
+        pub fn create(&self, link: Link) -> QueryResult<()> {
+            let declared = self.declaration(&link.backend())?;
+            create::<C::Table, DB, _, _>(&declared, link).await
+        }
+
+        /// Drops the triggers; see [`drop_sql`](Self::drop_sql).
+        ///
+        /// # Errors
+        /// The database's. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which would
+        /// commit it.
+        pub fn drop(&self, link: Link) -> QueryResult<()> {
+            let sql = self.drop_sql(&link.backend())?;
+            install(link, &sql, Some(&unlock())).await
+        }
+    }
+}
+
+impl<C, Child, W, Run, DB> CreatedBySql<DB> for CounterCache<C, Child, W, Run>
 where
     C: ShardedColumn<Table: QueryFragment<DB>>,
     Child: ChildTable<DB>,

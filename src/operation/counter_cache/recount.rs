@@ -6,8 +6,6 @@ use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment};
 
 use crate::backend::ShardedBackend;
-#[cfg(feature = "async")]
-use crate::connection::Async;
 use crate::model::{FieldType, ShardedColumn, ShardedTable};
 use crate::operation::verify::Verify;
 use crate::query_builder::{no_query_id, sql};
@@ -55,38 +53,21 @@ impl<C, Child, W, Conn> RunQueryDsl<Conn> for CacheRecount<C, Child, W> {}
 
 no_query_id!([C, Child, W] CacheRecount<C, Child, W>);
 
-impl<C, Child, W> CounterCache<C, Child, W>
+impl<C, Child, W, Run> CounterCache<C, Child, W, Run>
 where
     C: ShardedColumn,
+    W: Clone,
 {
     /// The number counted anew, as a query for keys and numbers; see [`CacheRecount`] for the SQL. For
     /// [`verify`](crate::verify()) over some of the parents: it ignores the keys of others.
-    pub fn recount(&self) -> CacheRecount<C, Child, W>
-    where
-        Child: Clone,
-        W: Clone,
-    {
-        CacheRecount(self.clone())
+    pub fn recount(&self) -> CacheRecount<C, Child, W> {
+        CacheRecount(self.with_types(self.condition.clone()))
     }
 
     /// Compares all totals with the rows, and repairs them: [`drifts`](Verify::drifts), [`repair`](Verify::repair).
     ///
     /// Rows and counts are written in one transaction, so they agree in every snapshot: any drift is real.
-    pub fn verify(&self) -> Verify<C::Table, C, CacheRecount<C, Child, W>>
-    where
-        Child: Clone,
-        W: Clone,
-    {
-        Verify::of_query(*<C::Table>::TABLE, self.recount())
-    }
-
-    /// As [`verify`](Self::verify), on connections of `diesel_async`.
-    #[cfg(feature = "async")]
-    pub fn verify_async(&self) -> Verify<C::Table, C, CacheRecount<C, Child, W>, Async>
-    where
-        Child: Clone,
-        W: Clone,
-    {
+    pub fn verify(&self) -> Verify<C::Table, C, CacheRecount<C, Child, W>, Run> {
         Verify::of_query(*<C::Table>::TABLE, self.recount())
     }
 }

@@ -3,7 +3,8 @@ use diesel::pg::Pg;
 use diesel::prelude::*;
 use diesel::sqlite::Sqlite;
 
-use super::{CounterCache, literal};
+use super::literal;
+use crate::CounterCache;
 use crate::error::Error;
 use crate::test_schema::analytics::{sites, visits};
 use crate::test_schema::{downloads, sql, videos};

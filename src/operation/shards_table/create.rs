@@ -3,13 +3,14 @@
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
-use crate::backend::Dialect;
+use crate::backend::{Dialect, ShardedBackend};
+use crate::connection::{Link, LoadIo};
 use crate::error::Error;
 use crate::model::{ColumnType, Merge, ShardedTable, ShardsColumn};
 use crate::query_builder::literal;
 
 use super::quoted::{Column, Integrity, Quoted, as_one, each, identifiers};
-use super::triggers::ON_SQLITE;
+use super::triggers::{ON_SQLITE, texts};
 
 impl Quoted<'_> {
     /// The whole text.
@@ -190,12 +191,17 @@ fn is_unlike_parent(dialect: Dialect, error: &DieselError) -> bool {
                 && message.ends_with("are incompatible."))
 }
 
-/// Names the type to declare, as `read` finds it in the database.
-pub(super) fn explain_key<T: ShardedTable>(
+/// Names the type to declare, as it is in the database.
+pub(super) async fn explain_key<T, DB, M, Conn>(
     quoted: &Quoted<'_>,
+    link: &mut Link<'_, M, Conn>,
     error: DieselError,
-    read: impl FnOnce(String) -> QueryResult<Vec<String>>,
-) -> DieselError {
+) -> DieselError
+where
+    T: ShardedTable,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
     if !is_unlike_parent(quoted.dialect, &error) {
         return error;
     }
@@ -218,7 +224,8 @@ pub(super) fn explain_key<T: ShardedTable>(
         literal(quoted.dialect, &parent),
         literal(quoted.dialect, &column.name),
     );
-    match read(sql).ok().and_then(|mut found| found.pop()) {
+    let found = texts(link, sql).await;
+    match found.ok().and_then(|mut found| found.pop()) {
         Some(sql_type) => Error::KeyTypeMismatch {
             table: T::SHARDS_TABLE.to_string(),
             column: column.name.to_string(),

@@ -1,13 +1,10 @@
 //! Shards that have no parent: found and removed.
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment};
 
 use crate::backend::{BackendOf, ShardedBackend};
-#[cfg(feature = "async")]
-use crate::connection::BoxFuture;
-use crate::connection::{Link, LoadIo, now};
+use crate::connection::{Link, LoadIo, paired};
 use crate::engine::{
     self, After, KEYS_IN_A_STATEMENT, KeyedTable, Parents, RetryLoop, explain_of, locking,
     retry_loop,
@@ -18,67 +15,51 @@ use crate::query_builder::{Names, Sql, no_query_id, sql};
 
 use super::table::ShardsTable;
 
-impl<T: ShardedTable> ShardsTable<T> {
-    /// Removes the shards whose row does not exist, and returns how many there were.
-    ///
-    /// A foreign key leaves none. Without it a deleted row may leave some; see [`without_foreign_key`](Self::without_foreign_key) and
-    /// [`without_triggers`](Self::without_triggers). They belong to no total, but a new row with their key may begin with their
-    /// counts, and [`drop`](Self::drop) refuses a table that has some.
-    ///
-    /// It may run beside any writers: in batches of 100 keys, each in a transaction of its own that is retried after a conflict. The
-    /// shards are locked before their rows are looked for, so no count is removed of a row that is being inserted.
-    ///
-    /// ```sql
-    /// SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos" WHERE NOT EXISTS (…) …) AS "videos"
-    /// SELECT … FROM "videos_shards" AS "videos" WHERE … FOR UPDATE                   -- not on SQLite
-    /// DELETE FROM "videos_shards" AS "videos" WHERE … AND NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" …)
-    /// ```
-    ///
-    /// ```
-    /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
-    /// # use schema::videos;
-    /// # use diesel::connection::SimpleConnection;
-    /// # use diesel::prelude::*;
-    /// # #[derive(diesel_sharded::ShardedField)]
-    /// # struct Video { id: i64, #[sharded] views: i64 }
-    /// # let conn = &mut SqliteConnection::establish(":memory:")?;
-    /// # conn.batch_execute("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)")?;
-    /// use diesel_sharded::ShardsTable;
-    ///
-    /// let shards_table = ShardsTable::of(videos::table).without_triggers();
-    /// shards_table.create(conn)?;
-    /// # conn.batch_execute("INSERT INTO videos_shards (id, shard, views) VALUES (7, 0, 1), (7, 1, 1)")?;
-    /// assert_eq!(shards_table.remove_orphans(conn)?, 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Unfit`](crate::Error::Unfit) where PostgreSQL's row security may hide rows from this role;
-    /// [`ConflictPersisted`](crate::Error::ConflictPersisted); else the database's error. The batches before stay removed.
-    pub fn remove_orphans<Conn>(&self, conn: &mut Conn) -> QueryResult<usize>
+paired! {
+    impl<T: ShardedTable> ShardsTable<T, Run>
     where
-        Conn: LoadConnection,
-        Conn::Backend: BackendOf<Conn>,
-        T: KeyedTable<Conn::Backend>,
+        T: KeyedTable<DB>,
+        DB: BackendOf<Conn>,
     {
-        now(remove_orphans(*T::TABLE, &mut Link::blocking(conn)))
-    }
-
-    /// The same on a connection of `diesel_async`.
-    ///
-    /// # Errors
-    /// As there.
-    #[cfg(feature = "async")]
-    pub fn remove_orphans_async<'c, Conn>(
-        &self,
-        conn: &'c mut Conn,
-    ) -> BoxFuture<'c, QueryResult<usize>>
-    where
-        Conn: diesel_async::AsyncConnection,
-        Conn::Backend: BackendOf<Conn>,
-        T: KeyedTable<Conn::Backend>,
-    {
-        Box::pin(async move { remove_orphans(*T::TABLE, &mut Link::awaited(conn)).await })
+        /// Removes the shards whose row does not exist, and returns how many there were.
+        ///
+        /// A foreign key leaves none. Without it a deleted row may leave some; see [`without_foreign_key`](Self::without_foreign_key) and
+        /// [`without_triggers`](Self::without_triggers). They belong to no total, but a new row with their key may begin with their
+        /// counts, and [`drop`](Self::drop) refuses a table that has some.
+        ///
+        /// It may run beside any writers: in batches of 100 keys, each in a transaction of its own that is retried after a conflict. The
+        /// shards are locked before their rows are looked for, so no count is removed of a row that is being inserted.
+        ///
+        /// ```sql
+        /// SELECT "videos"."id" FROM (SELECT DISTINCT "videos"."id" FROM "videos_shards" AS "videos" WHERE NOT EXISTS (…) …) AS "videos"
+        /// SELECT … FROM "videos_shards" AS "videos" WHERE … FOR UPDATE                   -- not on SQLite
+        /// DELETE FROM "videos_shards" AS "videos" WHERE … AND NOT EXISTS (SELECT 1 FROM "videos" AS "diesel_sharded_parents" …)
+        /// ```
+        ///
+        /// ```
+        /// # mod schema { diesel::table! { videos (id) { id -> BigInt, views -> BigInt, } } }
+        /// # use schema::videos;
+        /// # use diesel::connection::SimpleConnection;
+        /// # use diesel::prelude::*;
+        /// # #[derive(diesel_sharded::ShardedField)]
+        /// # struct Video { id: i64, #[sharded] views: i64 }
+        /// # let conn = &mut SqliteConnection::establish(":memory:")?;
+        /// # conn.batch_execute("CREATE TABLE videos (id INTEGER PRIMARY KEY, views BIGINT NOT NULL)")?;
+        /// use diesel_sharded::ShardsTable;
+        ///
+        /// let shards_table = ShardsTable::of(videos::table).without_triggers();
+        /// shards_table.create(conn)?;
+        /// # conn.batch_execute("INSERT INTO videos_shards (id, shard, views) VALUES (7, 0, 1), (7, 1, 1)")?;
+        /// assert_eq!(shards_table.remove_orphans(conn)?, 2);
+        /// # Ok::<(), Box<dyn std::error::Error>>(())
+        /// ```
+        ///
+        /// # Errors
+        /// [`Unfit`](crate::Error::Unfit) where PostgreSQL's row security may hide rows from this role;
+        /// [`ConflictPersisted`](crate::Error::ConflictPersisted); else the database's error. The batches before stay removed.
+        pub fn remove_orphans(&self, link: Link) -> QueryResult<usize> {
+            remove_orphans(*T::TABLE, link).await
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::QueryFragment;
 use diesel::result::Error as DieselError;
@@ -11,8 +10,10 @@ use diesel::result::Error as DieselError;
 use crate::backend::{BackendOf, Dialect, ShardedBackend};
 use crate::conflict::Failure;
 use crate::connection;
-use crate::connection::{Io, Link, TransactionOptions, begin, clean_up, in_any_transaction, now};
-use crate::engine::{enclosed, explain};
+use crate::connection::{
+    Blocking, Io, Link, LoadIo, TransactionOptions, begin, clean_up, in_any_transaction, paired,
+};
+use crate::engine::explain;
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::query_builder::Names;
@@ -21,7 +22,7 @@ use super::create::explain_key;
 use super::fold_and_drop::{CLEAN_UP, Program, select_unfit};
 use super::migration::{CreatedBySql, SqlMigration};
 use super::quoted::{Integrity, Quoted};
-use super::triggers::texts_of;
+use super::triggers::texts;
 use super::unfit_text::{explain_unfit, told};
 
 /// The shards table of `T`, as the derive describes its parent: one column for each column of the key, `shard`, and one for each
@@ -73,17 +74,17 @@ use super::unfit_text::{explain_unfit, told};
 /// # }
 /// ```
 #[must_use = "a description of a table; `create` or `migration` makes one of it"]
-pub struct ShardsTable<T> {
+pub struct ShardsTable<T, Run = Blocking> {
     integrity: Integrity,
-    table: PhantomData<T>,
+    types: PhantomData<fn() -> (T, Run)>,
 }
 
-impl<T: ShardedTable> ShardsTable<T> {
+impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     /// The shards table of a table with sharded fields: `ShardsTable::of(videos::table)`.
     pub const fn of(_table: T) -> Self {
         ShardsTable {
             integrity: Integrity::ForeignKey,
-            table: PhantomData,
+            types: PhantomData,
         }
     }
 
@@ -265,70 +266,6 @@ impl<T: ShardedTable> ShardsTable<T> {
         self.quoted(backend)?.drop_function()
     }
 
-    /// Creates it.
-    ///
-    /// # Errors
-    /// [`KeyTypeMismatch`](Error::KeyTypeMismatch) if MySQL does not let its key refer to the parent's; else the database's
-    /// error, also if the table already exists. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction
-    /// on MySQL, which would commit it.
-    pub fn create<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
-    where
-        Conn: LoadConnection,
-        Conn::Backend: BackendOf<Conn>,
-        T: QueryFragment<Conn::Backend>,
-    {
-        let backend = Conn::Backend::backend_of(conn);
-        let quoted = self.quoted(&backend)?;
-        let sql = quoted.create_statements().join(";\n");
-        let created = now(install(&mut Link::blocking(conn), &sql, None));
-        created.map_err(|error| explain_key::<T>(&quoted, error, |sql| texts_of(conn, sql)))
-    }
-
-    /// Folds every shard into its parent and drops it; see [`drop_sql`](Self::drop_sql).
-    ///
-    /// # Errors
-    /// [`HasCounterCache`](Error::HasCounterCache) before its caches are dropped; [`Unfit`](Error::Unfit) if a row does not accept the
-    /// values of its shards, [`Overflow`](Error::Overflow), or the database's error. No total has changed then. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside
-    /// a transaction on MySQL, which would commit it. On PostgreSQL a transaction around it has to be `READ COMMITTED`.
-    pub fn drop<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
-    where
-        Conn: LoadConnection,
-        Conn::Backend: BackendOf<Conn>,
-        T: QueryFragment<Conn::Backend>,
-    {
-        let backend = Conn::Backend::backend_of(conn);
-        let dialect = backend.dialect();
-        let quoted = self.quoted(&backend)?;
-        let sql = quoted.fold_and_drop(Program::StopsAtErrors);
-        let options = TransactionOptions {
-            isolation: dialect.locking_isolation(),
-            ..Default::default()
-        };
-        let dropped = match dialect {
-            Dialect::Postgres => enclosed(conn, options, |conn| conn.batch_execute(&sql)),
-            Dialect::Mysql => {
-                now(refuse_inside(&mut Link::blocking(conn)))?;
-                conn.batch_execute(&sql).map_err(|error| {
-                    let unfit = unfit(conn);
-                    now(clean_up(&mut Link::blocking(conn), CLEAN_UP));
-                    match unfit {
-                        Ok(Some(text)) => told::<T>(&text).unwrap_or(error),
-                        _ => error,
-                    }
-                })
-            }
-            Dialect::Sqlite => enclosed(conn, options, |conn| {
-                conn.batch_execute(&quoted.fold_on_sqlite(None).join(";\n"))?;
-                match unfit(conn)? {
-                    Some(text) => Err(told::<T>(&text)
-                        .unwrap_or_else(|| DieselError::QueryBuilderError(text.into()))),
-                    None => conn.batch_execute(&quoted.drop_on_sqlite()),
-                }
-            }),
-        };
-        dropped.map_err(|error| explain_drop::<T, _, _>(conn, error))
-    }
-
     /// A migration that creates the table, and folds and drops it when reverted. `version` orders it among the application's own
     /// migrations; Diesel's own form is a time, `20260101000000`.
     pub fn migration(&self, version: impl Into<String>) -> SqlMigration<Self> {
@@ -345,7 +282,47 @@ impl<T: ShardedTable> ShardsTable<T> {
     }
 }
 
-impl<T, DB> CreatedBySql<DB> for ShardsTable<T>
+paired! {
+    impl<T: ShardedTable> ShardsTable<T, Run>
+    where
+        T: QueryFragment<DB>,
+        DB: BackendOf<Conn>,
+    {
+        /// Creates it.
+        ///
+        /// # Errors
+        /// [`KeyTypeMismatch`](Error::KeyTypeMismatch) if MySQL does not let its key refer to the parent's; else the database's
+        /// error, also if the table already exists. [`AlreadyInTransaction`](DieselError::AlreadyInTransaction) inside a transaction
+        /// on MySQL, which would commit it.
+        pub fn create(&self, link: Link) -> QueryResult<()> {
+            let quoted = self.quoted(&link.backend())?;
+            let sql = quoted.create_statements().join(";\n");
+            match install(link, &sql, None).await {
+                Ok(()) => Ok(()),
+                Err(error) => Err(explain_key::<T, _, _, _>(&quoted, link, error).await),
+            }
+        }
+
+        /// Folds every shard into its parent and drops it; see [`drop_sql`](Self::drop_sql).
+        ///
+        /// # Errors
+        /// [`HasCounterCache`](Error::HasCounterCache) before its caches are dropped; [`Unfit`](Error::Unfit) if a row does not accept the
+        /// values of its shards, [`Overflow`](Error::Overflow), or the database's error. No total has changed then. [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside
+        /// a transaction on MySQL, which would commit it. On PostgreSQL a transaction around it has to be `READ COMMITTED`.
+        pub fn drop(&self, link: Link) -> QueryResult<()> {
+            let quoted = self.quoted(&link.backend())?;
+            link.enter();
+            let dropped = match quoted.dialect {
+                Dialect::Mysql => drop_on_mysql::<T, _, _, _>(&quoted, link).await,
+                _ => drop_in_one::<T, _, _, _>(&quoted, link).await,
+            };
+            link.leave();
+            dropped.map_err(|error| explain_drop::<T, DB>(&link.backend(), error))
+        }
+    }
+}
+
+impl<T, Run, DB> CreatedBySql<DB> for ShardsTable<T, Run>
 where
     T: ShardedTable + QueryFragment<DB>,
     DB: ShardedBackend,
@@ -368,15 +345,15 @@ where
     }
 }
 
-impl<T> Clone for ShardsTable<T> {
+impl<T, Run> Clone for ShardsTable<T, Run> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for ShardsTable<T> {}
+impl<T, Run> Copy for ShardsTable<T, Run> {}
 
-impl<T: ShardedTable> fmt::Debug for ShardsTable<T> {
+impl<T: ShardedTable, Run> fmt::Debug for ShardsTable<T, Run> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ShardsTable({})", T::SHARDS_TABLE)
     }
@@ -429,26 +406,91 @@ async fn refuse_inside<M: Io<Conn>, Conn>(link: &mut Link<'_, M, Conn>) -> Query
 }
 
 /// The text about a row that the check of a fold found, on MySQL and SQLite.
-fn unfit<Conn>(conn: &mut Conn) -> QueryResult<Option<String>>
+async fn unfit<DB, M, Conn>(link: &mut Link<'_, M, Conn>) -> QueryResult<Option<String>>
 where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
 {
-    let dialect = Conn::Backend::backend_of(conn).dialect();
-    let unfit = texts_of(conn, select_unfit(dialect).to_owned())?;
+    let unfit = texts(link, select_unfit(link.dialect()).to_owned()).await?;
     Ok(unfit.into_iter().next())
 }
 
+async fn drop_on_mysql<T, DB, M, Conn>(
+    quoted: &Quoted<'_>,
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<()>
+where
+    T: ShardedTable,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    refuse_inside(link).await?;
+    let sql = quoted.fold_and_drop(Program::StopsAtErrors);
+    let Err(error) = link.batch_execute(&sql).await else {
+        return Ok(());
+    };
+    let unfit = unfit(link).await;
+    clean_up(link, CLEAN_UP).await;
+    Err(match unfit {
+        Ok(Some(text)) => told::<T>(&text).unwrap_or(error),
+        _ => error,
+    })
+}
+
+/// In a transaction.
+async fn drop_in_one<T, DB, M, Conn>(
+    quoted: &Quoted<'_>,
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<()>
+where
+    T: ShardedTable,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    let options = TransactionOptions {
+        isolation: quoted.dialect.locking_isolation(),
+        ..Default::default()
+    };
+    let begun = begin(link, quoted.dialect, options).await?;
+    let dropped = match quoted.dialect {
+        Dialect::Sqlite => drop_on_sqlite::<T, _, _, _>(quoted, link).await,
+        _ => {
+            let sql = quoted.fold_and_drop(Program::StopsAtErrors);
+            link.batch_execute(&sql).await
+        }
+    };
+    begun.end(link, dropped).await
+}
+
+async fn drop_on_sqlite<T, DB, M, Conn>(
+    quoted: &Quoted<'_>,
+    link: &mut Link<'_, M, Conn>,
+) -> QueryResult<()>
+where
+    T: ShardedTable,
+    M: LoadIo<Conn, Backend = DB>,
+    DB: ShardedBackend,
+{
+    let fold = quoted.fold_on_sqlite(None).join(";\n");
+    link.batch_execute(&fold).await?;
+    match unfit(link).await? {
+        Some(text) => {
+            Err(told::<T>(&text).unwrap_or_else(|| DieselError::QueryBuilderError(text.into())))
+        }
+        None => link.batch_execute(&quoted.drop_on_sqlite()).await,
+    }
+}
+
 /// Explains the error of a failed fold and drop of `T`'s shards table.
-fn explain_drop<T, DB, Conn>(conn: &Conn, error: DieselError) -> DieselError
+fn explain_drop<T, DB>(backend: &DB, error: DieselError) -> DieselError
 where
     T: ShardedTable + QueryFragment<DB>,
-    DB: BackendOf<Conn>,
+    DB: ShardedBackend,
 {
-    let dialect = DB::backend_of(conn).dialect();
+    let dialect = backend.dialect();
     let error = connection::told(dialect, explain_unfit::<T>(dialect, error));
     match dialect.classify(&error) {
         Failure::Overflow => Error::Overflow { source: error }.into(),
-        _ => explain::<T, DB>(&DB::backend_of(conn), error),
+        _ => explain::<T, DB>(backend, error),
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::ShardsTable;
 use crate::error::Error;
 use crate::model::ShardedTable;
 use crate::test_schema::analytics::sites;

@@ -145,15 +145,6 @@ where
     Ok(texts.await?.into_iter().flatten().collect())
 }
 
-/// The same on a blocking connection.
-pub(super) fn texts_of<Conn>(conn: &mut Conn, sql: String) -> QueryResult<Vec<String>>
-where
-    Conn: LoadConnection,
-    Conn::Backend: BackendOf<Conn>,
-{
-    now(texts::<Conn::Backend, _, _>(&mut Link::blocking(conn), sql))
-}
-
 /// A query of one column of texts.
 struct Texts(String);
 

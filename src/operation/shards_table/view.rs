@@ -3,14 +3,13 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{QueryBuilder, QueryFragment};
 
 use super::migration::{CreatedBySql, SqlMigration};
 use super::table::{ShardsTable, install};
 use crate::backend::{BackendOf, ShardedBackend};
-use crate::connection::{Link, now};
+use crate::connection::{Blocking, paired};
 use crate::model::ShardedTable;
 use crate::operation::update::returning::AllWithTotals;
 use crate::query_builder::{CreateView, DropView, Names};
@@ -63,23 +62,23 @@ use crate::query_builder::{CreateView, DropView, Names};
 /// | a column that is renamed | PostgreSQL and SQLite keep the old name in the view; on MySQL the view is invalid |
 /// | the shards table is dropped | PostgreSQL refuses it; elsewhere the view is invalid |
 #[must_use = "a description of a view; `create` or `migration` makes one of it"]
-pub struct TotalsView<T> {
+pub struct TotalsView<T, Run = Blocking> {
     name: String,
-    table: PhantomData<T>,
+    types: PhantomData<fn() -> (T, Run)>,
 }
 
-impl<T: ShardedTable> ShardsTable<T> {
+impl<T: ShardedTable, Run> ShardsTable<T, Run> {
     /// A view with totals in place of bases, for readers that are not Diesel: `view("videos_totals")`. It is in the table's schema. See
     /// [`TotalsView`].
-    pub fn view(&self, name: impl Into<String>) -> TotalsView<T> {
+    pub fn view(&self, name: impl Into<String>) -> TotalsView<T, Run> {
         TotalsView {
             name: name.into(),
-            table: PhantomData,
+            types: PhantomData,
         }
     }
 }
 
-impl<T: ShardedTable> TotalsView<T> {
+impl<T: ShardedTable, Run> TotalsView<T, Run> {
     /// The statement that creates it.
     ///
     /// # Errors
@@ -105,35 +104,6 @@ impl<T: ShardedTable> TotalsView<T> {
         drop_view_sql(Names::of::<T>(), &self.name, backend)
     }
 
-    /// Creates it. The shards table has to be there.
-    ///
-    /// # Errors
-    /// The database's, also if a table or view of this name already exists.
-    /// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which would commit it.
-    pub fn create<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
-    where
-        Conn: LoadConnection,
-        Conn::Backend: BackendOf<Conn>,
-        T: Table<AllColumns: AllWithTotals> + QueryFragment<Conn::Backend>,
-    {
-        let sql = self.create_sql(&Conn::Backend::backend_of(conn))?;
-        now(install(&mut Link::blocking(conn), &sql, None))
-    }
-
-    /// Removes it.
-    ///
-    /// # Errors
-    /// As [`create`](Self::create)'s.
-    pub fn drop<Conn>(&self, conn: &mut Conn) -> QueryResult<()>
-    where
-        Conn: LoadConnection,
-        Conn::Backend: BackendOf<Conn>,
-        T: QueryFragment<Conn::Backend>,
-    {
-        let sql = self.drop_sql(&Conn::Backend::backend_of(conn))?;
-        now(install(&mut Link::blocking(conn), &sql, None))
-    }
-
     /// A migration that creates the view, and removes it when reverted. Its `version` comes after that of the
     /// [shards table's](crate::ShardsTable::migration), so that it is reverted first.
     pub fn migration(&self, version: impl Into<String>) -> SqlMigration<Self> {
@@ -142,7 +112,35 @@ impl<T: ShardedTable> TotalsView<T> {
     }
 }
 
-impl<T, DB> CreatedBySql<DB> for TotalsView<T>
+paired! {
+    impl<T: ShardedTable> TotalsView<T, Run>
+    where
+        T: Table<AllColumns: AllWithTotals>,
+        T: QueryFragment<DB>,
+        DB: BackendOf<Conn>,
+    {
+        /// Creates it. The shards table has to be there.
+        ///
+        /// # Errors
+        /// The database's, also if a table or view of this name already exists.
+        /// [`AlreadyInTransaction`](diesel::result::Error::AlreadyInTransaction) inside a transaction on MySQL, which would commit it.
+        pub fn create(&self, link: Link) -> QueryResult<()> {
+            let sql = self.create_sql(&link.backend())?;
+            install(link, &sql, None).await
+        }
+
+        /// Removes it.
+        ///
+        /// # Errors
+        /// As [`create`](Self::create)'s.
+        pub fn drop(&self, link: Link) -> QueryResult<()> {
+            let sql = self.drop_sql(&link.backend())?;
+            install(link, &sql, None).await
+        }
+    }
+}
+
+impl<T, Run, DB> CreatedBySql<DB> for TotalsView<T, Run>
 where
     T: ShardedTable + Table<AllColumns: AllWithTotals> + QueryFragment<DB>,
     DB: ShardedBackend,
@@ -156,16 +154,16 @@ where
     }
 }
 
-impl<T> Clone for TotalsView<T> {
+impl<T, Run> Clone for TotalsView<T, Run> {
     fn clone(&self) -> Self {
         TotalsView {
             name: self.name.clone(),
-            table: PhantomData,
+            types: PhantomData,
         }
     }
 }
 
-impl<T> fmt::Debug for TotalsView<T> {
+impl<T, Run> fmt::Debug for TotalsView<T, Run> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TotalsView({})", self.name)
     }
@@ -213,6 +211,7 @@ fn text_of<DB: ShardedBackend>(
 ))]
 mod tests {
     use super::*;
+    use crate::ShardsTable;
     use crate::test_schema::videos;
     use diesel::mysql::Mysql;
     use diesel::pg::Pg;
