@@ -181,6 +181,6 @@ where
         return Ok(());
     };
     let tables = &declared.tables;
-    let error = tables.explain_prepared(&declared.field, link, error).await;
+    let error = tables.explain_cache(&declared.field, link, error).await;
     Err(explain::<T, DB>(&link.backend(), error))
 }

@@ -213,10 +213,10 @@ fn create_on_mysql() {
         format!(
             "{};
 DO GET_LOCK('diesel_sharded_caches', 60);
-SET @diesel_sharded_cache = (SELECT CONCAT('a counter cache adds to download \"counts\": ', MIN(CAST(TRIGGER_NAME AS CHAR)), '; drop that cache first') AS kept FROM information_schema.TRIGGERS WHERE LOCATE(CAST('INSERT INTO `download \"counts\"` (`version`, `day`, `shard`, `number`)' AS BINARY), ACTION_STATEMENT) > 0 AND EVENT_OBJECT_SCHEMA = DATABASE());
+SET @diesel_sharded_cache = (SELECT COALESCE(CONCAT('a counter cache adds to download \"counts\": ', MIN(CAST(TRIGGER_NAME AS CHAR)), '; drop that cache first'), '') AS kept FROM information_schema.TRIGGERS WHERE LOCATE(CAST('INSERT INTO `download \"counts\"` (`version`, `day`, `shard`, `number`)' AS BINARY), ACTION_STATEMENT) > 0 AND EVENT_OBJECT_SCHEMA = DATABASE());
 CREATE TEMPORARY TABLE `diesel_sharded_cache` (PRIMARY KEY (kept)) ENGINE = InnoDB AS
-    SELECT CAST(@diesel_sharded_cache AS CHAR(180)) AS kept FROM (SELECT 1 UNION ALL SELECT 2) AS twice
-    WHERE @diesel_sharded_cache IS NOT NULL;
+    SELECT CAST(COALESCE(@diesel_sharded_cache, 'not checked') AS CHAR(180)) AS kept FROM (SELECT 1 UNION ALL SELECT 2) AS twice
+    WHERE COALESCE(@diesel_sharded_cache, 'not checked') <> '';
 DROP TEMPORARY TABLE `diesel_sharded_cache`;
 LOCK TABLES {child} WRITE;
 CREATE TRIGGER `{name}_insert` AFTER INSERT ON {child} FOR EACH ROW

@@ -72,7 +72,8 @@ impl Quoted<'_> {
         all.trim_end_matches(')').to_owned()
     }
 
-    /// A trigger that counts into a field, or into any, as a text about it. NULL if there is none.
+    /// A trigger that counts into a field, or into any, as a text about it. NULL if there is none; on MySQL, where NULL may come of an
+    /// interruption, the empty text.
     pub(super) fn cache(&self, shards: &str, field: Option<&str>) -> String {
         let (name, triggers) = self.cache_triggers(shards, field);
         let counting = match self.dialect {
@@ -85,7 +86,10 @@ impl Quoted<'_> {
             format!("MIN({name})"),
             literal(self.dialect, DROP),
         ]);
-        format!("SELECT {text} AS kept {triggers}{counting}")
+        match self.dialect {
+            Dialect::Mysql => format!("SELECT COALESCE({text}, '') AS kept {triggers}"),
+            _ => format!("SELECT {text} AS kept {triggers}{counting}"),
+        }
     }
 
     /// The names of the triggers of all caches that are on; of a field, quoted, or of all.
@@ -178,8 +182,8 @@ impl Quoted<'_> {
                 // By itself: beside other tables' DDL the catalog warns, and what writes takes a warning for an error.
                 format!("SET @diesel_sharded_cache = ({cache})"),
                 "CREATE TEMPORARY TABLE `diesel_sharded_cache` (PRIMARY KEY (kept)) ENGINE = InnoDB AS
-    SELECT CAST(@diesel_sharded_cache AS CHAR(180)) AS kept FROM (SELECT 1 UNION ALL SELECT 2) AS twice
-    WHERE @diesel_sharded_cache IS NOT NULL"
+    SELECT CAST(COALESCE(@diesel_sharded_cache, 'not checked') AS CHAR(180)) AS kept FROM (SELECT 1 UNION ALL SELECT 2) AS twice
+    WHERE COALESCE(@diesel_sharded_cache, 'not checked') <> ''"
                     .to_owned(),
                 "DROP TEMPORARY TABLE `diesel_sharded_cache`".to_owned(),
             ],
@@ -198,7 +202,7 @@ impl Quoted<'_> {
     }
 
     /// Names the cache, if the error says that there is one. SQLite's does not tell which.
-    pub(crate) async fn explain_prepared<DB, M, Conn>(
+    pub(crate) async fn explain_cache<DB, M, Conn>(
         &self,
         field: &str,
         link: &mut Link<'_, M, Conn>,
@@ -208,8 +212,8 @@ impl Quoted<'_> {
         M: LoadIo<Conn, Backend = DB>,
         DB: ShardedBackend,
     {
-        let is_prepared = |error: &DieselError| matches!(error, DieselError::DatabaseError(_, says) if says.message().contains(KEPT));
-        if !is_prepared(&error) {
+        let is_about_cache = |error: &DieselError| matches!(error, DieselError::DatabaseError(_, says) if says.message().contains(KEPT));
+        if !is_about_cache(&error) {
             return error;
         }
         let cache = self.cache(self.shards_in_triggers(), Some(field));

@@ -114,15 +114,20 @@ EXECUTE diesel_sharded"
         let drop_triggers = self.drop_triggers().map(|drop| format!(";\n{drop}"));
         let drop_triggers = drop_triggers.collect::<String>();
         format!(
-            "SET @diesel_sharded_row = 'not checked', @diesel_sharded_unfit = 'not checked', @diesel_sharded_autocommit = @@autocommit;
+            "SET @diesel_sharded_cache = 'not checked', @diesel_sharded_row = 'not checked', @diesel_sharded_orphan = 'not checked',
+    @diesel_sharded_unfit = 'not checked', @diesel_sharded_autocommit = @@autocommit;
 SET autocommit = 0;
 LOCK TABLES {parent} WRITE, {shards} WRITE;
 CREATE TEMPORARY TABLE `diesel_sharded_totals` (PRIMARY KEY ({primary_key})) ENGINE = InnoDB AS
     {totals};
 {update};
 -- Each base has to be the one before plus its sum, each shard has to have a row, and no cache may add to them. Else all this is rolled back.
+SET @diesel_sharded_cache = ({cache});
 SET @diesel_sharded_row = ({unfit});
-SET @diesel_sharded_unfit = COALESCE(({cache}), @diesel_sharded_row, ({orphan}));
+SET @diesel_sharded_orphan = ({orphan});
+-- A check that was interrupted may be NULL without an error: nothing fits but what was found empty.
+SET @diesel_sharded_unfit = IF(CONCAT(@diesel_sharded_cache, @diesel_sharded_row, @diesel_sharded_orphan) = '', NULL,
+    COALESCE(NULLIF(@diesel_sharded_cache, ''), NULLIF(@diesel_sharded_row, ''), NULLIF(@diesel_sharded_orphan, ''), 'not checked'));
 DELETE FROM {shards};
 {commit};
 ROLLBACK;

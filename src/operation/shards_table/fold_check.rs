@@ -58,10 +58,10 @@ impl Quoted<'_> {
                 _ => is_total,
             }
         });
-        format!(
-            "SELECT {text} FROM {} LEFT JOIN {parent} ON {} WHERE NOT COALESCE({fits}, FALSE) LIMIT 1",
-            self.totals_table(),
-            self.is_row()
+        let (totals, is_row) = (self.totals_table(), self.is_row());
+        self.any(
+            &text,
+            &format!("{totals} LEFT JOIN {parent} ON {is_row} WHERE NOT COALESCE({fits}, FALSE)"),
         )
     }
 
@@ -76,10 +76,21 @@ impl Quoted<'_> {
         let on = each(&self.key, " AND ", |i, c| {
             format!("{shards}.{} = diesel_sharded_totals.key{i}", c.name)
         });
-        format!(
-            "SELECT {text} FROM {shards} LEFT JOIN {} ON {on} WHERE diesel_sharded_totals.key1 IS NULL LIMIT 1",
-            self.totals_table()
+        let totals = self.totals_table();
+        self.any(
+            &text,
+            &format!(
+                "{shards} LEFT JOIN {totals} ON {on} WHERE diesel_sharded_totals.key1 IS NULL"
+            ),
         )
+    }
+
+    /// One of these texts. NULL if there is none; on MySQL, where NULL may come of an interruption, the empty text.
+    fn any(&self, text: &str, from: &str) -> String {
+        match self.dialect {
+            Dialect::Mysql => format!("SELECT COALESCE(MIN({text}), '') FROM {from}"),
+            _ => format!("SELECT {text} FROM {from} LIMIT 1"),
+        }
     }
 
     fn key_as_text(&self, table: &str, name: impl Fn(usize, &Column) -> String) -> String {

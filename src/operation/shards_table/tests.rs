@@ -122,7 +122,8 @@ $diesel_sharded$"#
 fn drop_on_mysql() {
     assert_eq!(
             ShardsTable::of(videos::table).drop_sql(&Mysql).unwrap(),
-            "SET @diesel_sharded_row = 'not checked', @diesel_sharded_unfit = 'not checked', @diesel_sharded_autocommit = @@autocommit;
+            "SET @diesel_sharded_cache = 'not checked', @diesel_sharded_row = 'not checked', @diesel_sharded_orphan = 'not checked',
+    @diesel_sharded_unfit = 'not checked', @diesel_sharded_autocommit = @@autocommit;
 SET autocommit = 0;
 LOCK TABLES `videos` WRITE, `videos_shards` WRITE;
 CREATE TEMPORARY TABLE `diesel_sharded_totals` (PRIMARY KEY (key1)) ENGINE = InnoDB AS
@@ -130,8 +131,12 @@ CREATE TEMPORARY TABLE `diesel_sharded_totals` (PRIMARY KEY (key1)) ENGINE = Inn
         JOIN (SELECT `videos_shards`.`id` AS key1, SUM(`videos_shards`.`views`) AS sum1, SUM(`videos_shards`.`likes`) AS sum2 FROM `videos_shards` GROUP BY `videos_shards`.`id`) AS diesel_sharded_sums ON diesel_sharded_sums.key1 = `videos`.`id`;
 UPDATE IGNORE `videos` JOIN diesel_sharded_totals ON `videos`.`id` = diesel_sharded_totals.key1 SET `videos`.`views` = diesel_sharded_totals.base1 + diesel_sharded_totals.sum1, `videos`.`likes` = diesel_sharded_totals.base2 + diesel_sharded_totals.sum2;
 -- Each base has to be the one before plus its sum, each shard has to have a row, and no cache may add to them. Else all this is rolled back.
-SET @diesel_sharded_row = (SELECT CONCAT('videos_shards, key ', CONCAT(CAST(diesel_sharded_totals.key1 AS CHAR)), ': ', CONCAT(COALESCE(CAST(diesel_sharded_totals.base1 AS CHAR), 'NULL'), ', ', COALESCE(CAST(diesel_sharded_totals.base2 AS CHAR), 'NULL')), ' + ', CONCAT(COALESCE(CAST(diesel_sharded_totals.sum1 AS CHAR), 'NULL'), ', ', COALESCE(CAST(diesel_sharded_totals.sum2 AS CHAR), 'NULL')), ' gave ', CASE WHEN `videos`.`id` IS NOT NULL THEN CONCAT(COALESCE(CAST(`videos`.`views` AS CHAR), 'NULL'), ', ', COALESCE(CAST(`videos`.`likes` AS CHAR), 'NULL')) ELSE 'nothing' END) FROM diesel_sharded_totals LEFT JOIN `videos` ON `videos`.`id` = diesel_sharded_totals.key1 WHERE NOT COALESCE(`videos`.`views` = diesel_sharded_totals.base1 + diesel_sharded_totals.sum1 AND `videos`.`likes` = diesel_sharded_totals.base2 + diesel_sharded_totals.sum2, FALSE) LIMIT 1);
-SET @diesel_sharded_unfit = COALESCE((SELECT CONCAT('a counter cache adds to videos_shards: ', MIN(CAST(TRIGGER_NAME AS CHAR)), '; drop that cache first') AS kept FROM information_schema.TRIGGERS WHERE LOCATE(CAST('INSERT INTO `videos_shards` (`id`, `shard`, ' AS BINARY), ACTION_STATEMENT) > 0 AND EVENT_OBJECT_SCHEMA = DATABASE()), @diesel_sharded_row, (SELECT CONCAT('videos_shards, key ', CONCAT(CAST(`videos_shards`.`id` AS CHAR)), ': it has shards and no row') FROM `videos_shards` LEFT JOIN diesel_sharded_totals ON `videos_shards`.`id` = diesel_sharded_totals.key1 WHERE diesel_sharded_totals.key1 IS NULL LIMIT 1));
+SET @diesel_sharded_cache = (SELECT COALESCE(CONCAT('a counter cache adds to videos_shards: ', MIN(CAST(TRIGGER_NAME AS CHAR)), '; drop that cache first'), '') AS kept FROM information_schema.TRIGGERS WHERE LOCATE(CAST('INSERT INTO `videos_shards` (`id`, `shard`, ' AS BINARY), ACTION_STATEMENT) > 0 AND EVENT_OBJECT_SCHEMA = DATABASE());
+SET @diesel_sharded_row = (SELECT COALESCE(MIN(CONCAT('videos_shards, key ', CONCAT(CAST(diesel_sharded_totals.key1 AS CHAR)), ': ', CONCAT(COALESCE(CAST(diesel_sharded_totals.base1 AS CHAR), 'NULL'), ', ', COALESCE(CAST(diesel_sharded_totals.base2 AS CHAR), 'NULL')), ' + ', CONCAT(COALESCE(CAST(diesel_sharded_totals.sum1 AS CHAR), 'NULL'), ', ', COALESCE(CAST(diesel_sharded_totals.sum2 AS CHAR), 'NULL')), ' gave ', CASE WHEN `videos`.`id` IS NOT NULL THEN CONCAT(COALESCE(CAST(`videos`.`views` AS CHAR), 'NULL'), ', ', COALESCE(CAST(`videos`.`likes` AS CHAR), 'NULL')) ELSE 'nothing' END)), '') FROM diesel_sharded_totals LEFT JOIN `videos` ON `videos`.`id` = diesel_sharded_totals.key1 WHERE NOT COALESCE(`videos`.`views` = diesel_sharded_totals.base1 + diesel_sharded_totals.sum1 AND `videos`.`likes` = diesel_sharded_totals.base2 + diesel_sharded_totals.sum2, FALSE));
+SET @diesel_sharded_orphan = (SELECT COALESCE(MIN(CONCAT('videos_shards, key ', CONCAT(CAST(`videos_shards`.`id` AS CHAR)), ': it has shards and no row')), '') FROM `videos_shards` LEFT JOIN diesel_sharded_totals ON `videos_shards`.`id` = diesel_sharded_totals.key1 WHERE diesel_sharded_totals.key1 IS NULL);
+-- A check that was interrupted may be NULL without an error: nothing fits but what was found empty.
+SET @diesel_sharded_unfit = IF(CONCAT(@diesel_sharded_cache, @diesel_sharded_row, @diesel_sharded_orphan) = '', NULL,
+    COALESCE(NULLIF(@diesel_sharded_cache, ''), NULLIF(@diesel_sharded_row, ''), NULLIF(@diesel_sharded_orphan, ''), 'not checked'));
 DELETE FROM `videos_shards`;
 SET @diesel_sharded_sql = IF(@diesel_sharded_unfit IS NULL, 'COMMIT', 'DO 0');
 PREPARE diesel_sharded FROM @diesel_sharded_sql;
