@@ -87,6 +87,14 @@ impl Flights {
         })
     }
 
+    /// Those who wait for the read that is under way. Each holds the flight, as do the map and the lead.
+    #[cfg(test)]
+    pub(super) fn waiting(&self, key: &str) -> usize {
+        let under_way = lock(self.under_way.own());
+        let held = under_way.get(key).map_or(0, Arc::strong_count);
+        held.saturating_sub(2)
+    }
+
     fn forget(&self, key: &str, flight: &Arc<Flight>) {
         let mut under_way = lock(self.under_way.own());
         if under_way.get(key).is_some_and(|f| Arc::ptr_eq(f, flight)) {
@@ -210,8 +218,7 @@ mod tests {
                 Role::Lead(_) => panic!("two reads at once"),
             };
             let threads: Vec<_> = (0..n).map(|_| scope.spawn(wait)).collect();
-            // Each waiter holds the flight, as do the map and the lead.
-            while Arc::strong_count(&lead.flight) < n + 2 {
+            while flights.waiting("a") < n {
                 thread::yield_now();
             }
             end(lead);

@@ -309,23 +309,30 @@ fn a_cache_that_fails_is_left_out_for_a_while() {
     let (cached, map, mut conn) = set_up();
     let told = Arc::new(Mutex::new(vec![]));
     let tell = Arc::clone(&told);
-    let cached = cached
-        .with_pause(Duration::from_millis(400))
-        .with_notify(move |error| tell.lock().unwrap().push(error.to_string()));
+    let cached = cached.with_notify(move |error| tell.lock().unwrap().push(error.to_string()));
+    let for_no_time = cached.clone().with_pause(Duration::ZERO);
+    let for_long = cached.with_pause(Duration::from_secs(3600));
     map.broken.store(true, Ordering::Relaxed);
-    for _ in 0..2 {
-        for n in 0..10 {
-            assert_eq!(cached.add(&Video(1), 1, &mut conn), Ok(1), "{n}");
-            assert!(cached.get(&Video(1), &mut conn).is_ok());
-        }
-        thread::sleep(Duration::from_millis(500));
+    assert_eq!(for_no_time.add(&Video(1), 1, &mut conn), Ok(1));
+    // That pause is over at once: the next one tries, and begins one that is not.
+    for n in 0..10 {
+        assert_eq!(for_long.add(&Video(1), 1, &mut conn), Ok(1), "{n}");
+        assert!(for_long.get(&Video(1), &mut conn).is_ok());
     }
     assert_eq!(map.asked(), ["increment", "increment"]);
-    assert_eq!(cached.clone().failures(), 2);
+    assert_eq!(for_long.clone().failures(), 2);
     assert_eq!(
         *told.lock().unwrap(),
         ["the cache could not be used (out of order)"; 2]
     );
+}
+
+#[test]
+fn a_cache_that_works_again_is_used_after_its_pause() {
+    let (cached, map, mut conn) = set_up();
+    let cached = cached.with_pause(Duration::ZERO);
+    map.broken.store(true, Ordering::Relaxed);
+    assert_eq!(cached.add(&Video(1), 20, &mut conn), Ok(1));
     map.broken.store(false, Ordering::Relaxed);
     assert_eq!(cached.get(&Video(1), &mut conn), Ok(30));
     assert_eq!(map.kept(1), Some(30));
@@ -347,12 +354,15 @@ fn stampede(
     outcome: impl Fn() -> QueryResult<i64> + Sync,
 ) -> (Vec<Option<QueryResult<i64>>>, u64) {
     const THREADS: usize = 8;
+    let cached = &cached.clone().with_wait(Duration::from_secs(600));
     let (barrier, reads) = (Barrier::new(THREADS), AtomicU64::new(0));
     let read = || {
         if reads.fetch_add(1, Ordering::Relaxed) > 0 {
             return Ok(7);
         }
-        thread::sleep(Duration::from_millis(300)); // the others wait for it by now
+        while cached.flights().0.waiting("diesel_sharded:video 1") < THREADS - 1 {
+            thread::yield_now();
+        }
         outcome()
     };
     let get = || {

@@ -1,3 +1,5 @@
+use std::sync::LazyLock;
+
 use super::*;
 use crate::placement::ShardChoiceStats;
 use crate::policy::RetryPolicy;
@@ -25,11 +27,17 @@ const NOT_COMMITTING: CountKind = CountKind {
 
 /// A process that takes shards 5, 6, 7, 1, 2, … after the first one.
 fn process() -> &'static Process {
-    Box::leak(Box::new(Process::new(4, Instant::now())))
+    Box::leak(Box::new(Process::new(4, now())))
+}
+
+/// A clock that stands, so that no lease or pace ends while a test waits for its processor.
+fn now() -> Instant {
+    static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *NOW
 }
 
 fn attempts() -> Attempts {
-    Attempts::start(RetryPolicy::new())
+    Attempts::start(RetryPolicy::new().with_clock(now))
 }
 
 fn choose(process: &'static Process, subject: Subject) -> Choice {
@@ -44,8 +52,8 @@ fn suspect(process: &'static Process, subject: Subject) {
         loads: false,
         claims: false,
     };
-    choice.took(Duration::from_micros(100), kind, Instant::now());
-    choice.took(Duration::from_millis(5), kind, Instant::now());
+    choice.took(Duration::from_micros(100), kind, now());
+    choice.took(Duration::from_millis(5), kind, now());
 }
 
 #[test]
@@ -151,8 +159,8 @@ fn a_quick_count_clears_a_suspicion() {
     let _second = take_the_second_of_two(process);
     suspect(process, INSIDE_OF_TWO);
     let mut choice = choose(process, INSIDE_OF_TWO);
-    choice.took(Duration::from_micros(110), NOT_COMMITTING, Instant::now());
-    choice.took(Duration::from_millis(5), NOT_COMMITTING, Instant::now());
+    choice.took(Duration::from_micros(110), NOT_COMMITTING, now());
+    choice.took(Duration::from_millis(5), NOT_COMMITTING, now());
     assert_eq!(process.stats.get().hot, 0);
 }
 
@@ -164,7 +172,7 @@ fn inside_a_transaction_two_slow_counts_in_a_row_make_a_key_hot() {
     let mut choice = choose(process, INSIDE_OF_TWO);
     assert_eq!((choice.shard(), choice.probes()), (0, false));
     assert!(choice.is_timed());
-    choice.took(Duration::from_millis(5), NOT_COMMITTING, Instant::now());
+    choice.took(Duration::from_millis(5), NOT_COMMITTING, now());
     drop((choice, second));
     assert_eq!(choose(process, SUBJECT).shard(), 5);
     assert_eq!(process.stats.get().hot, 1);
@@ -187,7 +195,7 @@ fn a_thread_keeps_its_shard_inside_transactions() {
 #[test]
 fn processes_begin_apart_inside_transactions() {
     let processes = [0, 1, 2, 3, 4, 5].map(|offset| {
-        let process: &'static Process = Box::leak(Box::new(Process::new(offset, Instant::now())));
+        let process: &'static Process = Box::leak(Box::new(Process::new(offset, now())));
         process
     });
     let mut taken = std::collections::BTreeSet::new();
