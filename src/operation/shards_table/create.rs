@@ -1,6 +1,5 @@
 //! `CREATE TABLE`, and what goes with it.
 
-use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DieselError};
 
 use crate::backend::{Dialect, ShardedBackend};

@@ -1,4 +1,3 @@
-use super::*;
 use crate::ShardsTable;
 use crate::error::Error;
 use crate::model::ShardedTable;

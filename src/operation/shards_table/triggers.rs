@@ -4,13 +4,12 @@
 //! takes over its key, new or renamed, removes the shards that it finds there. A row that is replaced through another unique
 //! column leaves shards that belong to no row. The next row with that key removes them.
 
-use diesel::connection::LoadConnection;
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment};
 use diesel::sql_types::{Nullable, Text};
 
-use crate::backend::{BackendOf, Dialect, ShardedBackend};
-use crate::connection::{Link, LoadIo, now};
+use crate::backend::{Dialect, ShardedBackend};
+use crate::connection::{Link, LoadIo};
 use crate::error::Error;
 use crate::query_builder::{Names, literal, no_query_id, sql};
 

@@ -210,7 +210,6 @@ fn text_of<DB: ShardedBackend>(
     feature = "sqlite"
 ))]
 mod tests {
-    use super::*;
     use crate::ShardsTable;
     use crate::test_schema::videos;
     use diesel::mysql::Mysql;
