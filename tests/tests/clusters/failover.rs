@@ -274,8 +274,11 @@ fn a_cancelled_wait_acknowledges_what_the_primary_alone_has() {
             count(conn)
         },
         |conn| {
-            conn.batch_execute("SET statement_timeout = '100ms'")?;
-            let counted: QueryResult<usize> = conn.transaction(|conn| Ok(count(conn)?));
+            let counted: QueryResult<usize> = conn.transaction(|conn| {
+                let counted = count(conn)?;
+                conn.batch_execute("SET LOCAL statement_timeout = '100ms'")?; // of the COMMIT
+                Ok(counted)
+            });
             Ok(counted?)
         },
     ];

@@ -12,7 +12,7 @@ use diesel_sharded_tests::{assert_matches, schema};
 use super::*;
 
 /// After such a silence the proxy of the tests below cuts a connection.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE: Duration = Duration::from_secs(3);
 
 #[test]
 fn every_count_lands_where_it_belongs_behind_haproxy() {
@@ -98,12 +98,12 @@ macro_rules! cases {
                 let (database, mut conn) = video();
                 let haproxy = Haproxy::start(&database, IDLE);
                 let mut idle = Conn::establish(&haproxy.url(&database)).unwrap();
-                let manager = ConnectionManager::<Conn>::new(&haproxy.url(&database));
-                let pool = Pool::builder().max_size(1).build(manager).unwrap();
                 let count = |conn: &mut Conn| {
                     update(videos.find(1)).set(views.eq(views + 1)).execute(conn)
                 };
                 assert_eq!(count(&mut idle), Ok(1));
+                let manager = ConnectionManager::<Conn>::new(&haproxy.url(&database));
+                let pool = Pool::builder().max_size(1).build(manager).unwrap();
                 assert_eq!(count(&mut pool.get().unwrap()), Ok(1));
                 thread::sleep(IDLE + Duration::from_millis(500));
                 let error = Error::from(count(&mut idle).expect_err("the connection is cut"));

@@ -69,7 +69,7 @@ fn state(conn: &mut Conn) -> State {
         counter: Counter::named("a").get(conn).unwrap(),
         counters: counters::table.count().get_result(conn).unwrap(),
         keys: keys::table.count().get_result(conn).unwrap(),
-        shards: ShardCount::of(views).get(conn).unwrap(),
+        shards: ShardCount::of(likes).get(conn).unwrap(),
     }
 }
 
@@ -239,7 +239,7 @@ const OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "a number of shards",
-        run: |conn| ShardCount::of(views).resize(3, conn),
+        run: |conn| ShardCount::of(likes).resize(3, conn),
         effect: |state| state.shards = 3,
     },
     Operation {

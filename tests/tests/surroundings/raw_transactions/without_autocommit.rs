@@ -42,7 +42,7 @@ const OPERATIONS: [Operation; 12] = [
         reset(videos.find(2)).execute(conn).map(drop)
     }),
     ("a number of shards", |conn| {
-        ShardCount::of(views).resize(3, conn)
+        ShardCount::of(likes).resize(3, conn)
     }),
     ("retried", |conn| {
         retry::transaction(conn, RetryPolicy::new(), |conn| {

@@ -344,8 +344,8 @@ fn set(surrounded: &Surrounded<'_>) -> Result {
 fn resize(surrounded: &Surrounded<'_>) -> Result {
     let conn = &mut surrounded.connect()?;
     for number in [6, 4] {
-        ShardCount::of(views).resize(number, conn)?;
-        assert_eq!(ShardCount::of(views).get(conn)?, number);
+        ShardCount::of(likes).resize(number, conn)?;
+        assert_eq!(ShardCount::of(likes).get(conn)?, number);
     }
     Ok(())
 }
